@@ -16,6 +16,7 @@ from logwright.codec.describe import (
     Bit,
     Bytes,
     DescriptionError,
+    Either,
     Enclosed,
     Field,
     Flags,
@@ -149,7 +150,7 @@ def _find(
     kind: Type, buf: bytes, at: int, end: int, scope: Scope, path: list[str | int], found: Found
 ) -> None:
     """Sets `found`. `end` is the end of the structure around, or of what is looked at itself where that is a structure."""
-    if isinstance(kind, Switch):
+    if isinstance(kind, Switch | Either):
         _find(kind.of(buf, at, end, scope), buf, at, end, scope, path, found)
     elif not path:
         found.start, found.stop, found.type = at, kind.unpack(buf, at, end, scope)[1], kind
@@ -191,7 +192,7 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
     last = max(i for i, one in enumerate(struct.fields) if one.name == name or one.name in sums)
     scope: Scope = {}
     for i, one in enumerate(struct.fields[: last + 1]):
-        room = one.room(buf, at, end)
+        room = struct.room(one, buf, at, end, scope)
         if one.name == name:
             _find(one.type, buf, at, room, scope, path[1:], found)
             if i == last and name not in sums:

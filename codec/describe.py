@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-UNBOUNDED = (1 << 31) - 1
-"""The largest size of what has no smaller limit of its own: lengths are 32-bit in every format so far."""
+from logwright.codec.expression import LEFT, UNBOUNDED, Ahead, expression
 
 Scope = dict[str, Any]
 Buffer = bytes | bytearray | memoryview
@@ -207,8 +206,8 @@ class Varint(Type):
 
 @dataclass(frozen=True)
 class Bytes(Type):
-    """Bytes with a length before them (`length` is its type), of a fixed length (an int), of one that another field says (its
-    name), or all that is left ("rest").
+    """Bytes with a length before them (`length` is its type), of a fixed length (an int), of the length that an expression of earlier
+    fields has, or all that is left ("rest").
 
     With `null`, any negative length means None, and None is written as that length; with `strict` that one alone means None.
     """
@@ -241,7 +240,7 @@ class Bytes(Type):
     def _size(self, scope: Scope, left: int | None) -> int | None:
         """The length that does not lie before the bytes themselves."""
         if isinstance(self.length, str) and self.length != "rest":
-            return int(scope[self.length])
+            return int(expression(self.length).value(scope, Ahead(0, UNBOUNDED)))
         return self.length if isinstance(self.length, int) else left
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[bytes | None, int]:
@@ -369,36 +368,54 @@ class Repeated(Type):
 
 @dataclass(frozen=True)
 class Switch(Type):
-    """One type or another, by what is read before: `choose(scope)` gives the type.
+    """One type or another: that of the case whose key is the value of the expression `on`.
 
-    Where the bytes themselves decide, as when a field is there only if bytes are left, `look(buf, at, end, scope)` gives it on
-    reading; on writing `scope` holds the values given.
-    For those who can't call it, `on` says the same: an expression of fields, `LEFT` and `NEXT`, C's way, and in `keys` its value, or
-    its values, for each case (None: any other). A case without a value is met as another one, with an `optional` field.
+    A key is a value, several values, or None for any other value. On writing no bytes lie ahead: `left` is 0 where the value is None,
+    and unlimited otherwise.
     """
 
-    choose: Callable[[Scope], Type]
-    cases: tuple[Type, ...]
-    on: str = ""
-    keys: tuple[int | tuple[int, ...] | None, ...] = ()
-    look: Callable[[Buffer, int, int, Scope], Type] | None = None
+    on: str
+    cases: Mapping[Any, Type]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "min_size", min(case.min_size for case in self.cases))
-        object.__setattr__(self, "max_size", max(case.max_size for case in self.cases))
+        object.__setattr__(self, "min_size", min(case.min_size for case in self.types))
+        object.__setattr__(self, "max_size", max(case.max_size for case in self.types))
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """The types of the cases, each once."""
+        return tuple({id(case): case for case in self.cases.values()}.values())
+
+    def keys(self, kind: Type) -> tuple[int, ...] | None:
+        """Return the values of which something has this type; None: all that no other case has."""
+        found = [key for key, case in self.cases.items() if case is kind]
+        if None in found:
+            return None
+        return tuple(
+            one for key in found for one in (key if isinstance(key, tuple) else (key,)) if one is not None
+        )
 
     def of(self, buf: Buffer, at: int, end: int, scope: Scope) -> Type:
-        """The type of what is to be read at `at`."""
-        return self.choose(scope) if self.look is None else self.look(buf, at, end, scope)
+        """Return the type of what is to be read at `at`."""
+        return self._case(scope, Ahead(at, end, buf))
+
+    def _case(self, scope: Scope, ahead: Ahead) -> Type:
+        value = int(expression(self.on).value(scope, ahead))
+        for key, case in self.cases.items():
+            if value == key or (isinstance(key, tuple) and value in key):
+                return case
+        if None not in self.cases:
+            raise DescriptionError(f"unknown {self.on} {value}", ahead.at)
+        return self.cases[None]
 
     def pack(self, value: Any, scope: Scope) -> bytes:
-        return self.choose(scope).pack(value, scope)
+        return self._case(scope, Ahead(0, 0 if value is None else UNBOUNDED)).pack(value, scope)
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
         return self.of(buf, at, end, scope).unpack(buf, at, end, scope)
 
     def label(self) -> str:
-        return " or ".join(case.label() for case in self.cases)
+        return " or ".join(case.label() for case in self.types)
 
 
 @dataclass(frozen=True)
@@ -418,6 +435,37 @@ class Nothing(Type):
 
     def label(self) -> str:
         return "nothing"
+
+
+@dataclass(frozen=True)
+class Either(Type):
+    """The first of two types, unless that cannot be read; then the second: the same cut short, or nothing."""
+
+    first: Type
+    second: Type
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", min(self.first.min_size, self.second.min_size))
+
+    def of(self, buf: Buffer, at: int, end: int, scope: Scope) -> Type:
+        """Return the type of what is to be read at `at`."""
+        try:
+            self.first.unpack(buf, at, end, scope)
+        except DescriptionError:
+            return self.second
+        return self.first
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        try:
+            return self.first.pack(value, scope)
+        except DescriptionError:
+            return self.second.pack(value, scope)
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
+        return self.of(buf, at, end, scope).unpack(buf, at, end, scope)
+
+    def label(self) -> str:
+        return f"{self.first.label()} or {self.second.label()}"
 
 
 @dataclass(frozen=True)
@@ -453,39 +501,36 @@ class Enclosed(Type):
 
 @dataclass(frozen=True)
 class Content:
-    """What bytes hold besides being bytes: `choose(scope)` gives its type (None: nothing that is known), one of `cases`.
+    """What bytes hold besides being bytes: something of the type `kind`, as it lies or packed.
 
-    The scope is that of the structure they are in, all of its fields read; under `OUTER` it has the one around. With `unfold` it
-    is not these bytes that are of that type, but what they hold unpacked: `unfold(stored, scope, limit)`, of `limit` bytes at most
-    (None: they are not packed). That raises `DescriptionError`.
-
-    For those who can't call it, `on` and `key` say of a single case when the bytes are it as they lie: when the expression of fields
-    `on` is `key`; always, where that is empty; with None it can't be told from the structure alone.
+    Both conditions are expressions of the fields of the structure that the bytes are in, and of `outer`, the structure around that:
+    `when` the bytes hold it as it lies ("" always), when it is `packed` ("" never). `unpack(stored, scope, limit)` unpacks it, to `limit`
+    bytes at most, and raises `DescriptionError`.
     """
 
-    choose: Callable[[Scope], Type | None]
-    cases: tuple[Type, ...]
-    unfold: Callable[[bytes, Scope, int], bytes | None] | None = None
-    on: str | None = None
-    key: int = 0
+    kind: Type
+    when: str | None = ""
+    """None: never."""
+    packed: str = ""
+    unpack: Callable[[bytes, Scope, int], bytes] | None = None
+
+    def plain(self, scope: Scope) -> bool:
+        """Whether the bytes hold it as it lies."""
+        return self.when == "" or (self.when is not None and _holds(self.when, scope))
+
+    def unpacked(self, stored: bytes, scope: Scope, limit: int) -> bytes | None:
+        """Return what is packed in the bytes; None where it is not packed."""
+        if self.unpack is None or not _holds(self.packed, scope):
+            return None
+        return self.unpack(stored, scope, limit)
 
 
-@dataclass(frozen=True)
-class Ends:
-    """Where the room of a field ends, where what lies behind it is told from the end of the structure: `find(buf, at, end)`.
-
-    For those who can't call it, `size` says how many bytes it has: an expression of fields and of `LEFT`.
-    """
-
-    find: Callable[[Buffer, int, int], int]
-    size: str
-
-
-LEFT = "left"
-"""In the expression of an `Ends` or a `Switch`: the bytes from the start of the field to the end of the structure."""
-NEXT = "next"
-"""In the expression of a `Switch`: the field's first four bytes, as an int32 BE; only where there are as many, and in a structure that
-fills its bytes from the first to the last, at a fixed offset."""
+def _holds(condition: str, scope: Scope) -> bool:
+    """Whether a condition is known to hold: not where the structure around is not known."""
+    try:
+        return bool(expression(condition).value(scope, Ahead(0, UNBOUNDED)))
+    except KeyError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -498,10 +543,6 @@ class Points:
     size: str
 
 
-OUTER = ".."
-"""In the scope of a structure, the scope of the structure that it is in: for `Content` and `Field.says`."""
-
-
 @dataclass(frozen=True)
 class Field:
     """One field: name (upstream's, in Python spelling), type, one sentence, and what is special about it.
@@ -511,11 +552,10 @@ class Field:
     to the checksum itself where that comes later; computed on writing when None. `default` is written when the value is not given.
     `until`: the last field that the checksum covers, where that is not the last of the structure. `measures`: the value is the size of the
     whole structure, itself included; computed on writing when None.
-    `ends` tells where its room ends, where the structure does not say it before.
+    `size` is an expression of `left` and of fields, later ones too: how many bytes it has.
 
     For those who look at the bytes: `only` is the one value that it may have, `holds` what lies in it, `says` what its value means
-    in this scope (see `Content`), `points` what lies where it leads to; `rows`: the items are the rows of the codec; `optional`: a
-    structure that is otherwise the same and ends before it is read as this one, by those who can't call the `Switch` that it is in.
+    in this scope (see `OUTER`), `points` what lies where it leads to; `rows`: the items are the rows of the codec.
     """
 
     name: str
@@ -526,17 +566,12 @@ class Field:
     checksum: tuple[Callable[[bytes], int], str] | None = None
     until: str = ""
     measures: bool = False
-    ends: Ends | None = None
+    size: str = ""
     only: Any = None
     holds: Content | None = None
     says: Callable[[Any, Scope], str] | None = None
     points: Points | None = None
     rows: bool = False
-    optional: bool = False
-
-    def room(self, buf: Buffer, at: int, end: int) -> int:
-        """Where it has to end."""
-        return end if self.ends is None else self.ends.find(buf, at, end)
 
 
 class Struct(Type):
@@ -627,7 +662,9 @@ class Struct(Type):
         stop = len(buf) if end is None else min(end, len(buf))
         for field in self.fields:
             try:
-                inner[field.name], at = field.type.unpack(buf, at, field.room(buf, at, stop), inner)
+                inner[field.name], at = field.type.unpack(
+                    buf, at, self.room(field, buf, at, stop, inner), inner
+                )
                 if field.sizes:
                     _left(at, stop, inner[field.name])
                     stop = at + inner[field.name]
@@ -637,13 +674,38 @@ class Struct(Type):
             raise DescriptionError(f"{stop - at} bytes left at the end of {self.name}", at)
         return inner, at
 
+    def behind(self, name: str) -> int:
+        """Return the bytes from the start of a field to the end. Raises `TypeError` where they are not always the same."""
+        later = self.fields[[field.name for field in self.fields].index(name) :]
+        if any(field.type.min_size != field.type.max_size for field in later):
+            raise TypeError(f"{self.name}: where {name} starts is not known from the end")
+        return sum(field.type.min_size for field in later)
+
+    def room(self, field: Field, buf: Buffer, at: int, end: int, scope: Scope) -> int:
+        """Return where a field has to end that starts at `at`. `scope`: the fields before it."""
+        if not field.size:
+            return end
+        known = dict(scope)
+        for name in expression(field.size).names:
+            if name != LEFT and name not in known:
+                place = end - self.behind(name)
+                if place < at:
+                    raise DescriptionError(f"{at - place} bytes too few for what follows", at)
+                known[name] = self[name].type.unpack(buf, place, end, scope)[0]
+        size = int(expression(field.size).value(known, Ahead(at, end, buf)))
+        if size < 0:
+            raise DescriptionError(f"{-size} bytes too few for what follows", at)
+        _left(at, end, size)
+        return at + size
+
     def places(self, buf: Buffer, at: int, end: int) -> dict[str, tuple[int, int, Any]]:
         """Where each field starts and ends, and its value."""
         found: dict[str, tuple[int, int, Any]] = {}
         scope: Scope = {}
         for field in self.fields:
             try:
-                scope[field.name], stop = field.type.unpack(buf, at, field.room(buf, at, end), scope)
+                room = self.room(field, buf, at, end, scope)
+                scope[field.name], stop = field.type.unpack(buf, at, room, scope)
                 if field.sizes:
                     _left(stop, end, scope[field.name])
                     end = stop + scope[field.name]
@@ -697,8 +759,10 @@ def structures(of: Sequence[Struct]) -> Iterator[Struct]:
             seen.add(id(one))
             yield one
             queue += [field.type for field in one.fields]
-            queue += [case for field in one.fields if field.holds for case in field.holds.cases]
+            queue += [field.holds.kind for field in one.fields if field.holds]
         elif isinstance(one, Repeated | Enclosed):
             queue.append(one.item)
+        elif isinstance(one, Either):
+            queue += [one.first, one.second]
         elif isinstance(one, Switch):
-            queue += one.cases
+            queue += one.types

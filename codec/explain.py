@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.describe import (
-    OUTER,
     Buffer,
     Bytes,
     Content,
     DescriptionError,
+    Either,
     Enclosed,
     Field,
     Flags,
@@ -32,6 +32,7 @@ from logwright.codec.describe import (
     Varint,
 )
 from logwright.codec.describe import Int as IntType
+from logwright.codec.expression import OUTER
 from logwright.codec.kernels.flip import turned
 from logwright.codec.window import Window
 
@@ -191,7 +192,7 @@ class Explainer:
     ) -> Node:
         """One value of this type at `at`, which has to end at `end`. `rows`: where it is a list, its items are the rows."""
         try:
-            while isinstance(kind, Switch):
+            while isinstance(kind, Switch | Either):
                 kind = kind.of(self.buf, at, end, scope)
             if isinstance(kind, Struct):
                 return self._struct(kind, at, end, scope, name, doc)
@@ -273,7 +274,7 @@ class Explainer:
         there: dict[str, Node] = {}
         for one in kind.fields:
             try:
-                room = one.room(self.buf, at, stop)
+                room = kind.room(one, self.buf, at, stop, inner)
                 child = self._field(one, at, room, inner)
             except DescriptionError as error:
                 child = self._broken(one.type, at, stop, one.name, one.doc, error)
@@ -369,15 +370,15 @@ class Explainer:
         if node.value is None:
             return
         try:
-            kind = content.choose(scope)
-            if kind is None:
-                return
+            kind = content.kind
             holder = node.children[-1] if node.children else node
             at, end = holder.start - self.base, holder.end - self.base
-            data = content.unfold and content.unfold(bytes(self.buf[at:end]), scope, self.focus.limit)
-            if data is None:
+            if content.plain(scope):
                 name = node.name if isinstance(kind, Repeated) else ""
                 holder.children = self.all(kind, at, end, scope, name, rows=one.rows)
+                return
+            data = content.unpacked(bytes(self.buf[at:end]), scope, self.focus.limit)
+            if data is None:
                 return
         except DescriptionError as error:
             node.problem = error.message

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from logwright.codec import address
 from logwright.codec.base import Codec
-from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type, structures
+from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Switch, Type, structures
 from logwright.codec.fault import Severity, UsageError
 from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.option import Options
@@ -323,7 +323,7 @@ def _many(codec: Codec) -> list[str]:
 
 def _cases(kind: Type) -> Iterator[Type]:
     yield kind
-    yield from getattr(kind, "cases", ())
+    yield from kind.types if isinstance(kind, Switch) else ()
 
 
 def _outer(codec: Codec) -> list[str]:

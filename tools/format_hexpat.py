@@ -1,20 +1,18 @@
 """An ImHex pattern of a codec, made from its description.
 
-What a description says only by calling Python is bytes there: what is compressed, what several physical records hold together.
+What is packed, and what several physical records hold together, is bytes there. A shape that a pattern cannot express raises `TypeError`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
-from format_ksy import UNSAID, ahead, described, from_end, keys_of, once, said
+from format_ksy import ahead, behind, described, expressible, field_of, once, optional
 
 from logwright.codec.base import Codec
 from logwright.codec.describe import (
-    LEFT,
-    NEXT,
     Bytes,
+    Either,
     Enclosed,
     Field,
     Flags,
@@ -26,6 +24,7 @@ from logwright.codec.describe import (
     Type,
     Varint,
 )
+from logwright.codec.expression import LEFT, PEEK_SIZE, Spelling, expression
 from logwright.codec.text import Word
 
 _KEYWORDS = {"padding", "parent", "this", "in", "out", "ref", "str", "char", "auto", "null", "end"}
@@ -55,9 +54,10 @@ def hexpat(codec: Codec) -> str:
     ):
         if isinstance(kind, Bytes):
             lines += _measured(name, kind)
+    tails = optional(kinds)
     rooms = {(one.item, one.every) for one in kinds if isinstance(one, Repeated) and one.every}
     for one in found:
-        lines += _struct(one)
+        lines += _struct(one, tails.get(id(one), ()))
         lines += [line for item, every in rooms if item is one for line in _room(one, every)]
     place = "file" if once(codec) else "entries[while(!std::mem::eof())]"
     lines += ["u128 end_of_file = std::mem::size();", f"{_of(first, 'end_of_file')} {place} @ 0x00;"]
@@ -67,11 +67,11 @@ def hexpat(codec: Codec) -> str:
 def _parts(kind: Type) -> Iterator[Type]:
     """A type and those within it, but for structures."""
     yield kind
-    for name in ("length", "count", "item"):
+    for name in ("length", "count", "item", "first", "second"):
         inner = getattr(kind, name, None)
         if isinstance(inner, Type):
             yield from _parts(inner)
-    for case in getattr(kind, "cases", ()):
+    for case in kind.types if isinstance(kind, Switch) else ():
         yield from _parts(case)
 
 
@@ -84,7 +84,7 @@ def _inner_first(outer: Sequence[Struct]) -> list[Struct]:
         if one.name in found:
             return
         for field in one.fields:
-            cases = field.holds.cases if field.holds is not None and field.holds.on is not None else ()
+            cases = (field.holds.kind,) if field.holds is not None and expressible(field.holds) else ()
             for kind in (field.type, *cases):
                 for part in _parts(kind):
                     if isinstance(part, Struct):
@@ -134,8 +134,8 @@ def _measured(name: str, kind: Bytes) -> Iterator[str]:
     yield ""
 
 
-def _struct(struct: Struct) -> Iterator[str]:
-    """`stop` is where the structure ends at the latest, or where it says that it does."""
+def _struct(struct: Struct, tail: Sequence[str]) -> Iterator[str]:
+    """`stop` is where the structure ends at the latest, or where it says that it does. `tail`: fields that are there where bytes are left."""
     if struct.doc:
         yield f"// {struct.doc}"
     yield f"struct {_type_name(struct)}<auto end> {{"
@@ -145,13 +145,13 @@ def _struct(struct: Struct) -> Iterator[str]:
             yield from _ahead(struct, later)
         for later in _condition_ahead(struct, one):
             yield from _ahead(struct, later)
-        yield from (f"    {line}" for line in _field(struct, one))
+        yield from (f"    {line}" for line in _field(struct, one, optional=one.name in tail))
         if one.sizes:
             yield f"    stop = $ + {_name(one.name)};"
         if one.points is not None:
-            inner = one.type if isinstance(one.type, Struct) else one.holds.cases[0] if one.holds else None
+            inner = one.type if isinstance(one.type, Struct) else one.holds.kind if one.holds else None
             assert isinstance(inner, Struct)
-            at, size = (_told(inner, text, within=one.name) for text in (one.points.at, one.points.size))
+            at, size = (Pattern(inner, (), one.name).of(text) for text in (one.points.at, one.points.size))
             yield f"    {one.points.to[0].upper()}{one.points.to[1:]}<({at}) + ({size})> {one.name}_block @ ({at});"
     yield "};"
     yield ""
@@ -171,46 +171,50 @@ def _ahead(struct: Struct, name: str) -> Iterator[str]:
     """A field that is told before it comes."""
     kind = struct[name].type
     assert isinstance(kind, Int)
-    yield f"    u128 {name}_ahead = {_read(kind, f'stop - {from_end(struct, name)}')};"
+    yield f"    u128 {name}_ahead = {_read(kind, f'stop - {struct.behind(name)}')};"
 
 
 def _condition_ahead(struct: Struct, one: Field) -> list[str]:
     """Fields behind this one that say what lies in it."""
-    if one.holds is None or not one.holds.on:
+    if one.holds is None or not one.holds.when or not behind(struct, one):
         return []
     names = [field.name for field in struct.fields]
-    words = re.findall(r"[a-z_]+", one.holds.on)
+    words = expression(one.holds.when).names
     return [name for name in names[names.index(one.name) :] if name in words]
 
 
-def _told(struct: Struct, expression: str, later: Sequence[str] = (), within: str = "") -> str:
-    """An expression of fields in the pattern's words."""
-    names = {field.name for field in struct.fields}
+class Pattern(Spelling):
+    """Expressions as ImHex writes them. `later`: the fields that are read before they come."""
 
-    def word(found: re.Match[str]) -> str:
-        name = found[0]
+    def __init__(self, struct: Struct, later: Sequence[str] = (), within: str = "") -> None:
+        self.struct, self.later, self.within = struct, later, within
+
+    def name(self, name: str) -> str:
         if name == LEFT:
             return "(stop - $)"
-        if name == NEXT:
-            # Of what is not there either side of an "and" may still be asked.
-            return _read(Int(4), "stop - $ < 4 ? 0 : $")
-        if name not in names:
-            return name
-        return f"{name}_ahead" if name in later else f"{within and within + '.'}{_name(name)}"
+        field_of(self.struct, name)
+        return f"{name}_ahead" if name in self.later else f"{self.within and self.within + '.'}{_name(name)}"
 
-    return re.sub(r"\b[a-z_]+\b", word, expression)
+    def peek(self, place: int, *, signed: bool) -> str:
+        # Either side of an "and" is evaluated, also where the bytes are not there.
+        at = f"$ + {place}" if place else "$"
+        return _read(Int(4, signed), f"stop - $ < {place + PEEK_SIZE} ? 0 : {at}")
 
 
-def _field(struct: Struct, one: Field) -> Iterator[str]:
-    size = "" if one.ends is None else _told(struct, one.ends.size, ahead(struct, one))
+def _field(struct: Struct, one: Field, *, optional: bool) -> Iterator[str]:
+    size = Pattern(struct, ahead(struct, one)).of(one.size) if one.size else ""
+    if size and not isinstance(one.type, Bytes | Repeated):
+        raise TypeError(
+            f"{struct.name}.{one.name}: only bytes and lists have a size that an expression tells"
+        )
     doc = one.doc.replace("\\", "\\\\").replace('"', '\\"')
     comment = f' [[comment("{doc}")]];' if doc else ";"
     holds = one.holds
-    if holds is None or holds.on is None:
-        if one.optional:
+    if holds is None or not expressible(holds):
+        if optional:
             yield f"if (stop - $ >= {one.type.min_size})"
         yield from (
-            f"{'    ' * one.optional}{line}" for line in _value(struct, one.name, one.type, comment, size)
+            f"{'    ' * optional}{line}" for line in _value(struct, one.name, one.type, comment, size)
         )
         return
     kind = one.type
@@ -219,13 +223,13 @@ def _field(struct: Struct, one: Field) -> Iterator[str]:
         yield f"{_named(kind.length)} {one.name}_length;"
         size = _length(kind, one.name)
     elif not size:
-        size = _told(struct, str(kind.length))
-    inner = holds.cases[0]
+        size = Pattern(struct).of(str(kind.length))
+    inner = holds.kind
     assert isinstance(inner, Struct)
     yield f"u128 {one.name}_stop = $ + {size};"
     there = f"{_of(inner, f'{one.name}_stop')} {one.name}{comment}"
-    if holds.on:
-        yield f"if (({_told(struct, holds.on, _condition_ahead(struct, one))}) == {holds.key}) {{"
+    if holds.when:
+        yield f"if ({Pattern(struct, _condition_ahead(struct, one)).of(holds.when)}) {{"
         yield f"    {there}"
         yield f"    $ = {one.name}_stop;"
         yield "} else {"
@@ -241,10 +245,7 @@ def _value(
 ) -> Iterator[str]:
     """`size`: how many bytes it has. `stop`: where they end at the latest."""
     shown = _name(name)
-    if isinstance(kind, Switch) and not said(kind):
-        yield f"// {UNSAID}"
-        yield f"u8 {shown}[stop - $]{comment}"
-    elif isinstance(kind, Switch):
+    if isinstance(kind, Switch):
         yield from _cases(struct, name, kind, comment, stop)
     elif isinstance(kind, Enclosed):
         yield f"{_named(kind.length)} {name}_length;"
@@ -256,7 +257,7 @@ def _value(
             yield f"{_named(kind.length)} {name}_length;"
             size = _length(kind, name)
         elif kind.length != "rest":
-            size = _told(struct, str(kind.length))
+            size = Pattern(struct).of(str(kind.length))
         yield f"{'char' if kind.text else 'u8'} {shown}[{size or f'{stop} - $'}]{comment}"
     elif isinstance(kind, Repeated):
         yield from _list(struct, name, kind, comment, size)
@@ -266,19 +267,18 @@ def _value(
 
 def _cases(struct: Struct, name: str, kind: Switch, comment: str, stop: str) -> Iterator[str]:
     """One of them; a case of no bytes is none of the others."""
-    on = _told(struct, kind.on)
+    on = Pattern(struct).number(kind.on)
     if "?" in on:
         yield f"s128 {name}_case = {on};"
         on = f"{name}_case"
-    found = list(zip(kind.cases, kind.keys, strict=True))
-    none = [one for case, key in found if isinstance(case, Nothing) for one in keys_of(key)]
+    none = [one for case in kind.types if isinstance(case, Nothing) for one in kind.keys(case) or ()]
     begun = ""
-    for case, key in found:
-        values = none if key is None else keys_of(key)
-        if isinstance(case, Nothing) or key == ():
+    for case in sorted(kind.types, key=lambda case: kind.keys(case) is None):
+        keys = kind.keys(case)
+        if isinstance(case, Nothing):
             continue
-        test = (" && " if key is None else " || ").join(
-            f"({on}) {'!=' if key is None else '=='} {one}" for one in values
+        test = (" && " if keys is None else " || ").join(
+            f"({on}) {'!=' if keys is None else '=='} {one}" for one in (none if keys is None else keys)
         )
         yield f"{begun}{f'if ({test}) ' if test else ''}{{"
         yield from (f"    {line}" for line in _value(struct, name, case, comment, stop=stop))
@@ -309,7 +309,7 @@ def _list(struct: Struct, name: str, kind: Repeated, comment: str, size: str) ->
             ahead = _read(kind.until.kind, f"{stop} >= $ + {kind.until.least} ? {place} : 0")
             many = f"{many[:-1]} && {ahead} != {kind.until.value})"
     else:
-        many = _told(struct, kind.count)
+        many = Pattern(struct).of(kind.count)
     if kind.every:
         # A type around it, which finds its own end.
         item = item.replace("<", f"Room{kind.every}<", 1)
@@ -336,7 +336,15 @@ def _named(kind: Type, stop: str = "stop") -> str:
     if isinstance(kind, Bytes) and isinstance(kind.length, Type):
         # As an item of a list.
         return f"{'String' if kind.text else 'Bytes'}Length{_named(kind.length).split()[-1].upper()}"
-    return _of(kind, stop) if isinstance(kind, Struct) else kind.label()
+    if isinstance(kind, Either):
+        return _named(kind.first, stop)
+    if isinstance(kind, Varint):
+        return kind.label()
+    if not isinstance(kind, Struct):
+        raise TypeError(
+            f"{kind.label()} has no name of its own: it can be no item, but has to be in a structure"
+        )
+    return _of(kind, stop)
 
 
 def _read(kind: Int, at: str) -> str:

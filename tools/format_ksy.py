@@ -1,19 +1,19 @@
 """A Kaitai Struct description of a codec, made from its own.
 
-What a description says only by calling Python is said there as bytes: what is compressed, what several physical records hold together.
+What is packed, and what several physical records hold together, is bytes there. A shape that Kaitai Struct cannot express raises `TypeError`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from logwright.codec.base import Codec
 from logwright.codec.describe import (
-    LEFT,
-    NEXT,
     Bytes,
+    Content,
+    Either,
     Enclosed,
     Field,
     Flags,
@@ -27,6 +27,7 @@ from logwright.codec.describe import (
     Varint,
     structures,
 )
+from logwright.codec.expression import LEFT, OUTER, PEEK_SIZE, Spelling, expression
 from logwright.codec.text import Word
 
 _VARINTS = {
@@ -71,9 +72,12 @@ def ksy(codec: Codec) -> str:
         lines.append("    repeat: eos")
     lines.append("types:")
     kinds = [kind for one in found for kind in _kinds(one)]
+    if not once(codec):
+        _check_frames(first)
+    tails = optional(kinds)
     listed = {id(kind.item): kind.until for kind in kinds if isinstance(kind, Repeated) and kind.until}
     for one in found:
-        lines += _type(one, listed.get(id(one)))
+        lines += _type(one, listed.get(id(one)), tails.get(id(one), ()))
     items = {_named(kind.item): kind.item for kind in kinds if isinstance(kind, Repeated)}
     for name, item in sorted(items.items()):
         if isinstance(item, Bytes):
@@ -93,8 +97,8 @@ def _kinds(struct: Struct) -> Iterator[Type]:
     while queue:
         kind = queue.pop()
         yield kind
-        queue += getattr(kind, "cases", ())
-        parts = [getattr(kind, name, None) for name in ("length", "count", "item")]
+        queue += kind.types if isinstance(kind, Switch) else ()
+        parts = [getattr(kind, name, None) for name in ("length", "count", "item", "first", "second")]
         queue += [one for one in parts if isinstance(one, Type)]
 
 
@@ -102,24 +106,87 @@ def _little(struct: Struct) -> bool:
     return any(isinstance(kind, Int) and kind.order == "<" and kind.width > 1 for kind in _kinds(struct))
 
 
+def optional(kinds: Iterable[Type]) -> dict[int, tuple[str, ...]]:
+    """Return the fields that a structure has only where bytes are left for them: where it may also be cut short before them."""
+    found = {}
+    for kind in kinds:
+        if isinstance(kind, Either) and isinstance(kind.second, Struct):
+            assert isinstance(kind.first, Struct)
+            short = len(kind.second.fields)
+            if kind.first.fields[:short] != kind.second.fields:
+                raise TypeError(f"{kind.second.name} is not {kind.first.name} cut short")
+            found[id(kind.first)] = tuple(one.name for one in kind.first.fields[short:])
+    return found
+
+
+def _check_frames(struct: Struct) -> None:
+    """Raise `TypeError` where a structure that is repeated up to the end of the file takes that for its own end."""
+    for one in struct.fields:
+        kind = one.type
+        rest = (isinstance(kind, Bytes) and kind.length == "rest") or (
+            isinstance(kind, Repeated) and kind.count == "rest"
+        )
+        if rest or one.size or (isinstance(kind, Switch) and expression(kind.on).looks):
+            raise TypeError(
+                f"{struct.name}.{one.name}: where the frame ends is not said by what comes before"
+            )
+        if one.sizes:
+            return
+
+
+class Kaitai(Spelling):
+    """Expressions as Kaitai Struct writes them. `here`: of which field; those behind it are known from the end."""
+
+    both, either = "and", "or"
+
+    def __init__(self, struct: Struct, here: Field | None = None, within: str = "") -> None:
+        self.struct, self.here, self.within = struct, here, within
+        self.later = [] if here is None else ahead(struct, here)
+
+    def name(self, name: str) -> str:
+        if name == LEFT:
+            return _HERE
+        one = field_of(self.struct, name)
+        more = ".value" if isinstance(one.type, Varint) else ".to_i" if isinstance(one.type, Word) else ""
+        return f"{self.within and self.within + '.'}{name}{'_ahead' * (name in self.later)}{more}"
+
+    def peek(self, place: int, *, signed: bool) -> str:
+        if self.here is None:
+            raise TypeError(f"{self.struct.name}: nothing lies ahead of an expression that is of no field")
+        return peeked(self.here.name, place, signed=signed)
+
+
+def field_of(struct: Struct, name: str) -> Field:
+    """Return a field. Raises `TypeError` where there is none."""
+    found = next((field for field in struct.fields if field.name == name), None)
+    if found is None:
+        raise TypeError(f"{struct.name} has no field {name!r}, which an expression in it names")
+    return found
+
+
+def peeked(name: str, place: int, *, signed: bool) -> str:
+    """The name of the integer that lies ahead of a field."""
+    return f"{name}_{'i' if signed else 'u'}32be_{place}"
+
+
 # Structures
 
 
-def _type(struct: Struct, until: Until | None = None) -> Iterator[str]:
+def _type(struct: Struct, until: Until | None = None, tail: Sequence[str] = ()) -> Iterator[str]:
     """A structure; what follows a field that says its size is a type of its own, in a stream of that size.
 
-    `until`: of the list whose items it is. It says itself, where it ends, whether another one follows.
+    `until`: of the list whose items it is. It says itself, where it ends, whether another one follows. `tail`: the fields that it has only
+    where bytes are left for them.
     """
     sizes = next((i for i, one in enumerate(struct.fields) if one.sizes), None)
     name = identifier(struct.name)
     if sizes is None:
-        yield from _sequence(name, struct.doc, struct, struct.fields, until=until)
+        yield from _sequence(name, struct.doc, struct, struct.fields, until=until, tail=tail)
         return
     head, rest = struct.fields[: sizes + 1], struct.fields[sizes + 1 :]
-    size = told(struct, head[-1].name)
-    yield from _sequence(
-        name, struct.doc, struct, head, [f"      - id: body\n        type: {name}_body\n        size: {size}"]
-    )
+    size = Kaitai(struct).of(head[-1].name)
+    body = [f"      - id: body\n        type: {name}_body\n        size: {size}"]
+    yield from _sequence(name, struct.doc, struct, head, body, until)
     yield from _sequence(f"{name}_body", f"What the size of {struct.name} counts.", struct, rest)
 
 
@@ -130,13 +197,14 @@ def _sequence(
     fields: tuple[Field, ...],
     more: list[str] | None = None,
     until: Until | None = None,
+    tail: Sequence[str] = (),
 ) -> Iterator[str]:
     yield f"  {name}:"
     if doc:
         yield f"    doc: {_quoted(doc)}"
     yield "    seq:"
     for one in fields:
-        yield from _field(struct, one, name)
+        yield from _field(struct, one, name, optional=one.name in tail)
     yield from more or ()
     instances = [line for one in fields for line in _instances(struct, one)]
     if until is not None:
@@ -145,7 +213,7 @@ def _sequence(
         yield "    instances:"
         yield from instances
     for one in fields:
-        if one.ends is not None and isinstance(one.type, Repeated):
+        if one.size and isinstance(one.type, Repeated):
             # Only a type of its own can have so many bytes, and items up to their end.
             yield f"  {name}_{one.name}:"
             yield "    seq:"
@@ -164,42 +232,41 @@ def _instances(struct: Struct, one: Field) -> Iterator[str]:
             yield from _instance(f"{one.name}_{bit.name.lower()}", said, value=_quoted(value))
     if isinstance(one.type, Repeated) and one.type.until is not None:
         yield from _ahead(f"{one.name}_ahead", one.type.until, f"{one.type.until.doc}, where there are none")
-    if isinstance(one.type, Switch) and re.search(rf"\b{NEXT}\b", one.type.on):
-        at = struct.offset(one.name)
-        yield from _instance(
-            f"{one.name}_{NEXT}",
-            f"the first bytes of {one.name}",
-            pos=str(at),
-            type="s4be",
-            when=_quoted(f"_io.size >= {at + 4}"),
-        )
+    if isinstance(one.type, Switch):
+        for place, signed in expression(one.type.on).peeks:
+            yield from _instance(
+                peeked(one.name, place, signed=signed),
+                f"the integer {place} bytes behind the start of {one.name}",
+                pos=f"_io.pos + {place}" if place else "_io.pos",
+                type="s4be" if signed else "u4be",
+                when=_quoted(f"{_HERE} >= {place + PEEK_SIZE}"),
+            )
     for later in ahead(struct, one):
         yield from _instance(
             f"{later}_ahead",
             f"{later}, which comes behind what it is about",
-            pos=f"_io.size - {from_end(struct, later)}",
+            pos=f"_io.size - {struct.behind(later)}",
             type=_named(struct[later].type),
         )
     if behind(struct, one):
         assert one.holds is not None
-        assert one.ends is not None
         yield from _instance(
             f"{one.name}_parsed",
             f"{one.name}, where it is as it lies",
             pos=str(struct.offset(one.name)),
-            size=_quoted(told(struct, one.ends.size.replace(LEFT, "_io.size"), one)),
-            type=_named(one.holds.cases[0]),
+            size=_quoted(Kaitai(struct, one).of(one.size).replace(_HERE, "_io.size")),
+            type=_named(one.holds.kind),
             when=_quoted(_condition(struct, one)),
         )
     if one.points is not None:
-        inner = one.type if isinstance(one.type, Struct) else one.holds.cases[0] if one.holds else None
+        inner = one.type if isinstance(one.type, Struct) else one.holds.kind if one.holds else None
         assert isinstance(inner, Struct)
         yield from _instance(
             f"{one.name}_block",
             f"what lies where {one.name} leads to",
             io="_root._io",
-            pos=told(inner, one.points.at, within=one.name),
-            size=told(inner, one.points.size, within=one.name),
+            pos=Kaitai(inner, within=one.name).of(one.points.at),
+            size=Kaitai(inner, within=one.name).of(one.points.size),
             type=identifier(one.points.to),
         )
 
@@ -222,74 +289,61 @@ def _instance(name: str, doc: str, **said: str) -> Iterator[str]:
         yield f"        doc: {_quoted(doc)}"
 
 
-def told(struct: Struct, expression: str, here: Field | None = None, within: str = "") -> str:
-    """An expression of fields in Kaitai's words. `here`: of which field; those behind it are known from the end."""
-    later = [] if here is None else ahead(struct, here)
-
-    def word(found: re.Match[str]) -> str:
-        name = found[0]
-        if name == LEFT:
-            return _HERE
-        if name == NEXT and here is not None:
-            return f"{here.name}_{NEXT}"
-        one = next((field for field in struct.fields if field.name == name), None)
-        if one is None:
-            return name
-        more = ".value" if isinstance(one.type, Varint) else ".to_i" if isinstance(one.type, Word) else ""
-        return f"{within and within + '.'}{name}{'_ahead' * (name in later)}{more}"
-
-    return re.sub(r"\b[a-z_]+\b", word, expression).replace("&&", "and").replace("||", "or")
-
-
 def ahead(struct: Struct, one: Field) -> list[str]:
-    """Fields behind this one that say where it ends."""
-    if one.ends is None:
-        return []
+    """Fields behind this one that say how many bytes it has."""
     names = [field.name for field in struct.fields]
-    words = re.findall(r"[a-z_]+", one.ends.size)
-    return [name for name in names[names.index(one.name) + 1 :] if name in words]
+    words = expression(one.size).names if one.size else ()
+    return [name for name in names[names.index(one.name) + 1 :] if name in words] if words else []
 
 
-def from_end(struct: Struct, name: str) -> int:
-    names = [field.name for field in struct.fields]
-    behind = struct.fields[names.index(name) :]
-    assert all(field.type.min_size == field.type.max_size for field in behind)
-    return sum(field.type.min_size for field in behind)
+def expressible(holds: Content | None) -> bool:
+    """Whether the fields of a structure tell when some of its bytes hold something as it lies."""
+    return (
+        holds is not None
+        and holds.when is not None
+        and not (holds.when and OUTER in expression(holds.when).names)
+    )
 
 
-def _condition(struct: Struct, one: Field) -> str:
-    assert one.holds is not None
-    return f"({told(struct, one.holds.on or '')}) == {one.holds.key}" if one.holds.on else ""
+def _condition(struct: Struct, one: Field, *, other: bool = False) -> str:
+    """When a field holds something as it lies, or when not; empty for always."""
+    if one.holds is None or not one.holds.when:
+        return ""
+    condition = Kaitai(struct).of(one.holds.when)
+    return f"not ({condition})" if other else condition
 
 
 def behind(struct: Struct, one: Field) -> bool:
     """Whether a field that comes later says what lies in this one."""
-    if one.holds is None or not one.holds.on:
+    if one.holds is None or not one.holds.when or not expressible(one.holds):
         return False
     names = [field.name for field in struct.fields]
-    words = re.findall(r"[a-z_]+", one.holds.on)
-    return any(name in words for name in names[names.index(one.name) :])
+    return any(name in expression(one.holds.when).names for name in names[names.index(one.name) :])
 
 
 # Fields
 
 
-def _field(struct: Struct, one: Field, owner: str) -> Iterator[str]:
+def _field(struct: Struct, one: Field, owner: str, *, optional: bool) -> Iterator[str]:
     kind, size = one.type, ""
-    if one.ends is not None:
-        size = told(struct, one.ends.size, one)
+    if one.size:
+        size = Kaitai(struct, one).of(one.size)
         if isinstance(kind, Repeated):
             yield from _lines(one.name, [f"size: {_quoted(size)}", f"type: {owner}_{one.name}"], one.doc)
             return
+        if not isinstance(kind, Bytes):
+            raise TypeError(
+                f"{struct.name}.{one.name}: only bytes and lists have a size that an expression tells"
+            )
     holds = one.holds
-    if holds is None or holds.on is None or behind(struct, one):
-        there = f"{_HERE} >= {kind.min_size}" if one.optional else ""
+    if holds is None or not expressible(holds) or behind(struct, one):
+        there = f"{_HERE} >= {kind.min_size}" if optional else ""
         yield from _value(struct, one.name, kind, one.doc, one.only, there, size)
         return
-    inner, test = _named(holds.cases[0]), _condition(struct, one)
+    inner, test = _named(holds.kind), _condition(struct, one)
     yield from _value(struct, one.name, kind, one.doc, one.only, test, size, inner)
     if test:
-        other = test.replace(" == ", " != ")
+        other = _condition(struct, one, other=True)
         yield from _value(struct, f"{one.name}_other", kind, one.doc, one.only, other, size)
 
 
@@ -305,21 +359,19 @@ def _value(
 ) -> Iterator[str]:
     """A value, what is before it that says how long it is, and under which condition it is there at all."""
     if isinstance(kind, Switch):
-        if not said(kind):
-            yield from _lines(name, ["size-eos: true"], f"{doc}; {UNSAID}".lstrip("; "), condition)
-            return
         if chosen(kind):
             yield from _lines(name, _chosen(struct, name, kind), doc, condition)
             return
-        on = told(struct, kind.on)
-        others = [one for key in kind.keys for one in keys_of(key)]
-        for i, (case, key) in enumerate(zip(kind.cases, kind.keys, strict=True)):
+        on = Kaitai(struct).number(kind.on)
+        others = [one for case in kind.types for one in kind.keys(case) or ()]
+        for i, case in enumerate(kind.types):
+            keys = kind.keys(case)
             test = (
                 " and ".join(f"({on}) != {one}" for one in others)
-                if key is None
-                else " or ".join(f"({on}) == {one}" for one in keys_of(key))
+                if keys is None
+                else " or ".join(f"({on}) == {one}" for one in keys)
             )
-            case_name = name if not i else f"{name}_{'other' if key is None else keys_of(key)[0]}"
+            case_name = name if not i else f"{name}_{'other' if keys is None else keys[0]}"
             yield from _value(struct, case_name, case, doc, only, test)
         return
     if isinstance(kind, Flags):
@@ -336,7 +388,8 @@ def _value(
         elif kind.length == "rest":
             size = _quoted(size) if size else ""
         else:
-            size = told(struct, str(kind.length))
+            size = Kaitai(struct).of(str(kind.length))
+            size = _quoted(size) if " " in size else size
         lines = [f"size: {size}" if size else "size-eos: true"]
         lines += [f"type: {holds}"] if holds else ["type: str"] if kind.text else []
         if isinstance(only, bytes):
@@ -350,7 +403,7 @@ def _value(
                 expression = _quoted(f"{expression} < 0 ? 0 : {expression}")
             lines = ["repeat: expr", f"repeat-expr: {expression}"]
         elif count != "rest":
-            lines = ["repeat: expr", f"repeat-expr: {told(struct, count)}"]
+            lines = ["repeat: expr", f"repeat-expr: {Kaitai(struct).of(count)}"]
         elif kind.until is not None:
             value = kind.until.value
             lines = [
@@ -386,54 +439,32 @@ def _value(
         yield from _lines(f"{name}_end", [f"size: {len(kind.end) - 1}"], f"behind {name}")
 
 
-UNSAID = "what lies here is told by looking at it, for which there is no expression"
-"""Of bytes whose type can't be told without Python."""
-
-
-def said(kind: Switch) -> bool:
-    """Whether an expression says which case it is."""
-    return len(kind.keys) == len(kind.cases)
-
-
-def unsaid(codec: Codec) -> list[str]:
-    """The fields that are bytes in what is exported, as what they are can't be said."""
-    return [
-        f"{one.name}.{field.name}"
-        for one in structures(described(codec))
-        for field in one.fields
-        for kind in (field.type, getattr(field.type, "item", None))
-        if isinstance(kind, Switch) and not said(kind)
-    ]
-
-
 def chosen(kind: Switch) -> bool:
     """Whether a field of one name can be all of its cases: structures, nothing, or all that is left."""
     return all(
-        isinstance(case, Struct | Nothing) or (isinstance(case, Bytes) and case.length == "rest")
-        for case in kind.cases
+        isinstance(case, Struct | Either | Nothing) or (isinstance(case, Bytes) and case.length == "rest")
+        for case in kind.types
     )
-
-
-def keys_of(key: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """The values of one case; none for all others."""
-    return () if key is None else key if isinstance(key, tuple) else (key,)
 
 
 def _chosen(struct: Struct, name: str, kind: Type, *, sized: bool = False) -> list[str]:
     """Of which structure it is. `sized`: its size is said, and what has no case is bytes."""
     if isinstance(kind, Struct):
         return [f"type: {_named(kind)}"]
-    if not isinstance(kind, Switch) or not said(kind) or not chosen(kind):
-        return []
+    if not isinstance(kind, Switch) or not chosen(kind):
+        if isinstance(kind, Bytes) and kind.length == "rest":
+            return []
+        raise TypeError(f"{struct.name}.{name}: {kind.label()} is no structure")
     cases = []
-    for case, key in zip(kind.cases, kind.keys, strict=True):
-        if isinstance(case, Struct):
-            cases += [f"    {one}: {_named(case)}" for one in (keys_of(key) if key is not None else ("_",))]
-        elif key is None and not sized:
+    for case in kind.types:
+        keys = kind.keys(case)
+        if isinstance(case, Struct | Either):
+            cases += [f"    {one}: {_named(case)}" for one in (keys if keys is not None else ("_",))]
+        elif keys is None and not sized:
             cases.append(f"    _: {_REMAINING}")
         elif isinstance(case, Nothing) and not sized:
-            cases += [f"    {one}: {_NOTHING}" for one in keys_of(key) if None in kind.keys]
-    on = told(struct, kind.on, Field(name, kind))
+            cases += [f"    {one}: {_NOTHING}" for one in keys or () if None in kind.cases]
+    on = Kaitai(struct, Field(name, kind)).number(kind.on)
     return ["type:", f"  switch-on: {_quoted(on)}", "  cases:", *cases]
 
 
@@ -453,7 +484,17 @@ def _named(kind: Type) -> str:
     if isinstance(kind, Bytes) and isinstance(kind.length, Type):
         # With its length before it, as an item of a list.
         return f"{'string' if kind.text else 'bytes'}_{_named(kind.length)}"
-    return identifier(kind.name) if isinstance(kind, Struct) else kind.label()
+    if isinstance(kind, Either):
+        return _named(kind.first)
+    if isinstance(kind, Flags):
+        return _named(kind.base)
+    if isinstance(kind, Varint):
+        return kind.label()
+    if not isinstance(kind, Struct):
+        raise TypeError(
+            f"{kind.label()} has no name of its own: it can be no item, but has to be in a structure"
+        )
+    return identifier(kind.name)
 
 
 def _varint(name: str, groups: int, zigzag: bool) -> Iterator[str]:

@@ -5,19 +5,18 @@ For each codec a page for people, a Kaitai Struct description (`.ksy`) and an Im
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from format_hexpat import hexpat
-from format_ksy import described, ksy, unsaid
+from format_ksy import described, ksy
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.describe import (
-    LEFT,
-    NEXT,
     Bytes,
+    Content,
+    Either,
     Enclosed,
     Field,
     Flags,
@@ -73,8 +72,7 @@ def _index() -> str:
     for codec in registry.codecs():
         names = ", ".join(one.name for one in described(codec))
         more = " ".join(f"[{suffix}]({codec.name}.{suffix})" for suffix in ("ksy", "hexpat"))
-        plain = "".join(f", `{one}` as bytes" for one in unsaid(codec))
-        lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {more}{plain} |")
+        lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {more} |")
     return "\n".join(lines) + "\n"
 
 
@@ -103,9 +101,7 @@ def _structure(struct: Struct) -> Iterator[str]:
     for field in struct.fields:
         where = "" if at is None else str(at)
         rows.append(f"| {where} | `{field.name}` | {_type(field.type)} | {_said(field)} |")
-        size = (
-            field.type.min_size if field.type.min_size == field.type.max_size and field.ends is None else None
-        )
+        size = field.type.min_size if field.type.min_size == field.type.max_size and not field.size else None
         at = None if at is None or size is None else at + size
         if isinstance(field.type, Flags):
             bits += ["", f"Bits of `{field.name}`, from the lowest:", "", *_bits(field.type)]
@@ -123,7 +119,9 @@ def _bits(flags: Flags) -> Iterator[str]:
 
 def _type(kind: Type) -> str:
     if isinstance(kind, Switch):
-        return " or ".join(_type(case) for case in kind.cases)
+        return "; ".join(f"{_keys(kind.keys(case))}: {_type(case)}" for case in kind.types)
+    if isinstance(kind, Either):
+        return f"{_type(kind.first)} or, where that does not fit, {_type(kind.second)}"
     if isinstance(kind, Struct):
         return f"[{kind.name}](#{kind.name.lower()})"
     if isinstance(kind, Repeated):
@@ -158,25 +156,29 @@ def _said(field: Field) -> str:
     if field.checksum is not None:
         upto = f"up to `{field.until}`" if field.until else "and what follows, to the end or to itself"
         said.append(f"covers `{field.checksum[1]}` {upto}")
-    by = _told_by(field)
-    if by:
-        said.append(f"which of them: told by {' and '.join(by)}")
-    if field.optional:
-        said.append("where bytes are left for it")
+    kind = getattr(field.type, "item", field.type)
+    if isinstance(kind, Switch):
+        said.append(f"which of them: `{kind.on}`")
+    if field.size:
+        said.append(f"`{field.size}` bytes")
     if field.points is not None:
         said.append(f"leads to [{field.points.to}](#{field.points.to.lower()})")
     if field.holds is not None:
-        names = ", ".join(_type(case) for case in field.holds.cases)
-        said.append(f"holds {names}{', perhaps compressed' if field.holds.unfold else ''}")
+        said.append(f"holds {_type(field.holds.kind)}{''.join(_when(field.holds))}")
     return "; ".join(one for one in said if one)
 
 
-def _told_by(field: Field) -> list[str]:
-    """What says which of several types it is."""
-    kind = getattr(field.type, "item", field.type)
-    words = dict.fromkeys(re.findall(r"[a-z_]+", kind.on)) if isinstance(kind, Switch) else {}
-    known = {LEFT: "how many bytes are left", NEXT: "the first of them"}
-    return [known.get(word, f"`{word}`") for word in words]
+def _keys(keys: Sequence[int] | None) -> str:
+    """The values of a case."""
+    return "else" if keys is None else "/".join(map(str, keys))
+
+
+def _when(holds: Content) -> Iterator[str]:
+    """When bytes hold something, and when they hold it packed."""
+    if holds.when:
+        yield f" where `{holds.when}`"
+    if holds.packed:
+        yield f"{',' if holds.when else ''} packed where `{holds.packed}`"
 
 
 def _table(table: Table, heading: str) -> Iterator[str]:

@@ -23,13 +23,14 @@ import pyarrow as pa
 from logwright.codec import address
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
-from logwright.codec.describe import Buffer, Flags, Int, Scope, Struct
+from logwright.codec.describe import Buffer, Field, Flags, Int, Repeated, Scope, Struct, Switch, Until
+from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import resync, scanner
 from logwright.codec.frames.resync import LOWEST, NONE, UNSURE, Prefixes, finder
 from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head
-from logwright.codec.frames.specification import Ascending, FrameSpec, Position, span_of
+from logwright.codec.frames.specification import Ascending, FrameSpec, Marker, Position, span_of
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import kept
@@ -227,6 +228,34 @@ class FramedCodec(Codec):
     def structures(self) -> tuple[Struct, ...]:  # type: ignore[override]
         marker = () if self.spec.marker is None else (self.spec.marker.struct,)
         return (self.spec.struct, *marker, *(() if self.header is None else (self.header,)))
+
+    @cached_property
+    def described(self) -> tuple[Struct, ...]:  # type: ignore[override]
+        """The file: its header, the frames of every kind up to what ends them, and the rest."""
+        spec, main = self.spec, self.spec.struct
+        length = main[spec.length.field].type
+        assert isinstance(length, Int)
+        until = Until(0, length, main.offset(spec.length.field), "a length of 0") if spec.zero_ends else None
+        item = main if spec.marker is None else _frame_of(spec, spec.marker)
+        return (
+            Struct(
+                f"{main.name}File",
+                *self._header_fields(),
+                Field("frames", Repeated(item, least=spec.peek, until=until), "the frames", rows=True),
+                Field("rest", BytesType(), "what is left: usually zeros", default=b""),
+                doc=f"{self.title}.",
+            ),
+        )
+
+    def _header_fields(self) -> Iterator[Field]:
+        if self.header is None:
+            return
+        yield Field("header", self.header, "the header of the file")
+        size = "0"
+        for version, header_size in self.header_sizes.items():
+            if header_size > self.header.min_size:
+                size = f"{header_size - self.header.min_size} if header.version == {version} else {size}"
+        yield Field("header_padding", BytesType(size), "zeros")
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:  # type: ignore[override]
@@ -840,6 +869,22 @@ class FramedCodec(Codec):
             )
         owner[frame] = np.arange(len(mine))
         return owner
+
+
+def _frame_of(spec: FrameSpec, marker: Marker) -> Struct:
+    """The description of a frame that is of the main kind, or of the marker's."""
+    size, length = marker.struct.min_size, marker.length
+    # A frame that does not say how long it is takes the rest of the file.
+    filling = "rest" if length is None else f"{length.field} - {size - length.bias}"
+    filler = Field("filling", BytesType(filling), "fills the frame")
+    other = Struct(marker.struct.name, *marker.struct.fields, filler, doc=marker.struct.doc)
+    kind = spec.struct[marker.field].type
+    assert isinstance(kind, Int)
+    on = f"{'i' if kind.signed else 'u'}32be({spec.struct.offset(marker.field)}) == {marker.value}"
+    return Struct(
+        f"{spec.struct.name}Frame",
+        Field("frame", Switch(on, {1: other, 0: spec.struct}), f"{spec.kind} or {marker.name}"),
+    )
 
 
 _ABSENT = {b"absent": b"1"}

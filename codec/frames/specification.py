@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logwright.codec.describe import UNBOUNDED, Flags, Int, Struct
+from logwright.codec.describe import Flags, Int, Struct
+from logwright.codec.expression import UNBOUNDED
 from logwright.codec.kernels.crc32 import crc32, crc32_combine, crc32_update
 from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_update
 from logwright.codec.kernels.intrinsics import (

@@ -6,7 +6,8 @@ Source: `db/dbformat.h` and `util/comparator.cc` of LevelDB.
 
 from __future__ import annotations
 
-from logwright.codec.describe import LEFT, U64LE, Buffer, Bytes, DescriptionError, Ends, Field, Scope, Struct
+from logwright.codec.describe import U64LE, Bytes, Field, Scope, Struct
+from logwright.codec.expression import LEFT
 
 BYTEWISE = "leveldb.BytewiseComparator"
 """The name of the default order, as manifests have it: byte by byte, unsigned, a prefix first."""
@@ -30,12 +31,6 @@ def tag_of(tag: int) -> str:
     return f"sequence {tag >> 8}, {TYPE_NAMES[kind] if kind < len(TYPE_NAMES) else f'unknown type {kind}'}"
 
 
-def _before_trailer(buf: Buffer, at: int, end: int) -> int:
-    if end - at < TRAILER_SIZE:
-        raise DescriptionError(f"an internal key has {TRAILER_SIZE} bytes at least, there are {end - at}", at)
-    return end - TRAILER_SIZE
-
-
 def _tag(tag: int, scope: Scope) -> str:
     return tag_of(tag)
 
@@ -46,7 +41,7 @@ INTERNAL_KEY = Struct(
         "user_key",
         Bytes(),
         "what the user calls the key",
-        ends=Ends(_before_trailer, f"{LEFT} - {TRAILER_SIZE}"),
+        size=f"{LEFT} - {TRAILER_SIZE}",
     ),
     Field("tag", U64LE, TRAILER["tag"].doc, says=_tag),
     doc="A user key, and which write it is of.",

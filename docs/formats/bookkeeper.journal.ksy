@@ -4,12 +4,75 @@ meta:
   title: 'BookKeeper journal'
   endian: be
   encoding: UTF-8
-doc: ''
+doc: 'BookKeeper journal.'
 seq:
-  - id: frames
-    type: journal_record
-    repeat: eos
+  - id: journal_record_file
+    type: journal_record_file
 types:
+  journal_record_file:
+    doc: 'BookKeeper journal.'
+    seq:
+      - id: header
+        type: journal_header
+        doc: 'the header of the file'
+      - id: header_padding
+        size: 'header.version == 6 ? 504 : (header.version == 5 ? 504 : 0)'
+        doc: 'zeros'
+      - id: frames
+        repeat: until
+        repeat-until: '(_io.size - _io.pos) < 4 or _.following == 0'
+        type: journal_record_frame
+        if: '(_io.size - _io.pos) >= 4 and frames_ahead != 0'
+        doc: 'the frames'
+      - id: rest
+        size-eos: true
+        doc: 'what is left: usually zeros'
+    instances:
+      frames_ahead:
+        pos: _io.pos
+        type: s4be
+        if: '(_io.size - _io.pos) >= 4'
+        doc: 'a length of 0, where there are none'
+  journal_header:
+    seq:
+      - id: magic
+        contents: [66, 75, 76, 71]
+        doc: 'BKLG'
+      - id: version
+        type: s4be
+        doc: '4, 5 or 6: from 5 on the header is padded to 512 bytes'
+  journal_record_frame:
+    seq:
+      - id: frame
+        type:
+          switch-on: 'frame_i32be_0 == -256 ? 1 : 0'
+          cases:
+            1: padding
+            0: journal_record
+        doc: 'record or padding'
+    instances:
+      frame_i32be_0:
+        pos: _io.pos
+        type: s4be
+        if: '(_io.size - _io.pos) >= 4'
+        doc: 'the integer 0 bytes behind the start of frame'
+      following:
+        pos: _io.pos
+        type: s4be
+        if: '(_io.size - _io.pos) >= 4'
+        doc: 'behind it: a length of 0, where it was the last one'
+  padding:
+    seq:
+      - id: length
+        type: s4be
+        valid: -256
+        doc: '-256'
+      - id: pad_length
+        type: s4be
+        doc: 'bytes that follow, up to a multiple of the alignment'
+      - id: filling
+        size: 'pad_length - 0'
+        doc: 'fills the frame'
   journal_record:
     seq:
       - id: length
@@ -30,20 +93,3 @@ types:
       - id: body
         size-eos: true
         doc: 'of an entry: last-add-confirmed, length, digest, payload'
-  padding:
-    seq:
-      - id: length
-        type: s4be
-        valid: -256
-        doc: '-256'
-      - id: pad_length
-        type: s4be
-        doc: 'bytes that follow, up to a multiple of the alignment'
-  journal_header:
-    seq:
-      - id: magic
-        contents: [66, 75, 76, 71]
-        doc: 'BKLG'
-      - id: version
-        type: s4be
-        doc: '4, 5 or 6: from 5 on the header is padded to 512 bytes'

@@ -60,9 +60,9 @@ types:
         size: value_length.value
         if: '(type) == 1'
         doc: 'the value; a deletion has none, not even a length'
-      - id: value_0
+      - id: value_other
         size: 0
-        if: '(type) == 0'
+        if: '(type) != 1'
         doc: 'the value; a deletion has none, not even a length'
   physical_record:
     doc: 'A physical record of a log or a manifest; it never crosses the end of a block of 32 KiB.'
@@ -79,11 +79,11 @@ types:
       - id: payload
         size: length
         type: write_batch
-        if: '(type) == 1'
+        if: 'type == 1'
         doc: 'some or all of a logical record'
       - id: payload_other
         size: length
-        if: '(type) != 1'
+        if: 'not (type == 1)'
         doc: 'some or all of a logical record'
   uvarint:
     seq:

@@ -68,11 +68,11 @@ types:
       - id: payload
         size: length
         type: version_edit
-        if: '(type) == 1'
+        if: 'type == 1'
         doc: 'some or all of a logical record'
       - id: payload_other
         size: length
-        if: '(type) != 1'
+        if: 'not (type == 1)'
         doc: 'some or all of a logical record'
   comparator:
     seq:

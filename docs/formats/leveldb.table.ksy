@@ -35,7 +35,7 @@ types:
         pos: 0
         size: '_io.size - 5'
         type: data_block
-        if: '(type) == 0'
+        if: 'type == 0'
         doc: 'contents, where it is as it lies'
   stored_index_block:
     doc: 'For each data block a key that is not before its last one, and where the block lies.'
@@ -54,7 +54,7 @@ types:
         pos: 0
         size: '_io.size - 5'
         type: index_block
-        if: '(type) == 0'
+        if: 'type == 0'
         doc: 'contents, where it is as it lies'
   stored_metaindex_block:
     doc: 'Names of further blocks, and where they lie.'
@@ -73,7 +73,7 @@ types:
         pos: 0
         size: '_io.size - 5'
         type: metaindex_block
-        if: '(type) == 0'
+        if: 'type == 0'
         doc: 'contents, where it is as it lies'
   stored_filter_block:
     doc: 'A Bloom filter for each 2 KiB of the file, of the keys of the data blocks that start there.'
@@ -92,7 +92,7 @@ types:
         pos: 0
         size: '_io.size - 5'
         type: filter_block
-        if: '(type) == 0'
+        if: 'type == 0'
         doc: 'contents, where it is as it lies'
   footer:
     doc: 'The last 48 bytes of a table. No checksum covers them.'
@@ -108,7 +108,7 @@ types:
     doc: 'Keys and values, in the order of the keys.'
     seq:
       - id: entries
-        size: '(_io.size - _io.pos) - 4 * num_restarts_ahead - 4'
+        size: '((_io.size - _io.pos) - (4 * num_restarts_ahead)) - 4'
         type: data_block_entries
         doc: 'in the order of the keys'
       - id: restarts
@@ -137,7 +137,7 @@ types:
     doc: 'For each data block a key that is not before its last one, and where the block lies.'
     seq:
       - id: entries
-        size: '(_io.size - _io.pos) - 4 * num_restarts_ahead - 4'
+        size: '((_io.size - _io.pos) - (4 * num_restarts_ahead)) - 4'
         type: index_block_entries
         doc: 'in the order of the keys'
       - id: restarts
@@ -166,7 +166,7 @@ types:
     doc: 'Names of further blocks, and where they lie.'
     seq:
       - id: entries
-        size: '(_io.size - _io.pos) - 4 * num_restarts_ahead - 4'
+        size: '((_io.size - _io.pos) - (4 * num_restarts_ahead)) - 4'
         type: metaindex_block_entries
         doc: 'in the order of the keys'
       - id: restarts

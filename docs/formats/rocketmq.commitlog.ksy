@@ -4,12 +4,62 @@ meta:
   title: 'RocketMQ commit log'
   endian: be
   encoding: UTF-8
-doc: ''
+doc: 'RocketMQ commit log.'
 seq:
-  - id: frames
-    type: message
-    repeat: eos
+  - id: message_file
+    type: message_file
 types:
+  message_file:
+    doc: 'RocketMQ commit log.'
+    seq:
+      - id: frames
+        repeat: until
+        repeat-until: '(_io.size - _io.pos) < 8 or _.following == 0'
+        type: message_frame
+        if: '(_io.size - _io.pos) >= 8 and frames_ahead != 0'
+        doc: 'the frames'
+      - id: rest
+        size-eos: true
+        doc: 'what is left: usually zeros'
+    instances:
+      frames_ahead:
+        pos: _io.pos
+        type: s4be
+        if: '(_io.size - _io.pos) >= 4'
+        doc: 'a length of 0, where there are none'
+  message_frame:
+    seq:
+      - id: frame
+        type:
+          switch-on: 'frame_u32be_4 == 3419681172 ? 1 : 0'
+          cases:
+            1: blank
+            0: message
+        doc: 'message or blank'
+    instances:
+      frame_u32be_4:
+        pos: _io.pos + 4
+        type: u4be
+        if: '(_io.size - _io.pos) >= 8'
+        doc: 'the integer 4 bytes behind the start of frame'
+      following:
+        pos: _io.pos
+        type: s4be
+        if: '(_io.size - _io.pos) >= 4'
+        doc: 'behind it: a length of 0, where it was the last one'
+  blank:
+    doc: 'The last record of a full file: the next message did not fit. What follows is undefined.'
+    seq:
+      - id: total_size
+        type: s4be
+        doc: 'bytes up to the end of the file'
+      - id: magic_code
+        type: u4be
+        valid: "3419681172"
+        doc: '0xcbd43194'
+      - id: filling
+        size-eos: true
+        doc: 'fills the frame'
   message:
     seq:
       - id: total_size
@@ -69,22 +119,22 @@ types:
         size: body_length
         doc: 'the body as stored'
       - id: topic_length
-        type: s1
-        if: '(magic_code) == 3668123815'
+        type: s2be
+        if: '(magic_code) == 3668123819'
         doc: 'length of topic'
       - id: topic
         size: topic_length
         type: str
-        if: '(magic_code) == 3668123815'
+        if: '(magic_code) == 3668123819'
         doc: 'the topic'
-      - id: topic_3668123819_length
-        type: s2be
-        if: '(magic_code) == 3668123819'
-        doc: 'length of topic_3668123819'
-      - id: topic_3668123819
-        size: topic_3668123819_length
+      - id: topic_other_length
+        type: s1
+        if: '(magic_code) != 3668123819'
+        doc: 'length of topic_other'
+      - id: topic_other
+        size: topic_other_length
         type: str
-        if: '(magic_code) == 3668123819'
+        if: '(magic_code) != 3668123819'
         doc: 'the topic'
       - id: properties_length
         type: s2be
@@ -115,16 +165,6 @@ types:
       sys_flag_compression_type:
         value: '(sys_flag >> 8) & 7'
         doc: '0 zlib, 1 LZ4, 2 Zstd, 3 zlib'
-  blank:
-    doc: 'The last record of a full file: the next message did not fit. What follows is undefined.'
-    seq:
-      - id: total_size
-        type: s4be
-        doc: 'bytes up to the end of the file'
-      - id: magic_code
-        type: u4be
-        valid: "3419681172"
-        doc: '0xcbd43194'
   host_v4:
     seq:
       - id: address

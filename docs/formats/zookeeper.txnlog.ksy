@@ -84,22 +84,22 @@ types:
         doc: 'what it does (-11 closeSession, -10 createSession, -1 error, 1 create, 2 delete, 5 setData, 7 setACL, 13 check, 14 multi, 15 create2, 16 reconfig, 19 createContainer, 20 deleteContainer, 21 createTTL)'
       - id: body
         type:
-          switch-on: 'type == -11 and ((_io.size - _io.pos) < 4 or (_io.size - _io.pos) == 12 and body_next == 2) ? -12 : type'
+          switch-on: 'type == -11 and ((_io.size - _io.pos) < 4 or ((_io.size - _io.pos) == 12 and body_i32be_0 == 2)) ? -1514864641 : type'
           cases:
             -11: close_session_txn
             -10: create_session_txn
             -1: error_txn
             1: create_txn
-            15: create_txn
             2: delete_txn
             20: delete_txn
             5: set_data_txn
             16: set_data_txn
             7: set_acl_txn
             14: multi_txn
+            15: create_txn
             19: create_container_txn
             21: create_ttl_txn
-            -12: no_bytes
+            -1514864641: no_bytes
             _: remaining_bytes
         doc: 'how'
       - id: digest
@@ -112,22 +112,11 @@ types:
         size-eos: true
         doc: 'what no reader looks at; usually nothing'
     instances:
-      body_next:
-        pos: 32
+      body_i32be_0:
+        pos: _io.pos
         type: s4be
-        if: '_io.size >= 36'
-        doc: 'the first bytes of body'
-  close_session_txn:
-    doc: 'Since 3.6, unless zookeeper.closeSessionTxn.enabled is off: then the transaction has no body.'
-    seq:
-      - id: paths_to_delete_count
-        type: s4be
-        doc: 'number of paths_to_delete'
-      - id: paths_to_delete
-        repeat: expr
-        repeat-expr: 'paths_to_delete_count < 0 ? 0 : paths_to_delete_count'
-        type: string_s4be
-        doc: 'the session''s ephemeral nodes (paths2Delete)'
+        if: '(_io.size - _io.pos) >= 4'
+        doc: 'the integer 0 bytes behind the start of body'
   create_session_txn:
     seq:
       - id: time_out
@@ -138,36 +127,6 @@ types:
       - id: err
         type: s4be
         doc: 'why a request failed (-1 SYSTEMERROR, -2 RUNTIMEINCONSISTENCY, -3 DATAINCONSISTENCY, -4 CONNECTIONLOSS, -5 MARSHALLINGERROR, -6 UNIMPLEMENTED, -7 OPERATIONTIMEOUT, -8 BADARGUMENTS, -13 NEWCONFIGNOQUORUM, -14 RECONFIGINPROGRESS, -100 APIERROR, -101 NONODE, -102 NOAUTH, -103 BADVERSION, -108 NOCHILDRENFOREPHEMERALS, -110 NODEEXISTS, -111 NOTEMPTY, -112 SESSIONEXPIRED, -113 INVALIDCALLBACK, -114 INVALIDACL, -115 AUTHFAILED, -118 SESSIONMOVED, -119 NOTREADONLY, -120 EPHEMERALONLOCALSESSION, -121 NOWATCHER, -122 REQUESTTIMEOUT, -123 RECONFIGDISABLED, -124 SESSIONCLOSEDREQUIRESASLAUTH, -125 QUOTAEXCEEDED, -127 THROTTLEDOP)'
-  create_txn:
-    seq:
-      - id: path_length
-        type: s4be
-        doc: 'length of path'
-      - id: path
-        size: 'path_length < 0 ? 0 : path_length'
-        type: str
-        doc: 'of the node'
-      - id: data_length
-        type: s4be
-        doc: 'length of data'
-      - id: data
-        size: 'data_length < 0 ? 0 : data_length'
-        doc: 'of the node; null and empty differ'
-      - id: acl_count
-        type: s4be
-        doc: 'number of acl'
-      - id: acl
-        repeat: expr
-        repeat-expr: 'acl_count < 0 ? 0 : acl_count'
-        type: acl
-        doc: 'of the node'
-      - id: ephemeral
-        type: u1
-        doc: 'whether the node goes with the session (0 false, 1 true)'
-      - id: parent_cversion
-        type: s4be
-        if: '(_io.size - _io.pos) >= 4'
-        doc: 'cversion of the parent afterwards; -1: one more than it is'
   delete_txn:
     seq:
       - id: path_length
@@ -225,6 +184,36 @@ types:
         repeat-expr: 'txns_count < 0 ? 0 : txns_count'
         type: txn
         doc: 'all of them are done, or none'
+  create_txn:
+    seq:
+      - id: path_length
+        type: s4be
+        doc: 'length of path'
+      - id: path
+        size: 'path_length < 0 ? 0 : path_length'
+        type: str
+        doc: 'of the node'
+      - id: data_length
+        type: s4be
+        doc: 'length of data'
+      - id: data
+        size: 'data_length < 0 ? 0 : data_length'
+        doc: 'of the node; null and empty differ'
+      - id: acl_count
+        type: s4be
+        doc: 'number of acl'
+      - id: acl
+        repeat: expr
+        repeat-expr: 'acl_count < 0 ? 0 : acl_count'
+        type: acl
+        doc: 'of the node'
+      - id: ephemeral
+        type: u1
+        doc: 'whether the node goes with the session (0 false, 1 true)'
+      - id: parent_cversion
+        type: s4be
+        if: '(_io.size - _io.pos) >= 4'
+        doc: 'cversion of the parent afterwards; -1: one more than it is'
   create_container_txn:
     seq:
       - id: path_length
@@ -280,6 +269,26 @@ types:
       - id: ttl
         type: s8be
         doc: 'milliseconds'
+  txn_digest:
+    doc: 'Since 3.6, unless zookeeper.digest.enabled is off; never on errors.'
+    seq:
+      - id: version
+        type: s4be
+        doc: 'of the digest: 2'
+      - id: tree_digest
+        type: s8be
+        doc: 'of the whole tree after the transaction'
+  close_session_txn:
+    doc: 'Since 3.6, unless zookeeper.closeSessionTxn.enabled is off: then the transaction has no body.'
+    seq:
+      - id: paths_to_delete_count
+        type: s4be
+        doc: 'number of paths_to_delete'
+      - id: paths_to_delete
+        repeat: expr
+        repeat-expr: 'paths_to_delete_count < 0 ? 0 : paths_to_delete_count'
+        type: string_s4be
+        doc: 'the session''s ephemeral nodes (paths2Delete)'
   create_txn_v0:
     doc: 'Until 3.3; known by its bytes ending early. Read as parent_cversion -1.'
     seq:
@@ -307,15 +316,6 @@ types:
       - id: ephemeral
         type: u1
         doc: 'whether the node goes with the session (0 false, 1 true)'
-  txn_digest:
-    doc: 'Since 3.6, unless zookeeper.digest.enabled is off; never on errors.'
-    seq:
-      - id: version
-        type: s4be
-        doc: 'of the digest: 2'
-      - id: tree_digest
-        type: s8be
-        doc: 'of the whole tree after the transaction'
   acl:
     seq:
       - id: perms

@@ -26,7 +26,6 @@ from logwright.codec.describe import (
     Bit,
     Bytes,
     DescriptionError,
-    Ends,
     Field,
     Flags,
     Int,
@@ -105,10 +104,6 @@ def test_flags() -> None:
 HEADER = Struct("Header", Field("key", Bytes(VARINT, text=True)), Field("value", Bytes(VARINT, null=-1)))
 
 
-def by_kind(scope: dict[str, Any]) -> Type:
-    return I64BE if scope["kind"] & 1 else Bytes(UVARINT)
-
-
 SAMPLE = Struct(
     "Sample",
     Field("id", I64BE, "first"),
@@ -116,7 +111,7 @@ SAMPLE = Struct(
     Field("crc", U32BE, checksum=(zlib.crc32, "kind")),
     Field("kind", U8, default=0),
     Field("count", I32BE),
-    Field("odd", Switch(by_kind, (I64BE, Bytes(UVARINT)))),
+    Field("odd", Switch("kind & 1", {1: I64BE, 0: Bytes(UVARINT)})),
     Field("fixed", Bytes(3)),
     Field("headers", Repeated(HEADER, VARINT), default=()),
     Field("items", Repeated(I16BE, "count")),
@@ -308,7 +303,7 @@ def test_bytes_of_the_length_that_another_field_says() -> None:
 def test_a_field_that_ends_where_those_behind_it_begin() -> None:
     tail = Struct(
         "Tail",
-        Field("front", Bytes(), ends=Ends(lambda buf, at, end: end - 2, "left - 2")),
+        Field("front", Bytes(), size="left - 2"),
         Field("back", I16BE),
     )
     assert tail.unpack(b"abc\0\5") == ({"front": b"abc", "back": 5}, 5)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from logwright.codec.describe import (
     I16BE,
-    OUTER,
     U8,
     U32BE,
     VARINT,
@@ -21,7 +20,6 @@ from logwright.codec.describe import (
     Bytes,
     Content,
     DescriptionError,
-    Ends,
     Field,
     Flags,
     Int,
@@ -30,6 +28,7 @@ from logwright.codec.describe import (
     Switch,
 )
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Explainer, Focus, Node, stretch
+from logwright.codec.expression import OUTER
 from logwright.codec.window import Window
 
 
@@ -253,9 +252,7 @@ def test_damage_among_items_that_are_not_shown() -> None:
 # What bytes hold
 
 
-def unfold(stored: bytes, scope: dict[str, Any], limit: int) -> bytes | None:
-    if scope["kind"] == 0:
-        return None
+def unfold(stored: bytes, scope: dict[str, Any], limit: int) -> bytes:
     if scope["kind"] > 1:
         raise DescriptionError(f"kind {scope['kind']} is unknown")
     try:
@@ -267,7 +264,7 @@ def unfold(stored: bytes, scope: dict[str, Any], limit: int) -> bytes | None:
 PACKED = Struct(
     "Packed",
     Field("kind", U8),
-    Field("data", Bytes(VARINT, null=-1), holds=Content(lambda scope: MANY if scope["kind"] != 9 else None, (MANY,), unfold)),
+    Field("data", Bytes(VARINT, null=-1), holds=Content(MANY, "kind == 0", "kind != 0 and kind != 9", unfold)),
     Field("end", U8),
 )  # fmt: skip
 
@@ -312,26 +309,16 @@ def test_what_the_scope_around_says() -> None:
 
 
 def test_one_type_or_another() -> None:
-    def choose(scope: dict[str, Any]) -> Any:
-        if scope["kind"] > 1:
-            raise DescriptionError("no such kind")
-        return PAIR if scope["kind"] else U8
-
-    either = Struct("Either", Field("kind", U8), Field("body", Switch(choose, (PAIR, U8))))
+    either = Struct("Either", Field("kind", U8), Field("body", Switch("kind", {1: PAIR, 0: U8})))
     assert child(one(either, b"\1\0\0"), "body").type == "Pair"
     assert child(one(either, b"\0\7"), "body").value == 7
-    assert child(one(either, b"\2\7\7"), "body").problem == "no such kind"
+    assert child(one(either, b"\2\7\7"), "body").problem == "unknown kind 2"
 
 
 def test_room_that_is_not_there() -> None:
-    def ends(buf: Any, at: int, end: int) -> int:
-        if end - at < 2:
-            raise DescriptionError("too short")
-        return end - 2
-
-    tail = Struct("Tail", Field("front", Bytes(), ends=Ends(ends, "left - 2")), Field("back", I16BE))
+    tail = Struct("Tail", Field("front", Bytes(), size="left - 2"), Field("back", I16BE))
     assert child(one(tail, b"abcd"), "front").value == b"ab"
-    assert child(one(tail, b"a"), "front").problem == "too short"
+    assert child(one(tail, b"a"), "front").problem == "1 bytes too few for what follows"
 
 
 def test_items_that_have_a_block_each() -> None:

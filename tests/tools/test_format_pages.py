@@ -10,10 +10,21 @@ from typing import Any
 import format_pages
 import pytest
 from format_hexpat import hexpat
-from format_ksy import UNSAID, described, identifier, ksy, unsaid
+from format_ksy import described, identifier, ksy
 
 from logwright.codec import registry
-from logwright.codec.describe import Field, Int, Nothing, Struct, Switch, structures
+from logwright.codec.describe import (
+    I32BE,
+    Bytes,
+    Enclosed,
+    Field,
+    Int,
+    Nothing,
+    Repeated,
+    Struct,
+    Switch,
+    structures,
+)
 
 PAGES = format_pages.pages()
 
@@ -102,8 +113,8 @@ def test_blocks_that_a_handle_leads_to() -> None:
         "        size: index_handle.size.value + 5\n        type: stored_index_block\n" in text
     )
     assert "        size: 'left - 5'" not in text
-    assert "        size: '(_io.size - _io.pos) - 4 * num_restarts_ahead - 4'\n" in text
-    assert "        if: '(type) == 0'\n" in text
+    assert "        size: '((_io.size - _io.pos) - (4 * num_restarts_ahead)) - 4'\n" in text
+    assert "        if: 'type == 0'\n" in text
     pattern = PAGES["leveldb.table.hexpat"]
     assert (
         "    StoredIndexBlock<(index_handle.offset) + (index_handle.size + 5)> index_handle_block @ (index_handle.offset);\n"
@@ -124,8 +135,8 @@ def test_records_in_blocks() -> None:
         in text
     )
     assert "        repeat-until: '(_io.size - _io.pos) < 7'\n" in text
-    assert "        size: length\n        type: write_batch\n        if: '(type) == 1'\n" in text
-    assert "      - id: payload_other\n        size: length\n        if: '(type) != 1'\n" in text
+    assert "        size: length\n        type: write_batch\n        if: 'type == 1'\n" in text
+    assert "      - id: payload_other\n        size: length\n        if: 'not (type == 1)'\n" in text
     pattern = PAGES["leveldb.log.hexpat"]
     assert "    LogBlockRoom32768<stop> blocks[while(stop >= $ + 1)]" in pattern
     assert "    PhysicalRecord<stop> records[while(stop >= $ + 7)]" in pattern
@@ -166,27 +177,84 @@ def test_what_the_bytes_left_tell() -> None:
     text = PAGES["zookeeper.txnlog.ksy"]
     left = "(_io.size - _io.pos)"
     assert (
-        f"switch-on: 'type == -11 and ({left} < 4 or {left} == 12 and body_next == 2) ? -12 : type'\n" in text
+        f"switch-on: 'type == -11 and ({left} < 4 or ({left} == 12 and body_i32be_0 == 2)) ? -1514864641 : type'\n"
+        in text
     )
-    assert "            -12: no_bytes\n            _: remaining_bytes\n" in text
-    assert "      body_next:\n        pos: 32\n        type: s4be\n        if: '_io.size >= 36'\n" in text
+    assert "            -1514864641: no_bytes\n            _: remaining_bytes\n" in text
+    assert (
+        "      body_i32be_0:\n        pos: _io.pos\n        type: s4be\n        if: '(_io.size - _io.pos) >= 4'\n"
+        in text
+    )
     assert f"      - id: parent_cversion\n        type: s4be\n        if: '{left} >= 4'\n" in text
     pattern = PAGES["zookeeper.txnlog.hexpat"]
-    assert "    else if ((body_case) == 1 || (body_case) == 15) {\n        CreateTxn<stop> body [[" in pattern
-    assert "    else if ((body_case) != -12) {\n        u8 body[stop - $] [[" in pattern
+    assert "    else if ((body_case) == 1) {\n        CreateTxn<stop> body [[" in pattern
+    assert "    else if ((body_case) != -1514864641) {\n        u8 body[stop - $] [[" in pattern
     assert "    if (stop - $ >= 4)\n        be s32 parent_cversion [[" in pattern
-    assert "told by `type` and how many bytes are left and the first of them" in PAGES["zookeeper.txnlog.md"]
+    page = PAGES["zookeeper.txnlog.md"]
+    assert (
+        "which of them: `-1514864641 if type == -11 and (left < 4 or left == 12 and i32be(0) == 2) else type`"
+        in page
+    )
+    assert (
+        "; 1: [CreateTxn](#createtxn) or, where that does not fit, [CreateTxnV0](#createtxnv0); 2/20: [DeleteTxn]"
+        in page
+    )
 
 
-def test_what_can_not_be_said_is_bytes() -> None:
-    number = Int(2)
-    looked = Switch(lambda scope: number, (number, Nothing()), look=lambda buf, at, end, scope: number)
-    made = Struct("Made", Field("kind", Int(1)), Field("body", looked, "the rest"))
-    codec: Any = SimpleNamespace(name="made.up", title="made up", structures=(made,), described=())
-    assert unsaid(codec) == ["Made.body"]
-    assert f"      - id: body\n        size-eos: true\n        doc: 'the rest; {UNSAID}'\n" in ksy(codec)
-    assert f'    // {UNSAID}\n    u8 body[stop - $] [[comment("the rest")]];\n' in hexpat(codec)
-    assert [one for codec in registry.codecs() for one in unsaid(codec)] == []
+def codec_of(*structures: Struct, whole: bool = True) -> Any:
+    return SimpleNamespace(
+        name="made.up", title="made up", structures=structures, described=structures if whole else ()
+    )
+
+
+ITEM = Struct("Item", Field("number", Int(2)))
+EITHER = Switch("u32be(0) == 1", {1: ITEM, 0: Nothing()})
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        pytest.param(codec_of(Struct("Made", Field("items", Repeated(EITHER)))), id="a list of one type or another"),
+        pytest.param(codec_of(Struct("Made", Field("words", Repeated(Bytes(2))))), id="a list of bare bytes"),
+        pytest.param(codec_of(Struct("Made", Field("items", Switch("kind", {None: ITEM})))), id="a field that there is not"),
+        pytest.param(
+            codec_of(Struct("Made", Field("item", ITEM, size="left - 2"), Field("end", Int(2)))), id="a structure of a size"
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_expressed_is_refused(codec: Any) -> None:
+    with pytest.raises(TypeError):
+        ksy(codec)
+    with pytest.raises(TypeError):
+        hexpat(codec)
+
+
+def test_numbers_of_several_widths_in_a_size_are_refused_for_kaitai() -> None:
+    codec = codec_of(
+        Struct("Made", Field("number", Enclosed(I32BE, Switch("left", {1: Int(1), None: Int(2)}))))
+    )
+    with pytest.raises(TypeError, match=r"Made\.number"):
+        ksy(codec)
+    assert "s8 number" in hexpat(codec)
+
+
+def test_frames_that_take_the_end_of_the_file_for_their_own_are_refused() -> None:
+    for field in (Field("rest", Bytes()), Field("items", Repeated(ITEM)), Field("item", EITHER)):
+        with pytest.raises(TypeError, match="where the frame ends"):
+            ksy(codec_of(Struct("Made", field), whole=False))
+    sized = Struct("Made", Field("size", Int(4), sizes=True), Field("rest", Bytes()))
+    assert "        size: size\n" in ksy(codec_of(sized, whole=False))
+
+
+def test_frames_of_another_kind() -> None:
+    assert "          switch-on: 'frame_u32be_4 == 3419681172 ? 1 : 0'\n" in PAGES["rocketmq.commitlog.ksy"]
+    assert "        pos: _io.pos + 4\n        type: u4be\n" in PAGES["rocketmq.commitlog.ksy"]
+    assert "        size: 'pad_length - 0'\n" in PAGES["bookkeeper.journal.ksy"]
+    assert "    Padding<stop> frame [[" in PAGES["bookkeeper.journal.hexpat"]
+    assert (
+        "| 1: [Blank](#blank); 0: [Message](#message) | message or blank; which of them: `u32be(4) == 3419681172` |"
+        in PAGES["rocketmq.commitlog.md"]
+    )
 
 
 def test_every_codec_is_exported() -> None:

@@ -10,12 +10,9 @@ from functools import cache
 import numpy as np
 
 from logwright.codec.describe import (
-    LEFT,
     U32LE,
-    Buffer,
     Content,
     DescriptionError,
-    Ends,
     Field,
     Repeated,
     Scope,
@@ -23,6 +20,7 @@ from logwright.codec.describe import (
 )
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import SKIPPED, Explainer, Focus, Node
+from logwright.codec.expression import LEFT
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.leveldb.formats.fields import WHOLE_ENTRY
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, RECORD
@@ -60,9 +58,7 @@ def physical_record(content: Struct) -> Struct:
         "payload",
         RECORD["payload"].type,
         RECORD["payload"].doc,
-        holds=Content(
-            lambda scope: content if scope["type"] == FULL else None, (content,), on="type", key=FULL
-        ),
+        holds=Content(content, f"type == {FULL}"),
     )
     return Struct(RECORD.name, *RECORD.fields[:-1], payload, doc=RECORD.doc, source=RECORD.source)
 
@@ -151,30 +147,6 @@ class _Records:
 # Tables
 
 
-def _restarts(buf: Buffer, at: int, end: int) -> int:
-    """Where the restart points of a block start."""
-    if end - at < RESTART_SIZE:
-        raise DescriptionError(f"a block has {RESTART_SIZE} bytes at least, there are {end - at}", at)
-    count = int.from_bytes(bytes(buf[end - RESTART_SIZE : end]), "little")
-    if count > (end - at - RESTART_SIZE) // RESTART_SIZE:
-        raise DescriptionError(f"{count} restart points do not fit the block", end - RESTART_SIZE)
-    return end - RESTART_SIZE * (count + 1)
-
-
-_RESTARTS = Ends(_restarts, f"{LEFT} - {RESTART_SIZE} * num_restarts - {RESTART_SIZE}")
-
-
-def _last(size: int) -> Ends:
-    """All but the last `size` bytes."""
-
-    def find(buf: Buffer, at: int, end: int) -> int:
-        if end - at < size:
-            raise DescriptionError(f"{size} bytes wanted, {end - at} left", at)
-        return end - size
-
-    return Ends(find, f"{LEFT} - {size}")
-
-
 def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struct:
     """A block of entries, as it is when it is not compressed. `leads`: the values are handles of blocks of that kind."""
     plain = WHOLE_ENTRY["value"]
@@ -189,12 +161,18 @@ def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struc
     )
     return Struct(
         name,
-        Field("entries", Repeated(entry), "in the order of the keys", ends=_RESTARTS, rows=rows),
+        Field(
+            "entries",
+            Repeated(entry),
+            "in the order of the keys",
+            size=f"{LEFT} - {RESTART_SIZE} * num_restarts - {RESTART_SIZE}",
+            rows=rows,
+        ),
         Field(
             "restarts",
             Repeated(RESTART),
             "where in the block entries start whose keys share nothing",
-            ends=_last(RESTART_SIZE),
+            size=f"{LEFT} - {RESTART_SIZE}",
         ),
         Field("num_restarts", U32LE, "number of these"),
         doc=doc,
@@ -202,28 +180,16 @@ def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struc
     )
 
 
-def _unfold(stored: bytes, scope: Scope, limit: int) -> bytes | None:
-    if scope["type"] == NONE:
-        return None
+def _unpack(stored: bytes, scope: Scope, limit: int) -> bytes:
     try:
         return expand(np.frombuffer(stored, np.uint8), scope["type"], limit).tobytes()
     except CompressionError as error:
         raise DescriptionError(str(error)) from None
 
 
-def _filters(buf: Buffer, at: int, end: int) -> int:
-    """Where the offsets of the filters start."""
-    size = FILTER_END.head_size
-    stop = _last(size).find(buf, at, end)
-    offset = int.from_bytes(bytes(buf[stop : stop + 4]), "little")
-    if offset > stop - at:
-        raise DescriptionError(f"offsets at byte {offset}, the block has {end - at}", stop)
-    return at + offset
-
-
 _FILTERS = 10_000
 """More filters of one table are not shown one by one."""
-_HANDLE = Content(lambda scope: BLOCK_HANDLE, (BLOCK_HANDLE,), on="")
+_HANDLE = Content(BLOCK_HANDLE)
 DATA_BLOCK = _block("DataBlock", "Keys and values, in the order of the keys.", rows=True)
 INDEX_BLOCK = _block(
     "IndexBlock",
@@ -237,9 +203,9 @@ FILTER_BLOCK = Struct(
         "filters",
         BytesType(),
         "Bloom filters, one after the other; the last byte of each is its number of probes",
-        ends=Ends(_filters, "array_offset"),
+        size="array_offset",
     ),
-    Field("offsets", Repeated(U32LE), "where each filter starts", ends=_last(FILTER_END.head_size)),
+    Field("offsets", Repeated(U32LE), "where each filter starts", size=f"{LEFT} - {FILTER_END.head_size}"),
     *FILTER_END.fields,
     doc="A Bloom filter for each 2 KiB of the file, of the keys of the data blocks that start there.",
     source="FilterBlockBuilder",
@@ -254,8 +220,8 @@ def _stored(name: str, content: Struct) -> Struct:
             "contents",
             BytesType(),
             "the block, compressed or not",
-            ends=_last(TRAILER.head_size),
-            holds=Content(lambda scope: content, (content,), _unfold, on="type", key=NONE),
+            size=f"{LEFT} - {TRAILER.head_size}",
+            holds=Content(content, f"type == {NONE}", f"type != {NONE}", _unpack),
             rows=True,
         ),
         Field("type", TRAILER["type"].type, TRAILER["type"].doc),
@@ -273,7 +239,7 @@ STORED = {
 }
 TABLE = Struct(
     "Table",
-    Field("blocks", BytesType(), "blocks side by side; where each starts, the footer and the index say", ends=_last(FOOTER_SIZE)),
+    Field("blocks", BytesType(), "blocks side by side; where each starts, the footer and the index say", size=f"{LEFT} - {FOOTER_SIZE}"),
     Field("footer", FOOTER, "where the index is"),
     doc="A table, from its first byte to its last.",
     source="TableBuilder",

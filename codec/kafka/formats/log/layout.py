@@ -14,7 +14,6 @@ from logwright.codec.describe import (
     I16BE,
     I32BE,
     I64BE,
-    OUTER,
     U32BE,
     VARINT,
     VARLONG,
@@ -29,9 +28,9 @@ from logwright.codec.describe import (
     Scope,
     Struct,
     Switch,
-    Type,
     time_of,
 )
+from logwright.codec.expression import OUTER
 from logwright.codec.kernels.compress import CompressionError, decompress
 
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -98,22 +97,9 @@ END_TXN_MARKER = Struct(
 )
 
 
-def _of_control(kind: Struct) -> Content:
-    """What the key or the value of a record in a control batch holds."""
-
-    def choose(scope: Scope) -> Type | None:
-        batch = scope[OUTER]
-        return kind if batch.get("attributes", 0) & CONTROL and not _is_other(scope, kind) else None
-
-    return Content(choose, (kind,))
-
-
-def _is_other(scope: Scope, kind: Struct) -> bool:
-    """Whether the value is none of a transaction's end: other markers have other values."""
-    if kind is CONTROL_RECORD_KEY:
-        return False
-    key = scope["key"] or b""
-    return len(key) < CONTROL_RECORD_KEY.head_size or key[2:4] not in (b"\0\0", b"\0\1")
+_MARKS = f"outer.attributes & {CONTROL} != 0"
+_ENDS_TXN = f"{_MARKS} and len(key) >= {CONTROL_RECORD_KEY.head_size} and key[2] == 0 and key[3] < 2"
+"""Other markers than those at the end of a transaction have other values."""
 
 
 def _timestamp(value: int, scope: Scope) -> str:
@@ -142,12 +128,12 @@ RECORD = Struct(
     Field("attributes", I8, "unused", default=0),
     Field("timestamp_delta", VARLONG, "milliseconds from base_timestamp", default=0, says=_timestamp),
     Field("offset_delta", VARINT, "from base_offset; gaps are left by compaction", default=0, says=_offset),
-    Field("key", Bytes(VARINT, null=-1), "null and empty differ", holds=_of_control(CONTROL_RECORD_KEY)),
+    Field("key", Bytes(VARINT, null=-1), "null and empty differ", holds=Content(CONTROL_RECORD_KEY, _MARKS)),
     Field(
         "value",
         Bytes(VARINT, null=-1),
         "null is a tombstone in a compacted topic",
-        holds=_of_control(END_TXN_MARKER),
+        holds=Content(END_TXN_MARKER, _ENDS_TXN),
     ),
     Field("headers", Repeated(HEADER, VARINT), default=()),
     doc="One record of a batch of magic 2.",
@@ -156,15 +142,9 @@ RECORD = Struct(
 
 _TIME = Int(8, unit="ms")
 _RECORDS = Repeated(RECORD, "records_count")
-_COMPRESSED = Bytes("rest")
 
 
-def _records(scope: Scope) -> Type:
-    """Compressed records are one stream that only the codec's own frame bounds."""
-    return _COMPRESSED if scope["attributes"] & COMPRESSION else _RECORDS
-
-
-def _unfold(stored: bytes, scope: Scope, limit: int) -> bytes:
+def _unpack(stored: bytes, scope: Scope, limit: int) -> bytes:
     codec = scope["attributes"] & COMPRESSION
     if codec >= len(COMPRESSION_NAMES):
         raise DescriptionError(f"compression {codec} is unknown")
@@ -172,10 +152,6 @@ def _unfold(stored: bytes, scope: Scope, limit: int) -> bytes:
         return decompress(COMPRESSION_NAMES[codec], np.frombuffer(stored, np.uint8), limit).tobytes()
     except CompressionError as error:
         raise DescriptionError(f"the records do not decompress: {error}") from None
-
-
-def _packed(scope: Scope) -> Type | None:
-    return _RECORDS if scope["attributes"] & COMPRESSION else None
 
 
 RECORD_BATCH = Struct(
@@ -212,9 +188,9 @@ RECORD_BATCH = Struct(
     Field("records_count", I32BE, "records present: compaction may leave fewer, even none"),
     Field(
         "records",
-        Switch(_records, (_RECORDS, _COMPRESSED), f"attributes & {COMPRESSION}", (0, None)),
+        Switch(f"attributes & {COMPRESSION}", {0: _RECORDS, None: Bytes("rest")}),
         "records one after the other, or a compressed stream of them",
-        holds=Content(_packed, (_RECORDS,), _unfold),
+        holds=Content(_RECORDS, None, f"attributes & {COMPRESSION} != 0", _unpack),
         rows=True,
     ),
     doc="What a log of Kafka 0.11 or later is made of: 61 bytes of header and the records.",

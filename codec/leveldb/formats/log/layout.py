@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.describe import I32LE, U64LE, UVARINT, Field, Int, Repeated, Scope, Struct, Switch, Type
+from logwright.codec.describe import I32LE, U64LE, UVARINT, Field, Int, Repeated, Scope, Struct, Switch
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.kernels.intrinsics import (
     copy,
@@ -27,12 +27,7 @@ from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES, VAL
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
-_NOTHING = BytesType(0)
 _PREFIXED = BytesType(UVARINT)
-
-
-def _value(scope: Scope) -> Type:
-    return _PREFIXED if scope["type"] == VALUE else _NOTHING
 
 
 def _sequences(count: int, scope: Scope) -> str:
@@ -46,7 +41,7 @@ OPERATION = Struct(
     Field("key", _PREFIXED, "the user key"),
     Field(
         "value",
-        Switch(_value, (_PREFIXED, _NOTHING), "type", (VALUE, DELETION)),
+        Switch("type", {VALUE: _PREFIXED, None: BytesType(0)}),
         "the value; a deletion has none, not even a length",
         default=b"",
     ),

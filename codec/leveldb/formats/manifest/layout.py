@@ -15,10 +15,8 @@ from logwright.codec.describe import (
     DescriptionError,
     Field,
     Repeated,
-    Scope,
     Struct,
     Switch,
-    Type,
 )
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import UsageError
@@ -51,7 +49,7 @@ class EditField:
 
 
 _SLICE = BytesType(UVARINT)
-_KEY = Content(lambda scope: INTERNAL_KEY, (INTERNAL_KEY,), on="")
+_KEY = Content(INTERNAL_KEY)
 
 TAGS = {
     1: "comparator",
@@ -101,14 +99,6 @@ _WORDS = {
 }
 
 
-def _body(scope: Scope) -> Type:
-    """What follows a tag. Raises `DescriptionError` for one that there is not."""
-    name = TAGS.get(scope["tag"])
-    if name is None:
-        raise DescriptionError(f"unknown tag {scope['tag']}")
-    return BODIES[name]
-
-
 def _plan(field: Field) -> tuple[str, bool, int]:
     data = isinstance(field.type, BytesType)
     return field.name, data, LEVELS if field.name == "level" else 1 << (32 if data else 63)
@@ -128,7 +118,7 @@ FIELD = Struct(
     ),
     Field(
         "body",
-        Switch(_body, tuple(BODIES.values()), "tag", tuple(NUMBERS[name] for name in BODIES)),
+        Switch("tag", {NUMBERS[name]: body for name, body in BODIES.items()}),
         "the field itself",
     ),
     source="VersionEdit::EncodeTo",

@@ -67,7 +67,7 @@ FOOTER = Struct(
         "handles",
         BytesType(HANDLES_SIZE),
         "handles of the metaindex and of the index, and padding that may be anything",
-        holds=Content(lambda scope: HANDLES, (HANDLES,), on=""),
+        holds=Content(HANDLES),
     ),
     Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db", only=MAGIC),
     doc="The last 48 bytes of a table. No checksum covers them.",

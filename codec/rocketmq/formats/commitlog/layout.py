@@ -71,15 +71,9 @@ HOST_OF_V6 = Struct("HostV6", Field("address", Bytes(16), "IPv6 address"), Field
 
 
 def _host(bit: int) -> Switch:
-    return Switch(
-        lambda scope: HOST_OF_V6 if scope["sys_flag"] & bit else HOST_OF_V4,
-        (HOST_OF_V4, HOST_OF_V6),
-        on=f"sys_flag & {bit}",
-        keys=(0, bit),
-    )
+    return Switch(f"sys_flag & {bit}", {0: HOST_OF_V4, bit: HOST_OF_V6})
 
 
-_TOPIC_V1, _TOPIC_V2 = Bytes(Int(1), text=True), Bytes(I16BE, text=True)
 MESSAGE = Struct(
     "Message",
     Field("total_size", I32BE, "bytes of the message", measures=True),
@@ -110,12 +104,7 @@ MESSAGE = Struct(
     Field("body", Bytes("body_length"), "the body as stored"),
     Field(
         "topic",
-        Switch(
-            lambda scope: _TOPIC_V2 if scope["magic_code"] == V2 else _TOPIC_V1,
-            (_TOPIC_V1, _TOPIC_V2),
-            on="magic_code",
-            keys=(V1, V2),
-        ),
+        Switch("magic_code", {V2: Bytes(I16BE, text=True), None: Bytes(Int(1), text=True)}),
         "the topic",
     ),
     Field(

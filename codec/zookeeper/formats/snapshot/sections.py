@@ -15,20 +15,17 @@ import numpy.typing as npt
 from logwright.codec.describe import (
     I32BE,
     I64BE,
-    LEFT,
-    Buffer,
     DescriptionError,
     Field,
     Nothing,
     Repeated,
-    Scope,
     Struct,
     Switch,
-    Type,
     Until,
     dtype_of,
 )
 from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.expression import LEFT
 from logwright.codec.kernels.adler32 import adler32_of
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS, AclTable
@@ -91,19 +88,11 @@ HEADER_SIZE = HEADER.head_size
 END_SIZE = len(END_MARK) + SEAL_SIZE
 DIGEST_SIZE = DIGEST.offset("checksum") + SEAL_SIZE
 LAST_SIZE = LAST_PROCESSED.offset("checksum") + SEAL_SIZE
-_NOTHING = Nothing()
 
 
-def _section(name: str, struct: Struct, size: int) -> Switch:
+def _section(struct: Struct, size: int) -> Switch:
     """A section that is there where there are bytes for it, of this size or more."""
-
-    def given(scope: Scope) -> Type:
-        return _NOTHING if scope.get(name) is None else struct
-
-    def look(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
-        return struct if end - at >= size else _NOTHING
-
-    return Switch(given, (struct, _NOTHING), f"{LEFT} >= {size} ? 1 : 0", (1, 0), look=look)
+    return Switch(f"{LEFT} >= {size}", {1: struct, 0: Nothing()})
 
 
 SNAPSHOT = Struct(
@@ -118,8 +107,8 @@ SNAPSHOT = Struct(
         rows=True,
     ),
     Field("end", END),
-    Field("digest", _section("digest", DIGEST, DIGEST_SIZE), "since 3.6"),
-    Field("last_processed", _section("last_processed", LAST_PROCESSED, LAST_SIZE), "since 3.9"),
+    Field("digest", _section(DIGEST, DIGEST_SIZE), "since 3.6"),
+    Field("last_processed", _section(LAST_PROCESSED, LAST_SIZE), "since 3.9"),
     Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
     doc="A plain snapshot. A compressed one holds these bytes.",
     source="org.apache.zookeeper.server.persistence.FileSnap",

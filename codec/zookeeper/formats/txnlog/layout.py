@@ -6,30 +6,24 @@ Source: `zookeeper.jute`, `SerializeUtils.deserializeTxn`, `ZooDefs.OpCode` and 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from logwright.codec.describe import (
     I32BE,
     I64BE,
-    LEFT,
-    NEXT,
-    Buffer,
-    DescriptionError,
+    Either,
     Enclosed,
     Field,
     Int,
     Nothing,
     Repeated,
-    Scope,
     Struct,
     Switch,
-    Type,
     Until,
 )
 from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.expression import LEFT
 from logwright.codec.zookeeper.jute import ACL, BOOLEAN, BUFFER, I64MS, USTRING, in_hex, vector
 
 # Types of transactions (`ZooDefs.OpCode`)
@@ -75,7 +69,7 @@ _PARENT_CVERSION = Field(
 _CREATE = (_PATH, _DATA, _ACL, Field("ephemeral", BOOLEAN, "whether the node goes with the session"))
 _JUTE = "zookeeper.jute"
 
-CREATE_TXN = Struct("CreateTxn", *_CREATE, replace(_PARENT_CVERSION, optional=True), source=_JUTE)
+CREATE_TXN = Struct("CreateTxn", *_CREATE, _PARENT_CVERSION, source=_JUTE)
 CREATE_TXN_V0 = Struct(
     "CreateTxnV0",
     *_CREATE,
@@ -124,29 +118,14 @@ SUB_BODIES: dict[int, Struct] = {
     CHECK: CHECK_VERSION_TXN,
 }
 """What may be in a multi (`DataTree.processTxn`)."""
-_NOTHING, _REST = Nothing(), BytesType()
-
-
-def _cases(bodies: Mapping[int, Struct]) -> tuple[Struct, ...]:
-    return tuple(dict.fromkeys(bodies.values()))
-
-
-def _keys(bodies: Mapping[int, Struct]) -> tuple[tuple[int, ...], ...]:
-    """The types of transactions that each of these cases is of."""
-    return tuple(tuple(kind for kind in bodies if bodies[kind] is one) for one in _cases(bodies))
-
-
-def _sub_body(scope: Scope) -> Type:
-    return SUB_BODIES.get(scope["type"], _REST)
-
-
+_NOTHING = Nothing()
 _TYPE = Int(4, values=TYPE_NAMES)
 TXN = Struct(
     "Txn",
     Field("type", _TYPE, "what it does"),
     Field(
         "data",
-        Enclosed(I32BE, Switch(_sub_body, (*_cases(SUB_BODIES), _REST), "type", (*_keys(SUB_BODIES), None))),
+        Enclosed(I32BE, Switch("type", {**SUB_BODIES, None: BytesType()})),
         "how",
     ),
     doc="One of the transactions of a multi: a body alone, without header and digest.",
@@ -172,51 +151,10 @@ BODIES: dict[int, Struct] = {
 """What may stand alone (`SerializeUtils.deserializeTxn`)."""
 
 
-def _body(scope: Scope) -> Type:
-    """For writing: by what is given."""
-    kind, value = scope["type"], scope.get("body")
-    if kind not in BODIES:
-        return _REST
-    if kind == CLOSE_SESSION and value is None:
-        return _NOTHING
-    if kind == CREATE and value is not None and "parent_cversion" not in value:
-        return CREATE_TXN_V0
-    return BODIES[kind]
-
-
-def _look(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
-    """For reading: by what fits."""
-    kind = scope["type"]
-    if kind == CREATE and not _fits(CREATE_TXN, buf, at, end):
-        return CREATE_TXN_V0
-    if kind == CLOSE_SESSION:
-        left = end - at
-        if left == TXN_DIGEST.head_size and I32BE.unpack(buf, at, end, {})[0] == DIGEST_VERSION:
-            return _NOTHING  # a digest alone: as a vector of paths it would be nonsense
-        return CLOSE_SESSION_TXN if _fits(CLOSE_SESSION_TXN, buf, at, end) else _NOTHING
-    return BODIES.get(kind, _REST)
-
-
-def _fits(struct: Struct, buf: Buffer, at: int, end: int) -> bool:
-    try:
-        struct.unpack(buf, at, end)
-    except DescriptionError:
-        return False
-    return True
-
-
-def _digest(scope: Scope) -> Type:
-    return _NOTHING if scope.get("digest") is None else TXN_DIGEST
-
-
-def _look_digest(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
-    return TXN_DIGEST if end - at >= TXN_DIGEST.head_size else _NOTHING
-
-
 DIGEST_VERSION = 2
 """`DigestCalculator.DIGEST_VERSION`."""
-_BODILESS = LOWEST - 1
-"""Stands for a type, none that there is, of transactions without a body."""
+_BODILESS = -0x5A4B0001
+"""Stands for a type, none that a server has, of transactions without a body."""
 
 PAYLOAD = Struct(
     "TxnLogEntry",
@@ -228,24 +166,22 @@ PAYLOAD = Struct(
     Field(
         "body",
         Switch(
-            _body,
-            (*_cases(BODIES), CREATE_TXN_V0, _NOTHING, _REST),
-            f"type == {CLOSE_SESSION} && ({LEFT} < 4 || {LEFT} == {TXN_DIGEST.head_size} && {NEXT} == {DIGEST_VERSION})"
-            f" ? {_BODILESS} : type",
-            (*_keys(BODIES), (), _BODILESS, None),
-            look=_look,
+            # A digest alone has no body before it: as a vector of paths it would be nonsense.
+            f"{_BODILESS} if type == {CLOSE_SESSION} and"
+            f" ({LEFT} < 4 or {LEFT} == {TXN_DIGEST.head_size} and i32be(0) == {DIGEST_VERSION}) else type",
+            {
+                **BODIES,
+                CREATE: Either(CREATE_TXN, CREATE_TXN_V0),
+                CLOSE_SESSION: Either(CLOSE_SESSION_TXN, _NOTHING),
+                _BODILESS: _NOTHING,
+                None: BytesType(),
+            },
         ),
         "how",
     ),
     Field(
         "digest",
-        Switch(
-            _digest,
-            (TXN_DIGEST, _NOTHING),
-            f"{LEFT} >= {TXN_DIGEST.head_size} ? 1 : 0",
-            (1, 0),
-            look=_look_digest,
-        ),
+        Switch(f"{LEFT} >= {TXN_DIGEST.head_size}", {1: TXN_DIGEST, 0: _NOTHING}),
         "of the tree after it",
     ),
     Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),

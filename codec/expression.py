@@ -1,0 +1,190 @@
+"""Conditions and sizes of a description, as expressions of fields: `attributes & 7 != 0`.
+
+One text serves all: the scalar codec evaluates it, the docs page prints it, and Kaitai Struct and ImHex get it in their own spelling.
+
+The grammar and the precedence are Python's: names of fields, `a.b` for a field of a structure, integers, arithmetic, bits, comparisons,
+`and`, `or`, `a if c else b`, `key[3]` and `len(key)` for bytes. Three more words look at what is not read yet: `left`, the bytes from the
+start of the field to the end of what it lies in, and `i32be(n)` and `u32be(n)`, the integer that starts `n` bytes behind that start.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+LEFT = "left"
+OUTER = "outer"
+"""The structure around the one that the field is in."""
+PEEKS = {"i32be": True, "u32be": False}
+"""Calls that look ahead, and whether the integer is signed."""
+PEEK_SIZE = 4
+UNBOUNDED = (1 << 31) - 1
+"""The largest size of what has no smaller limit of its own: lengths are 32-bit in every format so far."""
+
+_OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.BitAnd: ("&", operator.and_),
+    ast.BitOr: ("|", operator.or_),
+    ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What `left` and the calls see: `data[at:end]` is not read yet. Without `data` there is nothing to look at, only room."""
+
+    at: int
+    end: int
+    data: bytes | bytearray | memoryview | None = None
+
+    def peek(self, place: int, *, signed: bool) -> int | None:
+        """Return the integer `place` bytes ahead; None where bytes are missing."""
+        start = self.at + place
+        if self.data is None or start + PEEK_SIZE > self.end:
+            return None
+        return int.from_bytes(bytes(self.data[start : start + PEEK_SIZE]), "big", signed=signed)
+
+
+class Expression:
+    """One expression. Raises `SyntaxError` for a text that is none."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = ast.parse(text, mode="eval").body
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in it, each once, in their order; of `a.b` only `a`."""
+        found = [one for one in ast.walk(self.tree) if isinstance(one, ast.Name)]
+        calls = {id(one.func) for one in ast.walk(self.tree) if isinstance(one, ast.Call)}
+        ordered = sorted((one for one in found if id(one) not in calls), key=lambda one: one.col_offset)
+        return tuple(dict.fromkeys(one.id for one in ordered))
+
+    @property
+    def peeks(self) -> tuple[tuple[int, bool], ...]:
+        """The integers that it looks ahead at: (place, signed)."""
+        calls = [one for one in ast.walk(self.tree) if isinstance(one, ast.Call) and _called(one) in PEEKS]
+        return tuple(dict.fromkeys((_argument(one), PEEKS[_called(one)]) for one in calls))
+
+    @property
+    def condition(self) -> bool:
+        """Whether it is a condition, not a number."""
+        return isinstance(self.tree, ast.Compare | ast.BoolOp)
+
+    @property
+    def looks(self) -> bool:
+        """Whether it depends on bytes that are not read yet."""
+        return LEFT in self.names or bool(self.peeks)
+
+    def value(self, scope: Mapping[str, Any], ahead: Ahead) -> Any:
+        """Return its value. Raises `KeyError` for a name that is not in the scope."""
+        return _value(self.tree, scope, ahead)
+
+
+@cache
+def expression(text: str) -> Expression:
+    """Return the expression of a text."""
+    return Expression(text)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _argument(call: ast.Call) -> int:
+    place: int = ast.literal_eval(call.args[0])
+    return place
+
+
+def _value(tree: ast.expr, scope: Mapping[str, Any], ahead: Ahead) -> Any:
+    match tree:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return ahead.end - ahead.at if name == LEFT else scope[name]
+        case ast.Attribute(value=inner, attr=name):
+            return _value(inner, scope, ahead)[name]
+        case ast.Subscript(value=inner, slice=place):
+            return _value(inner, scope, ahead)[_value(place, scope, ahead)]
+        case ast.Call(args=[argument]) if _called(tree) in PEEKS:
+            return ahead.peek(_value(argument, scope, ahead), signed=PEEKS[_called(tree)])
+        case ast.Call(args=[argument]) if _called(tree) == "len":
+            return len(_value(argument, scope, ahead) or b"")
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _value(body if _value(test, scope, ahead) else other, scope, ahead)
+        case ast.BoolOp(op=op, values=values):
+            return (any if isinstance(op, ast.Or) else all)(_value(one, scope, ahead) for one in values)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, scope, ahead)
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _OPERATORS[type(op)][1](_value(left, scope, ahead), _value(right, scope, ahead))
+    raise SyntaxError(f"{ast.unparse(tree)!r} has no meaning in an expression of fields")
+
+
+class Spelling:
+    """How another language writes an expression. A language says how it writes names and what lies ahead."""
+
+    both, either = "&&", "||"
+
+    def name(self, name: str) -> str:
+        """Return a name of the expression, a field or `left`."""
+        raise NotImplementedError
+
+    def peek(self, place: int, *, signed: bool) -> str:
+        """Return the integer `place` bytes ahead."""
+        raise NotImplementedError
+
+    def member(self, inner: str, name: str) -> str:
+        """Return a field of a structure."""
+        return f"{inner}.{name}"
+
+    def number(self, text: str) -> str:
+        """Return an expression as a number, which a condition is not."""
+        return f"{self.of(text)} ? 1 : 0" if expression(text).condition else self.of(text)
+
+    def of(self, text: str) -> str:
+        """Return the expression in this spelling. Raises `TypeError` for what it cannot express."""
+        return self._of(expression(text).tree)
+
+    def _of(self, tree: ast.expr) -> str:
+        match tree:
+            case ast.Constant(value=int(value)):
+                return str(value)
+            case ast.Name(id=name):
+                return self.name(name)
+            case ast.Attribute(value=inner, attr=name):
+                return self.member(self._of(inner), name)
+            case ast.Call() if _called(tree) in PEEKS:
+                return self.peek(_argument(tree), signed=PEEKS[_called(tree)])
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return f"{self._of(test)} ? {self._inner(body)} : {self._inner(other)}"
+            case ast.BoolOp(op=op, values=values):
+                word = self.either if isinstance(op, ast.Or) else self.both
+                return f" {word} ".join(self._inner(one, ast.BoolOp) for one in values)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return f"-{self._inner(operand)}"
+            case (
+                ast.BinOp(left=left, op=op, right=right)
+                | ast.Compare(left=left, ops=[op], comparators=[right])
+            ):
+                return f"{self._inner(left)} {_OPERATORS[type(op)][0]} {self._inner(right)}"
+        raise TypeError(f"{ast.unparse(tree)!r} cannot be expressed")
+
+    def _inner(self, tree: ast.expr, inside: type[ast.expr] | None = None) -> str:
+        """A part of an expression: in parentheses, where precedence could be another one in that language."""
+        simple = (ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.UnaryOp)
+        plain = isinstance(tree, simple) or (inside is ast.BoolOp and isinstance(tree, ast.Compare))
+        return self._of(tree) if plain else f"({self._of(tree)})"
