@@ -18,7 +18,7 @@ SHELL := /bin/bash
 
 UV_VERSION := 0.13.8
 
-.PHONY: help install test demo bench bench-peers oracle docs lint format types dist lock coverage nightly trust clean distclean
+.PHONY: help install test test-all demo bench bench-peers oracle docs lint format types dist lock coverage nightly trust clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,8 +50,15 @@ $(ORACLE): requirements-oracle.lock $(STAMP)
 	  echo "amulet-leveldb could not be compiled: the tests that need it are skipped, and say so." >&2
 	@touch $@
 
-test: $(STAMP) ## run the tests (a few minutes; Java 17 for the Spark part, else it is skipped)
-	$(BIN)/python -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle -m "not nightly and not oracle" $(ARGS)
+# Byte code is written even where the environment says not to: without it each process spends half a minute on compiling the tests.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+
+test: $(STAMP) ## run a sample of the tests that meets every rule (four minutes; Java 17 for the Spark part, else it is skipped)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-sample} $(PYTEST) tests --ignore=tests/oracle \
+	  -m "not nightly and not oracle and not extended" $(ARGS)
+
+test-all: test ## run all tests: the sample, then the rest and the properties with all their examples (a quarter of an hour)
+	$(PYTEST) tests --ignore=tests/oracle -m "not nightly and not oracle and (extended or hypothesis)" $(ARGS)
 
 demo: $(STAMP) ## see what it does, in a minute or two
 	@$(BIN)/python -m logwright.demo $(ARGS)
@@ -60,7 +67,7 @@ oracle: $(ORACLE) ## let the real systems judge what we write (Java 17, Maven)
 	$(BIN)/python -m pytest tests/oracle -q $(ARGS)
 
 nightly: $(STAMP) ## the long tests, and the properties with thousands of examples (hours)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests -q -n $(JOBS) -m "nightly or not nightly" $(ARGS)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) tests -m "nightly or not nightly" $(ARGS)
 	$(BIN)/python -m logwright.roundtrip.fuzz all --seconds 300
 	$(BIN)/python -m logwright.roundtrip.trust --every-bit
 

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and the one sentence that stands for the tests that need Java where there is none."""
+"""Hypothesis profiles, the sample of tests that `make test` runs, and the reason for skipping tests that need Java."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import sampling
 from hypothesis import HealthCheck, Phase, settings
 
 # Tests run what they are about: kernels compiled (or as NUMBA_DISABLE_JIT and NUMBA_BOUNDSCHECK say), however small the input.
@@ -21,6 +22,8 @@ settings.register_profile(
 )
 # The same examples at each run, so that a red build is red for its change.
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, database=None)
+# `make test`: a fifth of the examples, the same at each run.
+settings.register_profile("sample", parent=settings.get_profile("ci"), max_examples=20)
 settings.register_profile("nightly", parent=settings.get_profile("dev"), max_examples=5_000)
 # Interpreted kernels under coverage: a hundredfold slower, and a failure is shrunk by the other profiles.
 settings.register_profile(
@@ -54,3 +57,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         reason = why_no_java()
         if reason:
             pytest.skip(reason)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test` leaves out as `extended`."""
+    sampling.mark_extended(items)

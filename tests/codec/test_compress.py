@@ -21,7 +21,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from modes import ROOT, other_modes
+from modes import ROOT
 
 from logwright.codec.kernels.compress import (
     BombError,
@@ -34,7 +34,6 @@ from logwright.codec.kernels.compress import (
 )
 
 kernel_modes = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 CODECS = ("none", "gzip", "snappy", "snappy-raw", "lz4", "lz4-magic0", "zstd")
 FRAMED = CODECS[1:]

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from modes import environment, other_modes
+from modes import environment
 
 from logwright.codec.kernels import crc32c as checksums
 from logwright.codec.kernels import kernel as module
@@ -56,7 +56,6 @@ from logwright.codec.kernels.intrinsics import (
 from logwright.codec.kernels.kernel import Kernel, kernel, mode
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from modes import other_modes
 
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.compress import decompress as library
 from logwright.codec.kernels.snappy_blocks import decompress, lengths
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 _LIMIT = 1 << 20
 

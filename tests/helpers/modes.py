@@ -1,15 +1,9 @@
 """Tests of kernels, in all three modes.
 
-A module whose tests run kernels says
-
-    from modes import other_modes
-
-    pytestmark = pytest.mark.kernel_modes
-    test_other_modes = other_modes(__file__)
-
-and so each of its tests runs compiled where it is collected (`conftest.py` turns interpreting of small inputs off), and once
-interpreted and once bounds-checked in a process of its own, since numba's modes are settled when a process starts. To look at
-one mode by hand: `NUMBA_DISABLE_JIT=1 pytest tests/codec/test_x.py`, `NUMBA_BOUNDSCHECK=1 pytest tests/codec/test_x.py`.
+Tests that are marked `kernel_modes` run compiled where they are collected (`conftest.py` turns interpreting of small inputs off). They
+also run interpreted and bounds-checked, all of them in one process for each mode, since numba settles its mode when a process starts:
+`tests/codec/test_kernels_interpreted.py` and `test_kernels_checked.py`, two files so that two workers take them. To run one mode by
+hand: `NUMBA_DISABLE_JIT=1 pytest tests/codec/test_x.py`, `NUMBA_BOUNDSCHECK=1 pytest tests/codec/test_x.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +11,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,28 +29,20 @@ def environment(mode: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _SETTINGS} | MODES[mode]
 
 
-def other_modes(file: str) -> Callable[[str], None]:
-    """A test that runs the tests of a module that are marked `kernel_modes` interpreted and bounds-checked."""
-
-    @pytest.mark.parametrize("mode", ["interpreted", "checked"])
-    def test_other_modes(mode: str) -> None:
-        if any(os.environ.get(name, "0") != "0" for name in ("NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK")):
-            pytest.skip("is in another mode already")
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "kernel_modes and not nightly",
-        ]
-        # This very test, which is in the module too, skips itself there.
-        done = subprocess.run(
-            [*command, file], env=environment(mode), cwd=ROOT, capture_output=True, text=True, timeout=600
-        )
-        assert done.returncode == 0, f"{mode}:\n{done.stdout[-8000:]}\n{done.stderr[-2000:]}"
-
-    return test_other_modes
+def run_marked(mode: str) -> None:
+    """Run the tests that are marked `kernel_modes` in another mode, in one process. Raise `AssertionError` unless all pass."""
+    if any(os.environ.get(name, "0") != "0" for name in ("NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK")):
+        pytest.skip("this process runs in another mode already")
+    files = [
+        str(path)
+        for path in sorted(Path(ROOT, "tests").glob("*/test_*.py"))
+        if "mark.kernel_modes" in path.read_text()
+    ]
+    wanted = "kernel_modes and not nightly"
+    if os.environ.get("HYPOTHESIS_PROFILE") == "sample":
+        wanted += " and not extended"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", wanted, *files],
+        env=environment(mode), cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{mode}:\n{done.stdout[-8000:]}\n{done.stderr[-2000:]}"

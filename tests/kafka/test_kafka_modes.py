@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from modes import other_modes
 
 import logwright as lw
 from logwright.codec import registry
@@ -19,7 +18,6 @@ from logwright.corpora.cases import cases
 from logwright.roundtrip import laws
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 CASES = cases("kafka")
 SMALL = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_log import batch, record, reseal
@@ -125,7 +126,7 @@ def repair_pieces(was: Memory) -> list[Mended]:
     return list(mending.files())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 50), data=st.data())
 def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
     """Whatever is done to the logs, the result is lawful, and has all batches that were not touched."""
@@ -165,7 +166,7 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
     lawful(prefix)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 50), data=st.data())
 def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
     """A log cut short, with anything behind it."""
@@ -184,7 +185,7 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
     assert [one for one in whole if one not in kept] == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 50), data=st.data())
 def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
     """Batches of a segment in another order, some of them twice: each is there once, where it belongs."""

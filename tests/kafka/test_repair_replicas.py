@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_log import batch, raw_batch, record, section
@@ -191,7 +192,7 @@ def test_prefix_of_replicas() -> None:
     lawful(mended)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 30), copies=st.integers(2, 3))
 def test_any_boundaries_and_any_damage(seed: int, copies: int) -> None:
     """What at least one copy has is there, each batch once, in order."""

@@ -7,9 +7,9 @@ import zlib
 import numpy as np
 import pytest
 import zstandard
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modes import other_modes
 
 from logwright.codec.kernels.compress import BombError, CompressionError, compress
 from logwright.codec.leveldb.formats.table import layout as block
@@ -18,7 +18,6 @@ from logwright.codec.leveldb.formats.table.rows import Unpacked, packed, plain
 from logwright.codec.leveldb.keys import internal_key, order, separator, successor
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 LIMIT = 1 << 20
 
 ROWS = st.lists(
@@ -63,7 +62,7 @@ def described(data: bytes) -> list[tuple[bytes, bytes]]:
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROWS, st.integers(1, 20))
 def test_kernels_and_description_agree(rows: list[tuple[bytes, int, int, bytes]], interval: int) -> None:
     pairs = [(internal_key(key, sequence, kind), value) for key, sequence, kind, value in rows]

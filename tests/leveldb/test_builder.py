@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from drawer import Drawer
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -488,7 +489,7 @@ def tables(path: Path) -> list[tuple[int, bytes, bytes]]:
 @given(
     data=st.data(), pairs=st.dictionaries(KEYS, st.binary(max_size=20), max_size=40), count=st.integers(1, 4)
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_tasks_make_what_one_makes(
     data: st.DataObject, pairs: dict[bytes, bytes], count: int, tmp_path_factory: Any
 ) -> None:

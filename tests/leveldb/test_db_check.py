@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from leveldb_mending import checked, database, made_by_hand
 from leveldb_opening import GOLDEN, Files, Made, batch, physical, put
-from modes import other_modes
 
 import logwright as lw
 from logwright.codec.fault import Kind, Severity
@@ -18,7 +17,6 @@ from logwright.codec.leveldb.store.db import LAYOUT
 from logwright.codec.option import Options
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 HEALTHY = (
     "tables_bloom",

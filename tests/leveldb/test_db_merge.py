@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modes import other_modes
 
 from logwright.codec.leveldb.store import census, merge
 from logwright.codec.leveldb.store.census import DELETED, LIVE, OVERWRITTEN, UNREFERENCED, Census
 from logwright.codec.leveldb.store.merge import Keys, Shape
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("sequence", pa.int64()), ("type", pa.string())]
@@ -83,7 +82,7 @@ def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
     return [(one["key"], one["value"], one["sequence"]) for found in batches for one in found.to_pylist()]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     OPS,
     st.data(),
@@ -115,7 +114,7 @@ def test_merged_runs_are_a_dictionary(
         assert rows_of(found) == live(rows, visible)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(OPS, st.sampled_from([1, 3, 100]), st.sampled_from([1, 100, 1 << 20]), st.none() | st.integers(0, 40))
 def test_unsorted_rows_become_a_run(
     ops: Sequence[tuple[bytes, bytes | None]], size: int, piece: int, visible: int | None
@@ -180,7 +179,7 @@ def test_without_deletions_no_column_tells_them() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 3))
 def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
     x, y = np.frombuffer(b"<" + a, np.uint8), np.frombuffer(b"<<" + b, np.uint8)
@@ -191,7 +190,7 @@ def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
         assert (heads[0] < heads[1]) == (a < b)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"common-1", b"common-2", b"common"]), max_size=12))
 def test_what_all_keys_have_in_common(keys: list[bytes]) -> None:
     found = Keys.of(pa.array([b"<", *keys], pa.binary()).slice(1))
@@ -237,7 +236,7 @@ def states(rows: Sequence[Row], seen: Sequence[Row]) -> list[int]:
     return out
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(OPS, st.data(), st.sampled_from([1, 3, 100]), st.sampled_from([1, 300, 1 << 20]))
 def test_the_census_knows_every_state(
     ops: Sequence[tuple[bytes, bytes | None]], data: st.DataObject, size: int, budget: int

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from dying import Disk, disk, forget
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_db import Database, Op, pairs
@@ -67,7 +68,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "db"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(OPS, st.sampled_from([1, 32 << 20]), st.sampled_from([1, 1024]), KEYS, KEYS)
 def test_spread_over_files(
     tmp_path_factory: pytest.TempPathFactory,

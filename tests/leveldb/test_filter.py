@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modes import other_modes
 
 from logwright.codec.leveldb.formats.table.filter import (
     Filter,
@@ -20,7 +20,6 @@ from logwright.codec.leveldb.formats.table.filter import (
 )
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 
 def hashes(*keys: bytes) -> np.ndarray:
@@ -124,7 +123,7 @@ def test_nothing_can_be_told_from_an_empty_filter() -> None:
     assert bits_per_key_of(odd, 0, 5) == 0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.lists(st.lists(st.binary(max_size=6), max_size=8), max_size=8),
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_records import record, to_block_end, written
-from modes import other_modes
 
 from logwright.codec.leveldb.formats.records import layout as framing
 from logwright.codec.leveldb.formats.records import replay
@@ -16,7 +16,6 @@ from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, H
 from logwright.codec.window import Frames, Window
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 NO_LIMIT = 1 << 40
 
@@ -48,7 +47,7 @@ SIZES = st.integers(0, 40) | st.sampled_from(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(SIZES, max_size=5), st.integers(0, 9) | st.integers(BLOCK - 20, BLOCK - 1))
 def test_what_is_written_is_what_the_description_says_and_is_found(sizes: list[int], offset: int) -> None:
     given = [bytes([n + 1]) * size for n, size in enumerate(sizes)]

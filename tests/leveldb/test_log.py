@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_records import batch, record, to_block_end, written
@@ -133,7 +134,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(OPERATIONS, st.integers(0, 5)), max_size=6),
     st.sampled_from([0, BLOCK - 90, BLOCK - 60, 2 * BLOCK]),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_records import record, written
@@ -101,7 +102,7 @@ NEW_FILE = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.lists(NUMBERED | NEW_FILE, min_size=1, max_size=4), max_size=5), st.booleans())
 def test_a_manifest_comes_back(edits: list[list[EditField]], frames: bool) -> None:
     manifest = of(written([form(edit) for edit in edits]))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from modes import other_modes
 
 from logwright.codec.leveldb.formats.table import layout as block
 from logwright.codec.leveldb.formats.table import rows
@@ -17,7 +16,6 @@ from logwright.readers.stream import Mode
 from logwright.roundtrip.specimen import Specimen
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 NAME = "000005.ldb"
 

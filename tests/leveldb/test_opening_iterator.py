@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 from leveldb_opening import key_of
-from modes import other_modes
 
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.leveldb.startup import memtable
@@ -17,7 +16,6 @@ from logwright.codec.leveldb.startup.status import Corruption, Status
 from logwright.codec.leveldb.startup.table import Chunk
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 Entry = tuple[bytes, bytes]
 """An internal key, or what is in the place of one, and a value."""
 

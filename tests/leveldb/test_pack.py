@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modes import other_modes
 
 from logwright.codec.leveldb.formats.table import write as encode
 from logwright.codec.leveldb.formats.table.filter import FilterBuilder, hash_keys
@@ -25,7 +25,6 @@ from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSetti
 from logwright.codec.leveldb.keys import internal_key, order, separator, successor
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -115,7 +114,7 @@ def pairs_of(rows: dict[tuple[bytes, int], bytes | None]) -> Pairs:
     return sorted(made, key=lambda pair: order(pair[0]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROWS, SETTINGS, st.integers(1, 30), st.sampled_from([1, 100, 1 << 20]))
 def test_as_described(
     rows: dict[tuple[bytes, int], bytes | None], wanted: TableSettings, step: int, portion: int
@@ -140,7 +139,7 @@ def test_as_described(
         assert builder.largest_sequence == max(sequence for _, sequence in rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(ROWS, SETTINGS, st.integers(1, 30), st.integers(1, 900))
 def test_tables_of_limited_size(
     rows: dict[tuple[bytes, int], bytes | None], wanted: TableSettings, step: int, limit: int

@@ -9,7 +9,6 @@ import pytest
 from leveldb_mending import checked, database, lawful, repaired, sound_entries
 from leveldb_opening import GOLDEN, Files
 from leveldb_repairs import blocks, said
-from modes import other_modes
 
 import logwright as lw
 from logwright.codec.fault import Fault, Kind, Severity
@@ -27,8 +26,6 @@ from logwright.codec.leveldb.formats.table.layout import (
 from logwright.codec.leveldb.formats.table.restarts import judged, mended
 from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
-
-test_other_modes = other_modes(__file__)
 
 LIMIT = 1 << 20
 PLACED = "of the uncompressed block, where no entry starts"

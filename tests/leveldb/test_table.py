@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,7 +114,7 @@ ENTRIES = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(ENTRIES, OPTIONS, st.integers(1, 20))
 def test_round_trips(
     entries: dict[tuple[bytes, int], bytes | None], options: dict[str, Any], step: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from leveldb_db import GOLDEN
@@ -51,7 +52,7 @@ def quick(payload: bytes) -> list[EditField] | str:
         return str(error)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(FIELDS, max_size=6))
 def test_edits_come_back(fields: list[EditField]) -> None:
     payload = form(fields)
@@ -60,7 +61,7 @@ def test_edits_come_back(fields: list[EditField]) -> None:
         assert quick(payload[:cut]) == read(payload[:cut])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.builds(
         bytes, st.lists(st.sampled_from([*TAGS, 0, 8, 10, 127, 128, 255]) | st.integers(0, 255), max_size=30)

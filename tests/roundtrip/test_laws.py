@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,7 +92,7 @@ def test_whatever_the_bytes_it_is_reported(codec: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize("codec", DESCRIBED)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_damage_is_seen(codec: str, data: Any) -> None:
     file = data.draw(strategies.files(codec))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def test_mutated_files_for_minutes(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.binary(max_size=400))
 def test_any_bytes(codec: str, data: bytes) -> None:
     fuzz_one(codec, data)

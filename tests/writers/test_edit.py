@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -197,7 +198,9 @@ def test_transactions_and_producers_stay(tmp_path: Path) -> None:
         assert lw.diff(source, out, view=view, columns="offset").equal
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     drop=st.sets(st.integers(0, 59), max_size=30), redact=st.sets(st.integers(0, 59), max_size=30),
     compression=st.sampled_from(COMPRESSIONS), batch=st.sampled_from(["100", "500", "16k"]),

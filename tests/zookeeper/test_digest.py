@@ -6,7 +6,6 @@ import zlib
 
 import numpy as np
 import pytest
-from modes import other_modes
 
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH
@@ -14,7 +13,6 @@ from logwright.codec.zookeeper.state.digest import counts, signed
 from logwright.codec.zookeeper.state.tree import hash_records
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 ONES = 0xFFFFFFFF
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from modes import other_modes
 from zookeeper_crafted import OPEN, acl, buf, create, i4, i8, multi, set_data, ttl
 from zookeeper_opening import memory_of
 
@@ -27,7 +26,6 @@ from logwright.codec.zookeeper.startup.archive import (
 )
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 LIMIT = 4096
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from modes import other_modes
 from zookeeper_model import Model, Txn
 from zookeeper_replay import as_told, restored
 
@@ -31,7 +30,6 @@ from logwright.codec.zookeeper.store.write import of_tree
 from logwright.corpora import cases
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 CASES = cases.cases("zookeeper")
 WORLD = [{"perms": 31, "id": {"scheme": b"world", "id": b"anyone"}}]

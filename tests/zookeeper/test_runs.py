@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from modes import other_modes
 
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, flat, packed, taken
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import coded, coded_lists, raw_lists
@@ -24,7 +23,6 @@ from logwright.codec.zookeeper.state.from_rows import from_children
 from logwright.codec.zookeeper.state.paths import MISSING, Family, _key, ascending, first_bad
 
 pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 _ACLS = [
     {"perms": 31, "scheme": "world", "id": "anyone"},

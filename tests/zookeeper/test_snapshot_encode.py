@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -366,7 +367,7 @@ NODES = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(nodes=NODES, compression=st.sampled_from(["none", "gz", "snappy"]))
 def test_rows_come_again(nodes: dict[str, dict[str, Any]], compression: str) -> None:
     rows = (
@@ -391,7 +392,7 @@ def test_rows_come_again(nodes: dict[str, dict[str, Any]], compression: str) -> 
     assert facts(specimen)["digest"] is not None
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(nodes=NODES)
 def test_kernels_read_what_the_description_says(nodes: dict[str, dict[str, Any]]) -> None:
     if nodes:

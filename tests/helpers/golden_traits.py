@@ -1,0 +1,109 @@
+"""Traits of golden cases: the kinds of answers, damage and content that a case stands for, read off the files of the case.
+
+`tests/conftest.py` uses them to choose the sample of golden cases that `make test` runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden"
+
+_ROWS = {"node", "acl_cache", "persisted", "journal_record"}
+"""Kinds of JSON lines that hold rows, not answers."""
+_SKIPPED = {
+    "case", "base", "files", "files_after", "files_removed", "files_after_failed_start", "files_after_start", "old", "new",
+    "partition_dirs_after", "sha256", "offset_ranges", "offset", "hex", "how", "description",
+}  # fmt: skip
+"""Fields that name or count something of this one case."""
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]*\d[0-9a-f]*\b|\d+")
+_SUFFIX = re.compile(r"(?<=\.)[0-9a-f]+(?=\.|$)")
+"""A hexadecimal number in a file's name."""
+_PATH = re.compile(r"\S*/\S*")
+_EXCEPTION = re.compile(r"\b[A-Z]\w+(?:Exception|Error)\b")
+_PREFIX = 70
+"""Characters that tell a message from others. What follows them quotes the case."""
+
+
+@functools.cache
+def cases(system: str) -> Mapping[str, Path]:
+    """Return the folders of a system's golden cases by name."""
+    return {path.name: path for path in GOLDEN.joinpath(system).glob("*/")}
+
+
+@functools.cache
+def traits(folder: Path) -> frozenset[str]:
+    """Return the traits of the golden case in `folder`.
+
+    A trait is one masked scalar of the recorded answers (verdict, status, log line, exception class, setting, writer), a kind of
+    file, or the magic, compression and flags of a Kafka batch. A case without a recorded verdict has its description as a trait.
+    """
+    found: set[str] = set()
+    answers = list(_answers(folder))
+    for answer in answers:
+        for text in _scalars(answer, ""):
+            found |= {f"throws {name}" for name in _EXCEPTION.findall(text)}
+            found.add(_masked(text.replace(folder.name, "CASE"))[:_PREFIX])
+    for path in folder.rglob("*"):
+        if path.is_file() and path.parent != folder and path.parent.name != "tools":
+            found.add(f"file {kind_of_file(path)}")
+            if path.suffix == ".log" and folder.parent.name == "kafka":
+                found |= _batch_traits(path.read_bytes())
+    if not any("runs" in answer or "server" in answer or "open_status" in answer for answer in answers):
+        found |= {_masked(str(answer["description"])) for answer in answers if "description" in answer}
+    return frozenset(found)
+
+
+def kind_of_file(path: Path) -> str:
+    """Return the name of a file with its numbers masked."""
+    return _SUFFIX.sub("#", _NUMBER.sub("#", path.name))
+
+
+def _masked(text: str) -> str:
+    return _NUMBER.sub("#", _PATH.sub("PATH", text))
+
+
+def _answers(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*.json*")):
+        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
+        if ".jsonl" not in path.name:
+            yield json.loads(text)
+        elif path.name.startswith(("truth", "restore")):
+            lines = map(json.loads, text.splitlines())
+            yield from (
+                line for line in lines if line.get("t") or ("kind" in line and line["kind"] not in _ROWS)
+            )
+
+
+def _scalars(value: Any, place: str) -> Iterator[str]:
+    """Yield `place=value` for each text and truth value. Numbers count a particular case, so they are no traits."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _SKIPPED:
+                yield from _scalars(inner, f"{place}.{name}" if place else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _scalars(inner, place)
+    elif isinstance(value, bool | str):
+        yield f"{place}={value}"
+
+
+def _batch_traits(data: bytes) -> set[str]:
+    found, at = set(), 0
+    while at + 23 <= len(data):
+        length, magic = int.from_bytes(data[at + 8 : at + 12], signed=True), data[at + 16]
+        attributes = int.from_bytes(data[at + 21 : at + 23]) if magic == 2 else data[at + 17]
+        if magic <= 2:
+            found.add(
+                f"batch of magic {magic}, compression {attributes & 7}, flags {attributes >> 3 & 15:04b}"
+            )
+        if length <= 0:
+            break
+        at += 12 + length
+    return found

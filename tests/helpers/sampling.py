@@ -1,0 +1,67 @@
+"""The sample of tests that `make test` runs.
+
+Of the items of a test function that differ in the golden case alone, the first one with each trait is in the sample (see
+`golden_traits`). Of the items that differ in the random seed alone, the first tenth is in it, and at least `SEEDS`. All other items
+are in it, but for those that their test file marks as `extended` itself. `make test-all` runs all items.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import golden_traits
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+SEEDS = 5
+
+
+def mark_extended(items: Iterable[pytest.Item]) -> None:
+    """Mark the items that `make test` leaves out as `extended`."""
+    seen: defaultdict[str, set[str]] = defaultdict(set)
+    seeds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is None:
+            continue
+        function = item.nodeid.partition("[")[0]
+        if "seed" in call.params:
+            seeds[function + _without(call.id, str(call.params["seed"]))].append(item)
+        for value in call.params.values():
+            case = _golden_case(value, item.path)
+            if case is None:
+                continue
+            same = function + _without(call.id, case.name)
+            if isinstance(value, Path) and value.is_file():
+                same += golden_traits.kind_of_file(value)
+            traits = golden_traits.traits(case)
+            if traits <= seen[same]:
+                item.add_marker(pytest.mark.extended)
+            seen[same] |= traits
+            break
+    for same_but_seed in seeds.values():
+        for item in same_but_seed[max(SEEDS, math.ceil(len(same_but_seed) / 10)) :]:
+            item.add_marker(pytest.mark.extended)
+
+
+def _without(test_id: str, value: str) -> str:
+    """Return the id of a test without a parameter's value and without numbers."""
+    return re.sub(r"\d+", "#", test_id.replace(value, "", 1))
+
+
+def _golden_case(value: Any, test_file: Path) -> Path | None:
+    """Return the folder of the golden case that a parameter is, names or lies in; None for any other value."""
+    if isinstance(value, str):
+        name: Any = value
+    else:
+        path = value if isinstance(value, Path) else getattr(value, "path", None)
+        if isinstance(path, Path) and path.is_relative_to(golden_traits.GOLDEN):
+            return golden_traits.GOLDEN.joinpath(*path.relative_to(golden_traits.GOLDEN).parts[:2])
+        name = getattr(value, "case", None)
+    system = test_file.relative_to(TESTS).parts[0]
+    return golden_traits.cases(system).get(name) if isinstance(name, str) else None

@@ -1,0 +1,79 @@
+"""The sample of tests that `make test` runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import golden_traits
+import pytest
+import sampling
+
+
+class Item:
+    """A collected test with parameters."""
+
+    def __init__(self, function: str, test_id: str, **params: Any) -> None:
+        self.nodeid = f"tests/kafka/test_x.py::{function}[{test_id}]"
+        self.path = sampling.TESTS / "kafka/test_x.py"
+        self.callspec = SimpleNamespace(id=test_id, params=params)
+        self.extended = False
+
+    def add_marker(self, marker: Any) -> None:
+        assert marker == pytest.mark.extended
+        self.extended = True
+
+
+def sampled(items: list[Item]) -> list[Item]:
+    sampling.mark_extended(items)  # type: ignore[arg-type]
+    return [item for item in items if not item.extended]
+
+
+@pytest.mark.parametrize("system", sorted(path.name for path in golden_traits.GOLDEN.glob("*/")))
+def test_the_sample_has_every_trait_and_leaves_out_cases_without_a_new_one(system: str) -> None:
+    cases = golden_traits.cases(system)
+    items = [Item("test_it", name, case=path) for name, path in sorted(cases.items())]
+    kept = {item.callspec.id for item in sampled(items)}
+    traits = {name: golden_traits.traits(path) for name, path in cases.items()}
+    assert frozenset().union(*(traits[name] for name in kept)) == frozenset().union(*traits.values())
+    for name in cases.keys() - kept:
+        assert traits[name] <= frozenset().union(*(traits[other] for other in kept if other < name))
+
+
+def test_each_value_of_another_parameter_has_a_sample_of_its_own() -> None:
+    cases = golden_traits.cases("kafka")
+    items = [
+        Item("test_it", f"{name}-{mode}", case=name, mode=mode)
+        for name in sorted(cases)
+        for mode in ("FAILFAST", "PERMISSIVE")
+    ]
+    kept = [item.callspec.id.partition("-")[::2] for item in sampled(items) if "dmg" in item.callspec.id]
+    assert {name for name, mode in kept if mode == "FAILFAST"} == {
+        name for name, mode in kept if mode == "PERMISSIVE"
+    }
+    assert len(kept) < len(items) / 2
+
+
+def test_traits_tell_verdicts_damage_and_compression_apart() -> None:
+    cases = golden_traits.cases("kafka")
+    assert "throws NumberFormatException" in golden_traits.traits(cases["dmg_seg_alpha"])
+    assert any("started=False" in trait for trait in golden_traits.traits(cases["dmg_seg_alpha"]))
+    assert "batch of magic 2, compression 4, flags 0000" in golden_traits.traits(cases["v2_zstd_java"])
+    assert "batch of magic 1, compression 1, flags 0000" in golden_traits.traits(cases["v1_gzip"])
+
+
+def test_of_random_seeds_the_first_tenth_is_in_the_sample() -> None:
+    items = [
+        Item("test_it", f"{seed}-{strict}", seed=seed, strict=strict)
+        for strict in (True, False)
+        for seed in range(80)
+    ]
+    kept = sampled(items)
+    assert [item.callspec.params["seed"] for item in kept] == [*range(8), *range(8)]
+    few = [Item("test_few", str(seed), seed=seed) for seed in range(7)]
+    assert len(sampled(few)) == sampling.SEEDS
+
+
+def test_a_test_without_parameters_is_in_the_sample() -> None:
+    item = SimpleNamespace(nodeid="tests/kafka/test_x.py::test_it", path=sampling.TESTS / "kafka/test_x.py")
+    sampling.mark_extended([item])  # type: ignore[list-item]  # it would have no `add_marker`
