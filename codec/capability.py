@@ -260,21 +260,6 @@ class Follow(Protocol):
 
 
 @dataclass(frozen=True)
-class Spans:
-    """Files of one directory that lie in further directories, which only its user knows of."""
-
-    options: Sequence[str]
-    """Options, of reading and of writing, that name such a directory. Its files are listed in a folder of that name:
-    `dataLogDir/log.1`; a builder that is given the option makes them under such names."""
-    guard: str
-    """The name of a file in the directory itself with which the system refuses to start, where files lie apart."""
-    together: str
-    """What has to be known before the system is started on a result all of whose files lie together, where they did not."""
-    listed: Callable[[str], str]
-    """The name under which a file is listed where files lie apart."""
-
-
-@dataclass(frozen=True)
 class DirectoryCapabilities:
     """What a layout offers beyond its core."""
 
@@ -285,4 +270,3 @@ class DirectoryCapabilities:
     edit: DirectoryEdit | None = None
     replicas: Replicas | None = None
     follow: Follow | None = None
-    spans: Spans | None = None

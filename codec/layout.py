@@ -17,6 +17,7 @@ from logwright.codec.capability import DirectoryCapabilities
 from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.store.roots import Root
 from logwright.codec.store.view import Group, Part, View
 from logwright.codec.table import Column
 
@@ -34,8 +35,16 @@ class Layout(ABC):
     options: tuple[Option, ...] = ()
     read_options: tuple[Option, ...] = ()
     """The ones that reading takes; `options` are for writing."""
-    within: str | None = None
-    """The name that its directory always has, where people name the one above, since that is what the system is told."""
+    data_folder: str | None = None
+    """The folder of each root that holds the files, where people and the system's configuration name the directory above it
+    (`version-2`, `current`)."""
+    folders: Sequence[str] = ()
+    """Patterns of the sub-folders whose files belong to the store, such as `consumequeue/*/*`; folders on the way to them too."""
+    root_options: Sequence[str] = ()
+    """The options, of reading and of writing, that name further roots."""
+    barrier: str | None = None
+    """The name of an empty file in the store's own directory that keeps the system from starting. It stands there while old files of
+    several roots are replaced or removed: no order of renames makes sense of old files in one root and new files in another."""
     alone: Mapping[str, Sequence[str]] = MappingProxyType({})
     """Views of a single file, as if it were alone in its directory: their names, by the codec of the file."""
     leftovers_read: Sequence[str] = ()
@@ -52,6 +61,10 @@ class Layout(ABC):
         layout = copy.copy(self)
         layout.capabilities = capabilities
         return layout
+
+    def roots(self, options: Options) -> Sequence[Root]:
+        """Return the further roots that options name. Each has one staging place of its own, and all are written by one commit."""
+        return ()
 
     # Reading
 
@@ -99,7 +112,7 @@ class Layout(ABC):
     @abstractmethod
     def order(self, names: Iterable[str]) -> Sequence[str]:
         """The order in which new or replaced files are put in place, so that the system, started in between, sees whole
-        files, a prefix of them."""
+        files, a prefix of them. Names are those of the tree (`codec.store.roots`)."""
         ...
 
     @abstractmethod

@@ -30,7 +30,8 @@ from logwright.readers.source import local_path
 from logwright.writers.commit import Transaction
 from logwright.writers.file import put_whole
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree
-from logwright.writers.write import is_layout, refuse_remote, write
+from logwright.writers.target import refuse_remote
+from logwright.writers.write import is_layout, write
 
 MANIFEST, EXPECTED = ".manifest.json", ".expected"
 _PIECE = 4 << 20

@@ -1,26 +1,56 @@
-"""Directories as layouts see them: the names and sizes of regular files, windows of their bytes, the directory above.
+"""Directories and stores as layouts see them: the names and sizes of regular files, windows of their bytes, the directory above.
 
 A local directory with a committed but unfinished append (`readers.journal`) is seen as if the append were finished.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.layout import Layout
+from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry
+from logwright.codec.store.roots import Roots, folder_of, holds_files, patterns_in, split
 from logwright.codec.window import Bytes
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
+
+
+@dataclass
+class _Level:
+    """What a directory holds: the sizes of regular files (also through links), the names of sub-folders, and of all else what it is."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    odd: dict[str, str] = field(default_factory=dict)
+    """Folders with a `.` in their names are here too: they could be files of ours."""
+
+
+def _tree(level: Callable[[str], _Level], patterns: Sequence[str]) -> _Level:
+    """Return the files of a directory and of the sub-folders that match, by path, and the names of all sub-folders at the top."""
+    found = level("")
+    waiting = [name for name in found.folders if holds_files(name, patterns)]
+    while waiting:
+        folder = waiting.pop()
+        found.odd.pop(folder, None)
+        try:
+            inner = level(folder)
+        except NotFoundError:
+            continue  # gone since it was listed
+        found.sizes.update({f"{folder}/{name}": size for name, size in inner.sizes.items()})
+        found.odd.update({f"{folder}/{name}": what for name, what in inner.odd.items()})
+        below = (f"{folder}/{name}" for name in inner.folders)
+        waiting += [name for name in below if holds_files(name, patterns)]
+    return found
 
 
 class Directory:
@@ -43,10 +73,11 @@ class Directory:
     def passed_over(self) -> Iterator[tuple[str, Codec, str]]:
         """What has the name of a file that we know, and is none: its name, the codec, and a sentence on it."""
         self.entries()
-        for name, what in sorted(self.odd.items()):
+        for path, what in sorted(self.odd.items()):
+            name = path.rpartition("/")[2]
             codec = registry.detect(name, b"")
             if codec is not None and codec.recognise(name, b"") >= Match.NAME:
-                yield name, codec, f"it is {what}, not a file: it is not read"
+                yield path, codec, f"it is {what}, not a file: it is not read"
 
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of what was found, sentences."""
@@ -83,24 +114,27 @@ class Directory:
 
 
 class LocalDirectory(Directory):
-    """A directory of this machine, as it is when it is listed: with a committed append done, whose renames are still missing."""
+    """A directory of this machine, as it is when it is listed: with a committed append done, whose renames are still missing.
 
-    def __init__(self, path: str, shown: str | None = None, how: Rescue = STANDARD) -> None:
-        self._path, self.how = path, how
+    `folders` are patterns of sub-folders whose files belong to it (`Layout.folders`).
+    """
+
+    def __init__(
+        self, path: str, shown: str | None = None, how: Rescue = STANDARD, folders: Sequence[str] = ()
+    ) -> None:
+        self._path, self.how, self._patterns = path, how, folders
         self.path = path if shown is None else shown
         # The name as the user gave it, also where that is a link to elsewhere; "." and ".." have none.
         given = os.path.basename(path.rstrip("/"))
         self.name = given if given not in ("", ".", "..") else os.path.basename(os.path.realpath(path))
-        self._sizes: dict[str, int] | None = None
+        self._found: _Level | None = None
         self._moved: dict[str, str] = {}
-        self._folders: list[str] = []
 
     def entries(self) -> Sequence[Entry]:
-        return [Entry(name, size) for name, size in sorted(self._list().items())]
+        return [Entry(name, size) for name, size in sorted(self._list().sizes.items())]
 
     def folders(self) -> Sequence[str]:
-        self._list()
-        return self._folders
+        return sorted(self._list().folders)
 
     def parent(self) -> Directory | None:
         above = os.path.dirname(os.path.abspath(self._path))
@@ -112,103 +146,100 @@ class LocalDirectory(Directory):
         self._list()
         return self._moved.get(name, os.path.join(self._path, name))
 
-    def _list(self) -> dict[str, int]:
-        if self._sizes is None:
-            sizes, folders, self.odd = _scan(self._path, self.path)
-            for staging in sorted(_staging_names() & folders):
-                self._overlay(os.path.join(self._path, staging), sizes)
-            self._sizes, self._folders = sizes, sorted(folders)
-        return self._sizes
+    def _list(self) -> _Level:
+        if self._found is None:
+            found = _tree(self._level, self._patterns)
+            for staging in sorted(_staging_names() & found.folders):
+                self._overlay(os.path.join(self._path, staging), found)
+            self._found, self.odd = found, found.odd
+        return self._found
 
-    def _overlay(self, staging: str, sizes: dict[str, int]) -> None:
-        for token in sorted(_scan(staging, staging)[1]):
+    def _level(self, folder: str) -> _Level:
+        return _scan(
+            os.path.join(self._path, folder), f"{self.path.rstrip('/')}/{folder}" if folder else self.path
+        )
+
+    def _overlay(self, staging: str, found: _Level) -> None:
+        for token in sorted(_scan(staging, staging).folders):
             place = os.path.join(staging, token)
             try:
-                of = _commit_of(place)
-                with open_source(os.path.join(of, journal.COMMIT)) as source:
+                main = _commit_of(place)
+                with open_source(os.path.join(main, journal.COMMIT)) as source:
                     record = journal.parse(source.pread(0, journal.MAX_BYTES).tobytes())
             except NotFoundError:
                 continue  # not committed
             except (journal.JournalError, UnreadableError) as error:
                 self.warnings += (f"{place}/{journal.COMMIT} can't be understood ({error}): read without it",)
                 continue
-            if record.folders:
-                self._overlay_part(of, record, sizes)
-                continue
-            staged = _sizes_below(place)
-            if record.state(sizes, staged) is journal.State.CHANGED:
+            roots = Roots(
+                self._path if main == place else os.path.dirname(os.path.dirname(main)), record.roots
+            )
+            here = os.path.realpath(self._path)
+            own = next(
+                (root for root in ("", *record.roots) if os.path.realpath(roots.of(root)) == here), None
+            )
+            if own is None:
+                continue  # copied from elsewhere
+            places = roots.below(os.path.relpath(main, roots.own))
+            present, staged = (
+                journal.sizes_of(record.targets, roots, _size),
+                journal.sizes_of(record.sources, places, _size),
+            )
+            if record.state(present, staged) is journal.State.CHANGED:
+                several = "directories were" if record.roots else "directory was"
                 self.warnings += (
-                    f"{place} holds an append that was committed but not finished, and the directory was changed since: "
+                    f"{place} holds an append that was committed but not finished, and the {several} changed since: "
                     "read as it is",
                 )
                 continue
-            for name, source_name in record.overlay(sizes, staged).items():
+            left = record.overlay(present, staged)
+            for name in {**record.sizes, **left}:
+                root, inner = split(name, record.roots)
+                if root != own or not holds_files(folder_of(inner), self._patterns):
+                    continue
+                source_name = left.get(name, "")
                 if source_name is None:
-                    del sizes[name]
-                else:
-                    sizes[name] = staged[source_name]
-                    self._moved[name] = os.path.join(place, source_name)
-
-    def _overlay_part(self, of: str, record: journal.Journal, sizes: dict[str, int]) -> None:
-        """What a commit to several directories, whose record is in `of`, makes of this one."""
-        main = os.path.dirname(os.path.dirname(of))
-        homes = {"": main, **{f"{folder}/": path for folder, path in record.folders.items()}}
-        here = os.path.realpath(self._path)
-        own = next((prefix for prefix, path in homes.items() if os.path.realpath(path) == here), None)
-        if own is None:
-            return  # copied from elsewhere
-        present: dict[str, int] = {}
-        staged: dict[str, int] = {}
-        for prefix, path in homes.items():
-            with contextlib.suppress(LogwrightError):
-                found = sizes if prefix == own else _scan(path, path)[0]
-                present.update({prefix + name: size for name, size in found.items()})
-            place = os.path.join(path, os.path.relpath(of, main))
-            staged.update({prefix + name: size for name, size in _sizes_below(place).items()})
-        if record.state(present, staged) is journal.State.CHANGED:
-            self.warnings += (
-                f"{of} holds a write that was committed but not finished, and the directories were changed since: read as they are",
-            )
-        for name, source in record.overlay(present, staged).items():
-            folder, slash, inner = name.rpartition("/")
-            if folder + slash != own:
-                continue
-            if source is None:
-                sizes.pop(inner, None)
-            else:
-                sizes[inner] = staged[source]
-                place = os.path.join(homes[own], os.path.relpath(of, main))
-                self._moved[inner] = os.path.join(place, source.removeprefix(own))
+                    found.sizes.pop(inner, None)
+                    continue
+                found.sizes[inner] = record.sizes[name]
+                if "/" in inner:
+                    found.folders.add(inner.partition("/")[0])
+                if source_name:
+                    self._moved[inner] = places.at(source_name)
 
 
 class RemoteDirectory(Directory):
-    """A directory on a file system of `pyarrow.fs`."""
+    """A directory on a file system of `pyarrow.fs`. `folders` as in `LocalDirectory`."""
 
-    def __init__(self, uri: str, how: Rescue = STANDARD) -> None:
-        self.path, self.how = uri, how
+    def __init__(self, uri: str, how: Rescue = STANDARD, folders: Sequence[str] = ()) -> None:
+        self.path, self.how, self._patterns = uri, how, folders
         self._system, self._inner = file_system(uri)
         self.name = self._inner.rstrip("/").rpartition("/")[2]
-        self._entries: list[Entry] | None = None
-        self._folders: list[str] = []
+        self._found: _Level | None = None
 
     def entries(self) -> Sequence[Entry]:
-        if self._entries is None:
-            from pyarrow import fs
-
-            try:
-                infos = self._system.get_file_info(fs.FileSelector(self._inner))
-            except OSError as error:
-                raise explain(error, self.path) from error
-            self._entries = sorted(
-                (Entry(info.base_name, info.size) for info in infos if info.type == fs.FileType.File),
-                key=lambda entry: entry.name,
-            )
-            self._folders = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
-        return self._entries
+        return [Entry(name, size) for name, size in sorted(self._list().sizes.items())]
 
     def folders(self) -> Sequence[str]:
-        self.entries()
-        return self._folders
+        return sorted(self._list().folders)
+
+    def _list(self) -> _Level:
+        if self._found is None:
+            self._found = _tree(self._level, self._patterns)
+        return self._found
+
+    def _level(self, folder: str) -> _Level:
+        from pyarrow import fs
+
+        try:
+            place = f"{self._inner.rstrip('/')}/{folder}" if folder else self._inner
+            infos = self._system.get_file_info(fs.FileSelector(place))
+        except OSError as error:
+            raise explain(error, self.path) from error
+        return _Level(
+            {info.base_name: info.size for info in infos if info.type == fs.FileType.File},
+            {info.base_name for info in infos if info.type == fs.FileType.Directory},
+        )
 
     def parent(self) -> Directory | None:
         above = self.path.rstrip("/").rpartition("/")[0]
@@ -225,29 +256,30 @@ class RemoteDirectory(Directory):
         return f"{self.path.rstrip('/')}/{name}"
 
 
-class JoinedDirectory(Directory):
-    """A directory with the files of others, which are listed as in folders of it (`codec.capability.Spans`)."""
+class Store(Directory):
+    """A store with further roots, whose files have the name of their root before theirs."""
 
-    def __init__(self, main: Directory, others: Mapping[str, Directory]) -> None:
-        self._main, self._others = main, dict(others)
-        self.path, self.name, self.how = main.path, main.name, main.how
-        self.warnings = (*main.warnings, *(said for one in others.values() for said in one.warnings))
+    def __init__(self, own: Directory, roots: Mapping[str, Directory]) -> None:
+        self._own, self._roots = own, dict(roots)
+        self.path, self.name, self.how = own.path, own.name, own.how
+        self.warnings = (*own.warnings, *(said for one in roots.values() for said in one.warnings))
         self.odd = {
-            **main.odd,
-            **{f"{a}/{b}": what for a, one in others.items() for b, what in one.odd.items()},
+            **own.odd,
+            **{f"{root}/{name}": what for root, one in roots.items() for name, what in one.odd.items()},
         }
 
     def entries(self) -> Sequence[Entry]:
-        found = [*self._main.entries()]
-        for folder, other in self._others.items():
-            found += [Entry(f"{folder}/{entry.name}", entry.size) for entry in other.entries()]
+        # A folder of the store's own directory is hidden by a root of that name.
+        found = [entry for entry in self._own.entries() if not split(entry.name, self._roots)[0]]
+        for root, directory in self._roots.items():
+            found += [Entry(f"{root}/{entry.name}", entry.size) for entry in directory.entries()]
         return found
 
     def folders(self) -> Sequence[str]:
-        return self._main.folders()
+        return self._own.folders()
 
     def parent(self) -> Directory | None:
-        return self._main.parent()
+        return self._own.parent()
 
     def real(self, name: str) -> str:
         directory, inner = self._of(name)
@@ -258,8 +290,8 @@ class JoinedDirectory(Directory):
         return directory.shown(inner)
 
     def _of(self, name: str) -> tuple[Directory, str]:
-        folder, _, inner = name.partition("/")
-        return (self._others[folder], inner) if inner and folder in self._others else (self._main, name)
+        root, inner = split(name, self._roots)
+        return (self._roots[root], inner) if root else (self._own, name)
 
 
 class LoneFile(Directory):
@@ -289,26 +321,40 @@ class LoneFile(Directory):
         return self._place
 
 
-def open_listing(path: str, how: Rescue = STANDARD) -> Directory:
-    """The directory at a path or URI, listed. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
+def open_listing(path: str, how: Rescue = STANDARD, folders: Sequence[str] = ()) -> Directory:
+    """List the directory at a path or URI. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
     directory: Directory = (
-        RemoteDirectory(path, how) if is_remote(path) else LocalDirectory(local_path(path), path, how)
+        RemoteDirectory(path, how, folders)
+        if is_remote(path)
+        else LocalDirectory(local_path(path), path, how, folders)
     )
     directory.entries()
     return directory
 
 
 def home(path: str, layout: Layout | None = None, how: Rescue = STANDARD) -> Directory:
-    """The directory at a path, or the one within that is meant by it (`Layout.within`). Raises as `open_listing`."""
+    """List the directory at a path, or the one in it that is meant (`Layout.data_folder`). Raises as `open_listing`."""
     directory = open_listing(path, how)
     if registry.detect_layout(directory) is not None:
         return directory
     for one in registry.layouts() if layout is None else (layout,):
-        if one.within is not None and one.within in directory.folders():
-            inner = open_listing(f"{path.rstrip('/')}/{one.within}", how)
+        if one.data_folder is not None and one.data_folder in directory.folders():
+            inner = open_listing(f"{path.rstrip('/')}/{one.data_folder}", how)
             if one.recognise(inner) is not Match.NO:
                 return inner
     return directory
+
+
+def open_store(directory: Directory, layout: Layout, options: Options) -> Directory:
+    """Return the tree of a store, its own directory being `directory`, with its sub-folders and the roots that options name."""
+    if layout.folders:
+        directory = open_listing(directory.path, directory.how, layout.folders)
+    roots = {}
+    for root in layout.roots(options):
+        found = home(root.path, layout, directory.how)
+        inner = patterns_in(root.name, layout.folders)
+        roots[root.name] = open_listing(found.path, found.how, inner) if inner else found
+    return Store(directory, roots) if roots else directory
 
 
 @cache
@@ -321,12 +367,10 @@ def is_staging(name: str) -> bool:
     return name in _staging_names()
 
 
-def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str], dict[str, str]]:
-    """Sizes of regular files (also through links), names of sub-directories, and of all else what it is, folders with a `.` in
-    their names too."""
-    sizes: dict[str, int] = {}
-    folders: set[str] = set()
-    odd: dict[str, str] = {}
+def _scan(path: str, shown: str) -> _Level:
+    """List one directory, without those below it."""
+    out = _Level()
+    sizes, folders, odd = out.sizes, out.folders, out.odd
     try:
         with os.scandir(path) as found:
             for entry in found:
@@ -359,26 +403,22 @@ def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str], dict[str, st
         raise
     except OSError as error:
         raise explain(error, shown) from error
-    return sizes, folders, odd
+    return out
 
 
 def _commit_of(place: str) -> str:
-    """The staging place whose commit record is that of this one too (`readers.journal`)."""
+    """Return the staging place whose commit record is that of this one too (`readers.journal`)."""
     try:
-        with open_source(os.path.join(place, journal.APART)) as source:
-            return journal.parse_apart(source.pread(0, journal.MAX_BYTES).tobytes())
+        with open_source(os.path.join(place, journal.LINK)) as source:
+            return journal.parse_link(source.pread(0, journal.MAX_BYTES).tobytes())
     except NotFoundError:
         return place
 
 
-def _sizes_below(place: str) -> Mapping[str, int]:
-    """Sizes of all files below a staging place, by their names relative to it."""
-    out: dict[str, int] = {}
-    for folder, _, files in os.walk(place):
-        for name in files:
-            path = os.path.join(folder, name)
-            try:
-                out[os.path.relpath(path, place)] = os.stat(path).st_size
-            except FileNotFoundError:
-                continue
-    return out
+def _size(path: str) -> int | None:
+    """Return the size of a file, None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

@@ -21,8 +21,9 @@ from logwright.codec.option import Option, Options, Verb, fold, parse_choice, wo
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.store.pointer import pointer_of
+from logwright.codec.store.roots import holds_files
 from logwright.readers import usage
-from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, is_staging, open_listing
+from logwright.readers.listing import Directory, LoneFile, home, is_staging, open_listing, open_store
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.rescue import Rescue
@@ -467,17 +468,23 @@ def _around(path: str, codec: Codec) -> dict[str, Any]:
     if path == STDIN or is_remote(path):
         return {}
     folder, name = os.path.split(os.path.abspath(local_path(path)))
-    try:
-        directory = open_listing(folder)
-        layout = registry.detect_layout(directory)
-        if layout is None:
-            return {}
-        plan = layout.plan(directory, Options(layout.read_options))
-    except LogwrightError:
-        return {}
-    for file in plan.files:
-        if file.name == name and file.codec == codec.name:
-            return {"live": _live(folder, layout), **file.hints}
+    deepest = max(
+        (pattern.count("/") + 1 for layout in registry.layouts() for pattern in layout.folders), default=0
+    )
+    for _ in range(deepest + 1):
+        try:
+            directory = open_listing(folder)
+            layout = registry.detect_layout(directory)
+            if layout is not None:
+                options = Options(layout.read_options)
+                plan = layout.plan(open_store(directory, layout, options), options)
+                for file in plan.files:
+                    if file.name == name and file.codec == codec.name:
+                        return {"live": _live(folder, layout), **file.hints}
+        except LogwrightError:
+            pass
+        folder, above = os.path.split(folder)
+        name = f"{above}/{name}"
     return {}
 
 
@@ -514,7 +521,7 @@ def _directory(
     if not is_remote(path):
         live = _live(local_path(path), layout)
     known = Options(layout.read_options, known_options(options, layout.read_options))
-    directory = _joined(directory, layout, known)
+    directory = open_store(directory, layout, known)
     try:
         plan = layout.plan(directory, known)
     except UnsupportedError as error:
@@ -526,20 +533,7 @@ def _directory(
 def reopened(target: DirectoryTarget) -> Directory:
     """The directory of a target, listed anew."""
     directory = open_listing(target.directory.path, target.directory.how)
-    return _joined(directory, target.layout, target.layout_options)
-
-
-def _joined(directory: Directory, layout: Layout, options: Options) -> Directory:
-    """With the files that lie apart (`codec.capability.Spans`)."""
-    spans = layout.capabilities.spans
-    if spans is None:
-        return directory
-    apart = {
-        name: home(options[name], layout, directory.how)
-        for name in spans.options
-        if options[name] is not None
-    }
-    return JoinedDirectory(directory, apart) if apart else directory
+    return open_store(directory, target.layout, target.layout_options)
 
 
 def _below(
@@ -599,7 +593,9 @@ class _Search:
         """The stores in the folders of a directory that is a store of layout `of`, or none. In a store only deeper ones are looked for:
         they count as of depth 2."""
         for name in directory.folders():
-            if is_staging(name) or (of is not None and name == of.within):
+            if is_staging(name) or (
+                of is not None and (name == of.data_folder or holds_files(name, of.folders))
+            ):
                 continue
             inner = f"{directory.path.rstrip('/')}/{name}"
             if depth > 1:

@@ -83,8 +83,7 @@ def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, s
     for name in target.given:
         if fold(name) in _RESCUE:
             continue
-        spans = layout.capabilities.spans
-        if getattr(target.directory, "lone", False) and spans is not None and _in(name, spans.options):
+        if getattr(target.directory, "lone", False) and _in(name, layout.root_options):
             raise refused(name, target, "a single file")
         if fold(name) == "replicas" and layout.capabilities.replicas is not None and view != "files":
             continue

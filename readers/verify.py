@@ -254,11 +254,9 @@ def _whole(one: Mended, sizes: Mapping[str, int]) -> bool:
 
 
 def flags(target: DirectoryTarget) -> str:
-    """The options that name the further directories of a target, for a command line."""
-    options, layout = target.layout_options, target.layout
-    spans = layout.capabilities.spans
-    apart = () if spans is None else spans.options
-    return "".join(f" --{one} {shlex.quote(str(options[one]))}" for one in apart if options[one] is not None)
+    """Return the options that name the further roots of a target, for a command line."""
+    given = {name: target.layout_options[name] for name in target.layout.root_options}
+    return "".join(f" --{name} {shlex.quote(str(path))}" for name, path in given.items() if path is not None)
 
 
 def healed(cuts: Iterable[Cut]) -> frozenset[tuple[str, int]]:

@@ -1,6 +1,6 @@
 """Originals, saved whole in a directory of their own before they are changed in place.
 
-    <backup>/<file>          as it was, with its owner, mode and times; in a folder where it lies in a further directory
+    <backup>/<file>          as it was, with its owner, mode and times, under its name in the store's tree (`codec.store.roots`)
     <backup>/backup.json     whose files these are, with their sizes and SHA-256
     <backup>/backup.lock     only while it is not known whether they have been changed
 
@@ -20,6 +20,7 @@ from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, StorageError, UsageError
 from logwright.codec.frames.walk import zero_filled
+from logwright.codec.store.roots import Roots
 from logwright.readers.source import Source
 from logwright.writers.filesystem import (
     FileSystem,
@@ -55,10 +56,10 @@ def _within(path: str, folder: str) -> bool:
 class Backup:
     """One backup directory, absent or empty before. `save`, then change the originals, then `keep`; `undo` on any error.
 
-    `of` is the path of what is saved. Raises `ExistsError` where the directory holds anything that may be missed.
+    `of` are the directories of what is saved. Raises `ExistsError` where the directory holds anything that may be missed.
     """
 
-    def __init__(self, files: FileSystem, path: str, of: str) -> None:
+    def __init__(self, files: FileSystem, path: str, of: Roots) -> None:
         self.path = files.real(path)
         self.unreadable: dict[str, int] = {}
         """Bytes of each original that the disk can't read: zeros stand for them."""
@@ -101,8 +102,8 @@ class Backup:
         """Whether all originals are what was saved of them."""
         try:
             saved = json.loads(self._files.read(self._at(LIST)))
-            originals = {os.path.join(saved["of"], name): one for name, one in saved["files"].items()}
-            return saved["of"] == self._of and all(
+            originals = {self._of.at(name): one for name, one in saved["files"].items()}
+            return saved["of"] == self._of.own and all(
                 self._files.stat(path) is not None and _sum(self._files, path) == one["sha256"]
                 for path, one in originals.items()
             )
@@ -131,7 +132,7 @@ class Backup:
                 )
         for folder in self._folders:
             self._files.sync_directory(folder)
-        text = json.dumps({"backup": VERSION, "of": self._of, "files": saved, **facts}, indent=1)
+        text = json.dumps({"backup": VERSION, "of": self._of.own, "files": saved, **facts}, indent=1)
         # Whole from the moment that it has its name: as long as it has not, no original has been changed.
         self._named += [LIST, LIST + ".tmp"]
         put_file(self._files, self._at(LIST + ".tmp"), text.encode())
@@ -141,10 +142,7 @@ class Backup:
     def _save(self, name: str, source: Source, model: str) -> dict[str, Any]:
         self._named.append(name)
         path, digest = self._at(name), hashlib.sha256()
-        folder = os.path.dirname(name)
-        if folder and self._files.stat(self._at(folder)) is None:
-            self._folders.append(self._at(folder))
-            self._files.mkdir(self._at(folder))
+        self._folders += make_above(self._files, os.path.dirname(path))
         file = self._files.create(path)
         try:
             at = 0

@@ -17,7 +17,7 @@ from typing import Any
 
 from logwright.readers.source import local_path
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, OpenFile, plain_errors, write_all
-from logwright.writers.write import refuse_remote
+from logwright.writers.target import refuse_remote
 
 
 @dataclass(frozen=True)

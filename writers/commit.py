@@ -11,7 +11,8 @@ journal    Files are added: they are made inside, in `<target>/<inner staging>/<
 In each there is one step before which the target is the old one and after which it is the new one, as readers see it. Whatever
 fails before that step is undone here or by the next writer; whatever fails after it is finished by the next writer (`recover`).
 
-Files in further directories (`codec.capability.Spans`) are written with the directory itself as one, by a journal (`writers.spanning`).
+A store with further roots is always written by a journal. What is staged for a root is staged in it, and one commit record in the store's
+own directory commits all roots.
 
 A write may have a name (`readers.journal.Txn`), which is committed by the same step as its files: it comes with the directory that
 is renamed or exchanged, or stands in the commit record. A write whose name is known already is not begun (`Repeated`).
@@ -22,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -38,6 +39,7 @@ from logwright.codec.fault import (
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Role
+from logwright.codec.store.roots import Root, Roots, folder_of, holds_files
 from logwright.readers.journal import COMMIT, Journal, Txn
 from logwright.writers.filesystem import (
     FileSystem,
@@ -45,7 +47,6 @@ from logwright.writers.filesystem import (
     make_above,
     put_file,
     remove_tree,
-    sizes,
     unmake,
 )
 from logwright.writers.lock import WriterLock, claim, refuse_running, unclaim
@@ -54,10 +55,10 @@ from logwright.writers.recover import (
     carry_out,
     discard_beside,
     discard_inside,
+    make_places,
     recover_beside,
     recover_inside,
 )
-from logwright.writers.spanning import Spanning, refuse_overlapping
 from logwright.writers.stage import FolderListing, StagedFolder
 from logwright.writers.target import Target, meant
 from logwright.writers.transactions import is_recorded, note_transaction, refuse_repeated, take_over
@@ -86,8 +87,8 @@ class Ticket:
     adds: bool
     made: tuple[str, ...] = ()
     txn: Txn | None = None
-    apart: Mapping[str, str] = field(default_factory=dict)
-    """Further directories, by folder name."""
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """The directories of the further roots, by name."""
     above: Mapping[str, bytes] = field(default_factory=dict)
     """Small files of the directory above."""
 
@@ -96,7 +97,7 @@ class Transaction:
     """One write to one directory. `begin`, fill `stage`, then `commit`; `undo` on any error.
 
     `listing` is the directory that is added to, None when a new one is made. `stage` holds files under their final names;
-    `work` is a directory for whatever else is needed on the way.
+    `work` are directories, one in each root, for whatever else is needed on the way.
     """
 
     def __init__(self, target: Target, ticket: Ticket) -> None:
@@ -106,12 +107,12 @@ class Transaction:
         self.listing: Listing | None = target.listing() if ticket.adds else None
         self._beside = target.beside(ticket.token)
         if ticket.how is How.JOURNAL:
-            self._root = self.work = target.inside(ticket.token)
+            self._place = self.work = target.inside(ticket.token)
         else:
-            self._root = self._beside
-            self.work = os.path.join(self._beside, target.layout.inner_staging, ticket.token)
-        above = FolderListing(self.files, target.above, os.path.basename(target.above))
-        self.stage = StagedFolder(self.files, self._root, target.name, above, tuple(ticket.apart))
+            self._place = Roots(self._beside)
+            self.work = self._place.below(f"{target.layout.inner_staging}/{ticket.token}")
+        above = FolderListing(self.files, Roots(target.above), os.path.basename(target.above))
+        self.stage = StagedFolder(self.files, self._place, target.name, above)
         self._outer = WriterLock(self.files, os.path.join(self._beside, target.layout.inner_staging))
         self._inner = WriterLock(self.files, target.inner)
         self.committed = False
@@ -133,26 +134,22 @@ class Transaction:
         many: bool = False,
         process: int | None = None,
         txn: Txn | None = None,
-        apart: Mapping[str, str] | None = None,
+        roots: Sequence[Root] = (),
         above: Mapping[str, bytes] | None = None,
     ) -> Transaction:
         """Check everything that can be checked before any work, finish or undo what an earlier writer left, make the
         staging directory and lock it. `many`: it will be filled and finished by other processes; it belongs to `process`
-        (default: this one) and no lock is held in between. `apart` are paths of further directories that belong to it, by folder
-        name (`codec.capability.Spans`), `above` small files that lie in the directory above (`Layout.above`).
+        (default: this one) and no lock is held in between. `roots` are the further roots (`Layout.roots`), `above` small files that lie in
+        the directory above (`Layout.above`).
         Raises `Repeated` where `txn` has been written already.
         """
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is none of {', '.join(MODES)}")
         path = meant(files, layout, path)
-        target = Target.at(files, layout, path)
+        target = Target.at(files, layout, path, roots)
         at = files.stat(target.path)
         if at is not None and not at.directory:
             raise ExistsError(f"it is a file; {layout.name} is a directory", path=path)
-        folders = {name: files.real(meant(files, layout, one)) for name, one in (apart or {}).items()}
-        refuse_overlapping(files, target.path, folders)
-        target = target.spanning(folders)
-        files = target.files
         if mode == "error" and target.occupied():
             raise _exists(path)
         refuse_running(files, layout, target.path)
@@ -161,8 +158,8 @@ class Transaction:
         made: tuple[str, ...] = ()
         transaction: Transaction | None = None
         try:
-            if folders:
-                for one in (target.path, *folders.values()):
+            if target.further:
+                for one in target.roots:
                     made += make_above(files, one)
                 at = files.stat(target.path)
             if at is not None:
@@ -181,11 +178,11 @@ class Transaction:
                 mode=mode,
                 how=way(target, mode, occupied),
                 token="",
-                before=sizes(files, target.path) if occupied else {},
+                before=target.sizes() if occupied else {},
                 adds=mode == "append" and occupied,
                 made=made,
                 txn=txn,
-                apart=folders,
+                roots=target.further,
                 above=above or {},
             )
             if ticket.how is How.RENAME:
@@ -226,18 +223,18 @@ class Transaction:
                 exists = files.stat(self.target.path) is not None
                 model = self.target.path if exists else self.target.above
                 files.adopt(self._beside, model, permissions=exists)
-            files.mkdir(self.work)
-            files.adopt(self.work, os.path.dirname(os.path.dirname(self.work)))
+            make_places(files, self.work)
+            own = self.work.own
             if many:
-                claim(files, self.work, process)
-                files.sync_directory(self.work)
+                claim(files, own, process)
+                files.sync_directory(own)
             # So that what is left after a crash is known as ours.
-            files.sync_directory(os.path.dirname(self.work))
-            files.sync_directory(os.path.dirname(os.path.dirname(self.work)))
+            files.sync_directory(os.path.dirname(own))
+            files.sync_directory(os.path.dirname(os.path.dirname(own)))
             return True
         except FileNotFoundError:
             self._outer.drop()
-            if files.stat(os.path.dirname(self._root)) is None:
+            if files.stat(os.path.dirname(self._place.own)) is None:
                 raise
             return False
 
@@ -251,23 +248,22 @@ class Transaction:
     @classmethod
     def resume(cls, files: FileSystem, layout: Layout, ticket: Ticket) -> Transaction:
         """Go on with a write that was begun with `many`: takes the locks."""
-        target = Target(files, layout, files.real(ticket.path), ticket.name).spanning(ticket.apart)
-        files = target.files
+        target = Target(files, layout, files.real(ticket.path), ticket.name, ticket.roots)
         transaction = cls(target, ticket)
         try:
             if ticket.how is not How.JOURNAL and not transaction._outer.take():
                 raise at_work(ticket.path)
             if ticket.how is not How.RENAME and not transaction._inner.take():
                 raise at_work(ticket.path)
-            if files.stat(transaction.work) is None:
-                raise FileNotFoundError(transaction.work)
+            if files.stat(transaction.work.own) is None:
+                raise FileNotFoundError(transaction.work.own)
             # From here on the locks say that it is being worked on.
-            unclaim(files, transaction.work)
+            unclaim(files, transaction.work.own)
         except FileNotFoundError:
             transaction.pause()
             raise NotFoundError(
                 "the staging directory is gone",
-                path=transaction.work,
+                path=transaction.work.own,
                 advice="It has been removed together with the target, or by hand; or is this not a shared file system?",
             ) from None
         except BaseException:
@@ -290,6 +286,14 @@ class Transaction:
         ordered = tuple(self.target.layout.order(staged) if order is None else order)
         if sorted(ordered) != sorted(staged):
             raise LogwrightError(f"layout {self.target.layout.name} orders other files than the staged ones")
+        for name in ordered:
+            if (
+                not holds_files(folder_of(name), self.target.layout.folders)
+                and folder_of(name) not in self.target.further
+            ):
+                raise LogwrightError(
+                    f"layout {self.target.layout.name} made {name} in a folder that it does not list"
+                )
         self._put_above()
         if self.ticket.how is How.RENAME:
             self._commit_rename()
@@ -304,7 +308,7 @@ class Transaction:
         for name, data in self.ticket.above.items():
             path = os.path.join(self.target.above, name)
             if self.files.stat(path) is None:
-                draft = os.path.join(self.work, name)
+                draft = os.path.join(self.work.own, name)
                 put_file(self.files, draft, data)
                 self.files.adopt(draft, self.target.above)
                 self.files.rename_new(draft, path)
@@ -318,24 +322,24 @@ class Transaction:
         with self._after():
             self._outer.moved(self.target.inner)
             self.files.sync_directory(self.target.above)
-            remove_tree(self.files, self.target.inside(self.ticket.token))
+            remove_tree(self.files, self.target.inside(self.ticket.token).own)
             self._outer.release()
 
     def _commit_exchange(self, ordered: tuple[str, ...]) -> None:
         self._take_record_along()
         # By this the old directory is known as ours to remove, once it has the staging name.
-        marker = self.target.inside(self.ticket.token)
+        marker = self.target.inside(self.ticket.token).own
         self.files.mkdir(marker)
         self.files.sync_directory(self.target.inner)
         self.files.sync_directory(self.target.path)
         if not self.files.exchange(self._beside, self.target.path):
             self.files.rename(self._beside, marker)
             self.files.sync_directory(self.target.inner)
-            self._root = marker
+            self._place = Roots(marker)
             self._commit_journal(ordered, tuple(self.ticket.before))
             return
         with self._after():
-            if sizes(self.files, self._beside) != self.ticket.before:
+            if replace(self.target, path=self._beside).sizes() != self.ticket.before:
                 # Someone put a file into it after we looked and before it was exchanged.
                 self.files.exchange(self._beside, self.target.path)
                 self.committed = False
@@ -358,15 +362,16 @@ class Transaction:
                 fingerprint=self.ticket.before,
                 removes=tuple(reversed(self.target.layout.order(removes))),
                 txn=self.ticket.txn,
-                folders=self.ticket.apart,
-                guard=self._guard(ordered, removes),
+                roots=self.ticket.roots,
+                barrier=self._barrier(ordered, removes),
             )
-            draft = os.path.join(self._root, COMMIT + ".tmp")
+            own = self._place.own
+            draft = os.path.join(own, COMMIT + ".tmp")
             put_file(self.files, draft, record.to_json().encode())
-            self.files.rename(draft, os.path.join(self._root, COMMIT))
-            self.files.sync_directory(self._root)
+            self.files.rename(draft, os.path.join(own, COMMIT))
+            self.files.sync_directory(own)
             with self._after():
-                carry_out(self.files, self.target.path, self._root, record)
+                carry_out(self.files, self.target.roots, self._place, record)
                 note_transaction(self.files, self.target.inner, record.txn)
                 self._tidy()
         else:
@@ -374,27 +379,20 @@ class Transaction:
             with self._after():
                 self._tidy()
 
-    def _guard(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> str | None:
-        """What keeps the system from starting on a mixture of old and new files in several directories. Where nothing old is touched
-        there is none: what has been put in place is a prefix of what comes."""
-        spans, replaced = (
-            self.target.layout.capabilities.spans,
-            [name for name in ordered if name in self.ticket.before],
-        )
+    def _barrier(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> str | None:
+        """Return `Layout.barrier` where it is needed. Where nothing old is touched it is not: what has been put in place is a prefix of what
+        comes."""
+        old = removes or any(name in self.ticket.before for name in ordered)
         several = len({*ordered, *removes}) > 1
-        return (
-            spans.guard
-            if self.ticket.apart and spans is not None and several and (removes or replaced)
-            else None
-        )
+        return self.target.layout.barrier if self.ticket.roots and several and old else None
 
     def _take_record_along(self) -> None:
         """The record of the transactions comes with the new directory."""
-        inner = os.path.join(self._root, self.target.layout.inner_staging)
+        inner = os.path.join(self._place.own, self.target.layout.inner_staging)
         take_over(self.files, self.target.inner, inner, self.ticket.txn)
 
     def _tidy(self) -> None:
-        discard_inside(self.files, self._root)
+        discard_inside(self.files, self._place)
         self._outer.drop()
         self._inner.release()
 
@@ -405,7 +403,7 @@ class Transaction:
                 raise ExistsError(
                     "it has come into being while the rows were being staged", path=self.ticket.path
                 )
-        elif self.files.stat(target.path) is None or sizes(self.files, target.path) != self.ticket.before:
+        elif self.files.stat(target.path) is None or target.sizes() != self.ticket.before:
             raise _changed(self.ticket.path)
 
     @contextlib.contextmanager
@@ -453,7 +451,7 @@ def way(target: Target, mode: str, occupied: bool) -> How:
     """How a target is written."""
     if occupied and mode == "append":
         return How.JOURNAL
-    if isinstance(target.files, Spanning):
+    if target.further:
         return How.JOURNAL
     at, above = target.files.stat(target.path), target.files.stat(target.above)
     if at is not None and above is not None and at.device != above.device:
@@ -464,9 +462,9 @@ def way(target: Target, mode: str, occupied: bool) -> How:
 def _refuse_above(target: Target, above: Mapping[str, bytes]) -> None:
     """A small file of the directory above that says something else is not written over; and it lies on the same file system."""
     layout = target.layout
-    if above and layout.within not in (None, os.path.basename(target.path)):
+    if above and layout.data_folder not in (None, os.path.basename(target.path)):
         raise UsageError(
-            f"{', '.join(above)} lies above {layout.within}, this directory has another name",
+            f"{', '.join(above)} lies above {layout.data_folder}, this directory has another name",
             path=target.path,
         )
     for name, data in above.items():
@@ -516,11 +514,9 @@ def refuse_foreign(target: Target, mode: str) -> None:
         )
     if mode == "append":
         return
-    strange = [
-        item.name
-        for item in target.files.listdir(target.path)
-        if item.directory and item.name != target.layout.inner_staging
-    ]
+    strange: list[str] = []
+    target.sizes(strange)
+    strange = [name for name in strange if name != target.layout.inner_staging]
     plan = target.layout.plan(listing, Options(target.layout.read_options))
     strange += [file.name for file in plan.files if file.role is Role.FOREIGN]
     if strange:

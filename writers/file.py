@@ -12,6 +12,7 @@ from typing import IO, Any, cast
 
 from logwright.codec import registry
 from logwright.codec.fault import ExistsError, StorageError, UsageError
+from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
 from logwright.writers.filesystem import (
     FileSystem,
@@ -196,7 +197,7 @@ def _refuse(files: FileSystem, path: str, target: str, mode: str) -> None:
 def _refuse_running_above(files: FileSystem, above: str) -> None:
     if files.stat(above) is None:
         return
-    layout = registry.detect_layout(FolderListing(files, above, os.path.basename(above)))
+    layout = registry.detect_layout(FolderListing(files, Roots(above), os.path.basename(above)))
     if layout is not None:
         refuse_running(files, layout, above)
 

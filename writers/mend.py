@@ -9,7 +9,7 @@ however it was made.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
+from logwright.codec.store.roots import gathered
 from logwright.codec.window import Chunk
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
@@ -79,8 +80,8 @@ class Done:
 class Mender:
     """Mends one directory. `copies` opens it anew, first, and its replicas; `reading` are the options of their plans. `known` is
     what was said of the directory before, by `about`; with `missing` it lacked rows already. With `tolerant` a result that is still
-    damaged is no error. `show` is told how many more bytes are done. `apart` are the further directories of the first copy, where it
-    is mended in place."""
+    damaged is no error. `show` is told how many more bytes are done. With `gathers` the files of further roots lie in the store's own
+    directory in the result."""
 
     def __init__(
         self,
@@ -94,12 +95,12 @@ class Mender:
         missing: bool = False,
         tolerant: bool = False,
         show: Callable[[int], None] = lambda done: None,
-        apart: Mapping[str, str] | None = None,
+        gathers: bool = True,
     ) -> None:
         self._files, self._layout, self._open, self._make = files, layout, copies, make
         self._reading, self._known = reading, known
         self._missing, self._tolerant, self._show = missing, tolerant, show
-        self._apart = apart or {}
+        self._roots, self._gathers = layout.roots(reading), gathers
 
     def dry(self) -> Done:
         """Only say what would be done."""
@@ -131,7 +132,7 @@ class Mender:
     def in_place(self, path: str, backup: str) -> Done:
         """Change the directory itself; `path` is that of the first copy."""
         with plain_errors(path):
-            transaction = Transaction.begin(self._files, self._layout, path, "append", apart=self._apart)
+            transaction = Transaction.begin(self._files, self._layout, path, "append", roots=self._roots)
             saved: Backup | None = None
             try:
                 copies = self._open()
@@ -140,7 +141,7 @@ class Mender:
                 result = _Overlay(copies[0], transaction.stage, done.removed)
                 done.faults = self._check(result, copies[0], self._reading, done)
                 if done.changed or done.removed:
-                    saved = Backup(transaction.files, backup, transaction.target.path)
+                    saved = Backup(self._files, backup, transaction.target.roots)
                     self._save(saved, copies[0], done)
                 transaction.done = "the directory is mended"
                 transaction.then = "The next repair of this directory, or write to it, finishes that"
@@ -170,7 +171,7 @@ class Mender:
         done = Done()
         for mended in mending.files():
             pieces = _joined(mended.pieces)
-            name = checked(self._named(mended.name, pieces, before), tuple(self._apart))
+            name = checked(gathered(mended.name, self._roots) if self._gathers else mended.name)
             if name in done.untouched or name in done.written:
                 raise LogwrightError(f"layout {self._layout.name} made {name} twice")
             same = _same(copies, name, pieces, before.get(name))
@@ -204,35 +205,9 @@ class Mender:
                 stage.close_file(name)
         done.cut, done.summary = tuple(mending.cut), mending.summary()
         done.removed = tuple(name for name in mending.removes if name in before)
-        if self._apart:
-            # What is listed in a folder counts as removed where it has another name in the result; here it has none.
-            here = {*done.written, *done.untouched}
-            done.removed = tuple(name for name in done.removed if name not in here)
-        else:
-            # It lies with the others now.
-            done.removed = tuple(
-                name
-                for name in done.removed
-                if "/" not in name or name.rpartition("/")[2] not in done.written
-            )
         if made := {*done.removed} & {*done.written, *done.untouched}:
             raise LogwrightError(f"layout {self._layout.name} both makes and removes {min(made)}")
         return done
-
-    def _named(self, name: str, pieces: Sequence[Kept | bytes], before: Mapping[str, int]) -> str:
-        """The name under which a file of the result is listed: in its folder, where files lie apart and stay so."""
-        if not self._apart:
-            return name
-        spans = self._layout.capabilities.spans
-        assert spans is not None
-        one = pieces[0] if len(pieces) == 1 else None
-        if (
-            isinstance(one, Kept)
-            and one.file.endswith(f"/{name}")
-            and (one.start, one.stop) == (0, before.get(one.file))
-        ):
-            return one.file
-        return spans.listed(name)
 
     def _stage(
         self, stage: StagedFolder, copies: Sequence[Copy], name: str, pieces: Sequence[Kept | bytes]
@@ -338,12 +313,11 @@ class _Overlay:
 
 
 def _of_result(layout: Layout, reading: Options) -> Options:
-    """Options of reading the result, all of whose files lie together."""
-    spans = layout.capabilities.spans
-    if spans is None:
-        return reading
+    """Return the options of reading a result whose files lie in one directory."""
     given = {name: value for name, value in reading.to_dict().items() if reading.given(name)}
-    return Options(layout.read_options, {name: given[name] for name in given if name not in spans.options})
+    return Options(
+        layout.read_options, {name: given[name] for name in given if name not in layout.root_options}
+    )
 
 
 def about(name: str, fault: Fault) -> tuple[str, Kind, str]:
@@ -364,7 +338,7 @@ def _in_files(
             continue
         codec = registry.get(file.codec)
         hints = {"directory": listing.name, "live": False, **file.hints}
-        context = codec.context(file.name, Options(codec.options), **hints)
+        context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **hints)
         with listing.open(file.name) as source:
             for found in Walk(source, codec, context):
                 if isinstance(found, Hole):

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 
 from logwright.codec.fault import BusyError, StorageError
 from logwright.codec.layout import Layout
+from logwright.codec.store.roots import Roots, folder_of
 from logwright.readers.journal import (
-    APART,
     COMMIT,
+    LINK,
     MAX_BYTES,
     TRANSACTIONS,
     Journal,
     JournalError,
     State,
+    link_json,
     parse,
-    parse_apart,
+    parse_link,
+    sizes_of,
 )
-from logwright.writers.filesystem import FileSystem, put_file, remove_tree, sizes
+from logwright.writers.filesystem import FileSystem, make_above, put_file, remove_tree
 from logwright.writers.lock import LOCK, WriterLock, claimed, refuse_running
-from logwright.writers.spanning import Spanning
+from logwright.writers.stage import OWNER
 from logwright.writers.target import Target, meant
 from logwright.writers.transactions import TRANSACTIONS_DRAFT, note_transaction
 
@@ -62,21 +66,20 @@ def recover_inside(target: Target) -> None:
         if item.name == TRANSACTIONS_DRAFT:
             with contextlib.suppress(FileNotFoundError):  # or written anew, just now
                 files.remove(place)
-        if not item.directory or _kept_apart(target, place):
+        if not item.directory or _is_linked(target, place):
             continue
-        files = target.files
         record = _record(files, place)
         if record is None:
             if not claimed(files, place):
-                discard_inside(files, place)
+                discard_inside(files, target.inside(item.name))
             continue
-        if record.folders and not isinstance(files, Spanning):
-            files = target.spanning(record.folders).files
-        present, staged = sizes(files, target.path), sizes(files, place)
+        roots = Roots(target.path, record.roots)
+        places = roots.below(f"{target.layout.inner_staging}/{item.name}")
+        present, staged = _present(files, record, roots), _staged(files, record, places)
         # With nothing left to rename, or to remove, it is finished, whatever the system has made of the files since.
         if (
             record.left(staged)
-            or record.guard in present
+            or record.barrier in present
             or (not record.renames and any(name in present for name in record.removes))
         ):
             if record.state(present, staged) is State.CHANGED:
@@ -86,26 +89,70 @@ def recover_inside(target: Target) -> None:
                     path=target.path,
                     advice=f"Move {place} away to go on without them; their files are complete",
                 )
-            carry_out(files, target.path, place, record)
+            carry_out(files, roots, places, record)
+        _remove_empty_folders(files, roots, record)
         note_transaction(files, target.inner, record.txn)
-        discard_inside(files, place)
+        discard_inside(files, places)
+    for root, path in target.further.items():
+        _discard_orphans(target, root, os.path.join(path, target.layout.inner_staging))
 
 
-def _kept_apart(target: Target, place: str) -> bool:
-    """Whether a staging place belongs to a commit of another directory. What was committed there is finished; what was not is left alone
-    only while it is being made."""
-    path = os.path.join(place, APART)
+def _is_linked(target: Target, place: str) -> bool:
+    """Return whether a staging place belongs to a commit of another directory. What was committed there is finished; what was not is left
+    alone only while it is being made."""
+    path = os.path.join(place, LINK)
     files = target.files
     if files.stat(path) is None:
         return False
     try:
-        of = parse_apart(files.read(path, 0, MAX_BYTES))
+        of = parse_link(files.read(path, 0, MAX_BYTES))
     except JournalError:
         return False
     if files.stat(os.path.join(of, COMMIT)) is not None:
         finish_or_undo(files, target.layout, os.path.dirname(os.path.dirname(of)))
         return True
     return files.locked(os.path.join(os.path.dirname(of), LOCK)) or claimed(files, of)
+
+
+def _discard_orphans(target: Target, root: str, inner: str) -> None:
+    """Remove the staging places in a further root whose place in the store's own directory is gone, or was never on the disk."""
+    files = target.files
+    if files.stat(inner) is None:
+        return
+    for item in files.listdir(inner):
+        own = target.inside(item.name)
+        if item.directory and files.stat(own.own) is None and _is_orphan(files, own.of(root), own.own):
+            discard_inside(files, own)
+
+
+def _is_orphan(files: FileSystem, place: str, own: str) -> bool:
+    """Return whether a staging place in a further root is linked to `own`, or was left before it was linked."""
+    path = os.path.join(place, LINK)
+    if files.stat(path) is None or not files.read(path, 0, 1):
+        others = [os.path.join(place, COMMIT), os.path.join(place, OWNER)]
+        return not files.locked(os.path.join(os.path.dirname(place), LOCK)) and all(
+            files.stat(one) is None for one in others
+        )
+    try:
+        return parse_link(files.read(path, 0, MAX_BYTES)) == own
+    except JournalError:
+        return False
+
+
+def make_places(files: FileSystem, places: Roots) -> None:
+    """Make the directories of a staging place, one in each root, as far as they are not there. Those in further roots are on the disk when
+    this returns."""
+    for place in places:
+        inner = os.path.dirname(place)
+        for folder in (inner, place) if place != places.own else (place,):
+            with contextlib.suppress(FileExistsError):
+                files.mkdir(folder)
+                files.adopt(folder, os.path.dirname(inner))
+        if place != places.own:
+            with contextlib.suppress(FileExistsError):
+                put_file(files, os.path.join(place, LINK), link_json(places.own).encode())
+            for folder in (place, inner, os.path.dirname(inner)):
+                files.sync_directory(folder)
 
 
 def _record(files: FileSystem, place: str) -> Journal | None:
@@ -122,43 +169,88 @@ def _record(files: FileSystem, place: str) -> Journal | None:
         ) from None
 
 
-def carry_out(files: FileSystem, target: str, place: str, record: Journal) -> None:
-    """Do what is left of a commit record; on the disk when this returns."""
-    left = record.left(sizes(files, place))
-    guard = None if record.guard is None else os.path.join(target, record.guard)
-    if guard is not None and files.stat(guard) is None:
-        put_file(files, guard, b"")
-        files.sync_directory(target)
+def carry_out(files: FileSystem, roots: Roots, places: Roots, record: Journal) -> None:
+    """Do what is left of a commit record; on the disk when this returns. `places` are the staging places of the store's directories."""
+    left = record.left(_staged(files, record, places))
+    barrier = None if record.barrier is None else roots.at(record.barrier)
+    if barrier is not None and files.stat(barrier) is None:
+        put_file(files, barrier, b"")
+        files.sync_directory(roots.own)
     if len(left) == len(record.renames):
         # Removals first, and on the disk: what is there once a rename has been done was not there to be removed.
-        present = sizes(files, target)
-        going = [name for name in record.removes if name in present]
-        for name in going:
-            files.remove(os.path.join(target, name))
-        if going:
-            files.sync_directory(target)
+        present = _present(files, record, roots)
+        going = [roots.at(name) for name in record.removes if name in present]
+        for path in going:
+            files.remove(path)
+        _sync_folders(files, going)
     for source, name in left:
-        old, new = os.path.join(place, source), os.path.join(target, name)
+        old, new = places.at(source), roots.at(name)
+        if "/" in name:
+            for folder in make_above(files, os.path.dirname(new)):
+                files.adopt(folder, os.path.dirname(folder))
         if name in record.fingerprint:
             files.rename(old, new)
         else:
             files.rename_new(old, new)  # never over a file that someone else has put there
-    files.sync_directory(target)
-    files.sync_directory(place)
-    if guard is not None:
-        files.remove(guard)
-        files.sync_directory(target)
+    # All of them: what was done before a crash may not be on the disk yet.
+    _sync_folders(files, [roots.at(name) for name in (*record.sizes, *record.removes)])
+    _sync_folders(files, [places.at(source) for source in record.sources])
+    if barrier is not None:
+        files.remove(barrier)
+        files.sync_directory(roots.own)
+    _remove_empty_folders(files, roots, record)
 
 
-def discard_inside(files: FileSystem, place: str) -> None:
-    """Remove a staging directory inside a target. No commit record may outlive the files that it speaks of."""
-    if files.stat(place) is None:
-        return
-    record = os.path.join(place, COMMIT)
+def _sync_folders(files: FileSystem, paths: Iterable[str]) -> None:
+    """Put the names of files on the disk."""
+    for folder in sorted({os.path.dirname(path) for path in paths}):
+        with contextlib.suppress(FileNotFoundError):
+            files.sync_directory(folder)
+
+
+def _remove_empty_folders(files: FileSystem, roots: Roots, record: Journal) -> None:
+    """Remove the sub-folders that have no files any more."""
+    for name in record.removes:
+        folder = folder_of(name)
+        while folder and folder not in roots.further:
+            path = roots.at(folder)
+            folder = folder_of(folder)
+            try:
+                files.rmdir(path)
+                files.sync_directory(os.path.dirname(path))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                break  # it is not empty
+
+
+def _present(files: FileSystem, record: Journal, roots: Roots) -> dict[str, int]:
+    """Return the sizes of the files that a record speaks of, as far as they are there."""
+    return sizes_of(record.targets, roots, lambda path: _size(files, path))
+
+
+def _staged(files: FileSystem, record: Journal, places: Roots) -> dict[str, int]:
+    """Return the sizes of the staged files that are not renamed yet."""
+    return sizes_of(record.sources, places, lambda path: _size(files, path))
+
+
+def _size(files: FileSystem, path: str) -> int | None:
+    found = files.stat(path)
+    return None if found is None or found.directory else found.size
+
+
+def discard_inside(files: FileSystem, places: Roots) -> None:
+    """Remove a staging place, with its parts in further roots. No commit record may outlive the files that it speaks of."""
+    record = os.path.join(places.own, COMMIT)
     if files.stat(record) is not None:
         files.remove(record)
-        files.sync_directory(place)
-    remove_tree(files, place)
+        files.sync_directory(places.own)
+    for place in (*places.further.values(), places.own):
+        remove_tree(files, place)
+        if place != places.own:
+            # Not empty, or not there: it is another writer's too.
+            with contextlib.suppress(OSError):
+                files.rmdir(os.path.dirname(place))
 
 
 def recover_beside(target: Target, own: str = "") -> bool:

@@ -20,6 +20,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, fold
 from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.roots import split
 from logwright.readers import usage
 from logwright.readers.report import Report
 from logwright.readers.resolve import (
@@ -45,8 +46,7 @@ from logwright.writers.repair_file import repair_file
 from logwright.writers.repair_stores import repair_stores
 from logwright.writers.request import Request
 from logwright.writers.target import Target as Place
-from logwright.writers.target import meant
-from logwright.writers.write import apart, refuse_remote
+from logwright.writers.target import meant, refuse_remote
 
 EDIT = "edit"
 _SHOWN = 4
@@ -328,8 +328,10 @@ def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]
     if is_remote(copy.path):
         return set()
     real = files.real(local_path(copy.path))
-    others = {files.real(meant(files, layout, one)) for one in apart(layout, copy.layout_options).values()}
-    return {real, *others, *(os.path.dirname(lock) for lock in _locks(files, layout, real))}
+    further = {
+        files.real(meant(files, layout, local_path(root.path))) for root in layout.roots(copy.layout_options)
+    }
+    return {real, *further, *(os.path.dirname(lock) for lock in _locks(files, layout, real))}
 
 
 # Carrying it out
@@ -369,7 +371,7 @@ def carry_out(
     mender = Mender(
         request.files, first.layout, lambda: [reopened(copy) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, missing=bool(gone), tolerant=tolerant, show=show,
-        apart=apart(first.layout, first.layout_options) if request.in_place else None,
+        gathers=not request.in_place,
     )  # fmt: skip
     try:
         if request.dry_run:
@@ -591,9 +593,13 @@ def _sentences(
     system = copies[0].layout.name.partition(".")[0]
     before = list(summary.before_you_start)
     layout = copies[0].layout
-    spans = layout.capabilities.spans
-    if not request.in_place and spans is not None and any("/" in name for name in copies[0].sizes):
-        before.insert(0, spans.together)
+    further = {root.name for root in layout.roots(copies[0].layout_options)}
+    if not request.in_place and any(split(name, further)[0] for name in copies[0].sizes):
+        moved = ", ".join(layout.root_options)
+        before.insert(
+            0,
+            f"all files lie in one directory now: leave {moved} away in its configuration, or move the files to where that says",
+        )
     if request.out is not None and not request.dry_run:
         before.insert(0, "put the result in the place of what it was made from, not beside it")
     if request.out is not None and _name_matters(copies[0], request.out):

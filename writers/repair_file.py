@@ -14,6 +14,7 @@ from logwright.codec.fault import BusyError, DamageError, Fault, Severity, Usage
 from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
@@ -102,7 +103,7 @@ class FileMender:
         saved: Backup | None = None
         try:
             rows = self._fill(draft, source, pieces)
-            saved = Backup(files, backup, folder)
+            saved = Backup(files, backup, Roots(folder))
             saved.save([name], lambda _: nullcontext(source), lambda _: os.path.join(folder, name), {})
             found = files.stat(os.path.join(folder, name))
             if found is None or found.size != source.size:

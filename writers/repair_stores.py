@@ -15,6 +15,7 @@ from typing import Any
 
 from logwright.codec.fault import ExistsError, LogwrightError, UsageError
 from logwright.codec.layout import Gathering, Layout, RepairedStore
+from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, Stores, Target
 from logwright.readers.source import is_remote, local_path
@@ -214,7 +215,7 @@ def _change_own_files(files: FileSystem, stores: Stores, contents: OwnFiles, bac
     names = [name for name, (before, after) in contents.items() if before != after]
     if not names:
         return
-    saved = Backup(files, backup, root)
+    saved = Backup(files, backup, Roots(root))
     changed = False
     try:
         saved.save(names, stores.directory.open, stores.directory.real, {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from logwright.codec.fault import UsageError
 from logwright.writers.filesystem import FileSystem, LocalFileSystem
-from logwright.writers.write import refuse_remote
+from logwright.writers.target import refuse_remote
 
 Show = Callable[[int], None]
 """Takes a number of bytes that were written since the last call."""

@@ -13,15 +13,16 @@ import numpy as np
 from logwright.codec.fault import LogwrightError, StorageError
 from logwright.codec.store.build import Piece
 from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.roots import Roots, holds_files, patterns_in, split
 from logwright.codec.window import Bytes, Chunk
-from logwright.readers.journal import APART, COMMIT
+from logwright.readers.journal import COMMIT, LINK
 from logwright.readers.source import Source
-from logwright.writers.filesystem import FileSystem, OpenFile, remove_tree, write_all
+from logwright.writers.filesystem import FileSystem, OpenFile, make_above, remove_tree, write_all
 
 OWNER = "owner.json"
 """The file in a staging directory of many tasks that says which process its driver is."""
 
-_RESERVED = frozenset({APART, COMMIT, COMMIT + ".tmp", OWNER})
+_RESERVED = frozenset({LINK, COMMIT, COMMIT + ".tmp", OWNER})
 
 
 class FileSource(AbstractContextManager["FileSource"]):
@@ -44,23 +45,59 @@ class FileSource(AbstractContextManager["FileSource"]):
     def __exit__(self, *_: object) -> None: ...
 
 
-class FolderListing:
-    """`codec.layout.Listing` over a directory. It looks anew each time: staged files grow."""
+def tree_sizes(
+    files: FileSystem, roots: Roots, folders: Sequence[str] = (), strange: list[str] | None = None
+) -> dict[str, int]:
+    """Return the sizes of the files of a tree by name, those of sub-folders as far as the patterns say (`Layout.folders`).
 
-    def __init__(self, files: FileSystem, path: str, name: str) -> None:
-        self.path = path
-        self.name = name
-        self._files = files
+    The names of the other folders are put into `strange`. Of several roots, those that are not there have no files.
+    """
+    out: dict[str, int] = {}
+    for root in ("", *roots.further):
+        patterns = patterns_in(root, folders) if root else folders
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                items = files.listdir(os.path.join(roots.of(root), folder).rstrip("/"))
+            except FileNotFoundError:
+                if root or folder or roots.further:
+                    continue
+                raise
+            for item in items:
+                inner = f"{folder}/{item.name}" if folder else item.name
+                name = f"{root}/{inner}" if root else inner
+                hidden = not root and inner in roots.further
+                if not item.directory:
+                    out[name] = item.size
+                elif holds_files(inner, patterns) and not hidden:
+                    waiting.append(inner)
+                elif strange is not None:
+                    strange.append(name)
+    return dict(sorted(out.items()))
+
+
+class FolderListing:
+    """`codec.layout.Listing` over the directories of a tree. It looks anew each time: staged files grow."""
+
+    def __init__(self, files: FileSystem, roots: Roots, name: str, folders: Sequence[str] = ()) -> None:
+        self.path, self.roots, self.name = roots.own, roots, name
+        self._files, self._patterns = files, folders
 
     def entries(self) -> Sequence[Entry]:
-        return [Entry(item.name, item.size) for item in self._files.listdir(self.path) if not item.directory]
+        found = tree_sizes(self._files, self.roots, self._patterns)
+        return [Entry(name, size) for name, size in found.items()]
+
+    def folders(self) -> Sequence[str]:
+        """The names of the sub-folders at the top."""
+        return [item.name for item in self._files.listdir(self.path) if item.directory]
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._files.read(os.path.join(self.path, name), offset, length)
+        return self._files.read(self.real(name), offset, length)
 
     def real(self, name: str) -> str:
         """The path of a file."""
-        return os.path.join(self.path, name)
+        return self.roots.at(name)
 
     def open(self, name: str) -> Source:
         """A file, open for reading."""
@@ -74,29 +111,26 @@ class FolderListing:
             self._files.listdir(above)
         except OSError:
             return None
-        return FolderListing(self._files, above, os.path.basename(above))
+        return FolderListing(self._files, Roots(above), os.path.basename(above))
 
 
 class StagedFolder(FolderListing):
     """`codec.layout.Stage`: files being made, appended to piece by piece, each on the disk once it is closed.
 
-    A file stays open until its last piece has come or `close` is called; `close` also puts their names on the disk.
+    Each root has a directory of its own in which its files are made. A file stays open until its last piece has come or `close` is called;
+    `close` also puts their names on the disk.
     """
 
-    def __init__(
-        self,
-        files: FileSystem,
-        path: str,
-        name: str,
-        parent: Listing | None = None,
-        folders: Sequence[str] = (),
-    ) -> None:
-        super().__init__(files, path, name)
+    def __init__(self, files: FileSystem, roots: Roots, name: str, parent: Listing | None = None) -> None:
+        super().__init__(files, roots, name)
         self._parent = parent
-        self.folders = folders
-        """What names may begin with, of files of further directories (`writers.spanning`)."""
+        self._made: set[str] = {roots.own}
+        """Directories that are there: files can be made in them."""
         self._open: dict[str, OpenFile] = {}
         self._size: dict[str, int] = {}
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(name, size) for name, size in sorted(self._size.items())]
 
     def parent(self) -> Listing | None:
         """What lies above the directory that is being made."""
@@ -144,7 +178,8 @@ class StagedFolder(FolderListing):
     def close(self) -> None:
         """Put the data and the names of all files on the disk."""
         self.flush()
-        self._files.sync_directory(self.path)
+        for folder in sorted(self._made, reverse=True):
+            self._files.sync_directory(folder)
 
     def abandon(self) -> None:
         """Close all files, whatever comes of them."""
@@ -157,18 +192,29 @@ class StagedFolder(FolderListing):
         file = self._open.get(name)
         if file is not None:
             return file
-        path = os.path.join(self.path, name)
+        path = self.real(name)
         found = self._files.stat(path) if name in self._size else None
         if found is None:
-            file = self._files.create(os.path.join(self.path, checked(name, self.folders)))
+            file = self._files.create(self.place(name))
             self._open[name] = file
             self._size[name] = 0
-            self._files.adopt(path, self.path)
+            self._files.adopt(path, os.path.dirname(path))
             return file
         else:
             file = self._files.open(path)
         self._open[name] = file
         return file
+
+    def place(self, name: str) -> str:
+        """Return the path of a file that is to be made, after making the folders above it."""
+        path = self.real(checked(name))
+        folder = os.path.dirname(path)
+        if folder not in self._made:
+            for made in make_above(self._files, folder):
+                self._files.adopt(made, os.path.dirname(made))
+                self._made.add(made)
+            self._made.add(folder)
+        return path
 
     def close_file(self, name: str) -> None:
         """Put the data of a file that is being made on the disk."""
@@ -182,42 +228,37 @@ class StagedFolder(FolderListing):
 class ScratchFolder(StagedFolder):
     """A folder for what is needed on the way. It is made when the first file is."""
 
-    def __init__(self, files: FileSystem, path: str, name: str) -> None:
-        super().__init__(files, path, name)
-        self._made = False
+    _exists = False
 
     def append(self, name: str, data: Chunk) -> None:
-        if not self._made:
+        if not self._exists:
             self._files.mkdir(self.path)
             self._files.adopt(self.path, os.path.dirname(self.path))
-            self._made = True
+            self._exists = True
         super().append(name, data)
 
     def discard(self) -> None:
         """Remove it with all that is in it."""
         self.abandon()
-        if self._made:
+        if self._exists:
             remove_tree(self._files, self.path)
-            self._made = False
+            self._exists = False
 
 
-def checked(name: str, folders: Sequence[str] = ()) -> str:
-    """A name that a layout gave to a file: it must stay in its directory, or one of these folders, and be none of ours."""
-    folder, slash, inner = name.partition("/")
-    if slash and folder in folders:
-        return f"{folder}/{checked(inner)}"
-    if name in ("", ".", "..") or "/" in name or "\0" in name or name in _RESERVED:
+def checked(name: str) -> str:
+    """Return a name that a layout gave to a file. Raises `LogwrightError` where it would leave its directory, or is one of ours."""
+    if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")) or name in _RESERVED:
         raise LogwrightError(f"a layout asked for a file called {name!r}, which can't be one")
     return name
 
 
 def move(files: FileSystem, source: StagedFolder, name: str, target: StagedFolder, final: str) -> int:
-    """Rename a staged file into another staged folder. Returns its size."""
+    """Rename a staged file into another staged folder, in the same root. Returns its size in bytes."""
     size = source.staged().get(name)
     if size is None:
         raise StorageError(f"{name} is not staged in {source.path}")
-    files.rename_new(
-        os.path.join(source.path, name), os.path.join(target.path, checked(final, target.folders))
-    )
+    if split(name, source.roots.further)[0] != split(final, target.roots.further)[0]:
+        raise LogwrightError(f"a layout staged {name} in another root than that of {final}")
+    files.rename_new(source.real(name), target.place(final))
     target.adopt(final, size)
     return size

@@ -25,14 +25,15 @@ from logwright.codec.fault import LogwrightError, NotFoundError, StorageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.build import Builder, Stage, Summary
+from logwright.codec.store.roots import Roots
 from logwright.readers.journal import COMMIT, Txn
 from logwright.readers.source import local_path
 from logwright.writers import rows
 from logwright.writers.commit import Transaction
-from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree, sizes
+from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree
 from logwright.writers.stage import OWNER, FolderListing, ScratchFolder, StagedFolder, move
-from logwright.writers.target import Target
-from logwright.writers.write import Written, apart, configured, refuse_remote
+from logwright.writers.target import Target, refuse_remote
+from logwright.writers.write import Written, configured
 
 SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
 
@@ -88,8 +89,9 @@ class TaskWriter:
         self._stage.abandon()
         with contextlib.suppress(OSError):
             self._scratch.discard()
-        with contextlib.suppress(OSError):
-            remove_tree(self._files, self._stage.path)
+        for folder in self._stage.roots:
+            with contextlib.suppress(OSError):
+                remove_tree(self._files, folder)
 
 
 def begin_task(
@@ -99,16 +101,16 @@ def begin_task(
     name: str,
     there: FolderListing | None,
     options: Options,
-    staging: str,
+    staging: Roots,
     task: int,
     attempt: int | str,
 ) -> TaskWriter:
-    """Begin an attempt of a task in a folder of its own in the directory `staging`. `there` is the target where it is added to."""
-    folder = os.path.join(staging, f"task-{task}-{attempt}-{secrets.token_hex(8)}")
-    files.mkdir(folder)
-    files.adopt(folder, staging)
-    stage = StagedFolder(files, folder, name)
-    scratch = ScratchFolder(files, folder + "-scratch", name)
+    """Begin an attempt of a task in a folder of its own in the directories `staging`. `there` is the target where it is added to."""
+    folder = f"task-{task}-{attempt}-{secrets.token_hex(8)}"
+    stage = StagedFolder(files, staging.below(folder), name)
+    files.mkdir(stage.path)
+    files.adopt(stage.path, staging.own)
+    scratch = ScratchFolder(files, Roots(stage.path + "-scratch"), name)
     builder = layout.builder(there, name, options, staged=True, extra=scratch)
     return TaskWriter(files, task, path, stage, scratch, builder)
 
@@ -140,7 +142,7 @@ class StagedWrite:
             self._options = Options(self.layout.options, given)
             begun = Transaction.begin(
                 self._files, self.layout, self.path, mode, many=True, process=process, txn=txn,
-                apart=apart(self.layout, self._options), above=self.layout.above(self._options),
+                roots=self.layout.roots(self._options), above=self.layout.above(self._options),
             )  # fmt: skip
             self._ticket = begun.ticket
             self._work = begun.work
@@ -152,16 +154,16 @@ class StagedWrite:
     def task(self, task: int, attempt: int | str = 0) -> TaskWriter:
         """Begin an attempt of a task; tasks are numbered in the order of their rows."""
         with plain_errors(self.path):
-            if self._files.stat(os.path.join(self._work, OWNER)) is None:
+            if self._files.stat(os.path.join(self._work.own, OWNER)) is None:
                 raise NotFoundError(
                     "the staging directory is not to be seen here: it has been removed, or was never here",
-                    path=self._work,
+                    path=self._work.own,
                     advice=SHARED,
                 )
             there = None
             if self._ticket.adds:
-                target = Target(self._files, self.layout, self._ticket.path, self._ticket.name)
-                there = target.spanning(self._ticket.apart).listing()
+                ticket = self._ticket
+                there = Target(self._files, self.layout, ticket.path, ticket.name, ticket.roots).listing()
             return begin_task(
                 self._files,
                 self.layout,
@@ -202,14 +204,14 @@ class StagedWrite:
         except NotFoundError:
             return
         # A commit that failed after the step that decides is finished by the next writer.
-        transaction.committed = self._files.stat(os.path.join(self._work, COMMIT)) is not None
+        transaction.committed = self._files.stat(os.path.join(self._work.own, COMMIT)) is not None
         transaction.undo()
 
 
 def put_together(
-    transaction: Transaction, messages: Sequence[TaskMessage], staging: str, options: Options
+    transaction: Transaction, messages: Sequence[TaskMessage], staging: Roots, options: Options
 ) -> Written:
-    """Commit what these attempts staged in the directory `staging`, in the order of their tasks. The transaction has its locks."""
+    """Commit what these attempts staged in the directories `staging`, in the order of their tasks. The transaction has its locks."""
     try:
         summary = _place(transaction, messages, staging, options)
         staged = transaction.stage.staged()
@@ -220,7 +222,7 @@ def put_together(
 
 
 def _place(
-    transaction: Transaction, messages: Sequence[TaskMessage], staging: str, options: Options
+    transaction: Transaction, messages: Sequence[TaskMessage], staging: Roots, options: Options
 ) -> Summary:
     ordered = sorted(messages, key=lambda message: message.task)
     if len({message.task for message in ordered}) < len(ordered):
@@ -229,11 +231,9 @@ def _place(
     parts: list[tuple[StagedFolder, Summary]] = []
     for message in ordered:
         parts.append((_staged(files, name, message, staging), message.summary))
-    extra = StagedFolder(
-        files, os.path.join(transaction.work, "extra"), name, folders=tuple(transaction.ticket.apart)
-    )
+    extra = StagedFolder(files, transaction.work.below("extra"), name)
     files.mkdir(extra.path)
-    files.adopt(extra.path, transaction.work)
+    files.adopt(extra.path, transaction.work.own)
     placement = layout.place(transaction.listing, name, parts, extra, options)
     places = {id(stage): stage for stage in (*(stage for stage, _ in parts), extra)}
     for stage in places.values():
@@ -244,15 +244,12 @@ def _place(
     return placement.summary
 
 
-def _staged(files: FileSystem, name: str, message: TaskMessage, staging: str) -> StagedFolder:
-    stage = StagedFolder(files, os.path.join(staging, message.folder), name)
-    try:
-        seen = sizes(files, stage.path)
-    except FileNotFoundError:
-        seen = {}
+def _staged(files: FileSystem, name: str, message: TaskMessage, staging: Roots) -> StagedFolder:
+    stage = StagedFolder(files, staging.below(message.folder), name)
     for file, size in message.files.items():
-        if seen.get(file) != size:
-            found = "it is not there" if file not in seen else f"it has {seen[file]} bytes here"
+        seen = files.stat(stage.real(file))
+        if seen is None or seen.size != size:
+            found = "it is not there" if seen is None else f"it has {seen.size} bytes here"
             raise StorageError(
                 f"not a shared file system: task {message.task} staged {file} with {size} bytes, {found}",
                 path=stage.path,

@@ -23,25 +23,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.fault import BusyError, StorageError, UsageError
+from logwright.codec.fault import BusyError, StorageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
+from logwright.codec.store.roots import Roots
 from logwright.readers.journal import Txn
 from logwright.readers.source import local_path
 from logwright.writers.commit import How, Transaction, refuse_foreign, way
-from logwright.writers.filesystem import (
-    FileSystem,
-    LocalFileSystem,
-    make_above,
-    plain_errors,
-    sizes,
-)
+from logwright.writers.filesystem import FileSystem, LocalFileSystem, make_above, plain_errors
 from logwright.writers.lock import claim_as, refuse_running
-from logwright.writers.recover import discard_beside, discard_inside, finish_or_undo
+from logwright.writers.recover import discard_beside, discard_inside, finish_or_undo, make_places
 from logwright.writers.staged import SHARED, TaskMessage, TaskWriter, begin_task, put_together
-from logwright.writers.target import Target
+from logwright.writers.target import Target, meant, refuse_remote
 from logwright.writers.transactions import Repeated
-from logwright.writers.write import Written, apart, refuse_remote
+from logwright.writers.write import Written
 
 _OURS = 16
 """So many digits of a token say which application it is of."""
@@ -54,7 +49,7 @@ class Staged:
     """What one attempt of one task staged for a batch, where, and what the directory held then."""
 
     part: TaskMessage
-    staging: str
+    staging: Roots
     before: Mapping[str, int]
     by: str | None
 
@@ -62,7 +57,7 @@ class Staged:
 class StreamTask:
     """One attempt of one task of a batch."""
 
-    def __init__(self, writer: TaskWriter, staging: str, before: Mapping[str, int], by: str | None) -> None:
+    def __init__(self, writer: TaskWriter, staging: Roots, before: Mapping[str, int], by: str | None) -> None:
         self._staging, self._before, self._by = staging, before, by
         self.add, self.abort, self._commit = writer.add, writer.abort, writer.commit
 
@@ -96,12 +91,6 @@ class StreamWrite:
         self._files = LocalFileSystem() if files is None else files
         with plain_errors(self.path):
             self._options = Options(self.layout.options, options)
-            if asked := apart(self.layout, self._options):
-                raise UsageError(
-                    f"a stream writes to one directory, {', '.join(asked)} names another",
-                    path=self.path,
-                    advice="Write each batch with logwright.write (foreachBatch)",
-                )
             target = self._target()
             finish_or_undo(self._files, self.layout, self.path)
             refuse_running(self._files, self.layout, target.path)
@@ -122,11 +111,12 @@ class StreamWrite:
         return hashlib.sha256(self.app.encode()).hexdigest()[:_OURS]
 
     def _target(self) -> Target:
-        return Target.at(self._files, self.layout, self.path)
+        path = meant(self._files, self.layout, self.path)
+        return Target.at(self._files, self.layout, path, self.layout.roots(self._options))
 
     def _there(self) -> dict[str, int]:
         target = self._target()
-        return sizes(self._files, target.path) if target.occupied() else {}
+        return target.sizes() if target.occupied() else {}
 
     def task(self, task: int, attempt: int | str = 0, by: str | None = None) -> StreamTask:
         """Begin an attempt of a task; tasks are numbered in the order of their rows. `by` tells streams of one name apart."""
@@ -139,23 +129,25 @@ class StreamWrite:
             )
             return StreamTask(writer, staging, self._before, by)
 
-    def _make(self, target: Target) -> str:
-        """The staging directory of this batch, which another task may be making at this moment."""
+    def _make(self, target: Target) -> Roots:
+        """Make the staging place of this batch, which another task may be making at this moment."""
         files, inner = self._files, self.layout.inner_staging
         if files.stat(target.above) is None:
             raise StorageError("the directory above it is not to be seen here", path=self.path, advice=SHARED)
         beside = target.beside(self._token)
-        folders = [target.inner] if self._inside else [beside, os.path.join(beside, inner)]
-        folders.append(os.path.join(folders[-1], self._token))
+        folders = [*target.roots] if self._inside and target.further else []
+        folders += [target.inner] if self._inside else [beside, os.path.join(beside, inner)]
+        place = target.inside(self._token) if self._inside else Roots(os.path.join(folders[-1], self._token))
         for _ in range(100):
             with contextlib.suppress(FileNotFoundError):  # another writer took it for one left behind
                 for folder in folders:
                     with contextlib.suppress(FileExistsError):
                         files.mkdir(folder)
                         files.adopt(folder, os.path.dirname(folder))
+                make_places(files, place)
                 with contextlib.suppress(FileExistsError):
-                    claim_as(files, folders[-1], self._process)
-                return folders[-1]
+                    claim_as(files, place.own, self._process)
+                return place
         raise StorageError(
             "the staging directory is removed again and again, or can't be made", path=self.path
         )
@@ -172,6 +164,7 @@ class StreamWrite:
                     self.path,
                     self.mode,
                     txn=txn,
+                    roots=self.layout.roots(self._options),
                     above=self.layout.above(self._options),
                 )
             except Repeated:
@@ -185,7 +178,7 @@ class StreamWrite:
                             path=self.path,
                             advice="Make sure that nothing else writes there, then start the stream again",
                         )
-                if len({one.staging for one in messages}) > 1:
+                if len({one.staging.own for one in messages}) > 1:
                     raise StorageError("the tasks of one batch staged in different places", path=self.path)
             except BaseException:
                 begun.fail()

@@ -13,16 +13,18 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, fold
 from logwright.codec.store.build import Summary
+from logwright.codec.store.roots import Roots
 from logwright.codec.table import Table
 from logwright.readers.crew import FEW, Crew, usable
 from logwright.readers.resolve import configuration
-from logwright.readers.source import is_remote, local_path
+from logwright.readers.source import local_path
 from logwright.readers.usage import check_write
 from logwright.writers import rows
 from logwright.writers.commit import Transaction
 from logwright.writers.file import put_whole
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
 from logwright.writers.stage import ScratchFolder
+from logwright.writers.target import refuse_remote
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,7 @@ def write(
     of a codec, to write the same bytes again. Nothing is written when an error is raised.
     """
     path = os.fspath(path)
-    if is_remote(path):
-        raise UsageError(
-            "only local file systems are written",
-            path=path,
-            advice="Write to a local directory and copy it from there",
-        )
+    refuse_remote(path)
     path = local_path(path)
     found = registry.find(codec) if isinstance(codec, str) else codec
     files = LocalFileSystem() if files is None else files
@@ -107,27 +104,6 @@ def configured(path: str, layout: Layout, options: Mapping[str, Any]) -> tuple[s
     return said.directories[0], {**more, **options}
 
 
-def apart(layout: Layout, options: Options) -> dict[str, str]:
-    """Further directories that are written to, by the options that name them (`codec.capability.Spans`)."""
-    spans = layout.capabilities.spans
-    if spans is None:
-        return {}
-    named = {name: options[name] for name in spans.options if options[name] is not None}
-    for path in named.values():
-        refuse_remote(path)
-    return {name: local_path(path) for name, path in named.items()}
-
-
-def refuse_remote(path: str) -> None:
-    """Stores without rename are not written."""
-    if is_remote(path):
-        raise UsageError(
-            "only local file systems are written",
-            path=path,
-            advice="Write to a local directory and copy it from there",
-        )
-
-
 def is_layout(found: Codec | Layout) -> TypeGuard[Layout]:
     """Whether it is a layout, told by what only layouts have."""
     return hasattr(found, "inner_staging")
@@ -157,10 +133,10 @@ def _write_directory(
     given = rows.batches(data, table)
     names: set[str] = set()
     transaction = Transaction.begin(
-        files, layout, path, mode, apart=apart(layout, options), above=layout.above(options)
+        files, layout, path, mode, roots=layout.roots(options), above=layout.above(options)
     )
     try:
-        scratch = ScratchFolder(files, os.path.join(transaction.work, "scratch"), transaction.target.name)
+        scratch = ScratchFolder(files, Roots(transaction.work.own).below("scratch"), transaction.target.name)
         builder = layout.builder(transaction.listing, transaction.target.name, options, extra=scratch)
         for batch in given:
             names.update(batch.schema.names)

@@ -26,15 +26,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of a directory."""
+    """One file of a directory or store."""
 
     name: str
+    """Its path in the tree (`codec.store.roots`)."""
     size: int
 
 
 class Listing(Protocol):
-    """A directory as a layout sees it: names, sizes, windows of bytes. Sub-directories are not listed, but for files that lie
-    apart (`Spans`)."""
+    """A store as a layout sees it: a tree of names, sizes, windows of bytes. Sub-folders are listed as far as the layout asks for them
+    (`Layout.folders`)."""
 
     name: str
     """The directory's own name, without its parents. A single file that is read as a directory has an attribute `lone` too."""

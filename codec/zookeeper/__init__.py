@@ -7,7 +7,6 @@ from logwright.codec.capability import (
     DirectoryRepair,
     FileCapabilities,
     Prediction,
-    Spans,
 )
 from logwright.codec.layout import Configures, Layout
 from logwright.codec.mending import Strategy
@@ -15,18 +14,12 @@ from logwright.codec.zookeeper.check.datadir import check as check_datadir
 from logwright.codec.zookeeper.formats import epochs
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.names import log_name
 from logwright.codec.zookeeper.repair.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.repair.file import mend_log, mend_snapshot
 from logwright.codec.zookeeper.repair.rebuild import REBUILDS, rebuild
 from logwright.codec.zookeeper.repair.repair import REPAIR_OPTIONS, repair
 from logwright.codec.zookeeper.startup.start import VERSIONS, start
 from logwright.codec.zookeeper.store import configuration, datadir, views
-from logwright.codec.zookeeper.store.files import DATA_LOG_DIR, listed
-
-_TOGETHER = (
-    "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
-)
 
 CODECS: tuple[Codec, ...] = (
     txnlog.CODEC.with_capabilities(FileCapabilities(repair=mend_log)),
@@ -41,7 +34,6 @@ LAYOUTS: tuple[Layout, ...] = (
             check=check_datadir,
             repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),
-            spans=Spans((DATA_LOG_DIR,), log_name(0), _TOGETHER, listed),
         )
     ),
 )

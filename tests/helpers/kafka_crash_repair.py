@@ -8,6 +8,7 @@ from logwright.codec import registry
 from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
+from logwright.codec.store.roots import Roots
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers.mend import Copy, Mender
 from logwright.writers.stage import FolderListing
@@ -54,6 +55,6 @@ def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
         return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[FolderListing]:
-        return [FolderListing(files, TARGET, "orders-0")]
+        return [FolderListing(files, Roots(TARGET), "orders-0")]
 
     Mender(files, LAYOUT, copies, make, Options(LAYOUT.read_options)).in_place(TARGET, BACKUP)

@@ -16,6 +16,7 @@ from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
+from logwright.codec.store.roots import Roots
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.mend import Copy, Mender
 from logwright.writers.recover import finish_or_undo
@@ -85,7 +86,7 @@ def repair(files: MemoryFileSystem) -> None:
         return repairs.repair(copies, plans, Strategy.SALVAGE, Options(repairs.options))
 
     def copies() -> list[FolderListing]:
-        return [FolderListing(files, TARGET, "db")]
+        return [FolderListing(files, Roots(TARGET), "db")]
 
     Mender(files, LAYOUT, copies, make, Options(LAYOUT.read_options)).in_place(TARGET, BACKUP)
 

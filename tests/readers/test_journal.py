@@ -22,7 +22,7 @@ STAGED = {"b.log": 20, "t1/a.index": 8, "commit.json": 99}
 
 def test_text_and_back() -> None:
     assert parse(JOURNAL.to_json()) == JOURNAL
-    assert json.loads(JOURNAL.to_json())["journal"] == 1
+    assert json.loads(JOURNAL.to_json())["journal"] == 2
 
 
 def test_nothing_renamed_yet() -> None:
@@ -86,7 +86,8 @@ def test_files_that_are_none_of_its_own_do_not_matter() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"journal": 2},
+        {"journal": 1},
+        {"journal": 3},
         {"renames": "b.log"},
         {"renames": [["b.log"]]},
         {"renames": [["b.log", "../b.log"]]},
@@ -95,7 +96,10 @@ def test_files_that_are_none_of_its_own_do_not_matter() -> None:
         {"sizes": {"b.log": -1, "a.index": 8}},
         {"sizes": {"b.log": True, "a.index": 8}},
         {"sizes": {"b.log": 20}},
-        {"fingerprint": {"a/b": 1}},
+        {"fingerprint": {"a/../b": 1}},
+        {"roots": {"a/b": "/c"}},
+        {"roots": {"a": "c"}},
+        {"barrier": "a/b"},
         {"fingerprint": None},
         {"removes": ["/etc/passwd"]},
         {"removes": [""]},

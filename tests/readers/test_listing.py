@@ -1,4 +1,4 @@
-"""Directories that are more than a folder, or less: files that lie apart, a file alone, the folder that is meant."""
+"""Directories that are more than a folder, or less: further roots, a file alone, the folder that is meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError
-from logwright.readers.listing import JoinedDirectory, LoneFile, home, open_listing
+from logwright.readers.listing import LoneFile, Store, home, open_listing
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Path:
 
 def test_two_directories_as_one(place: Path) -> None:
     main, other = (open_listing(str(place / one / "version-2")) for one in ("data", "logs"))
-    found = JoinedDirectory(main, {"dataLogDir": other})
+    found = Store(main, {"dataLogDir": other})
     assert {entry.name: entry.size for entry in found.entries()} == {"snapshot.0": 10, "dataLogDir/log.1": 5}
     assert (found.name, found.path, found.folders()) == ("version-2", main.path, ["inner"])
     assert found.read("dataLogDir/log.1", 1, 2) == b"og"
@@ -43,7 +43,7 @@ def test_two_directories_as_one(place: Path) -> None:
 
 def test_what_is_odd_in_either(place: Path) -> None:
     (place / "logs/version-2/log.2").mkdir()
-    found = JoinedDirectory(
+    found = Store(
         open_listing(str(place / "data/version-2")),
         {"dataLogDir": open_listing(str(place / "logs/version-2"))},
     )

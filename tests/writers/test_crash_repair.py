@@ -14,6 +14,7 @@ from logwright.codec.fault import LogwrightError, StorageError
 from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
+from logwright.codec.store.roots import Roots
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
@@ -38,7 +39,11 @@ def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
         )
 
     return Mender(
-        files, LAYOUT, lambda: [FolderListing(files, INPUT, "shelf")], make, Options(LAYOUT.read_options)
+        files,
+        LAYOUT,
+        lambda: [FolderListing(files, Roots(INPUT), "shelf")],
+        make,
+        Options(LAYOUT.read_options),
     )
 
 

@@ -22,6 +22,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
+from logwright.codec.store.roots import Roots
 from logwright.readers.journal import COMMIT, Journal
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers.commit import Transaction
@@ -439,6 +440,6 @@ def test_what_a_layout_sees() -> None:
     transaction.undo()
 
     files.fail(1)
-    assert FolderListing(files, "/data/box", "box").parent() is not None
+    assert FolderListing(files, Roots("/data/box"), "box").parent() is not None
     files.fail(0)
-    assert FolderListing(files, "/data/box", "box").parent() is None
+    assert FolderListing(files, Roots("/data/box"), "box").parent() is None

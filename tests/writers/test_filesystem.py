@@ -22,6 +22,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
+from logwright.codec.store.roots import Roots
 from logwright.readers.live import held, held_here
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers import filesystem
@@ -322,7 +323,7 @@ def test_permissions_are_adopted_on_demand(tmp_path: Path, monkeypatch: pytest.M
 def test_a_listed_file_that_is_gone_when_it_is_opened() -> None:
     files = MemoryFileSystem()
     files.put("/data/box/there", b"abc")
-    listing = FolderListing(files, "/data/box", "box")
+    listing = FolderListing(files, Roots("/data/box"), "box")
     with listing.open("there") as source:
         assert source.pread(1, 9).tobytes() == b"bc"
     with pytest.raises(FileNotFoundError, match="/data/box/gone"):

@@ -126,10 +126,9 @@ def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSy
         return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[Any]:
-        return [Target(files, LAYOUT, at.data, "version-2").spanning({DATA_LOG_DIR: at.logs}).listing()]
+        return [Target(files, LAYOUT, at.data, "version-2", {DATA_LOG_DIR: at.logs}).listing()]
 
-    apart = {DATA_LOG_DIR: at.logs}
-    Mender(files, LAYOUT, copies, make, reading, apart=apart).in_place(at.data, at.backup)
+    Mender(files, LAYOUT, copies, make, reading, gathers=False).in_place(at.data, at.backup)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from logwright.codec import registry
 from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
+from logwright.codec.store.roots import Roots
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.mend import Copy, Mender
 from logwright.writers.recover import finish_or_undo
@@ -46,7 +47,7 @@ def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
         return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[FolderListing]:
-        return [FolderListing(files, TARGET, "version-2")]
+        return [FolderListing(files, Roots(TARGET), "version-2")]
 
     Mender(files, LAYOUT, copies, make, Options(LAYOUT.read_options)).in_place(TARGET, BACKUP)
 

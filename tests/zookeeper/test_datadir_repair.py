@@ -628,7 +628,7 @@ def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
     assert f"version-2 --dataLogDir {case / 'datalog'} --limit 10" in str(
         lw.verify(case / "data", dataLogDir=str(case / "datalog"))
     )
-    assert "leave dataLogDir away in zoo.cfg" in " ".join(str(report).split())
+    assert "leave dataLogDir away in its configuration" in " ".join(str(report).split())
     assert sorted(path.name for path in (tmp_path / "out/version-2").iterdir()) == ["log.1", "snapshot.0"]
     assert lw.read(tmp_path / "out").equals(before)
     lw.rebuild(case / "data", tmp_path / "made", dataLogDir=str(case / "datalog"))

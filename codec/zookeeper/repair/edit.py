@@ -130,7 +130,7 @@ class _Edited:
     def files(self) -> Iterator[Mended]:
         for entry in self._listing.entries():
             if entry.name not in self._gone:
-                yield Mended(files.base(entry.name), [Kept(entry.name, 0, entry.size)], entry.name)
+                yield Mended(entry.name, [Kept(entry.name, 0, entry.size)], entry.name)
         if self._made is not None:
             named = {one: self._options[one] for one in _NAMES if self._options.given(one)}
             pieces = of_tree(self._tree, Options(encode.OPTIONS, named))

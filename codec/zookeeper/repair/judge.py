@@ -14,7 +14,6 @@ from logwright.codec.zookeeper.repair.assembled import Assembled
 from logwright.codec.zookeeper.repair.examine import Found
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.store import files
-from logwright.codec.zookeeper.store.files import base
 from logwright.codec.zookeeper.store.trace import load, trace
 
 
@@ -72,7 +71,7 @@ def _records(found: Found) -> None:
             continue
         wanted -= later
         pieces = [Mended(one.snapshot.name, one.snapshot.pieces or [])] if one.snapshot is not None else []
-        pieces += [Mended(base(log.file), list(logs.pieces(replace(log, cut=[])))) for log in found.logs]
+        pieces += [Mended(log.file, list(logs.pieces(replace(log, cut=[])))) for log in found.logs]
         seen = Assembled(found.listing, pieces)
         start = next(iter(files.snapshots(seen)), None)
         right |= trace(seen, start, upto=max(later), watch=frozenset(later)).right

@@ -74,7 +74,7 @@ class _Rebuilt:
         self.found = found
         self.cut: Sequence[Cut] = ()
         self._gone: Sequence[str] = ()
-        self.removes: Sequence[str] = [name for name in found.sizes if files.base(name) != name]
+        self.removes: Sequence[str] = ()
         self._made: dict[str, list[bytes]] = {}
         self._notes: list[str] = []
         self._base: Base | None = None
@@ -100,7 +100,7 @@ class _Rebuilt:
             )
         self._last = until
         self._gone = [name for name in damaged if name not in self._made]
-        self.removes = [*self._gone, *(name for name in found.sizes if files.base(name) != name)]
+        self.removes = self._gone
 
     def epochs(self, asked: Sequence[str]) -> None:
         for name, value in epochs.right(self.found.epochs, self._last).items():
@@ -111,7 +111,7 @@ class _Rebuilt:
         sizes = self.found.sizes
         for name, size in sizes.items():
             if name not in self._made and name not in self._gone:
-                yield Mended(files.base(name), [Kept(name, 0, size)], name)
+                yield Mended(name, [Kept(name, 0, size)], name)
         for name, data in self._made.items():
             like = name if name in sizes else None
             yield Mended(name, data or self._written(), like)

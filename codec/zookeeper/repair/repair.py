@@ -37,7 +37,6 @@ from logwright.codec.zookeeper.repair.system import SystemMending
 from logwright.codec.zookeeper.startup import start
 from logwright.codec.zookeeper.startup.settings import AUTOCREATE
 from logwright.codec.zookeeper.store import files
-from logwright.codec.zookeeper.store.files import base as base_name
 from logwright.codec.zookeeper.store.trace import Trace, trace
 
 CHOP = Option(
@@ -193,7 +192,7 @@ class DataDirMending:
         """A replay of what is there, put right, from a snapshot on."""
         found = self.found
         pieces = [Mended(one.name, one.pieces or []) for one in found.snapshots if one is base.snapshot]
-        pieces += [Mended(base_name(log.file), list(logs.pieces(log))) for log in found.logs]
+        pieces += [Mended(log.file, list(logs.pieces(log))) for log in found.logs]
         seen = Assembled(found.listing, pieces)
         return trace(seen, next(iter(files.snapshots(seen)), None))
 
@@ -381,15 +380,10 @@ class DataDirMending:
         for one in found.snapshots:
             self.gone += one.cut
         self._judge_losses(base)
-        kept = (
-            {base_name(log.file) for log in found.logs}
-            | {one.name for one in found.snapshots}
-            | set(self.made)
-        )
+        kept = {log.file for log in found.logs} | {one.name for one in found.snapshots} | set(self.made)
         kept |= self._filled_logs()
         self.drops[:] = [name for name in dict.fromkeys(self.drops) if name not in kept]
         self.drops += [one.file for one in found.snapshots if one.name != one.file]
-        self.drops += [log.file for log in found.logs if base_name(log.file) != log.file]
         self.rows += sum(one.rows for one in found.snapshots) + sum(len(log.zxid) for log in found.logs)
         self._epochs(until)
         self._tell(until)
@@ -460,13 +454,18 @@ class DataDirMending:
         """The names of logs that have nothing but transactions made up for: those before the first record of a log have one of their
         own, so that both have their names from their first ones."""
         starts = set(np.cumsum([0, *(len(log.zxid) for log in self.found.logs)]).tolist()[:-1])
-        taken = {base_name(log.file) for log in self.found.logs}
-        return {log_name(gap.first) for gap in self.fills if gap.record in starts} - taken
+        taken = {log.file for log in self.found.logs}
+        return {self._log_name(gap) for gap in self.fills if gap.record in starts} - taken
+
+    def _log_name(self, gap: Gap) -> str:
+        """Return the name of a log that begins with transactions made up for, where the other logs are."""
+        folder = next((files.folder(log.file) for log in self.found.logs), "")
+        return f"{folder}/{log_name(gap.first)}" if folder else log_name(gap.first)
 
     def files(self) -> Iterator[Mended]:
         found = self.found
         for name in found.others:
-            yield Mended(base_name(name), [Kept(name, 0, found.sizes[name])], name)
+            yield Mended(name, [Kept(name, 0, found.sizes[name])], name)
         for name in EPOCHS:
             if name in found.epochs and name not in self.made:
                 yield Mended(name, [Kept(name, 0, found.sizes[name])], name)
@@ -484,10 +483,10 @@ class DataDirMending:
             here = {gap.record - first: gap for gap in self.fills if first <= gap.record < first + count}
             first += count
             gap = here.get(0)
-            if gap is not None and log_name(gap.first) in own:
+            if gap is not None and self._log_name(gap) in own:
                 pieces = [FILE_HEADER.pack({}), *self._filled(log, 0, here.pop(0))]
-                yield Mended(log_name(gap.first), pieces, log.file)
-            name = base_name(log.file)
+                yield Mended(self._log_name(gap), pieces, log.file)
+            name = log.file
             if log.sound and not here:
                 yield Mended(name, [Kept(log.file, 0, log.size)], log.file)
             else:

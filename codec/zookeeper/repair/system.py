@@ -22,7 +22,6 @@ from logwright.codec.zookeeper.repair.judge import judge
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.startup import start
-from logwright.codec.zookeeper.store.files import base
 
 _FRESH = 4
 """Nodes of a server that has done nothing yet."""
@@ -56,11 +55,11 @@ class SystemMending:
             self._logs += [kept] if len(kept.zxid) or kept.sound else []
             gone += kept.cut
         self._logs.sort(key=lambda log: log.named)
-        there = {base(log.file) for log in self._logs}
+        there = {log.file for log in self._logs}
         self.cut: Sequence[Cut] = gone
         self.removes: Sequence[str] = [
             *drops,
-            *(log.file for log in found.logs if base(log.file) not in there or base(log.file) != log.file),
+            *(log.file for log in found.logs if log.file not in there),
             *(file for file, _ in found.twice),
         ]
 
@@ -101,7 +100,7 @@ class SystemMending:
     def files(self) -> Iterator[Mended]:
         found, sizes = self._found, self._found.sizes
         for name in (*found.others, *found.epochs):
-            yield Mended(base(name), [Kept(name, 0, sizes[name])], name)
+            yield Mended(name, [Kept(name, 0, sizes[name])], name)
         for one in found.snapshots:
             if one.file not in self.removes and one.file != self._saved:
                 yield Mended(one.file, [Kept(one.file, 0, one.size)], one.file)
@@ -109,11 +108,8 @@ class SystemMending:
             like = self._saved if self._saved in sizes else None
             yield Mended(self._saved, [self._opened.after.read(self._saved)], like)
         for log in self._logs:
-            name = base(log.file)
-            if log.sound:
-                yield Mended(name, [Kept(log.file, 0, log.size)], log.file)
-            else:
-                yield Mended(name, list(logs.pieces(log)), log.file)
+            pieces = [Kept(log.file, 0, log.size)] if log.sound else list(logs.pieces(log))
+            yield Mended(log.file, pieces, log.file)
 
     def summary(self) -> Summary:
         verdict, tree = self._opened.verdict, self._opened.tree

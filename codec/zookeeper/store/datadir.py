@@ -15,6 +15,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.store.roots import Root
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.check.datadir import ADVICE
@@ -67,7 +68,11 @@ class DataDir(Layout):
     printed = names.PRINTED
     options = OPTIONS
     read_options = READ_OPTIONS
-    within = VERSION_DIR
+    data_folder = VERSION_DIR
+    root_options = (DATA_LOG_DIR,)
+    barrier = names.log_name(
+        0
+    )  # among the snapshots: the server does not start (SnapDirContentCheckException)
     alone = ALONE
     nouns = ("record", "file")
     advice = ADVICE
@@ -87,6 +92,10 @@ class DataDir(Layout):
     def above(self, options: Options) -> Mapping[str, bytes]:
         number = options[names.MYID]
         return {} if number is None else {names.MYID: str(number).encode()}
+
+    def roots(self, options: Options) -> Sequence[Root]:
+        path = options[DATA_LOG_DIR]
+        return () if path is None else (Root(DATA_LOG_DIR, path),)
 
     # Reading
 

@@ -17,7 +17,7 @@ from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT, FileName, parse
 
 DATA_LOG_DIR = "dataLogDir"
-"""The option that names the directory of the logs, where it is another; its files are listed in a folder of that name."""
+"""The further root of the logs, and the option that names it. Without it the logs lie with the snapshots."""
 APART = Option(
     DATA_LOG_DIR,
     None,
@@ -49,15 +49,9 @@ def base(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def listed(name: str) -> str:
-    """The name under which a file is listed where the logs lie apart."""
-    named = parse(name)
-    return f"{DATA_LOG_DIR}/{name}" if named is not None and named.kind == LOG else name
-
-
 def placed(name: str, options: Options) -> str:
-    """The name of a log or snapshot that is made."""
-    return name if options[DATA_LOG_DIR] is None else listed(name)
+    """Return the name in the tree of a log that is made."""
+    return name if options[DATA_LOG_DIR] is None else f"{DATA_LOG_DIR}/{name}"
 
 
 def folder(name: str) -> str:

@@ -44,7 +44,7 @@ from logwright.writers.filesystem import (
 from logwright.writers.lock import claim, claimed, refuse_running
 from logwright.writers.repair_stores import repaired_own_files, write_own_files
 from logwright.writers.stage import OWNER
-from logwright.writers.write import refuse_remote
+from logwright.writers.target import refuse_remote
 
 MAX_FAULTS = 100
 """So many faults of one directory are in the report: there may be very many directories."""
