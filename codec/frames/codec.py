@@ -27,10 +27,10 @@ from logwright.codec.describe import Buffer, Field, Flags, Int, Repeated, Scope,
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.frames import resync, scanner
-from logwright.codec.frames.resync import LOWEST, NONE, UNSURE, Prefixes, finder
+from logwright.codec.frames import scanner
+from logwright.codec.frames.resync import NONE, UNSURE, Finder, Prefixes
 from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head
-from logwright.codec.frames.specification import Ascending, FrameSpec, Marker, Position, span_of
+from logwright.codec.frames.specification import FrameSpec, Marker, Position, span_of
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import kept
@@ -42,7 +42,6 @@ PORTION = 8 << 20
 """Bytes of frames that are decoded at a time, or one frame if that is larger."""
 _ROWS = 1 << 15
 """Rows that are encoded at a time."""
-_CROWD = 1 << 16
 _ZEROS = 1 << 20
 
 PAYLOAD = Column(
@@ -64,8 +63,6 @@ class FramedContext:
     """The number in the file's name."""
     live: bool = False
     """The system that writes the file may be running."""
-    last: int = LOWEST
-    """The last good frame's value of the ascending field."""
     damaged: int = -1
     """Where the last scan stopped at damage."""
     prefixes: Prefixes | None = None
@@ -190,18 +187,17 @@ class FramedCodec(Codec):
     # What follows from it
 
     @cached_property
-    def _scan(self) -> scanner.Scan:
-        return scanner.scanner(self.spec)
+    def _scanner(self) -> scanner.Scanner:
+        return scanner.Scanner(self.spec)
 
     @cached_property
-    def _find(self) -> resync.Find:
-        return finder(self.spec)
+    def _finder(self) -> Finder:
+        return Finder(self.spec)
 
     @cached_property
     def head(self) -> np.dtype[Any]:
         """The head of a frame, and its kind."""
-        fields = self.spec.struct.head_dtype
-        return np.dtype([*((name, fields[name]) for name in fields.names or ()), ("frame_kind", "u1")])
+        return self.spec.head
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -388,48 +384,22 @@ class FramedCodec(Codec):
                 context.damaged = 0
                 return replace(self._nothing(at), damage=found)
             header = found
-        starts, ends, heads, stop, why, need = self._walk(window, at + header, context, check=check)
+        good = self._scanner.frames(window, at + header, self._claims(window, context), check=check)
+        frames = Frames(good.start, good.end, good.head, good.stop)
         if header:
-            starts = np.concatenate((np.array([at], np.int64), starts))
-            ends = np.concatenate((np.array([at + header], np.int64), ends))
-            heads = np.concatenate((self._head(data, at, header, HEADER), heads), dtype=self.head)
-        frames = Frames(starts, ends, heads, stop)
+            frames.start = np.concatenate((np.array([at], np.int64), good.start))
+            frames.end = np.concatenate((np.array([at + header], np.int64), good.end))
+            frames.header = np.concatenate((self._head(data, at, header, HEADER), good.head), dtype=self.head)
         part = self._main(window, frames)
         if check and len(part):
             frames.faults = list(self.findings(part, context))
-        if len(part) and isinstance(self.spec.claims, Ascending):
-            context.last = int(part.head[self.spec.claims.field][-1])
         context.damaged = -1
-        if why == scanner.NEED:
-            frames.need = need
-        elif why != scanner.END:
-            frames.damage = self._damage(window, stop, why, need, context)
+        if good.why == scanner.NEED:
+            frames.need = good.need
+        elif good.why != scanner.END:
+            frames.damage = self._damage(window, good.stop, good.why, good.need, context)
             context.damaged = frames.damage.offset
         return frames
-
-    def _walk(
-        self, window: Window, at: int, context: Any, *, check: bool
-    ) -> tuple[Int64s, Int64s, npt.NDArray[Any], int, int, int]:
-        data = window.data
-        left = window.size - window.offset - at
-        base = self._claims(window, context)
-        parts: list[tuple[Int64s, npt.NDArray[Any]]] = []
-        while True:
-            room = max(1, min(_CROWD, (len(data) - at) // self.spec.least + 1))
-            starts, heads = np.empty(room, np.int64), np.empty(room * self.head.itemsize, np.uint8)
-            count, stop, why, need = self._scan(data, at, left, base, int(check), starts, heads)
-            parts.append((starts[:count], heads[: count * self.head.itemsize].view(self.head)))
-            left -= int(stop) - at
-            at = int(stop)
-            if why != scanner.FULL:
-                break
-        starts, heads = parts[0]
-        if len(parts) > 1:
-            starts = np.concatenate([one[0] for one in parts])
-            # Without the type NumPy makes the numbers of this machine of them.
-            heads = np.concatenate([one[1] for one in parts], dtype=self.head)
-        ends = np.append(starts[1:], at) if len(starts) else starts
-        return starts, ends, heads, at, int(why), int(need)
 
     def _claims(self, window: Window, context: Any) -> int:
         base = self.base(context) if isinstance(self.spec.claims, Position) else None
@@ -533,26 +503,18 @@ class FramedCodec(Codec):
                 return place, min(window.size - window.offset - place, need + need // 2)
             if limit >= 0 and not exact:
                 # Content of the damaged frame, unless whole frames lead from there to its end: its length is wrong then.
-                _, _, _, stop, _, _ = self._walk(
-                    Window(data[:limit], window.offset, window.offset + limit), place, context, check=True
-                )
-                if stop != limit:
-                    at = max(stop, place + 1)
+                cut = Window(data[:limit], window.offset, window.offset + limit)
+                inner = self._scanner.frames(cut, place, self._claims(window, context))
+                if inner.stop != limit:
+                    at = max(inner.stop, place + 1)
                     continue
             if self.fits(window, place, context):
                 return place, 0
             at = place + 1
 
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
-        data = window.data
-        if context.prefixes is None or context.prefixes.data is not data:
-            algorithm = self.spec.checksums[0].algorithm if self.spec.checksums else None
-            context.prefixes = Prefixes.of(data, algorithm.empty if algorithm else 0)
-        left = window.size - window.offset - at
-        base = self._claims(window, context)
-        known, filled = context.prefixes.known, context.prefixes.filled
-        place, found, need = self._find(data, at, left, base, context.last, window.offset, known, filled)
-        return int(place), int(found), int(need)
+        context.prefixes = self._finder.prefixes(window.data, context.prefixes)
+        return self._finder.next(window, at, context.prefixes, base=self._claims(window, context))
 
     def _claimed_end(self, window: Window, at: int, context: Any) -> int:
         """Where the damaged frame ends as it says itself, in the window, if a good frame, zeros or the end of the file are there; else -1."""
@@ -566,9 +528,7 @@ class FramedCodec(Codec):
         left = window.size - window.offset - end
         if left == 0 or not window.data[end : end + 64].any():
             return int(end)
-        one, no_heads = np.empty(1, np.int64), np.empty(0, np.uint8)
-        count, *_ = self._scan(window.data, end, left, self._claims(window, context), 1, one, no_heads)
-        return int(end) if count else -1
+        return int(end) if self._scanner.first(window.data, end, left, self._claims(window, context)) else -1
 
     # Tables
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.frames.scanner import NO_BASE
+from logwright.codec.frames.scanner import LONGEST_FILL, NO_BASE
 from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
     NO_ALGORITHM,
+    Algorithm,
     Ascending,
     FrameSpec,
     Position,
@@ -28,6 +30,8 @@ from logwright.codec.frames.specification import (
     span_of,
 )
 from logwright.codec.kernels.intrinsics import Bytes, load_u8
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Window
 
 Int64s = npt.NDArray[np.int64]
 
@@ -43,9 +47,14 @@ BUDGET = 8
 _ZEROS = 64
 """Zero bytes at the end of a chain that show that its file has no more frames."""
 
-LOWEST = -(1 << 63)
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+"""Of the ascending field."""
+BROKEN, CUT, OVER = range(3)
+"""Why a chain of good frames is followed no further: no good one is there; the window ends; it leads to where it was to."""
 
 Find = Callable[..., tuple[int, int, int]]
+Follow = Callable[..., tuple[int, int, int]]
+Sum = Callable[[Bytes, Int64s, Int64s, int, int], int]
 
 
 @dataclass
@@ -57,43 +66,50 @@ class Prefixes:
     filled: Int64s
     """How many are known; and how many bytes of candidates rules have looked at, which `BUDGET` bounds."""
 
-    @classmethod
-    def of(cls, data: Bytes, empty: int) -> Prefixes:
-        known = np.empty(len(data) // STEP + 2, np.int64)
-        known[0] = empty
-        return cls(data, known, np.array([1, 0], np.int64))
+
+@kernel("const u1[], i8")
+def no_doubt(buf: Bytes, at: int) -> bool:
+    """A head of which the search knows no more rules."""
+    return True
 
 
-def finder(spec: FrameSpec) -> Find:
-    """Return the kernel `find(buf, at, left, base, above, known, filled) -> (place, what was found, bytes needed from there)`.
+def algorithm_of(spec: FrameSpec) -> Algorithm:
+    return spec.checksums[0].algorithm if spec.checksums else NO_ALGORITHM
 
-    `left` and `base` as in `scanner`. `above` is the last value of the ascending field. `known` and `filled` are those of `Prefixes`.
-    """
+
+@cache
+def range_sum(spec: FrameSpec) -> Sum:
+    """Return the kernel `sum(buf, known, filled, start, end)`: the checksum of `buf[start:end]`, of long spans from those of prefixes."""
+    algorithm = algorithm_of(spec)
+    checksum, update, between = algorithm.of, algorithm.update, algorithm.between
+
+    def summed(buf: Bytes, known: Int64s, filled: Int64s, start: int, end: int) -> int:
+        if end - start <= DIRECT:
+            return checksum(buf, start, end)
+        upto = end // STEP + 1
+        k = filled[0]
+        while k < upto:
+            known[k] = update(known[k - 1], buf, (k - 1) * STEP, k * STEP)
+            k += 1
+        filled[0] = max(filled[0], upto)
+        first = update(known[start // STEP], buf, start // STEP * STEP, start)
+        second = update(known[end // STEP], buf, end // STEP * STEP, end)
+        return between(first, second, end - start)
+
+    made: Sum = named_kernel("const u1[], i8[], i8[], i8, i8", spec, "sum", summed)  # type: ignore[assignment]
+    return made
+
+
+def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int]]:
+    """Return the kernel `chain(buf, at, left)`, which follows plausible frames from the end of a candidate: (links, or -1 where it breaks,
+    or -2 where it takes more bytes to tell; how many it takes then, from the start of `buf`; main frames among the links)."""
     struct = spec.struct
-    peek, low, least = spec.peek, spec.length.low, spec.least
+    peek, low = spec.peek, spec.length.low
     load_length, length_at = load_of(struct, spec.length.field), struct.offset(spec.length.field)
     bias, high = spec.length.bias, min(spec.length.high, spec.length.reach)
-    tests = 0 if spec.test is None else 1
-    test_values: tuple[int, ...] = (0,)
-    load_test, test_at = load_length, 0
-    if spec.test is not None:
-        load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
-        test_values = spec.test.values
-    position = 1 if isinstance(spec.claims, Position) else 0
-    ascending = 1 if isinstance(spec.claims, Ascending) else 0
-    load_claim, claim_at = load_length, 0
-    if spec.claims is not None:
-        load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
-    marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
-    algorithm = spec.checksums[0].algorithm if spec.checksums else NO_ALGORITHM
-    checksum, update, between = algorithm.of, algorithm.update, algorithm.between
-    span_a, mask_a = span_of(spec, 0)
-    span_b, mask_b = span_of(spec, 1)
-    sums = len(spec.checksums)
     rule = no_rule if spec.rule is None else spec.rule
-    alignment = spec.alignment
+    fills, fill = (0, 0) if spec.fill is None else (1, spec.fill)
     followers = spec.followers
-    chained = 1 if followers else 0
     markers, marker_sized = 0, 0
     load_marker, marker_at, marker_value, load_size, size_at, size_bias, size_low, size_end = (
         load_length, 0, 0, load_length, 0, 0, 0, 0,
@@ -115,31 +131,20 @@ def finder(spec: FrameSpec) -> Find:
             )
             size_bias, size_low = marker.length.bias, marker.length.low
 
-    def summed(buf: Bytes, known: Int64s, filled: Int64s, start: int, end: int) -> int:
-        """The checksum of `buf[start:end]`; of long spans from those of prefixes."""
-        if end - start <= DIRECT:
-            return checksum(buf, start, end)
-        upto = end // STEP + 1
-        k = filled[0]
-        while k < upto:
-            known[k] = update(known[k - 1], buf, (k - 1) * STEP, k * STEP)
-            k += 1
-        filled[0] = max(filled[0], upto)
-        first = update(known[start // STEP], buf, start // STEP * STEP, start)
-        second = update(known[end // STEP], buf, end // STEP * STEP, end)
-        return between(first, second, end - start)
-
-    sum_of: Any = named_kernel("const u1[], i8[], i8[], i8, i8", spec, "sum", summed)
-
     def chain(buf: Bytes, at: int, left: int) -> tuple[int, int, int]:
-        """Follow plausible frames from the end of a candidate: (links, or -1 where it breaks; -2 and the bytes that it takes to tell; main
-        frames among them)."""
         links = 0
         mains = 0
         while links < followers:
             if left <= 0:
                 return followers, 0, mains
             here = len(buf) - at
+            if fills and here and load_u8(buf, at) == fill:
+                run = 1
+                while run < min(here, LONGEST_FILL) and load_u8(buf, at + run) == fill:
+                    run += 1
+                at += run
+                left -= run
+                continue
             if here < peek and here < left:
                 return -2, at + peek, mains
             zeros = 0
@@ -177,74 +182,221 @@ def finder(spec: FrameSpec) -> Find:
             left -= size
         return links, 0, mains
 
-    chain_of: Any = named_kernel("const u1[], i8, i8", spec, "chain", chain)
+    made: Any = named_kernel("const u1[], i8, i8", spec, "chain", chain)
+    return made  # type: ignore[no-any-return]
+
+
+@cache
+def judge(spec: FrameSpec) -> Find:
+    """Return the kernel `judge(buf, at, left, base, low, high, known, filled) -> (what is at `at`, size or bytes needed, claim due)`.
+
+    The test and the size of the frame at `at` are known to be possible. `left` and `base` as in `scanner`. Of the ascending field, values in
+    `[low, high]` are possible. The claim due is the value of that field that follows the frame. `known` and `filled` are those of `Prefixes`.
+    """
+    struct = spec.struct
+    least = spec.length.low
+    load_length, length_at = load_of(struct, spec.length.field), struct.offset(spec.length.field)
+    bias = spec.length.bias
+    position = 1 if isinstance(spec.claims, Position) else 0
+    ascending, spans = 0, 0
+    load_claim, claim_at, load_delta, delta_at = load_length, 0, load_length, 0
+    if spec.claims is not None:
+        load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
+    if isinstance(spec.claims, Ascending):
+        ascending = 1
+        if spec.claims.delta:
+            spans = 1
+            load_delta, delta_at = load_of(struct, spec.claims.delta), struct.offset(spec.claims.delta)
+    marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
+    sum_of = range_sum(spec)
+    span_a, mask_a = span_of(spec, 0)
+    span_b, mask_b = span_of(spec, 1)
+    sums = len(spec.checksums)
+    rule = no_rule if spec.rule is None else spec.rule
+    followers = spec.followers
+    chained = 1 if followers else 0
+    chain = chain_of(spec)
+
+    def judged(
+        buf: Bytes, p: int, left: int, base: int, low: int, high: int, known: Int64s, filled: Int64s
+    ) -> tuple[int, int, int]:
+        here = len(buf) - p
+        size = load_length(buf, p + length_at) + bias
+        if here < least:
+            return UNSURE, least, 0
+        if position and base != NO_BASE and load_claim(buf, p + claim_at) != base + p:
+            return NONE, 0, 0
+        after = 0
+        if ascending:
+            claim = load_claim(buf, p + claim_at)
+            delta = 0
+            if spans:
+                delta = load_delta(buf, p + delta_at)
+            if claim < low or delta < 0 or claim > high - delta:
+                return NONE, 0, 0
+            after = claim + delta + 1
+        if here < size:
+            return UNSURE, size, after
+        if marks and load_u8(buf, p + size - 1) != mark_value:
+            return NONE, 0, 0
+        verdict = rule(buf, p, p + size, 0)
+        if verdict == IMPOSSIBLE:
+            return NONE, 0, 0
+        if chained and verdict != CERTAIN and filled[1] + size <= BUDGET * len(buf):
+            filled[1] += size
+            verdict = rule(buf, p, p + size, 1)
+        if chained and verdict != CERTAIN:
+            links, need, mains = chain(buf, p + size, left - size)
+            if links == -2:
+                return UNSURE, need - p, after
+            if links < followers or mains == 0:
+                return NONE, 0, 0
+        if sums:
+            start, stop, stored = span_a(buf, p, p + size)
+            if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_a != stored:
+                return NONE, 0, 0
+            if sums > 1:
+                start, stop, stored = span_b(buf, p, p + size)
+                if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_b != stored:
+                    return NONE, 0, 0
+        return SOUND, size, after
+
+    made: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "judge", judged)  # type: ignore[assignment]
+    return made
+
+
+def finder(spec: FrameSpec) -> Find:
+    """Return the kernel `find(buf, at, left, base, low, high, due, origin, known, filled) -> (place, what was found, bytes needed from there)`.
+
+    Arguments as those of `judge`. A frame above the length's `reach` has to claim `low` or `due`. `origin` is the position of `buf[0]` in the
+    file.
+    """
+    struct = spec.struct
+    peek, least, shortest = spec.peek, spec.least, spec.length.low
+    load_length, length_at, bias = (
+        load_of(struct, spec.length.field), struct.offset(spec.length.field), spec.length.bias,
+    )  # fmt: skip
+    ascending = 1 if isinstance(spec.claims, Ascending) else 0
+    reach = min(spec.length.high, spec.length.reach)
+    longest = spec.length.high if ascending else reach
+    load_claim, claim_at = load_length, 0
+    if spec.claims is not None:
+        load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
+    doubts, believes = (0, no_doubt) if spec.believes is None else (1, spec.believes)
+    head = max(shortest, struct.head_size if doubts else 0)
+    tests = 0 if spec.test is None else 1
+    test_values: tuple[int, ...] = (0,)
+    load_test, test_at = load_length, 0
+    if spec.test is not None:
+        load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
+        test_values = spec.test.values
+    alignment = spec.alignment
+    judged = judge(spec)
 
     def find(
-        buf: Bytes, at: int, left: int, base: int, above: int, origin: int, known: Int64s, filled: Int64s
-    ) -> tuple[int, int, int]:
+        buf: Bytes, at: int, left: int, base: int, low: int, high: int, due: int, origin: int, known: Int64s, filled: Int64s,
+    ) -> tuple[int, int, int]:  # fmt: skip
         end = at + left
-        here = len(buf)
         p = at
         # Places in the file, not in the window, are aligned.
         if alignment > 1:
             p += -(origin + p) % alignment
-        while end - p >= least:
-            if here - p < peek:
-                return p, NONE, 0
+        last = min(end - least, len(buf) - peek)
+        while p <= last:
+            passed = True
             if tests:
                 value = load_test(buf, p + test_at)
                 passed = False
                 for one in test_values:
                     if value == one:
                         passed = True
-                if not passed:
-                    p += alignment
-                    continue
             size = load_length(buf, p + length_at) + bias
-            if size < low or size > high or size > end - p:
-                p += alignment
-                continue
-            if here - p < low:
-                return p, UNSURE, low
-            if position and base != NO_BASE and load_claim(buf, p + claim_at) != base + p:
-                p += alignment
-                continue
-            if ascending and load_claim(buf, p + claim_at) <= above:
-                p += alignment
-                continue
-            if here - p < size:
-                return p, UNSURE, size
-            if marks and load_u8(buf, p + size - 1) != mark_value:
-                p += alignment
-                continue
-            verdict = rule(buf, p, p + size, 0)
-            if verdict == IMPOSSIBLE:
-                p += alignment
-                continue
-            if chained and verdict != CERTAIN and filled[1] + size <= BUDGET * here:
-                filled[1] += size
-                verdict = rule(buf, p, p + size, 1)
-            if chained and verdict != CERTAIN:
-                links, need, mains = chain_of(buf, p + size, end - p - size)
-                if links == -2:
-                    return p, UNSURE, need - p
-                if links < followers or mains == 0:
-                    p += alignment
-                    continue
-            if sums:
-                start, stop, stored = span_a(buf, p, p + size)
-                covered = start >= 0 and stop > start
-                if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_a != stored:
-                    p += alignment
-                    continue
-                if sums > 1:
-                    start, stop, stored = span_b(buf, p, p + size)
-                    covered = covered or start >= 0
-                    if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_b != stored:
-                        p += alignment
-                        continue
-            return p, SOUND, 0
+            if passed and head <= size <= longest and size <= end - p:
+                if len(buf) - p < head:
+                    return p, UNSURE, head
+                if size > reach:
+                    claim = load_claim(buf, p + claim_at)
+                    passed = claim in (low, due)
+                if passed and doubts:
+                    passed = believes(buf, p)
+                if passed:
+                    what, need, _ = judged(buf, p, end - p, base, low, high, known, filled)
+                    if what != NONE:
+                        return p, what, need
+            p += alignment
         return p, NONE, 0
 
-    made: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "find", find)  # type: ignore[assignment]
+    made: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8, i8, i8[], i8[]", spec, "find", find)  # type: ignore[assignment]
     return made
+
+
+@cache
+def follower(spec: FrameSpec) -> Follow:
+    """Return the kernel `follow(buf, at, end, left, low, high, known, filled) -> (where that ends, why, the claim due there)`.
+
+    It goes over good frames of the main kind, whose claims ascend, from `at` to `end` or beyond. Arguments as those of `judge`.
+    """
+    struct = spec.struct
+    peek, shortest, longest = spec.peek, spec.length.low, spec.length.high
+    load_length, length_at, bias = (
+        load_of(struct, spec.length.field), struct.offset(spec.length.field), spec.length.bias,
+    )  # fmt: skip
+    tests = 0 if spec.test is None else 1
+    test_value = 0 if spec.test is None else spec.test.values[0]
+    load_test, test_at = load_length, 0
+    if spec.test is not None:
+        load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
+    judged = judge(spec)
+
+    def follow(
+        buf: Bytes, at: int, end: int, left: int, low: int, high: int, known: Int64s, filled: Int64s
+    ) -> tuple[int, int, int]:
+        while at < end:
+            here = len(buf) - at
+            if here < peek:
+                return at, CUT if left > here else BROKEN, low
+            if tests and load_test(buf, at + test_at) != test_value:
+                return at, BROKEN, low
+            size = load_length(buf, at + length_at) + bias
+            if size < shortest or size > longest or size > left:
+                return at, BROKEN, low
+            what, size, due = judged(buf, at, left, NO_BASE, low, high, known, filled)
+            if what != SOUND:
+                return at, CUT if what == UNSURE else BROKEN, low
+            low = due
+            at += size
+            left -= size
+        return at, OVER, low
+
+    made: Follow = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "follow", follow)  # type: ignore[assignment]
+    return made
+
+
+class Finder:
+    """The search of a specification, in windows."""
+
+    def __init__(self, spec: FrameSpec) -> None:
+        self.spec = spec
+
+    @cached_property
+    def find(self) -> Find:
+        return finder(self.spec)
+
+    def prefixes(self, data: Bytes, kept: Prefixes | None = None) -> Prefixes:
+        """Return the checksums of prefixes of `data`: those kept, if they are of the same window."""
+        if kept is not None and kept.data is data:
+            return kept
+        known = np.empty(len(data) // STEP + 2, np.int64)
+        known[0] = algorithm_of(self.spec).empty
+        return Prefixes(data, known, np.array([1, 0], np.int64))
+
+    def next(
+        self, window: Window, at: int, prefixes: Prefixes, *, base: int = NO_BASE, low: int = LOWEST, high: int = HIGHEST, due: int = LOWEST,
+    ) -> tuple[int, int, int]:  # fmt: skip
+        """Return the next place from `window.data[at]` on, what was found there, and the bytes needed from there. See `judge`."""
+        left = window.size - window.offset - at
+        found = self.find(
+            window.data, at, left, base, low, high, due, window.offset, prefixes.known, prefixes.filled
+        )
+        place, what, need = map(int, found)
+        return place, what, need

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
     NO_ALGORITHM,
+    Ascending,
     FrameSpec,
     Position,
     load_of,
@@ -21,6 +24,7 @@ from logwright.codec.frames.specification import (
 )
 from logwright.codec.kernels.intrinsics import Bytes, copy, load_u8
 from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Window
 
 Int64s = npt.NDArray[np.int64]
 
@@ -48,7 +52,12 @@ MAIN, MARKER, HEADER = range(3)
 NO_BASE = -(1 << 62)
 """The base of a file whose base is not known."""
 
-Scan = Callable[[Bytes, int, int, int, int, Int64s, Bytes], tuple[int, int, int, int]]
+LONGEST_FILL = 4096
+"""A longer run of the fill byte is several frames, so that what a frame is does not depend on the window."""
+_ROOM = 1 << 16
+"""Frames that one call of a scanner finds at most."""
+
+Scan = Callable[[Bytes, int, int, int, int, Int64s, Bytes], tuple[int, int, int, int, int]]
 
 
 @kernel("u1[], i8, const u1[], i8, i8, i8, i8")
@@ -63,16 +72,25 @@ def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int, kind: int
     heads[place + width] = kind
 
 
+@kernel("u1[], i8, const u1[], i8, i8")
+def no_put(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
+    """Keep nothing of a head."""
+
+
 def scanner(spec: FrameSpec) -> Scan:
-    """Return the kernel `scan(buf, at, left, base, check, starts, heads) -> (frames, where it stopped, why, bytes needed from there)`.
+    """Return the kernel `scan(buf, at, left, base, check, starts, heads) -> (frames, where it stopped, why, bytes needed from there, odd)`.
 
     `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. `base` is the position that a frame at `buf[0]` would
-    claim, or `NO_BASE`. Frames lie side by side: `starts` gets where each starts. `heads`, unless it is empty, gets the fixed-width head of
-    each, what a short frame lacks as 0, and its kind, one after the other: what was looked at is in the cache still.
+    claim, or `NO_BASE`. Frames lie side by side: `starts` gets where each starts. `heads`, unless it is empty, gets what is kept of each
+    head, as `FrameSpec.head` says, one after the other: what was looked at is in the cache still. What a short frame lacks of the head is 0.
+    `odd` is 0 if each value of the ascending field is the one that the frame before it leads to.
     """
     struct = spec.struct
     peek = spec.peek
     width = struct.head_size
+    row = spec.head.itemsize
+    puts, put = (0, no_put) if spec.heads is None else (1, spec.heads.put)
+    fills, fill = (0, 0) if spec.fill is None else (1, spec.fill)
     load_length = load_of(struct, spec.length.field)
     length_at, bias, low, high = (
         struct.offset(spec.length.field), spec.length.bias, spec.length.low, spec.length.high,
@@ -105,9 +123,15 @@ def scanner(spec: FrameSpec) -> Scan:
             )
             size_bias, size_low = marker.length.bias, marker.length.low
     claims = 1 if isinstance(spec.claims, Position) else 0
-    load_claim, claim_at = load_length, 0
-    if isinstance(spec.claims, Position):
+    ascends, spans = 0, 0
+    load_claim, claim_at, claim_end, load_delta, delta_at = load_length, 0, 0, load_length, 0
+    if spec.claims is not None:
         load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
+    if isinstance(spec.claims, Ascending):
+        ascends, claim_end = 1, spec.struct_end(spec.claims.field)
+        if spec.claims.delta:
+            spans, claim_end = 1, max(claim_end, spec.struct_end(spec.claims.delta))
+            load_delta, delta_at = load_of(struct, spec.claims.delta), struct.offset(spec.claims.delta)
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
     algorithm = spec.checksums[0].algorithm if spec.checksums else NO_ALGORITHM
     checksum = algorithm.of
@@ -151,6 +175,8 @@ def scanner(spec: FrameSpec) -> Scan:
         """1 where a plausible frame, zeros or the end of the file is at `at`; 0 where not; below 0 the bytes that it takes to tell."""
         if left <= 0:
             return 1
+        if fills and at < len(buf) and load_u8(buf, at) == fill:
+            return 1
         here = len(buf) - at
         if here < peek and here < left:
             return -min(peek, left)
@@ -179,76 +205,146 @@ def scanner(spec: FrameSpec) -> Scan:
 
     def scan(
         buf: Bytes, at: int, left: int, base: int, check: int, starts: Int64s, heads: Bytes
-    ) -> tuple[int, int, int, int]:
+    ) -> tuple[int, int, int, int, int]:
         n = 0
+        odd = 0
+        due = load_claim(buf, at + claim_at) if ascends and len(buf) - at >= claim_end else 0
         while True:
             if left <= 0:
-                return n, at, END, 0
+                return n, at, END, 0, odd
             if n >= len(starts):
-                return n, at, FULL, 0
+                return n, at, FULL, 0, odd
             here = len(buf) - at
-            if here < peek:
-                return n, at, (NEED if here < left else TORN), min(left, peek)
-            if plain:
+            run = 0
+            if fills:
+                while run < min(here, LONGEST_FILL) and load_u8(buf, at + run) == fill:
+                    run += 1
+                if run == here and run < min(left, LONGEST_FILL):
+                    return n, at, NEED, min(left, LONGEST_FILL), odd
+            if run == 0 and here < peek:
+                return n, at, (NEED if here < left else TORN), min(left, peek), odd
+            if run:
+                why, size, kind = END, run, MARKER
+            elif plain:
                 # As `peeked`, without the price of a call.
                 length = load_length(buf, at + length_at)
                 if zero_ends and length == 0:
-                    return n, at, ZERO, 0
+                    return n, at, ZERO, 0, odd
                 why, size, kind = END, length + bias, MAIN
                 if size < low or size > high:
-                    return n, at, BAD_LENGTH, 0
+                    return n, at, BAD_LENGTH, 0, odd
             else:
                 why, size, kind = peek_at(buf, at, left)
                 if why != END:
-                    return n, at, why, size
+                    return n, at, why, size, odd
             if size > left:
-                return n, at, TORN, size
+                return n, at, TORN, size, odd
             if kind == MAIN:
                 if claims and base != NO_BASE:
                     if here < low:
-                        return n, at, NEED, size
+                        return n, at, NEED, size, odd
                     if load_claim(buf, at + claim_at) != base + at:
-                        return n, at, BAD_CLAIM, size
+                        return n, at, BAD_CLAIM, size, odd
                 if size > here:
-                    return n, at, NEED, size
+                    return n, at, NEED, size, odd
                 if marks and load_u8(buf, at + size - 1) != mark_value:
-                    return n, at, BAD_MARK, size
+                    return n, at, BAD_MARK, size, odd
                 if rules:
                     verdict = rule(buf, at, at + size, check)
                     if verdict == IMPOSSIBLE:
-                        return n, at, BAD_RULE, size
+                        return n, at, BAD_RULE, size, odd
                     if check and verdict != CERTAIN:
                         after = follow(buf, at + size, left - size)
                         if after < 0:
-                            return n, at, NEED, size - after
+                            return n, at, NEED, size - after, odd
                         if after == 0:
-                            return n, at, UNFOLLOWED, size
+                            return n, at, UNFOLLOWED, size, odd
                 if check and sums:
                     start, stop, stored = span_a(buf, at, at + size)
                     if start >= 0 and checksum(buf, start, stop) & mask_a != stored:
-                        return n, at, BAD_CHECKSUM, size
+                        return n, at, BAD_CHECKSUM, size, odd
                     if sums > 1:
                         start, stop, stored = span_b(buf, at, at + size)
                         if start >= 0 and checksum(buf, start, stop) & mask_b != stored:
-                            return n, at, BAD_CHECKSUM, size
+                            return n, at, BAD_CHECKSUM, size, odd
             elif size > here:
-                return n, at, NEED, size
+                return n, at, NEED, size, odd
             elif check and chained:
                 after = follow(buf, at + size, left - size)
                 if after < 0:
-                    return n, at, NEED, size - after
+                    return n, at, NEED, size - after, odd
                 if after == 0:
-                    return n, at, UNFOLLOWED, size
+                    return n, at, UNFOLLOWED, size, odd
+            if ascends and size >= claim_end:
+                claim = load_claim(buf, at + claim_at)
+                odd |= claim ^ due
+                due = claim + 1
+                if spans:
+                    due += load_delta(buf, at + delta_at)
             starts[n] = at
             if len(heads) > 0:
-                if size >= width:
-                    copy(heads, n * (width + 1), buf, at, width)
-                    heads[n * (width + 1) + width] = kind
+                if puts:
+                    put(heads, n * row, buf, at, size)
+                elif size >= width:
+                    copy(heads, n * row, buf, at, width)
+                    heads[n * row + width] = kind
                 else:
-                    put_head(heads, n * (width + 1), buf, at, size, kind, width)
+                    put_head(heads, n * row, buf, at, size, kind, width)
             n += 1
             at += size
             left -= size
 
     made: Scan = named_kernel("const u1[], i8, i8, i8, i8, i8[], u1[]", spec, "scan", scan)  # type: ignore[assignment]
     return made
+
+
+@dataclass(slots=True)
+class Scanned:
+    """The frames that a scanner found in a window. `why` it stopped at `stop`, and the bytes that it needs from there if `why` is `NEED`."""
+
+    start: Int64s
+    end: Int64s
+    head: npt.NDArray[Any]
+    stop: int
+    why: int
+    need: int
+    consecutive: bool
+    """Of an ascending field: each frame's value is known to be the one that the frame before it leads to."""
+
+
+class Scanner:
+    """The scanner of a specification, over windows."""
+
+    def __init__(self, spec: FrameSpec) -> None:
+        self.spec = spec
+
+    @cached_property
+    def scan(self) -> Scan:
+        return scanner(self.spec)
+
+    def frames(self, window: Window, at: int, base: int = NO_BASE, *, check: bool = True) -> Scanned:
+        """Find the frames from `window.data[at]` on. `base` is the position that a frame at `window.data[0]` would claim."""
+        data, head = window.data, self.spec.head
+        left = window.size - window.offset - at
+        parts: list[tuple[Int64s, npt.NDArray[Any]]] = []
+        why, need, odd = FULL, 0, 0
+        while why == FULL:
+            room = max(1, min(_ROOM, (len(data) - at) // self.spec.least + 1))
+            bounds, heads = np.empty(room + 1, np.int64), np.empty(room * head.itemsize, np.uint8)
+            count, stop, why, need, odd = self.scan(data, at, left, base, int(check), bounds[:room], heads)
+            bounds[count] = stop
+            parts.append((bounds[: count + 1], heads[: count * head.itemsize].view(head)))
+            left -= int(stop) - at
+            at = int(stop)
+        bounds, heads = parts[0]
+        if len(parts) > 1:
+            bounds = np.concatenate([*(part[0][:-1] for part in parts), np.array([at], np.int64)])
+            # Without the type NumPy makes the numbers of this machine of them.
+            heads = np.concatenate([part[1] for part in parts], dtype=head)
+        # Frames lie side by side: one ends where the next starts.
+        return Scanned(bounds[:-1], bounds[1:], heads, at, int(why), int(need), not odd and len(parts) == 1)
+
+    def first(self, data: Bytes, at: int, left: int, base: int = NO_BASE) -> bool:
+        """Whether a good frame is at `data[at]`. `left` are the bytes of the file from there on."""
+        count, *_ = self.scan(data, at, left, base, 1, np.empty(1, np.int64), np.empty(0, np.uint8))
+        return bool(count)

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from logwright.codec.describe import Flags, Int, Struct
 from logwright.codec.expression import UNBOUNDED
+from logwright.codec.kernels.adler32 import adler32, adler32_between, adler32_update
 from logwright.codec.kernels.crc32 import crc32, crc32_combine, crc32_update
 from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_update
 from logwright.codec.kernels.intrinsics import (
@@ -39,6 +43,12 @@ Rule = Callable[[Bytes, int, int, int], int]
 """A kernel `(buf, at, end, check) -> int`: what else must hold of the frame `buf[at:end]`. See `IMPOSSIBLE`. With `check` 0, costly tests
 (a digest of the body) are left out."""
 
+Believes = Callable[[Bytes, int], bool]
+"""A kernel `(buf, at) -> bool`: whether the head at `at`, which is whole, can be that of a frame. The search after damage asks it before it
+asks for the rest of the frame."""
+PutHead = Callable[[Bytes, int, Bytes, int, int], None]
+"""A kernel `(heads, place, buf, at, size) -> None`: put what is kept of the head of the frame `buf[at : at + size]` at `heads[place]`."""
+
 IMPOSSIBLE, PLAUSIBLE, CERTAIN = range(3)
 """What a rule says: no frame; a frame if others follow it; a frame."""
 
@@ -60,6 +70,7 @@ class Algorithm:
 
 CRC32 = Algorithm("CRC-32", crc32, crc32_update, crc32_combine)
 CRC32C = Algorithm("CRC-32C", crc32c, crc32c_update, crc32c_combine)
+ADLER32 = Algorithm("Adler-32", adler32, adler32_update, adler32_between, 1)
 
 
 @dataclass(frozen=True)
@@ -117,9 +128,21 @@ class Position:
 
 @dataclass(frozen=True)
 class Ascending:
-    """A field whose values rise from frame to frame (an offset, a zxid): after damage only frames above the last good one are believed."""
+    """A field whose values rise from frame to frame (an offset, a zxid): after damage only frames above the last good one are believed.
+
+    `delta`: the field that says how far beyond its first value the frame goes.
+    """
 
     field: str
+    delta: str = ""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What a scan keeps of the head of each frame, if that is not the head as it is stored: an array of `dtype`, which `put` fills."""
+
+    dtype: np.dtype[Any]
+    put: PutHead
 
 
 @dataclass(frozen=True)
@@ -128,7 +151,8 @@ class FrameSpec:
 
     `mark`: the value of the last byte of each frame, and its field. `zero_ends`: a length field of 0 ends the frames of a file;
     preallocated zeros follow. `alignment`: frames start at multiples of it. `followers`: of formats without checksums, how many plausible
-    frames, or the end of the frames, have to follow a frame that is only plausible, where it is searched for.
+    frames, or the end of the frames, have to follow a frame that is only plausible, where it is searched for. `believes`: what else must
+    hold of a head in that search. `fill`: a run of this byte, where a frame should start, is a frame of the marker's kind.
     """
 
     name: str
@@ -143,6 +167,9 @@ class FrameSpec:
     followers: int = 0
     zero_ends: bool = False
     alignment: int = 1
+    believes: Believes | None = None
+    fill: int | None = None
+    heads: Heads | None = None
     kind: str = field(default="record")
 
     def __post_init__(self) -> None:
@@ -167,8 +194,18 @@ class FrameSpec:
         return max(map(self.struct_end, names))
 
     @property
+    def head(self) -> np.dtype[Any]:
+        """What a scan keeps of each frame: its head as it is stored, and its kind, unless `heads` says otherwise."""
+        if self.heads is not None:
+            return self.heads.dtype
+        fields = self.struct.head_dtype
+        return np.dtype([*((name, fields[name]) for name in fields.names or ()), ("frame_kind", "u1")])
+
+    @property
     def least(self) -> int:
         """Bytes of the shortest frame of any kind."""
+        if self.fill is not None:
+            return 1
         if self.marker is None:
             return self.length.low
         size = self.marker.length.low if self.marker.length else self.marker.struct.min_size

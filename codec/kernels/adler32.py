@@ -193,3 +193,18 @@ def adler32_combine(one: int, two: int, length: int) -> int:
     a = (a1 + (two & 0xFFFF) + MOD - 1) % MOD
     b = ((one >> 16) + (two >> 16) + (length % MOD) * ((a1 + MOD - 1) % MOD)) % MOD
     return b << 16 | a
+
+
+@kernel("i8, const u1[], i8, i8")
+def adler32_update(value: int, buf: Bytes, start: int, end: int) -> int:
+    """The checksum of what `value` is the checksum of, followed by `buf[start:end]`."""
+    return adler32_combine(value, adler32(buf, start, end), end - start)
+
+
+@kernel("i8, i8, i8")
+def adler32_between(first: int, second: int, length: int) -> int:
+    """The checksum of the last `length` bytes, from that of what lies before them and that of all."""
+    a1 = first & 0xFFFF
+    a = ((second & 0xFFFF) - a1 + 1) % MOD
+    b = ((second >> 16) - (first >> 16) - length % MOD * (a1 - 1)) % MOD
+    return b << 16 | a

@@ -13,56 +13,33 @@ import pytest
 from logwright.codec import registry
 from logwright.codec.bookkeeper.formats.journal import FENCE, HEADER, PADDING, PADDING_MASK, RECORD
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
-from logwright.codec.frames.resync import NONE, SOUND, Prefixes, finder
-from logwright.codec.frames.scanner import BAD_CHECKSUM, END, NO_BASE, ZERO, scanner
+from logwright.codec.frames.resync import HIGHEST, LOWEST, NONE, SOUND, Finder, finder
+from logwright.codec.frames.scanner import BAD_CHECKSUM, NO_BASE, ZERO, Scanner, scanner
 from logwright.codec.frames.specification import (
+    ADLER32,
     CRC32,
     CRC32C,
-    Algorithm,
+    IMPOSSIBLE,
+    PLAUSIBLE,
     Ascending,
     Checksum,
     Equals,
     FrameSpec,
     Length,
+    Marker,
 )
 from logwright.codec.kafka.formats.log import scan as kafka
 from logwright.codec.kafka.formats.log.layout import RECORD_BATCH
-from logwright.codec.kernels.adler32 import MOD, adler32, adler32_combine
-from logwright.codec.kernels.intrinsics import Bytes
+from logwright.codec.kernels.intrinsics import Bytes, load_i64be
 from logwright.codec.kernels.kernel import Kernel, fingerprint, kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC, MESSAGE, SPECIFICATION, V1
-from logwright.codec.zookeeper.formats.txnlog import scan as records
+from logwright.codec.window import Window
+from logwright.codec.zookeeper.formats.txnlog.scan import SPECIFICATION as TXN
 from logwright.roundtrip.specimen import Specimen
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora" / "golden"
 
 
-@kernel("i8, const u1[], i8, i8")
-def adler_update(value: int, buf: Bytes, start: int, end: int) -> int:
-    return adler32_combine(value, adler32(buf, start, end), end - start)
-
-
-@kernel("i8, i8, i8")
-def adler_between(first: int, second: int, length: int) -> int:
-    a1 = first & 0xFFFF
-    a = ((second & 0xFFFF) - a1 + 1) % MOD
-    b = ((second >> 16) - (first >> 16) - length % MOD * (a1 - 1)) % MOD
-    return b << 16 | a
-
-
-ADLER32 = Algorithm("Adler-32", adler32, adler_update, adler_between, 1)
-TXN_HEAD = Struct(
-    "TxnHead",
-    Field("checksum", I64BE),
-    Field("length", I32BE),
-    Field("client_id", I64BE),
-    Field("cxid", I32BE),
-    Field("zxid", I64BE),
-)
-TXN = FrameSpec(
-    "test.txn", TXN_HEAD, Length("length", bias=13, low=14), mark=Equals("eor", (0x42,)),
-    checksums=(Checksum(ADLER32, "checksum", "client_id", tail=1, mask=0xFFFFFFFF),), claims=Ascending("zxid"), zero_ends=True,
-)  # fmt: skip
 BATCH = FrameSpec(
     "test.batch", RECORD_BATCH, Length("batch_length", bias=12, low=61), test=Equals("magic", (2,)),
     checksums=(Checksum(CRC32C, "crc", "attributes"),), claims=Ascending("base_offset"),
@@ -74,36 +51,16 @@ scanner_of, finder_of = functools.cache(scanner), functools.cache(finder)
 
 def scanned(spec: FrameSpec, data: Bytes, at: int = 0) -> tuple[list[int], int, int]:
     starts, heads = np.empty(len(data) // 10 + 1, np.int64), np.empty(0, np.uint8)
-    count, stop, why, _ = scanner_of(spec)(data, at, len(data) - at, NO_BASE, 1, starts, heads)
+    count, stop, why, *_ = scanner_of(spec)(data, at, len(data) - at, NO_BASE, 1, starts, heads)
     return starts[:count].tolist(), int(stop), int(why)
 
 
 def found(spec: FrameSpec, data: Bytes, at: int = 0, base: int = NO_BASE) -> tuple[int, int]:
-    prefixes = Prefixes.of(data, spec.checksums[0].algorithm.empty if spec.checksums else 0)
-    place, what, _ = finder_of(spec)(data, at, len(data) - at, base, -1, 0, prefixes.known, prefixes.filled)
-    return int(place), int(what)
-
-
-@pytest.mark.parametrize(
-    "path", sorted((GOLDEN / "zookeeper").glob("*/version-2/log.*"))[:12], ids=lambda one: one.parts[-3]
-)
-def test_the_zookeeper_log_is_scanned_as_by_hand(path: Path) -> None:
-    data = np.fromfile(path, np.uint8)
-    room = len(data) // 14 + 1
-    starts = np.empty(room, np.int64)
-    count, stop, *_ = records.scan_records(
-        data,
-        16,
-        len(data) - 16,
-        1,
-        records.MOST,
-        starts,
-        starts.copy(),
-        np.empty((room, records.HEAD_FIELDS), np.int64),
+    prefixes = Finder(spec).prefixes(data)
+    place, what, _ = finder_of(spec)(
+        data, at, len(data) - at, base, LOWEST, HIGHEST, LOWEST, 0, prefixes.known, prefixes.filled
     )
-    mine, end, why = scanned(TXN, data, 16)
-    assert (mine, end) == (starts[:count].tolist(), int(stop))
-    assert why in (END, ZERO)
+    return int(place), int(what)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +150,9 @@ def test_kernels_of_two_specifications_are_two_kernels() -> None:
 
 def test_a_specification_without_checksums_needs_followers() -> None:
     with pytest.raises(TypeError, match="needs followers"):
-        FrameSpec("test.bare", TXN_HEAD, Length("length", bias=12, low=13))
+        FrameSpec("test.bare", TXN.struct, Length("length", bias=12, low=13))
     with pytest.raises(TypeError, match="ends before the field length"):
-        FrameSpec("test.short", TXN_HEAD, Length("length", low=3), followers=2)
+        FrameSpec("test.short", TXN.struct, Length("length", low=3), followers=2)
 
 
 def test_rows_of_a_commit_log_stay_in_place_when_one_is_dropped() -> None:
@@ -243,3 +200,38 @@ def test_a_journal_of_heads_that_claim_the_rest_takes_linear_time() -> None:
 
     seconds(3000)
     assert seconds(24_000) < 1 + 10 * seconds(6000)
+
+
+ENTRY = Struct(
+    "EntryLogFrame",
+    Field("size", I32BE, "bytes behind this field"),
+    Field("ledger_id", I64BE, "-1: a map of ledgers, or nothing"),
+    Field("entry_id", I64BE),
+)
+MAP = Struct("LedgersMap", Field("size", I32BE), Field("ledger_id", I64BE, only=-1))
+
+
+@kernel("const u1[], i8, i8, i8")
+def entry_rule(buf: Bytes, at: int, end: int, check: int) -> int:
+    return PLAUSIBLE if load_i64be(buf, at + 4) == 7 and load_i64be(buf, at + 12) == 3 else IMPOSSIBLE
+
+
+ENTRY_LOG = FrameSpec(
+    "test.entrylog", ENTRY, Length("size", bias=4, low=36), marker=Marker("map", MAP, "ledger_id", -1, Length("size", bias=4, low=12)),
+    rule=entry_rule, followers=2, zero_ends=True, fill=0xF0,
+)  # fmt: skip
+
+
+def test_an_entry_log_has_entries_maps_and_runs_of_fill_bytes() -> None:
+    """BookKeeper fills the rest of a block with 0xF0, and writes maps and dummy frames under ledger -1."""
+    entry = ENTRY.pack({"size": 36, "ledger_id": 7, "entry_id": 3}) + bytes(20)
+    dummy = MAP.pack({"size": 8, "ledger_id": -1})
+    parts = [entry, b"\xf0" * 3, dummy, entry, b"\xf0" * 5000, entry, entry]
+    data = np.frombuffer(b"".join(parts) + bytes(100), np.uint8)
+    places = np.cumsum([0, *map(len, parts)]).tolist()
+    starts, stop, why = scanned(ENTRY_LOG, data)
+    assert starts == [*places[:5], places[4] + 4096, *places[5:-1]]
+    assert (stop, why) == (places[-1], ZERO)
+    assert found(ENTRY_LOG, data, 1) == (places[3], SOUND)
+    run = np.frombuffer(b"\xf0" * 10, np.uint8)
+    assert Scanner(ENTRY_LOG).frames(Window(run, 0, 5000), 0).need == 4096

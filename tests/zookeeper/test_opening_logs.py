@@ -163,7 +163,6 @@ def test_windows_of_any_size(window: int, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(file_txn_log, "WINDOW", window)
     large = record(2, 1, create(b"/large", data=bytes(2000)))
     assert read({"log.1": log(A, large, C) + bytes(700)}) == ([1, 2, 3], None, [])
-    monkeypatch.setattr(file_txn_log, "_MOST", 1)
     assert read({"log.1": log(A, large, C), "log.4": log(record(4, 2, buf(b"/a")))}) == (
         [1, 2, 3, 4],
         None,

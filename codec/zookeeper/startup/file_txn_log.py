@@ -11,24 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.scanner import BAD_CHECKSUM, BAD_LENGTH, BAD_MARK, NEED, TORN, ZERO
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.store.overlay import Disk
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE, LENGTH, LOWEST, MAGIC
-from logwright.codec.zookeeper.formats.txnlog.scan import (
-    BAD_LENGTH,
-    BODY,
-    CHECKSUM,
-    CROWDED,
-    HEAD,
-    HEAD_FIELDS,
-    NEED,
-    NO_EOR,
-    SIZE,
-    TORN,
-    ZERO,
-    scan_records,
-)
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, SCANNER, why_stopped
 from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.startup.archive import END_OF_FILE, SOUND, UNREASONABLE, UNSUPPORTED, read_txns
 from logwright.codec.zookeeper.startup.exceptions import EndOfFile, IOFailure, NullPointer, Thrown
@@ -36,9 +24,7 @@ from logwright.codec.zookeeper.startup.nulls import BYTES
 from logwright.codec.zookeeper.startup.settings import Settings
 from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from
 
-WINDOW = 16 << 20
-_MOST = 1 << 16
-"""So many transactions at a time."""
+WINDOW = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +116,14 @@ class FileTxnLog:
                 raise failure
             at += stop
             size = max(WINDOW, need)
-            if why in (NEED, CROWDED):
+            if why == NEED:
                 continue
             if why == BAD_LENGTH:
                 length = load_i32be(window.data, stop + LENGTH)
                 if length == NULL:
                     raise NullPointer(BYTES)
                 raise IOFailure(f"Unreasonable length = {length}")
-            if why == CHECKSUM:
+            if why == BAD_CHECKSUM:
                 raise IOFailure("CRC check failed")
             if at < total and (why != ZERO or self._more(file, at)):
                 yield Stop(file, at, _WORDS[why])
@@ -159,20 +145,15 @@ class FileTxnLog:
             raise IOFailure("Input/output error") from None
 
     def _scan(self, window: Window) -> tuple[Frames, int, int, int]:
-        """The records in a window that are whole, by their lengths and checksums: (frames, where it stopped, why, bytes needed)."""
-        room = min(_MOST, len(window.data) // (BODY + 1) + 1)
-        starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-        heads = np.empty((room, HEAD_FIELDS), np.int64)
+        """Return the whole records of a window, by their lengths and checksums; where the scan stopped, why, and the bytes needed."""
         limit = self.settings.limit
-        n, stop, why, need, _ = scan_records(
-            window.data, 0, window.size - window.offset, 1, limit, starts, ends, heads
-        )
-        large = np.flatnonzero(heads[:n, SIZE] > limit)
+        found = SCANNER.frames(window, 0)
+        frames = Frames(found.start, found.end, found.head, found.stop)
+        large = np.flatnonzero(found.head["length"] > limit)
         if len(large):
             n = int(large[0])
-            stop, why, need = int(starts[n]), BAD_LENGTH, 0
-        header = heads[:n].view(HEAD)[:, 0] if n else np.zeros(0, HEAD)
-        return Frames(starts[:n], ends[:n], header, int(stop)), int(stop), int(why), int(need)
+            return frames.pick(slice(0, n)), int(found.start[n]), BAD_LENGTH, 0
+        return frames, found.stop, why_stopped(window.data, found, limit), found.need
 
     def _deserialize(self, window: Window, frames: Frames) -> tuple[Frames, Thrown | None]:
         """Those that can be read, and what the next one ends in."""
@@ -200,5 +181,5 @@ class FileTxnLog:
 _WORDS = {
     TORN: "the file ends in a transaction",
     ZERO: "a length of 0, as where nothing follows",
-    NO_EOR: "Last transaction was partial.",
+    BAD_MARK: "Last transaction was partial.",
 }

@@ -1,6 +1,6 @@
 """The codec `zookeeper.txnlog`: transaction logs (`log.<zxid>`).
 
-A frame is the file's header or a transaction's record, a row a transaction. How records are found is in `records`, what is in them in
+A frame is the file's header or a transaction's record, a row a transaction. How records are found is in `scan`, what is in them in
 `txns` and `bodies`, how they are written in `pack`. Source: `FileTxnLog` of ZooKeeper.
 """
 
@@ -18,6 +18,9 @@ from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers, slices
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.frames import scanner
+from logwright.codec.frames.resync import NONE, UNSURE
+from logwright.codec.frames.scanner import Scanned
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
@@ -27,7 +30,13 @@ from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.explain import log_of
 from logwright.codec.zookeeper.formats.txnlog import reencode as records_again
 from logwright.codec.zookeeper.formats.txnlog import scan as records
-from logwright.codec.zookeeper.formats.txnlog.bodies import PLAIN, SOUND, STATUS, Bodies, type_names
+from logwright.codec.zookeeper.formats.txnlog.bodies import (
+    PLAIN,
+    SOUND,
+    STATUS,
+    Bodies,
+    type_names,
+)
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     EOR,
     FILE_HEADER,
@@ -39,15 +48,23 @@ from logwright.codec.zookeeper.formats.txnlog.layout import (
     TXN_LOG,
 )
 from logwright.codec.zookeeper.formats.txnlog.portion import rows_at_once
-from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, START_FAILS, STOPS, Rows, digest_column
+from logwright.codec.zookeeper.formats.txnlog.rows import (
+    NAME,
+    ROWS,
+    START_FAILS,
+    STOPS,
+    Rows,
+    digest_column,
+)
 from logwright.codec.zookeeper.formats.txnlog.scan import (
     BODY,
     FILE_HEADER_FRAME,
+    FINDER,
     HEAD,
     HEAD_FIELDS,
     LEAST,
+    SCANNER,
     TXN_FRAME,
-    Search,
 )
 from logwright.codec.zookeeper.formats.txnlog.tables import (
     EXPLODED,
@@ -58,13 +75,11 @@ from logwright.codec.zookeeper.formats.txnlog.tables import (
     TxnLogContext,
 )
 from logwright.codec.zookeeper.formats.version1 import is_old_log, refused
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import PRINTED
 from logwright.codec.zookeeper.store.selection import NAMES_NODES, prefix_of, select_txns
 
 PORTION = 8 << 20
 """So many bytes of records are decoded at a time, or one if that is larger."""
-_CROWD = 1 << 16
 _MOST_FAULTS = 64
 _EMPTY = "from 3.9.3 on the server deletes it where it is the newest log; else, and before, it does not start: EOFException"
 _KINDS = contents(pa.string(), [b"header", b"transaction"])
@@ -132,33 +147,33 @@ class TxnLog(Codec):
                 return replace(_nothing(at), damage=damage)
             faults += _odd_header(data[at:])
             at += HEADER_SIZE
-        found = _Found(window, at, context.limit, check=check)
-        frames = found.frames(header)
+        found = SCANNER.frames(window, at, check=check)
+        frames = _frames(found, header)
         frames.faults = faults
         if check:
             frames.faults += self._order(window, found, context)
-        count = len(found.start)
-        if count:
-            context.last_zxid = int(found.heads[-1, records.ZXID])
+        if len(found.start):
+            context.last_zxid = int(found.head["zxid"][-1])
             context.last_end = window.offset + int(found.end[-1])
         context.damaged = -1
-        if found.why == records.NEED:
+        if found.why == scanner.NEED:
             frames.need = found.need
-        elif found.why != records.END:
+        elif found.why != scanner.END:
             frames.damage = _damage(window, found, context)
             context.damaged = frames.damage.offset
         return frames
 
-    def _order(self, window: Window, found: _Found, context: TxnLogContext) -> list[Fault]:
-        """What is odd about lengths and zxids of good records."""
+    def _order(self, window: Window, found: Scanned, context: TxnLogContext) -> list[Fault]:
+        """Return what is wrong with the lengths and zxids of good records."""
         faults: list[Fault] = []
-        heads = found.heads
+        heads = found.head.view(np.int64).reshape(-1, HEAD_FIELDS)
         if not len(heads):
             return faults
         first = int(found.start[0]) + window.offset
         known = context.last_zxid if context.last_end == first and context.last_zxid is not None else None
         named = first != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
-        if named and found.in_order and known in (None, int(heads[0, records.ZXID]) - 1):
+        follows = known in (None, int(heads[0, records.ZXID]) - 1)
+        if named and follows and records.in_order(found, context.limit):
             return faults
         start, size = found.start + window.offset, found.end - found.start
         for i in np.flatnonzero(heads[:, records.SIZE] > context.limit)[:_MOST_FAULTS].tolist():
@@ -194,19 +209,19 @@ class TxnLog(Codec):
         return faults
 
     def resync(self, window: Window, at: int, context: TxnLogContext) -> tuple[int, int]:
-        search = Search(window)
+        context.prefixes = FINDER.prefixes(window.data, context.prefixes)
         damaged = context.damaged - window.offset if context.damaged >= 0 else -1
         if 0 <= damaged < at and not records.at_header(window, damaged):
             at = max(at, _end_of_damaged(window, damaged, context))
         while True:
-            place, found, need = search.next(at)
-            if found == records.NONE:
+            place, found, need = FINDER.next(window, at, context.prefixes)
+            if found == NONE:
                 return -1, min(len(window.data) - at, LEAST - 1)
-            if found == records.UNSURE:
-                return place, need
+            if found == UNSURE:
+                return place, max(need, LEAST)
             if self._sensible(window, place, context):
                 return place, 0
-            end, ends_well = search.chain(place)
+            end, ends_well = records.chain(window, place)
             if ends_well:
                 return place, 0
             at = end
@@ -317,45 +332,17 @@ def _portions(frames: Frames) -> Iterator[Frames]:
         at = stop
 
 
-class _Found:
-    """The records that a scan of a window found."""
-
-    def __init__(self, window: Window, at: int, limit: int, *, check: bool) -> None:
-        data = window.data
-        left = window.size - window.offset - at
-        parts: list[tuple[Int64s, Int64s, Int64s]] = []
-        while True:
-            room = min(_CROWD, max((len(data) - at) // (OVERHEAD + 1), 1))
-            start, end = np.empty(room, np.int64), np.empty(room, np.int64)
-            heads = np.empty((room, HEAD_FIELDS), np.int64)
-            n, stop, self.why, self.need, odd = records.scan_records(
-                data, at, left, int(check), limit, start, end, heads
-            )
-            parts.append((start[:n], end[:n], heads[:n]))
-            left -= int(stop) - at
-            at = int(stop)
-            if self.why != records.CROWDED:
-                break
-        self.stop = at
-        self.in_order = not odd and len(parts) == 1
-        """Lengths and zxids are known to be as they should, but for what was before the first."""
-        joined = parts[0]
-        if len(parts) > 1:
-            each = zip(*parts, strict=True)
-            joined = tuple(np.concatenate(one) for one in each)  # type: ignore[assignment]
-        self.start, self.end, self.heads = joined
-
-    def frames(self, header: bool) -> Frames:
-        """As frames; with `header` the file's own is the first of them."""
-        start, end, heads = self.start, self.end, self.heads
-        if header:
-            first = np.zeros((1, HEAD_FIELDS), np.int64)
-            first[0, records.KIND] = FILE_HEADER_FRAME
-            first[0, records.ZXID] = first[0, records.TIME] = np.iinfo(np.int64).min
-            start = np.concatenate((np.zeros(1, np.int64), start))
-            end = np.concatenate((np.full(1, HEADER_SIZE, np.int64), end))
-            heads = np.concatenate((first, heads))
-        return Frames(start, end, np.ascontiguousarray(heads).view(HEAD).reshape(-1), self.stop)
+def _frames(found: Scanned, header: bool) -> Frames:
+    """Return what a scan found as frames. With `header` the header of the file is the first of them."""
+    start, end, head = found.start, found.end, found.head
+    if header:
+        first = np.zeros(1, HEAD)
+        first["kind"] = FILE_HEADER_FRAME
+        first["zxid"] = first["time"] = np.iinfo(np.int64).min
+        start = np.concatenate((np.zeros(1, np.int64), start))
+        end = np.concatenate((np.full(1, HEADER_SIZE, np.int64), end))
+        head = np.concatenate((first, head))
+    return Frames(start, end, head, found.stop)
 
 
 def _nothing(at: int, need: int = 0) -> Frames:
@@ -405,21 +392,21 @@ def _order_fault(before: int, zxid: int, start: int, size: int) -> Fault:
     )
 
 
-def _damage(window: Window, found: _Found, context: TxnLogContext) -> Fault:
-    """What is wrong where a scan stopped."""
-    data, stop, why = window.data, found.stop, found.why
+def _damage(window: Window, found: Scanned, context: TxnLogContext) -> Fault:
+    """Return what is wrong where a scan stopped."""
+    data, stop, why = window.data, found.stop, records.why_stopped(window.data, found, context.limit)
     offset = window.offset + stop
     left = window.size - offset
     length = load_i32be(data, stop + LENGTH) if len(data) - stop >= BODY else 0
-    if why == records.ZERO:
+    if why == scanner.ZERO:
         return _zeros(window, stop, left)
-    if why == records.BAD_LENGTH:
+    if why == scanner.BAD_LENGTH:
         text = f"Unreasonable length = {length}"
         system = f"{START_FAILS}: IOException: {text}"
         if length == -1:
             system = f"{START_FAILS}: NullPointerException"
         return Fault(NAME, offset, BODY, Kind.LENGTH, text, system=system)
-    if why == records.TORN:
+    if why == scanner.TORN:
         if left < BODY:
             # Zeros too: a checksum begins with them.
             text = f"{left} bytes at the end are too few for a record"
@@ -435,7 +422,7 @@ def _damage(window: Window, found: _Found, context: TxnLogContext) -> Fault:
     size = OVERHEAD + length
     stored, computed = load_i64be(data, stop), adler32(data, stop + BODY, stop + size - 1)
     mark = int(data[stop + size - 1])
-    if why == records.NO_EOR:
+    if why == scanner.BAD_MARK:
         if stored == computed:
             text = f"the mark behind the record is {mark:#04x}, {EOR:#04x} ('B') was expected; its checksum is right"
             return Fault(NAME, offset, size, Kind.MAGIC, text, system=STOPS)
@@ -485,7 +472,7 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
         if adler32(data, at + BODY, end - 1) == load_i64be(data, at):
             return int(end)
         zxid = load_i64be(data, at + BODY + records.ZXID_AT)
-        follows = records.scan_one(data, end, window.size - window.offset - end)
+        follows = SCANNER.first(data, end, window.size - window.offset - end)
         next_one = context.last_zxid is not None and zxid == context.last_zxid + 1
         if data[end - 1] == EOR and (follows or next_one or not data[end : end + BODY].any()):
             return int(end)

@@ -17,9 +17,14 @@ from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import store_32be, store_64be
 from logwright.codec.whole import kept
 from logwright.codec.window import Chunk, Frames, Window
-from logwright.codec.zookeeper.formats.txnlog.layout import DIGEST_VERSION, EOR, LENGTH, OVERHEAD
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    DIGEST_VERSION,
+    EOR,
+    LENGTH,
+    OVERHEAD,
+)
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, Rows
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD, HEAD_FIELDS, MOST, scan_records
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, SCANNER
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.write import (
     Transactions,
@@ -200,9 +205,7 @@ def _same(rows: pa.Table, said: pa.RecordBatch) -> bool:
 def _decoded(stored: bytes, context: TxnLogContext) -> pa.RecordBatch:
     """The rows of a payload, with all columns; none where it can't be understood."""
     record = np.frombuffer(_record(stored), np.uint8)
-    one = np.zeros(1, np.int64)
-    heads = np.empty((1, HEAD_FIELDS), np.int64)
-    scan_records(record, 0, len(record), 0, MOST, one, one.copy(), heads)
-    end = np.array([len(record)], np.int64)
-    frames = Frames(one, end, heads.view(HEAD).reshape(-1), len(record))
-    return Rows(Window(record, 0, len(record)), frames, context).decoded(ROWS.names(detail=True)).batch
+    window = Window(record, 0, len(record))
+    found = SCANNER.frames(window, 0, check=False)
+    frames = Frames(found.start, found.end, found.head, found.stop)
+    return Rows(window, frames, context).decoded(ROWS.names(detail=True)).batch

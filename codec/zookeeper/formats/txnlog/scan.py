@@ -1,9 +1,9 @@
-"""Finding the records of a log: from length to length, by checksum, and past damage.
+"""How records are found in a log: a specification of their frames, and the rules for what follows damage.
 
-A server stops reading a file, without an error, where a record is cut short, has no mark behind it, or has length 0 (the zeros that
-are allocated ahead); a wrong checksum or a length that can't be keeps it from starting. Here the walk goes on at the next record
-that is truly one. A log within the data of a node is none: where the damaged record says how long it is, or its checksum does, the
-search begins behind it, and what is found must fit in by its zxid, or lead to the end of the log.
+A server stops reading a file, without an error, where a record is cut short, has no mark behind it, or has length 0 (preallocated zeros).
+A wrong checksum or an impossible length keeps it from starting. A scan goes on at the next record. The data of a node may hold a log:
+where the damaged record's length or checksum says where it ends, the search begins there, and what it finds must fit in by its zxid, or
+lead to the end of the log.
 Source: `FileTxnLog.FileTxnIterator.next` and `Util.readTxnBytes` of ZooKeeper.
 """
 
@@ -12,8 +12,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.kernels.adler32 import MOD, adler32
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
+from logwright.codec.describe import I32BE, Field, Struct
+from logwright.codec.frames import scanner
+from logwright.codec.frames.resync import Finder
+from logwright.codec.frames.scanner import Scanned, Scanner
+from logwright.codec.frames.specification import (
+    ADLER32,
+    Ascending,
+    Checksum,
+    Equals,
+    FrameSpec,
+    Heads,
+    Length,
+)
+from logwright.codec.kernels.adler32 import MOD
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be, store_64le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Window
 from logwright.codec.zookeeper.formats.txnlog.layout import (
@@ -26,6 +39,7 @@ from logwright.codec.zookeeper.formats.txnlog.layout import (
     OVERHEAD,
     PAYLOAD,
     RECIPES,
+    RECORD,
     TXN_HEADER,
 )
 from logwright.codec.zookeeper.names import counter_of, epoch_of
@@ -37,92 +51,81 @@ BODY = LENGTH + 4
 _CLIENT, _CXID, ZXID_AT = PAYLOAD.offset("client_id"), PAYLOAD.offset("cxid"), PAYLOAD.offset("zxid")
 _TIME, _TYPE = PAYLOAD.offset("time"), PAYLOAD.offset("type")
 LEAST = OVERHEAD + TXN_HEADER
-"""Bytes of the shortest record."""
+"""Bytes of the shortest record that holds a transaction."""
 MOST = 256 << 20
-"""A payload that is larger counts as damage, whatever `jute.maxbuffer` was."""
+"""A larger payload is damage, whatever `jute.maxbuffer` was."""
 REACH = 64 << 10
-"""So far the end of a record is looked for by its checksum."""
+"""Bytes in which the end of a record is searched by its checksum."""
 _KNOWN = np.array(
     [int(bool(RECIPES[kind - LOWEST]) or kind == CHECK) for kind in range(LOWEST, HIGHEST + 1)], np.int64
 )
-
-END, NEED, CROWDED, TORN, ZERO, BAD_LENGTH, NO_EOR, CHECKSUM = range(8)
-"""Why a scan ended: the end of the file; more bytes are needed; the arrays are full; the file ends in a record; a length of 0; a
-length that can't be; no mark behind a record; a wrong checksum."""
 
 HEAD = np.dtype(
     [(name, "<i8") for name in ("checksum", "length", "session_id", "cxid", "zxid", "time", "type", "kind")]
 )
 HEAD_FIELDS = len(HEAD.names or ())
-"""What a scan says of a frame: the header of its transaction, zeros where the payload is too short for one."""
+"""What a scan keeps of a frame: the header of its transaction, or zeros if the payload is too short for one."""
 STORED, SIZE, SESSION, CXID, ZXID, TIME, TYPE, KIND = range(8)
 FILE_HEADER_FRAME, TXN_FRAME = range(2)
 """A frame is the header of the file, or a transaction."""
 
 
-@kernel("const u1[], i8, i8, i8, i8, i8[], i8[], i8[,]")
-def scan_records(
-    buf: Bytes, at: int, left: int, check: int, limit: int, starts: Int64s, ends: Int64s, heads: Int64s
-) -> tuple[int, int, int, int, int]:
-    """Find records from `buf[at]` on, with `left` bytes of the file from there. Payloads above `limit` must be whole to be taken.
+@kernel("u1[], i8, const u1[], i8, i8")
+def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
+    """Put the head of the record `buf[at : at + size]` at `heads[place]`, as `HEAD`."""
+    store_64le(heads, place, load_i64be(buf, at))
+    store_64le(heads, place + 8, size - OVERHEAD)
+    store_64le(heads, place + 56, TXN_FRAME)
+    at += BODY
+    if size >= LEAST:
+        store_64le(heads, place + 16, load_i64be(buf, at + _CLIENT))
+        store_64le(heads, place + 24, load_i32be(buf, at + _CXID))
+        store_64le(heads, place + 32, load_i64be(buf, at + ZXID_AT))
+        store_64le(heads, place + 40, load_i64be(buf, at + _TIME))
+        store_64le(heads, place + 48, load_i32be(buf, at + _TYPE))
+    else:
+        for i in range(place + 16, place + 56, 8):
+            store_64le(heads, i, 0)
 
-    Returns (records, where it stopped, why, bytes needed from there, 0 where no length is above the limit and each zxid is the one
-    before and 1).
-    """
-    n = 0
-    odd = 0
-    following = load_i64be(buf, at + BODY + ZXID_AT) if len(buf) - at >= LEAST else 0
-    while True:
-        here = len(buf) - at
-        if left <= 0:
-            return n, at, END, 0, odd
-        if n >= len(starts):
-            return n, at, CROWDED, 0, odd
-        if left < BODY:
-            return n, at, (TORN if here >= left else NEED), left, odd
-        if here < BODY:
-            return n, at, NEED, BODY, odd
-        length = load_i32be(buf, at + LENGTH)
-        if length == 0:
-            return n, at, ZERO, 0, odd
-        size = OVERHEAD + length
-        if length < 0 or length > MOST or (size > left and length > limit):
-            return n, at, BAD_LENGTH, 0, odd
-        if size > left:
-            return n, at, TORN, 0, odd
-        if size > here:
-            return n, at, NEED, size, odd
-        if load_u8(buf, at + size - 1) != EOR:
-            return n, at, (BAD_LENGTH if length > limit else NO_EOR), 0, odd
-        stored = load_i64be(buf, at)
-        if check and adler32(buf, at + BODY, at + size - 1) != stored:
-            return n, at, (BAD_LENGTH if length > limit else CHECKSUM), 0, odd
-        starts[n] = at
-        ends[n] = at + size
-        heads[n, STORED] = stored
-        heads[n, SIZE] = length
-        heads[n, KIND] = TXN_FRAME
-        if length > limit:
-            odd = 1
-        if length >= TXN_HEADER:
-            heads[n, SESSION] = load_i64be(buf, at + BODY + _CLIENT)
-            heads[n, CXID] = load_i32be(buf, at + BODY + _CXID)
-            zxid = load_i64be(buf, at + BODY + ZXID_AT)
-            odd |= zxid ^ following
-            following = zxid + 1
-            heads[n, ZXID] = zxid
-            heads[n, TIME] = load_i64be(buf, at + BODY + _TIME)
-            heads[n, TYPE] = load_i32be(buf, at + BODY + _TYPE)
-        else:
-            odd = 1
-            heads[n, SESSION] = 0
-            heads[n, CXID] = 0
-            heads[n, ZXID] = 0
-            heads[n, TIME] = 0
-            heads[n, TYPE] = 0
-        n += 1
-        at += size
-        left -= size
+
+@kernel("const u1[], i8")
+def may_be_record(buf: Bytes, at: int) -> bool:
+    """Whether the head of a transaction can be at `at`: the upper half of its checksum is zero, its type is known."""
+    if load_u32be(buf, at) != 0:
+        return False
+    place = load_i32be(buf, at + BODY + _TYPE) - LOWEST
+    if place < 0 or place >= len(_KNOWN) or _KNOWN[place] == 0:
+        return False
+    return load_i64be(buf, at + BODY + ZXID_AT) >= 0
+
+
+SPECIFICATION = FrameSpec(
+    "zookeeper.txnlog",
+    Struct("TxnHead", RECORD["checksum"], Field("length", I32BE), *PAYLOAD.fields[:5]),
+    Length("length", bias=OVERHEAD, low=OVERHEAD + 1, high=OVERHEAD + MOST, reach=OVERHEAD + MOST),
+    mark=Equals("eor", (EOR,)),
+    checksums=(Checksum(ADLER32, "checksum", "client_id", tail=1),),
+    claims=Ascending("zxid"),
+    zero_ends=True,
+    believes=may_be_record,
+    heads=Heads(HEAD, put_head),
+)
+SCANNER, FINDER = Scanner(SPECIFICATION), Finder(SPECIFICATION)
+
+
+def why_stopped(data: Bytes, found: Scanned, limit: int) -> int:
+    """Return why a scan stopped, for a server that reads payloads of `limit` bytes: it looks at nothing else of a longer one."""
+    if found.why in (scanner.TORN, scanner.BAD_MARK, scanner.BAD_CHECKSUM) and len(data) - found.stop >= BODY:
+        return scanner.BAD_LENGTH if load_i32be(data, found.stop + LENGTH) > limit else found.why
+    return found.why
+
+
+def in_order(found: Scanned, limit: int) -> bool:
+    """Return whether each zxid is the one before and 1, and no payload is longer than `limit`."""
+    if not found.consecutive:
+        return False
+    size = found.end - found.start
+    return bool(size.min() >= LEAST and size.max() <= limit + OVERHEAD)
 
 
 @kernel("const i8[,], i8[], i8[], i8[], i4[]")
@@ -142,7 +145,7 @@ def split_heads(
 
 @kernel("const u1[], i8, i8")
 def true_end(buf: Bytes, at: int, stop: int) -> int:
-    """Where the record at `at` ends by its checksum, whatever it says of its length, up to `stop`; -1 where nothing fits."""
+    """Return where the record at `at` ends by its checksum, whatever its length says, up to `stop`; -1 if no end fits."""
     if stop - at < LEAST:
         return -1
     stored = load_i64be(buf, at)
@@ -160,134 +163,12 @@ def true_end(buf: Bytes, at: int, stop: int) -> int:
     return -1
 
 
-@kernel("const u1[], i8, i4[], i4[]")
-def prefix_sums(buf: Bytes, at: int, low: npt.NDArray[np.int32], high: npt.NDArray[np.int32]) -> None:
-    """The two sums of Adler-32 of `buf[at : at + k]` with an initial value of 0, for each k."""
-    a = 0
-    b = 0
-    low[0] = 0
-    high[0] = 0
-    for i in range(len(low) - 1):
-        a += load_u8(buf, at + i)
-        if a >= MOD:
-            a -= MOD
-        b += a
-        if b >= MOD:
-            b -= MOD
-        low[i + 1] = a
-        high[i + 1] = b
-
-
-@kernel("const i4[], const i4[], i8, i8")
-def sum_between(low: npt.NDArray[np.int32], high: npt.NDArray[np.int32], start: int, stop: int) -> int:
-    """The Adler-32 of the bytes from `start` to `stop`, from the sums of all bytes before each."""
-    n = stop - start
-    before = int(low[start])
-    a = (1 + int(low[stop]) - before + MOD) % MOD
-    b = (n + int(high[stop]) - int(high[start]) + MOD - (n % MOD) * before % MOD + MOD) % MOD
-    return int(b << 16 | a)
-
-
-SOUND, UNSURE, NONE, BUSY = range(4)
-"""What a search found: a record; what may be one, and needs more bytes; nothing; it takes too long without prefix sums."""
-
-
-@kernel("const u1[], i8, i8, i8, const i8[], i8, const i4[], const i4[]")
-def find_record(
-    buf: Bytes,
-    at: int,
-    left: int,
-    budget: int,
-    known: Int64s,
-    lowest: int,
-    low: npt.NDArray[np.int32],
-    high: npt.NDArray[np.int32],
-) -> tuple[int, int, int]:
-    """The next place from `buf[at]` on where a record is whole, by its checksum: (place, what was found, bytes needed from there).
-
-    `left` are the bytes of the file from `at` on. Of payloads not more than `budget` bytes in all are summed; with prefix sums of the
-    whole of `buf` in `low` and `high` none are.
-    """
-    first = at
-    here = len(buf)
-    while here - at >= BODY:
-        # The upper half of the checksum is zero: what lies up to the next zero can't start a record.
-        if load_u8(buf, at) != 0:
-            at += 1
-            continue
-        if load_u32be(buf, at) != 0:
-            at += 1
-            continue
-        length = load_i32be(buf, at + LENGTH)
-        rest = left - (at - first)
-        if length < TXN_HEADER or length > MOST or OVERHEAD + length > rest:
-            at += 1
-            continue
-        if here - at < LEAST:
-            return at, UNSURE, LEAST
-        kind = load_i32be(buf, at + BODY + _TYPE)
-        if kind < lowest or kind >= lowest + len(known) or known[kind - lowest] == 0:
-            at += 1
-            continue
-        if load_i64be(buf, at + BODY + ZXID_AT) < 0:
-            at += 1
-            continue
-        size = OVERHEAD + length
-        if here - at < size:
-            return at, UNSURE, size
-        if load_u8(buf, at + size - 1) != EOR:
-            at += 1
-            continue
-        if len(low) > 1:
-            computed = sum_between(low, high, at + BODY, at + size - 1)
-        else:
-            if budget < length:
-                return at, BUSY, 0
-            budget -= length
-            computed = adler32(buf, at + BODY, at + size - 1)
-        if computed == load_i64be(buf, at):
-            return at, SOUND, 0
-        at += 1
-    return at, NONE, 0
-
-
-_NO_SUMS = np.zeros(1, np.int32)
-
-
-class Search:
-    """The search for records in one window."""
-
-    def __init__(self, window: Window) -> None:
-        self.window = window
-        self._low = self._high = _NO_SUMS
-
-    def next(self, at: int) -> tuple[int, int, int]:
-        """As `find_record`."""
-        window = self.window
-        while True:
-            left = window.size - window.offset - at
-            budget = 4 * len(window.data)
-            place, found, need = find_record(
-                window.data, at, left, budget, _KNOWN, LOWEST, self._low, self._high
-            )
-            if found != BUSY:
-                return place, found, need
-            at = place
-            self._low = np.empty(len(window.data) + 1, np.int32)
-            self._high = np.empty(len(window.data) + 1, np.int32)
-            prefix_sums(window.data, 0, self._low, self._high)
-
-    def chain(self, at: int) -> tuple[int, bool]:
-        """Where the records end that follow one another from `at` on, and whether that is, or may be, the end of the log."""
-        window = self.window
-        room = (len(window.data) - at) // (OVERHEAD + 1) + 1
-        starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-        heads = np.empty((room, HEAD_FIELDS), np.int64)
-        left = window.size - window.offset - at
-        _, stop, why, *_ = scan_records(window.data, at, left, 1, MOST, starts, ends, heads)
-        if why == ZERO:
-            return int(stop), not window.data[stop : stop + BODY].any()
-        return int(stop), why in (END, NEED)
+def chain(window: Window, at: int) -> tuple[int, bool]:
+    """Return where the good records from `at` on end, and whether that is, or may be, the end of the log."""
+    found = SCANNER.frames(window, at)
+    if found.why == scanner.ZERO:
+        return found.stop, not window.data[found.stop : found.stop + BODY].any()
+    return found.stop, found.why in (scanner.END, scanner.NEED)
 
 
 def at_header(window: Window, at: int) -> bool:
@@ -300,10 +181,3 @@ def fits_in(zxid: int, before: int, between: int) -> bool:
     if epoch_of(zxid) == epoch_of(before):
         return 0 < zxid - before <= room
     return epoch_of(zxid) > epoch_of(before) and 0 < counter_of(zxid) <= room
-
-
-def scan_one(data: Bytes, at: int, left: int) -> bool:
-    """Whether a whole record, with a right checksum, is at `at`."""
-    one = np.empty(1, np.int64)
-    found, *_ = scan_records(data, at, left, 1, MOST, one, one.copy(), np.empty((1, HEAD_FIELDS), np.int64))
-    return bool(found)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from logwright.codec.frames.resync import Prefixes
 from logwright.codec.option import DECODES, Option, Options, Verb, parse_choice, used_by
 from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper.jute import MAX_BUFFER
@@ -124,6 +125,7 @@ class TxnLogContext:
     last_end: int = -1
     damaged: int = -1
     """Where the last scan stopped at damage."""
+    prefixes: Prefixes | None = None
 
     @property
     def limit(self) -> int:
