@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
@@ -23,7 +24,7 @@ from logwright.codec.leveldb.startup.start import Opened
 from logwright.codec.leveldb.startup.version_set import logged
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
-from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Disk
 
 LAYOUT = registry.get_layout("leveldb.db")
@@ -140,22 +141,6 @@ def rows_of(opened: Opened) -> Rows:
 # Databases made byte by byte
 
 
-class Files:
-    """A directory in memory. See `logwright.codec.layout.Listing`."""
-
-    def __init__(self, files: Mapping[str, bytes], name: str = "db") -> None:
-        self.files, self.name = dict(files), name
-
-    def entries(self) -> Sequence[Entry]:
-        return [Entry(name, len(data)) for name, data in sorted(self.files.items())]
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self.files[name][offset : None if length is None else offset + length]
-
-    def parent(self) -> Listing | None:
-        return None
-
-
 def physical(payload: bytes, kind: int = FULL) -> bytes:
     """A physical record."""
     return RECORD.pack({"length": len(payload), "type": kind, "payload": payload})
@@ -244,13 +229,13 @@ class Made:
         return out | dict(self.more)
 
     def open(self, **options: Any) -> Opened:
-        return open_listing(Files(self.files), **options)
+        return open_listing(MemoryDirectory(self.files), **options)
 
-    def changed(self, name: str, change: Callable[[bytearray], None]) -> Files:
+    def changed(self, name: str, change: Callable[[bytearray], None]) -> MemoryDirectory:
         """With one file changed."""
         data = bytearray(self.files[name])
         change(data)
-        return Files({**self.files, name: bytes(data)})
+        return MemoryDirectory({**self.files, name: bytes(data)})
 
 
 def table(

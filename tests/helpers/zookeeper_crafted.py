@@ -5,7 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 
-from zookeeper_opening import Memory, memory_of
+from memory_directory import MemoryDirectory
+from zookeeper_opening import data_directory, memory_of
 
 from logwright.codec.zookeeper.names import log_name
 
@@ -94,10 +95,10 @@ def snapshot(
     return sealed_sections(FRESH[:16] + sessions + acls + tree + buf(b"/"), *sections)
 
 
-def directory(*bodies: Body | bytes, first: int = 1) -> Memory:
+def directory(*bodies: Body | bytes, first: int = 1) -> MemoryDirectory:
     """A fresh server's snapshot, and a log of these transactions: (type, body), or whole records."""
     records = [one if isinstance(one, bytes) else record(first + i, *one) for i, one in enumerate(bodies)]
-    return Memory({"snapshot.0": FRESH, log_name(first): log(*records)})
+    return data_directory({"snapshot.0": FRESH, log_name(first): log(*records)})
 
 
 def quota(*bodies: Body) -> tuple[Body, ...]:
@@ -125,7 +126,7 @@ def _behind(first: int, second: int) -> tuple[bytes, ...]:
 
 _STATS = b"/zookeeper/quota/a/zookeeper_stats"
 _FF = -(1 << 56)
-CRAFTED: dict[str, Memory] = {
+CRAFTED: dict[str, MemoryDirectory] = {
     "create: null path": directory((1, create(None))),
     "create: no slash": directory((1, create(b"abc"))),
     "create: no slash, beyond ASCII": directory((1, create("aß数😀".encode()))),
@@ -196,7 +197,7 @@ CRAFTED: dict[str, Memory] = {
         (1, create(b"/e", ephemeral=1)), (-11, b""), (1, create(b"/e", ephemeral=1)), (-10, i4(5)),
         record(5, 1, create(b"/e", ephemeral=1), client=8), (-11, i4(0)),
     ),
-    "a rejected snapshot's node, its session closed": Memory(
+    "a rejected snapshot's node, its session closed": data_directory(
         {
             "snapshot.5": snapshot(ROOT, (b"/a", -1, 99), (b"/b", -1, 0))[:-6] + b"?" + buf(b"/"),
             "snapshot.3": snapshot(ROOT, (b"/a", -1, 0), (b"/b", -1, 0)),
@@ -242,13 +243,13 @@ CRAFTED: dict[str, Memory] = {
     "paths that are no UTF-8 in a closeSession": directory(
         (1, create(b"/a")), (1, create(b"/\xff")), (-11, i4(2) + buf(b"/\xfe") + buf(b"/a"))
     ),
-    "paths that are no UTF-8 in a snapshot": Memory(
+    "paths that are no UTF-8 in a snapshot": data_directory(
         {
             "snapshot.3": snapshot(ROOT, (b"/\xff", -1, 0), (b"/\xfe/one", -1, 0), (b"/\xfe", -1, 0), (b"/\xef\xbf\xbd/two", -1, 0)),
             "log.4": log(record(4, 1, create(b"/\xff/three")), record(5, 5, set_data(b"/\xef\xbf\xbd", b"4"))),
         }
     ),
-    "paths without a slash in a snapshot": Memory(
+    "paths without a slash in a snapshot": data_directory(
         {
             "snapshot.5": snapshot((b"early", -1, 0), ROOT, (b"/app", -1, 0), (b"abc", -1, 7), (b"abc/x", -1, 0)),
             "snapshot.3": snapshot(ROOT),

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zookeeper_opening import COLUMNS, Memory, node_shown
+from memory_directory import MemoryDirectory
+from zookeeper_opening import COLUMNS, node_shown
 
 from logwright.codec.option import Options
 from logwright.codec.store.overlay import Disk
@@ -24,7 +25,7 @@ _TOLD = (
 )  # fmt: skip
 
 
-def ours(directory: Memory, **options: Any) -> Answer:
+def ours(directory: MemoryDirectory, **options: Any) -> Answer:
     """What we say of it, in the oracle's words."""
     settings = Settings(version_of("3.9.5"), Options(OPTIONS, options))
     try:
@@ -84,7 +85,7 @@ def masked(message: str | None) -> str:
     return re.sub(r"log: \S*/", "log: ", head + place)
 
 
-def written(directory: Memory, path: Path) -> Path:
+def written(directory: MemoryDirectory, path: Path) -> Path:
     """The directory on the disk."""
     (path / "version-2").mkdir()
     for name, data in directory.files.items():

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from memory_directory import MemoryDirectory
 
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.startup.start import OPTIONS, Opened, open_datadir
 from logwright.readers import listing as listings
 
@@ -115,7 +116,7 @@ def listing_of(case: str) -> Listing:
         logs = {
             f"{DATA_LOG_DIR}/{one.name}": one.read_bytes() for one in (folder / "datalog/version-2").iterdir()
         }
-        return Memory(own | logs)
+        return data_directory(own | logs)
     return listings.open_listing(str(folder / "version-2"))
 
 
@@ -145,25 +146,13 @@ def nodes_of(opened: Opened) -> list[dict[str, Any]]:
     return [node_shown(one) for one in pa.Table.from_batches(batches).to_pylist()]
 
 
-@dataclass
-class Memory:
-    """A directory in memory."""
-
-    files: dict[str, bytes]
-    name: str = "version-2"
-    above: Memory | None = None
-
-    def entries(self) -> list[Entry]:
-        return [Entry(name, len(data)) for name, data in sorted(self.files.items())]
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self.files[name][offset : None if length is None else offset + length]
-
-    def parent(self) -> Memory | None:
-        return self.above
+def data_directory(
+    files: Mapping[str, bytes], name: str = "version-2", above: Listing | None = None
+) -> MemoryDirectory:
+    return MemoryDirectory(files, name, above)
 
 
-def memory_of(case: str) -> Memory:
+def memory_of(case: str) -> MemoryDirectory:
     """A golden case, to be changed."""
     listing = listing_of(case)
-    return Memory({one.name: listing.read(one.name) for one in listing.entries()})
+    return data_directory({one.name: listing.read(one.name) for one in listing.entries()})

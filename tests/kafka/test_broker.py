@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka_mending import ID, Memory
+from kafka_mending import ID, partition_directory
+from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
 from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
@@ -54,17 +55,18 @@ def batch(
     )
 
 
-def partition(*batches: bytes, above: dict[str, bytes] | None = None, **files: bytes) -> Memory:
+def partition(*batches: bytes, above: dict[str, bytes] | None = None, **files: bytes) -> MemoryDirectory:
     named = {name.replace("_", "."): data for name, data in files.items()}
-    return Memory(
-        {LOG: b"".join(batches), **METADATA, **named}, above=None if above is None else Memory(above, "logs")
+    return partition_directory(
+        {LOG: b"".join(batches), **METADATA, **named},
+        above=None if above is None else partition_directory(above, "logs"),
     )
 
 
 def opened(directory: Any, *, clean: bool | None = False, **given: Any) -> Started:
     options = Options(LAYOUT.read_options, {name.replace("_", "."): value for name, value in given.items()})
     found = LAYOUT.capabilities.predict.start(
-        directory, LAYOUT.plan(Memory({}), options), options, version=None, clean=clean
+        directory, LAYOUT.plan(partition_directory({}), options), options, version=None, clean=clean
     )
     assert isinstance(found, Started)
     return found
@@ -81,10 +83,10 @@ def legacy(base: int, attributes: int, magic: int = 0) -> bytes:
 
 def test_an_older_entry_is_opened_for_its_offset() -> None:
     for attributes, error in ((6, BrokerError), (1, CorruptRecord)):
-        (found,) = entries(Memory({LOG: legacy(3, attributes)}), LOG, 0, 78)
+        (found,) = entries(partition_directory({LOG: legacy(3, attributes)}), LOG, 0, 78)
         with pytest.raises(error):
             _ = found.base_offset
-    (plain,) = entries(Memory({LOG: legacy(3, 0)}), LOG, 0, 78)
+    (plain,) = entries(partition_directory({LOG: legacy(3, 0)}), LOG, 0, 78)
     assert plain.base_offset.tolist() == plain.last_offset.tolist() == [3]
     assert plain.invalid(LOG) is not None
 
@@ -106,7 +108,7 @@ def test_an_entry_smaller_than_a_header() -> None:
     assert found.verdict.truncates == {LOG: 0}
     tiny = bytearray(legacy(0, 0))
     tiny[8:12] = (14).to_bytes(4, "big")
-    first = next(entries(Memory({LOG: bytes(tiny)}), LOG, 0, len(tiny)))
+    first = next(entries(partition_directory({LOG: bytes(tiny)}), LOG, 0, len(tiny)))
     assert first.invalid(LOG) is not None
     assert len(first.end) == 1
 
@@ -115,9 +117,9 @@ def test_a_header_beyond_the_end_of_the_file() -> None:
     short = bytearray(batch(0)[:40])
     short[8:12] = (28).to_bytes(4, "big")
     with pytest.raises(BrokerError, match="Failed to load record batch"):
-        list(entries(Memory({LOG: bytes(short)}), LOG, 0, 40))
+        list(entries(partition_directory({LOG: bytes(short)}), LOG, 0, 40))
     short[16] = 0
-    (found,) = entries(Memory({LOG: bytes(short)}), LOG, 0, 40)
+    (found,) = entries(partition_directory({LOG: bytes(short)}), LOG, 0, 40)
     assert found.legacy
     assert not opened(partition(bytes(short)), clean=True).verdict.error
 
@@ -126,7 +128,7 @@ def test_the_records_of_a_huge_entry_are_left_where_they_are(monkeypatch: pytest
     monkeypatch.setattr("logwright.codec.kafka.startup.entries._WHOLE", 100)
     monkeypatch.setattr("logwright.codec.kafka.startup.entries._WINDOW", 100)
     content = batch(0, value=bytes(500)) + batch(1)
-    first, second = entries(Memory({LOG: content}), LOG, 0, len(content))
+    first, second = entries(partition_directory({LOG: content}), LOG, 0, len(content))
     assert (first.whole, second.whole) == (False, True)
     assert [one.base_offset.tolist() for one in (first, second)] == [[0], [1]]
     assert opened(partition(content), clean=True).verdict.rows == 2
@@ -138,7 +140,7 @@ def test_several_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"".join(batch(i) for i in range(50))
     assert [
         int(one)
-        for found in entries(Memory({LOG: content}), LOG, 0, len(content))
+        for found in entries(partition_directory({LOG: content}), LOG, 0, len(content))
         for one in found.base_offset
     ] == list(range(50))
 
@@ -147,7 +149,7 @@ def test_several_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_kept_in_memory_can_be_cut_too() -> None:
-    disk = Disk(Memory({"a": b"0123456789", "b": b"xy"}))
+    disk = Disk(partition_directory({"a": b"0123456789", "b": b"xy"}))
     disk.put("c", b"hello")
     disk.truncate("c", 2)
     disk.cut_out("d", "c", 1, 2)
@@ -169,7 +171,7 @@ def test_what_is_kept_in_memory_can_be_cut_too() -> None:
 
 
 def test_a_segment_that_is_too_large() -> None:
-    class Large(Memory):
+    class Large(MemoryDirectory):
         def entries(self) -> Any:
             return [
                 type(entry)(entry.name, 1 << 31 if entry.name == LOG else entry.size)
@@ -271,16 +273,16 @@ def test_an_open_transaction_in_a_snapshot_is_looked_up() -> None:
     files = {entry.name: first.after.read(entry.name) for entry in first.after.entries()}
     files[segment_name(2, ".log")] = batch(2)
     files[segment_name(2, ".index")] = files[segment_name(2, ".timeindex")] = b""
-    assert opened(Memory(files), clean=True).verdict.opens
+    assert opened(partition_directory(files), clean=True).verdict.opens
     files[LOG] = bytes(200)
-    verdict = opened(Memory(files), clean=True).verdict
+    verdict = opened(partition_directory(files), clean=True).verdict
     assert not verdict.opens
     assert "Found record size 0" in str(verdict.error)
 
 
 def test_a_directory_to_be_deleted_is_not_recovered_into_existence() -> None:
     """Nothing but a log start: one empty segment is made."""
-    found = opened(Memory(dict(METADATA)), log_start_offset=7)
+    found = opened(partition_directory(dict(METADATA)), log_start_offset=7)
     assert found.log_offsets == (7, 7)
     assert found.verdict.creates == tuple(
         sorted(
@@ -314,7 +316,7 @@ def test_checkpoints_above() -> None:
 
 
 def test_a_disk_that_can_not_be_read() -> None:
-    class Dying(Memory):
+    class Dying(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name == LOG and offset < 512 and (length is None or offset + length > 256):
                 raise UnreadableError.of(max(offset, 256), 256, "Input/output error", name)
@@ -331,7 +333,7 @@ def test_metadata_that_can_not_be_read() -> None:
         (b"version: 0", "NullPointerException"),
         (b"version: 0\ntopic_id: !", "IllegalArgumentException"),
     ):
-        verdict = opened(Memory({LOG: b"", "partition.metadata": content})).verdict
+        verdict = opened(partition_directory({LOG: b"", "partition.metadata": content})).verdict
         assert (verdict.scope, verdict.error_class) == ("process", f"java.lang.{java}")
 
 
@@ -374,7 +376,7 @@ def test_a_broker_that_can_not_find_the_place() -> None:
             segment_name(0, ".timeindex"): b"",
             **files,
         }
-        verdict = opened(Memory(damaged), clean=True).verdict
+        verdict = opened(partition_directory(damaged), clean=True).verdict
         assert verdict.opens
         assert said in str(verdict.error)
         assert verdict.serves["stops_at"] == 0
@@ -391,7 +393,9 @@ def test_a_gap_up_to_the_end() -> None:
         segment_name(9, ".index"): b"",
         segment_name(9, ".timeindex"): b"",
     }
-    verdict = opened(Memory({LOG: batch(0, count=8), **METADATA, **files, **later}), clean=True).verdict
+    verdict = opened(
+        partition_directory({LOG: batch(0, count=8), **METADATA, **files, **later}), clean=True
+    ).verdict
     assert verdict.opens
     assert verdict.rows == 9
 
@@ -434,7 +438,7 @@ def test_an_open_transaction_up_to_the_next_segment() -> None:
     """The last stable offset may lie in a gap at the end of a segment: what is served ends with that segment."""
     data = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
     files = {segment_name(5, ".log"): batch(5, **data) + batch(6)}
-    found = opened(Memory({LOG: batch(0) + batch(1), **METADATA, **files}))
+    found = opened(partition_directory({LOG: batch(0) + batch(1), **METADATA, **files}))
     assert [part.hints["end_offset"] for part in found.parts("read_committed")] == [2]
     assert found.verdict.rows == 4
 
@@ -454,7 +458,7 @@ def test_aborted_transactions_of_later_segments() -> None:
         LOG: batch(0, attributes=TRANSACTIONAL, **txn) + batch(1),
         segment_name(5, ".log"): batch(5) + end + batch(7),
     }
-    found = opened(Memory({**files, **METADATA}))
+    found = opened(partition_directory({**files, **METADATA}))
     assert found.after.read(segment_name(5, ".txnindex"))
     (first, second) = found.parts("read_committed")
     assert first.hints["aborted"] == ((1, 0, 0),)
@@ -480,7 +484,7 @@ def test_the_parts_of_every_view() -> None:
         ("rows", 0, 138),
         ("frames", 0, 138),
     ]
-    refused = opened(Memory({LOG: batch(0)}))
+    refused = opened(partition_directory({LOG: batch(0)}))
     assert refused.verdict.scope == "partition"
     assert refused.parts("log") == []
 
@@ -528,7 +532,7 @@ def test_what_is_lost_behind_a_cut_that_a_later_segment_follows() -> None:
     }
     for clean in (False, True):
         del files[segment_name(0, ".index")]
-        verdict = opened(Memory(files), clean=clean).verdict
+        verdict = opened(partition_directory(files), clean=clean).verdict
         assert (verdict.truncates, verdict.rows, verdict.rows_lost) == ({LOG: len(batch(0))}, 2, 3)
         (gone,) = verdict.lost
         assert (gone["first_offset"], gone["last_offset"]) == (2, 4)
@@ -583,7 +587,7 @@ def test_an_open_transaction_that_began_in_a_gap() -> None:
     files[LOG] = batch(0) + batch(1)
     files[segment_name(5, ".log")] = batch(5)
     files[segment_name(5, ".index")] = files[segment_name(5, ".timeindex")] = b""
-    found = opened(Memory(files), clean=True)
+    found = opened(partition_directory(files), clean=True)
     assert found.verdict.opens
     assert found.verdict.rows == 3
     assert [part.hints["end_offset"] for part in found.parts("read_committed")] == [2]

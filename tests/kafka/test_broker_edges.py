@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from kafka_log import batch, raw_batch, record
-from kafka_mending import ID, INTERVAL, LAYOUT, Memory, started
+from kafka_mending import ID, INTERVAL, LAYOUT, partition_directory, started
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import EpochCache
@@ -26,15 +27,15 @@ INDEX, TIMEINDEX, TXNINDEX = (segment_name(0, kind) for kind in (".index", ".tim
 TXN: Any = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
 
 
-def partition(*batches: bytes, name: str = "orders-0", **segments: bytes) -> Memory:
+def partition(*batches: bytes, name: str = "orders-0", **segments: bytes) -> MemoryDirectory:
     later = {segment_name(int(base[1:]), ".log"): data for base, data in segments.items()}
-    return Memory({LOG: b"".join(batches), **later, METADATA_FILE: metadata.pack(ID)}, name)
+    return partition_directory({LOG: b"".join(batches), **later, METADATA_FILE: metadata.pack(ID)}, name)
 
 
 # What is served
 
 
-def consumer(directory: Memory) -> Consumer:
+def consumer(directory: MemoryDirectory) -> Consumer:
     found = started(directory)
     return Consumer(found.after, found._loaded, "orders-0", Options(LAYOUT.read_options), committed=True)
 
@@ -66,7 +67,10 @@ def test_the_type_of_a_control_batch_that_compaction_emptied() -> None:
         "full": batch(0, [record(key=key, value=bytes(6))], attributes=TRANSACTIONAL | CONTROL, **TXN),
         "empty": batch(0, [], attributes=TRANSACTIONAL | CONTROL, **TXN),
     }
-    found = {name: next(entries(Memory({LOG: data}), LOG, 0, len(data))) for name, data in made.items()}
+    found = {
+        name: next(entries(partition_directory({LOG: data}), LOG, 0, len(data)))
+        for name, data in made.items()
+    }
     assert {name: fetch._key_type(one, 0) for name, one in found.items()} == {"full": 1, "empty": None}
 
 
@@ -96,7 +100,7 @@ def test_a_compaction_that_was_cut_short_keeps_the_index_it_made() -> None:
         f"{INDEX}.swap": b"",
         f"{TIMEINDEX}.swap": b"",
     }
-    found = started(Memory(files))
+    found = started(partition_directory(files))
     assert found.after.read(LOG) == batch(0) + batch(2)
     assert not [one.name for one in found.after.entries() if one.name.endswith(".swap")]
 
@@ -138,10 +142,10 @@ def test_an_index_that_is_larger_than_it_may_be() -> None:
     large = {**INTERVAL, "segment.index.bytes": 4096}
     for base, opens in ((0, True), (1, False)):
         files = directory.files | {segment_name(base, ".timeindex"): bytes(4096 // 12 * 12 + 12)}
-        verdict = started(Memory(files), clean=True, **large).verdict
+        verdict = started(partition_directory(files), clean=True, **large).verdict
         assert verdict.opens is opens
         assert opens or "newPosition > limit: (4104 > 4092)" in str(verdict.error)
-        assert started(Memory(files), **large).verdict.opens
+        assert started(partition_directory(files), **large).verdict.opens
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def test_an_index_that_is_larger_than_it_may_be() -> None:
 )
 def test_leader_epochs_that_are_not_taken(text: str, java: str, scope: str) -> None:
     files = partition(batch(0)).files | {EPOCH_FILE: text.encode()}
-    verdict = started(Memory(files)).verdict
+    verdict = started(partition_directory(files)).verdict
     assert (verdict.opens, verdict.scope) == (False, scope)
     assert str(verdict.error_class).rpartition(".")[2] == java
 
@@ -165,10 +169,10 @@ def test_the_last_offsets_of_all() -> None:
     """A file's name may say a number so near the end that an offset 2147483647 above it is none."""
     base = (1 << 63) - 50
     files = {segment_name(base, ".log"): batch(base) + bytes(100) + batch(base + 1)}
-    verdict = started(Memory({**files, METADATA_FILE: metadata.pack(ID)})).verdict
+    verdict = started(partition_directory({**files, METADATA_FILE: metadata.pack(ID)})).verdict
     assert (verdict.rows, verdict.rows_lost) == (1, 1)
     with pytest.raises(UsageError, match=r"log\.start\.offset"):
-        started(Memory(files), **{"log.start.offset": 1 << 63})
+        started(partition_directory(files), **{"log.start.offset": 1 << 63})
 
 
 # What a consumer gets
@@ -200,7 +204,7 @@ def test_where_a_consumer_stops_behind_offsets_without_records() -> None:
 def test_a_segment_emptied() -> None:
     data = batch(0) + batch(1)
     for files, cut in (({LOG: data, TXNINDEX: bytes(34)}, len(data)), ({LOG: b""}, 0)):
-        disk = Disk(Memory(files))
+        disk = Disk(partition_directory(files))
         segment = LogSegment(disk, 0, 4096, 1 << 20)
         assert segment.truncate_to_base() == cut
         assert {one.name for one in disk.entries()} == {*files, INDEX, TIMEINDEX}
@@ -209,7 +213,7 @@ def test_a_segment_emptied() -> None:
 
 def test_indexes_opened_for_appending_have_whole_entries() -> None:
     for files, size in (({LOG: b"", INDEX: bytes(20), TIMEINDEX: bytes(30)}, 24), ({LOG: b""}, 0)):
-        disk = Disk(Memory(files))
+        disk = Disk(partition_directory(files))
         LogSegment(disk, 0, 4096, 1 << 20).trim()
         assert disk.size(TIMEINDEX) == size
         assert disk.size(INDEX) == size // 3 * 2
@@ -219,7 +223,7 @@ def test_indexes_opened_for_appending_have_whole_entries() -> None:
 
 
 def test_which_partition_and_how_far() -> None:
-    def asked(directory: Memory) -> Any:
+    def asked(directory: MemoryDirectory) -> Any:
         plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
         return LAYOUT.capabilities.replicas.copy_of(directory, plan), LAYOUT.capabilities.replicas.reaches(
             directory, plan
@@ -229,6 +233,6 @@ def test_which_partition_and_how_far() -> None:
     assert asked(whole) == (("a-b-7", ID), 13)
     assert asked(partition(batch(0), batch(1), _9=b"")) == (("orders-0", ID), 9)
     assert asked(partition(batch(0), batch(1), _1=bytes(100))) == (("orders-0", ID), 2)
-    assert asked(Memory({LOG: batch(0)}, "backup")) == (None, 1)
+    assert asked(partition_directory({LOG: batch(0)}, "backup")) == (None, 1)
     moved = "orders-3.0123456789abcdef0123456789abcdef-future"
-    assert asked(Memory({}, moved)) == (("orders-3", None), 0)
+    assert asked(partition_directory({}, moved)) == (("orders-3", None), 0)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kafka_log import batch, raw_batch, record, section
-from kafka_mending import ID, LAYOUT, OPTIONS, Memory, lawful, options, rebuild, repair
+from kafka_mending import ID, LAYOUT, OPTIONS, lawful, options, partition_directory, rebuild, repair
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError, UnreadableError
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -27,13 +28,13 @@ def three(offset: int, value: bytes = b"", **more: Any) -> bytes:
     return batch(offset, [record(i, value=value or b"%d" % (offset + i)) for i in range(3)], **more)
 
 
-def directory(name: str = "orders-0", **segments: bytes) -> Memory:
+def directory(name: str = "orders-0", **segments: bytes) -> MemoryDirectory:
     """Segments by their base offset, as `_0`."""
     files = {segment_name(int(base[1:]), ".log"): data for base, data in segments.items()}
-    return Memory({**files, METADATA_FILE: metadata.pack(ID)}, name)
+    return partition_directory({**files, METADATA_FILE: metadata.pack(ID)}, name)
 
 
-def logs(made: Memory) -> dict[int, bytes]:
+def logs(made: MemoryDirectory) -> dict[int, bytes]:
     return {int(name[:20]): data for name, data in sorted(made.files.items()) if name.endswith(".log")}
 
 
@@ -217,11 +218,11 @@ def test_a_copy_that_has_what_is_no_loss() -> None:
 def test_no_interval_where_indexes_say_nothing() -> None:
     entry = np.array([(1, 50)], ">i4,>i4").tobytes()
 
-    class Failing(Memory):
+    class Failing(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             raise UnreadableError.of(offset, 8, "EIO", name)
 
-    for data, kind in ((three(0), Failing), (b"\xa7" * 100, Memory)):
+    for data, kind in ((three(0), Failing), (b"\xa7" * 100, MemoryDirectory)):
         was = directory(_0=data)
         was.files[segment_name(0, ".index")] = entry
         plan = LAYOUT.plan(was, Options(LAYOUT.read_options))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from kafka_golden import CASES
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec import registry
@@ -26,7 +25,7 @@ from logwright.codec.kafka.names import (
     segment_name,
 )
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Entry, Listing, Plan, Role
+from logwright.codec.store.listing import Plan, Role
 
 LAYOUT = registry.get_layout("kafka.partition")
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -34,31 +33,12 @@ FIRST, SECOND, LAST = 0, 30, 86
 """Base offsets of segments of `dmg_base`, which has four: 0, 30, 58, 86; its log ends at 97."""
 
 
-@dataclass
-class Memory:
-    """A directory in memory. Implements `codec.layout.Listing`."""
+def golden(case: str) -> MemoryDirectory:
+    return MemoryDirectory.of(CASES[case].partition)
 
-    name: str = "orders-0"
-    files: dict[str, bytes] = field(default_factory=dict)
-    above: Memory | None = None
 
-    def entries(self) -> Sequence[Entry]:
-        return [Entry(name, len(data)) for name, data in self.files.items()]
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        data = self.files[name]
-        return data[offset : len(data) if length is None else offset + length]
-
-    def parent(self) -> Listing | None:
-        return self.above
-
-    @classmethod
-    def of(cls, case: str) -> Memory:
-        place = CASES[case].partition
-        return cls(place.name, {one.name: one.read_bytes() for one in place.iterdir()})
-
-    def plan(self, **options: Any) -> Plan:
-        return LAYOUT.plan(self, Options(LAYOUT.read_options, options))
+def planned(directory: MemoryDirectory, **options: Any) -> Plan:
+    return LAYOUT.plan(directory, Options(LAYOUT.read_options, options))
 
 
 def faults(plan: Plan) -> dict[str, tuple[Severity, str]]:
@@ -178,25 +158,25 @@ def test_staging_is_a_directory_that_a_broker_deletes(name: str) -> None:
 
 def test_recognised_by_name_and_content() -> None:
     log, metadata = segment_name(0, ".log"), "partition.metadata"
-    assert LAYOUT.recognise(Memory("orders-0", {log: b""})) is Match.SURE
-    assert LAYOUT.recognise(Memory("backup", {log: b""})) is Match.NAME
-    assert LAYOUT.recognise(Memory("orders-0", {metadata: b""})) is Match.NAME
-    assert LAYOUT.recognise(Memory("backup", {metadata: b""})) is Match.NO
-    assert LAYOUT.recognise(Memory("orders-0", {"5.log": b""})) is Match.NO
+    assert LAYOUT.recognise(MemoryDirectory({log: b""}, "orders-0")) is Match.SURE
+    assert LAYOUT.recognise(MemoryDirectory({log: b""}, "backup")) is Match.NAME
+    assert LAYOUT.recognise(MemoryDirectory({metadata: b""}, "orders-0")) is Match.NAME
+    assert LAYOUT.recognise(MemoryDirectory({metadata: b""}, "backup")) is Match.NO
+    assert LAYOUT.recognise(MemoryDirectory({"5.log": b""}, "orders-0")) is Match.NO
     # The logs may be all that is missing.
-    assert LAYOUT.recognise(Memory("orders-0", {segment_name(0, ".index"): b""})) is Match.NAME
-    assert LAYOUT.recognise(Memory("backup", {segment_name(0, ".index"): b""})) is Match.NO
-    assert LAYOUT.recognise(Memory("orders-0")) is Match.NO
+    assert LAYOUT.recognise(MemoryDirectory({segment_name(0, ".index"): b""}, "orders-0")) is Match.NAME
+    assert LAYOUT.recognise(MemoryDirectory({segment_name(0, ".index"): b""}, "backup")) is Match.NO
+    assert LAYOUT.recognise(MemoryDirectory({}, "orders-0")) is Match.NO
 
 
 def test_files_come_in_the_order_of_loading_each_with_its_role() -> None:
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     directory.files |= {
         "README": b"",
         f"{segment_name(0, '.log')}.deleted": b"",
         segment_name(7, ".index"): b"",
     }
-    plan = directory.plan()
+    plan = planned(directory)
     roles = [(file.name, file.role) for file in plan.files]
     assert roles[:4] == [
         (segment_name(0, ".log"), Role.PRIMARY),
@@ -219,7 +199,7 @@ def test_files_come_in_the_order_of_loading_each_with_its_role() -> None:
 
 
 def test_facts_of_a_plan() -> None:
-    plan = Memory.of("dmg_base").plan()
+    plan = planned(golden("dmg_base"))
     assert {name: plan.facts[name] for name in ("topic", "partition", "segments", "first_segment", "last_segment")} == {
         "topic": "dmg_base", "partition": 0, "segments": 4, "first_segment": 0, "last_segment": 86,
     }  # fmt: skip
@@ -231,9 +211,9 @@ def test_facts_of_a_plan() -> None:
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_clean_stop_is_told_by_the_directory_above(clean: bool) -> None:
-    directory = Memory.of("dmg_base")
-    directory.above = Memory("logs", {".kafka_cleanshutdown": b""} if clean else {})
-    plan = directory.plan()
+    directory = golden("dmg_base")
+    directory.above = MemoryDirectory({".kafka_cleanshutdown": b""} if clean else {}, "logs")
+    plan = planned(directory)
     assert plan.facts["clean_shutdown"] is clean
     assert all(file.hints["clean"] is clean for file in plan.files if file.role in (Role.PRIMARY,))
 
@@ -244,7 +224,7 @@ def test_a_partition_of_no_segments_is_an_empty_one() -> None:
     assert lw.read(place).num_rows == 0
     assert lw.read(place, view="read_committed").num_rows == 0
     assert lw.verify(place).ok
-    plan = Memory.of("craft_no_files").plan()
+    plan = planned(golden("craft_no_files"))
     assert plan.faults == ()
     assert (plan.facts["segments"], plan.facts["first_segment"]) == (0, None)
 
@@ -253,7 +233,7 @@ def test_a_partition_of_no_segments_is_an_empty_one() -> None:
 
 
 def test_nothing_is_wrong_with_a_sound_one() -> None:
-    assert Memory.of("dmg_base").plan().faults == ()
+    assert planned(golden("dmg_base")).faults == ()
 
 
 @pytest.mark.parametrize(
@@ -266,29 +246,29 @@ def test_nothing_is_wrong_with_a_sound_one() -> None:
     ],
 )
 def test_what_is_missing_is_named(name: str, severity: Severity, said: str) -> None:
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     del directory.files[name]
-    found = faults(directory.plan())
+    found = faults(planned(directory))
     assert list(found) == [name]
     assert found[name][0] is severity
     assert said in found[name][1]
 
 
 def test_what_a_kraft_broker_needs_is_an_error() -> None:
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     del directory.files["partition.metadata"]
     kraft = "version=1\nnode.id=1\ncluster.id=Kg9s5hQ2T0mYb1cVwXzA_A\n"
     for text, severity in (("version=0\nbroker.id=1\n", Severity.INFO), (kraft, Severity.ERROR)):
-        directory.above = Memory("logs", {"meta.properties": f"#\n#\n{text}".encode()})
-        assert faults(directory.plan())["partition.metadata"][0] is severity
+        directory.above = MemoryDirectory({"meta.properties": f"#\n#\n{text}".encode()}, "logs")
+        assert faults(planned(directory))["partition.metadata"][0] is severity
 
 
 def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> None:
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     directory.files = {name: data for name, data in directory.files.items() if not name.endswith(".snapshot")}
-    assert directory.plan().faults == ()
-    directory.above = Memory("logs", {".kafka_cleanshutdown": b""})
-    assert "forgets all producers" in faults(directory.plan())[""][1]
+    assert planned(directory).faults == ()
+    directory.above = MemoryDirectory({".kafka_cleanshutdown": b""}, "logs")
+    assert "forgets all producers" in faults(planned(directory))[""][1]
 
 
 @pytest.mark.parametrize(
@@ -301,45 +281,49 @@ def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> No
     ],
 )
 def test_names_that_confuse_a_broker_are_named(name: str, wanted: Severity, said: str) -> None:
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     directory.files[name] = b""
-    severity, text = faults(directory.plan())[name]
+    severity, text = faults(planned(directory))[name]
     assert (severity, said in text) == (wanted, True), text
-    assert directory.plan()[name].role is Role.FOREIGN
+    assert planned(directory)[name].role is Role.FOREIGN
 
 
-def log_start(offset: int) -> Memory:
-    return Memory("logs", {"log-start-offset-checkpoint": f"0\n2\nother 0 5\ndmg_base 0 {offset}\n".encode()})
+def log_start(offset: int) -> MemoryDirectory:
+    return MemoryDirectory(
+        {"log-start-offset-checkpoint": f"0\n2\nother 0 5\ndmg_base 0 {offset}\n".encode()}, "logs"
+    )
 
 
 def test_a_log_that_ends_before_its_start_is_named() -> None:
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     for offset in (0, 45, 86, 97):
         directory.above = log_start(offset)
-        assert directory.plan().faults == ()
-        assert directory.plan().facts["log_start_offset"] == offset
+        assert planned(directory).faults == ()
+        assert planned(directory).facts["log_start_offset"] == offset
     directory.above = log_start(98)
-    severity, text = faults(directory.plan())[""]
+    severity, text = faults(planned(directory))[""]
     assert severity is Severity.WARNING
     assert "starts" not in text
     assert text.startswith("the log start offset is 98, the log ends at 97: the broker deletes all segments")
 
 
 def test_a_checkpoint_above_that_cant_be_read_is_named() -> None:
-    directory = Memory.of("dmg_base")
-    directory.above = Memory("logs", {"log-start-offset-checkpoint": b"0\n7\nx"})
-    (text,) = [said for _, said in faults(directory.plan()).values()]
+    directory = golden("dmg_base")
+    directory.above = MemoryDirectory({"log-start-offset-checkpoint": b"0\n7\nx"}, "logs")
+    (text,) = [said for _, said in faults(planned(directory)).values()]
     assert "log-start-offset-checkpoint" in text
     assert "offline" in text
-    assert directory.plan(log_start_offset=5).faults == (), "the option counts, and the file is not looked at"
+    assert planned(directory, log_start_offset=5).faults == (), (
+        "the option counts, and the file is not looked at"
+    )
 
 
 # Compactions that were cut short
 
 
-def interrupted(*gone: int) -> Memory:
+def interrupted(*gone: int) -> MemoryDirectory:
     """A compaction of the segments 0 and 30 into `0.log.swap`, of whose sources those are removed already."""
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     first, second = segment_name(FIRST, ".log"), segment_name(SECOND, ".log")
     directory.files[f"{first}.swap"] = directory.files[first] + directory.files[second]
     for base in gone:
@@ -365,9 +349,9 @@ def test_no_row_is_lost_wherever_a_compaction_was_cut_short(
 
 def test_a_swap_counts_when_the_first_of_its_sources_is_gone() -> None:
     swap = f"{segment_name(FIRST, '.log')}.swap"
-    plan = interrupted().plan()
+    plan = planned(interrupted())
     assert plan[swap].role is Role.LEFTOVER
-    plan = interrupted(FIRST).plan()
+    plan = planned(interrupted(FIRST))
     assert plan[swap].role is Role.PRIMARY
     assert plan.files[0].name == swap, "in its place among the segments"
     assert plan[swap].hints["next_base"] == 58
@@ -380,7 +364,7 @@ def test_a_swap_of_a_split_that_is_undone_does_not_count() -> None:
     """With a `.cleaned` at or below it the split had not got far: the broker removes both (`LogLoader`)."""
     directory = interrupted(FIRST)
     directory.files[f"{segment_name(0, '.log')}.cleaned"] = b""
-    assert directory.plan()[f"{segment_name(FIRST, '.log')}.swap"].role is Role.LEFTOVER
+    assert planned(directory)[f"{segment_name(FIRST, '.log')}.swap"].role is Role.LEFTOVER
 
 
 # Views
@@ -393,7 +377,7 @@ def test_the_log_start_offset_cuts_records_and_skips_segments() -> None:
     for start in (0, 1, 29, 30, 31, 58, 96, 97, 1000):
         found = lw.read(place, columns="offset", log_start_offset=start)["offset"].to_pylist()
         assert found == [offset for offset in every if offset >= start]
-        directory = Memory.of("dmg_base")
+        directory = golden("dmg_base")
         options = Options(LAYOUT.read_options, {"log.start.offset": start})
         parts = LAYOUT.parts(directory, LAYOUT.plan(directory, options), "read_uncommitted", options)
         assert len(parts) == sum(end > start for end in (30, 58, 86)) + 1
@@ -409,16 +393,16 @@ def test_the_option_wins_over_the_checkpoint_above(tmp_path: Path) -> None:
 
 
 def test_parts_say_which_offsets_they_hold() -> None:
-    directory = Memory.of("dmg_base")
+    directory = golden("dmg_base")
     options = Options(LAYOUT.read_options)
     for view in ("read_uncommitted", "read_committed", "log"):
-        parts = LAYOUT.parts(directory, directory.plan(), view, options)
+        parts = LAYOUT.parts(directory, planned(directory), view, options)
         assert [part.bounds["offset"] for part in parts] == [(0, 29), (30, 57), (58, 85), (86, None)]
 
 
 def test_committed_rows_end_before_the_first_open_transaction() -> None:
     place = CASES["v2_txn_open"].partition
-    facts = LAYOUT.facts(Memory.of("v2_txn_open"), Memory.of("v2_txn_open").plan())  # type: ignore[attr-defined]
+    facts = LAYOUT.facts(golden("v2_txn_open"), planned(golden("v2_txn_open")))  # type: ignore[attr-defined]
     first = min(one["first_offset"] for one in facts["open_transactions"])
     committed = lw.read(place, view="read_committed", columns="offset")["offset"].to_pylist()
     assert max(committed) < first

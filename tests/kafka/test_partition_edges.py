@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from kafka_golden import CASES
 from kafka_log import batch, record
-from kafka_mending import Memory
+from kafka_mending import partition_directory
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.kafka.names import segment_name
@@ -20,7 +21,7 @@ from logwright.codec.store.listing import Entry, Plan, Role
 LOG = segment_name(0, ".log")
 
 
-def plan(directory: Memory) -> Plan:
+def plan(directory: MemoryDirectory) -> Plan:
     return LAYOUT.plan(directory, Options(LAYOUT.read_options))
 
 
@@ -34,7 +35,7 @@ def plan(directory: Memory) -> Plan:
 )  # fmt: skip
 def test_times_in_headers(times: list[int], said: object) -> None:
     data = b"".join(batch(n, [record()], base_timestamp=t, max_timestamp=t) for n, t in enumerate(times))
-    directory = Memory({LOG: data})
+    directory = partition_directory({LOG: data})
     found = LAYOUT.facts(directory, plan(directory))
     assert found["max_timestamp"] == said
     assert found["log_end_offset"] == len(times)
@@ -48,7 +49,7 @@ def test_a_directory_that_could_be_no_partition(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-class Large(Memory):
+class Large(MemoryDirectory):
     """Its segment is said to be larger than a segment can be."""
 
     def entries(self) -> Sequence[Entry]:
@@ -64,7 +65,7 @@ def test_a_segment_that_is_too_large() -> None:
 def test_a_swap_of_an_older_format_takes_the_place_of_its_own_segment_alone() -> None:
     """Its last offset is not known without opening it."""
     old = next(CASES["v0_none"].partition.glob("*.log")).read_bytes()
-    directory = Memory(
+    directory = partition_directory(
         {f"{LOG}.swap": old, segment_name(30, ".log"): batch(30), segment_name(0, ".index"): b""}
     )
     found = plan(directory)
@@ -76,7 +77,7 @@ def test_a_swap_of_an_older_format_takes_the_place_of_its_own_segment_alone() ->
 @pytest.mark.parametrize("lines", ["other 0 5\n", "orders 1 5\n", ""])
 def test_a_checkpoint_above_that_says_nothing_of_this_partition(lines: str) -> None:
     count = lines.count("\n")
-    above = Memory({"log-start-offset-checkpoint": f"0\n{count}\n{lines}".encode()}, "logs")
-    found = plan(Memory({LOG: batch(0)}, "orders-0", above))
+    above = partition_directory({"log-start-offset-checkpoint": f"0\n{count}\n{lines}".encode()}, "logs")
+    found = plan(partition_directory({LOG: batch(0)}, "orders-0", above))
     assert found.facts["log_start_offset"] == 0
     assert not [fault for _, fault in found.faults if "log-start-offset" in fault.detail]

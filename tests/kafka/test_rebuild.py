@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka_golden import CASES, of_class
 from kafka_log import batch, record
-from kafka_mending import ID, LAYOUT, OPTIONS, Memory, memory, options, rebuild
+from kafka_mending import ID, LAYOUT, OPTIONS, memory, options, partition_directory, rebuild
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -71,7 +71,7 @@ def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: p
     files = {segment_name(0, ".log"): log, segment_name(3, ".log"): b"", segment_name(5, ".log"): rest}
     for later, known in ((DAY - 1, [7]), (DAY, [])):
         monkeypatch.setattr(examine.time, "time_ns", lambda later=later: (NOW + later) * 1_000_000)
-        made, _ = rebuild(Memory({**files, METADATA_FILE: metadata.pack(ID)}))
+        made, _ = rebuild(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}))
         assert unpack(made.files[segment_name(5, ".snapshot")])["producer_id"].tolist() == known
 
 
@@ -102,7 +102,7 @@ SOUND = batch(0, [record(0), record(1)])
 
 def test_only_what_is_asked_for() -> None:
     was = memory(CASES["v2_txn_interleaved"].partition)
-    spoilt = Memory(
+    spoilt = partition_directory(
         {
             name: b"x" if name.endswith(DERIVED) or name == EPOCH_FILE else data
             for name, data in was.files.items()
@@ -122,7 +122,7 @@ def test_only_what_is_asked_for() -> None:
 
 
 def test_stray_snapshots_go() -> None:
-    was = Memory({**log(SOUND), segment_name(77, ".snapshot"): b"junk", "README": b"hello"})
+    was = partition_directory({**log(SOUND), segment_name(77, ".snapshot"): b"junk", "README": b"hello"})
     made, mending = rebuild(was, **OPTIONS)
     assert list(mending.removes) == [segment_name(77, ".snapshot")]
     assert made.files["README"] == b"hello"
@@ -134,33 +134,33 @@ def test_stray_snapshots_go() -> None:
 
 def test_logs_stay_where_they_are() -> None:
     """A torn end of the last one, too: it is said, not cut."""
-    was = Memory(log(SOUND, b"torn"))
+    was = partition_directory(log(SOUND, b"torn"))
     made, mending = rebuild(was, **OPTIONS)
     assert made.files[segment_name(0, ".log")] == SOUND + b"torn"
     assert any("ends in 4 bytes that are no batch" in one for one in mending.summary().warnings)
 
 
 def test_what_can_not_be_told_is_said() -> None:
-    _, mending = rebuild(Memory(log(batch(7), base=7)), **OPTIONS)
+    _, mending = rebuild(partition_directory(log(batch(7), base=7)), **OPTIONS)
     assert any("What was before offset 7 is gone" in one for one in mending.summary().warnings)
-    _, mending = rebuild(Memory(log(batch(7), base=7)), "index", **OPTIONS)
+    _, mending = rebuild(partition_directory(log(batch(7), base=7)), "index", **OPTIONS)
     assert not mending.summary().warnings
-    _, mending = rebuild(Memory(log(SOUND)), **OPTIONS)
+    _, mending = rebuild(partition_directory(log(SOUND)), **OPTIONS)
     assert not mending.summary().warnings
 
 
 def test_refusals() -> None:
     with pytest.raises(UsageError, match="no log"):
-        rebuild(Memory({METADATA_FILE: metadata.pack(ID)}))
+        rebuild(partition_directory({METADATA_FILE: metadata.pack(ID)}))
     with pytest.raises(UsageError, match="cut short"):
-        rebuild(Memory({segment_name(0, ".log") + ".swap": SOUND}))
+        rebuild(partition_directory({segment_name(0, ".log") + ".swap": SOUND}))
     begun = batch(0, attributes=0x10, producer_id=5)
     with pytest.raises(DamageError, match="outside of the transaction"):
-        rebuild(Memory(log(begun, batch(1, producer_id=5))))
+        rebuild(partition_directory(log(begun, batch(1, producer_id=5))))
 
 
 def test_pieces_name_whole_files() -> None:
-    was = Memory(log(SOUND))
+    was = partition_directory(log(SOUND))
     mending = LAYOUT.capabilities.repair.rebuild(
         was, LAYOUT.plan(was, Options(LAYOUT.read_options)), (), options(**OPTIONS)
     )
@@ -195,7 +195,7 @@ def test_another_interval_is_told_from_the_indexes(name: str) -> None:
 def test_an_index_that_shows_nothing() -> None:
     """Of another broker's making, damaged, or without entries."""
     parts = [batch(i) for i in range(40)]
-    was, _ = rebuild(Memory(log(*parts)), **{"index.interval.bytes": 500})
+    was, _ = rebuild(partition_directory(log(*parts)), **{"index.interval.bytes": 500})
     name = segment_name(0, ".index")
     told = [one for one in rebuild(was)[1].summary().warnings if "index.interval.bytes=" in one]
     assert len(told) == 1
@@ -206,6 +206,6 @@ def test_an_index_that_shows_nothing() -> None:
         b"\1" * 24,
         b"\0" * 24,
     ):
-        made, mending = rebuild(Memory({**was.files, name: content}))
+        made, mending = rebuild(partition_directory({**was.files, name: content}))
         assert not mending.summary().warnings, content
         assert made.files[name] == b""

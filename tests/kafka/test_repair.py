@@ -11,17 +11,8 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_log import batch, record, reseal
-from kafka_mending import (
-    ID,
-    INTERVAL,
-    LAYOUT,
-    OPTIONS,
-    Memory,
-    lawful,
-    options,
-    repair,
-    started,
-)
+from kafka_mending import ID, INTERVAL, LAYOUT, OPTIONS, lawful, options, partition_directory, repair, started
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
 from logwright.codec.kafka import derive
@@ -37,12 +28,12 @@ from logwright.corpora.kafka.script import Producer, Record, Script
 T = 1_790_000_000_000
 
 
-def partition(script: Script, name: str = "orders-0") -> Memory:
+def partition(script: Script, name: str = "orders-0") -> MemoryDirectory:
     """The directory that a broker would have written."""
     files = {segment_name(one.base, ".log"): bytes(one.data) for one in script.segments}
     files |= derive.rebuild(script.batches(), 250)
     files[METADATA_FILE] = metadata.pack(ID)
-    return Memory(files, name)
+    return partition_directory(files, name)
 
 
 def story(seed: int, *, close: bool = True, gaps: bool = True) -> Script:
@@ -79,7 +70,7 @@ def story(seed: int, *, close: bool = True, gaps: bool = True) -> Script:
     return script
 
 
-def batches(directory: Memory) -> Iterator[tuple[str, int, int]]:
+def batches(directory: MemoryDirectory) -> Iterator[tuple[str, int, int]]:
     for name, data in directory.files.items():
         at = 0
         while name.endswith(".log") and at < len(data):
@@ -88,11 +79,11 @@ def batches(directory: Memory) -> Iterator[tuple[str, int, int]]:
             at += size
 
 
-def content(directory: Memory) -> list[bytes]:
+def content(directory: MemoryDirectory) -> list[bytes]:
     return [directory.files[name][start:stop] for name, start, stop in batches(directory)]
 
 
-def found_by_reading(directory: Memory) -> Iterator[bytes]:
+def found_by_reading(directory: MemoryDirectory) -> Iterator[bytes]:
     for name in directory.files:
         if name.endswith(".log"):
             for window, frames in salvage(directory, name, int(name[:20])):
@@ -100,8 +91,8 @@ def found_by_reading(directory: Memory) -> Iterator[bytes]:
                     yield window.data[start:stop].tobytes()
 
 
-def served(directory: Memory) -> int:
-    rows = started(Memory(directory.files), **INTERVAL).verdict.rows
+def served(directory: MemoryDirectory) -> int:
+    rows = started(partition_directory(directory.files), **INTERVAL).verdict.rows
     return int(rows or 0)
 
 
@@ -119,7 +110,7 @@ def test_a_sound_partition_is_left_as_it_is(seed: int) -> None:
         )
 
 
-def repair_pieces(was: Memory) -> list[Mended]:
+def repair_pieces(was: MemoryDirectory) -> list[Mended]:
     mending = LAYOUT.capabilities.repair.repair(
         [was], [LAYOUT.plan(was, Options(LAYOUT.read_options))], Strategy.SALVAGE, options(**OPTIONS)
     )
@@ -152,7 +143,7 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
             body[at:stop] = data.draw(st.randoms(use_true_random=False)).randbytes(stop - at)
         files[name] = bytes(body)
         touched |= {(one, low) for one, low, high in batches(was) if one == name and low < stop and high > at}
-    damaged = Memory(files)
+    damaged = partition_directory(files)
     mended, _ = repair(damaged, **OPTIONS)
     verdict = lawful(mended)
     kept = set(content(mended))
@@ -177,7 +168,7 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
     files[name] = (
         files[name][:at] + data.draw(st.binary(max_size=100)) + bytes(data.draw(st.integers(0, 100)))
     )
-    damaged = Memory(files)
+    damaged = partition_directory(files)
     mended, _ = repair(damaged, **OPTIONS)
     assert lawful(mended).rows >= served(damaged)
     kept = set(content(mended))
@@ -200,7 +191,7 @@ def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
     else:
         parts.insert(j, parts[i])
     files[name] = b"".join(parts)
-    mended, _ = repair(Memory(files), **OPTIONS)
+    mended, _ = repair(partition_directory(files), **OPTIONS)
     lawful(mended)
     assert sorted(content(mended)) == sorted(content(was))
     assert {one: mended.files[one] for one in was.files if one.endswith(".log")} == {
@@ -211,8 +202,10 @@ def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
 # Headers
 
 
-def logs(*batches_: bytes, base: int = 0) -> Memory:
-    return Memory({segment_name(base, ".log"): b"".join(batches_), METADATA_FILE: metadata.pack(ID)})
+def logs(*batches_: bytes, base: int = 0) -> MemoryDirectory:
+    return partition_directory(
+        {segment_name(base, ".log"): b"".join(batches_), METADATA_FILE: metadata.pack(ID)}
+    )
 
 
 def three(offset: int) -> bytes:
@@ -243,12 +236,12 @@ def test_the_first_and_the_last_of_a_segment_have_their_place_too() -> None:
     wrong = bytearray(three(0))
     wrong[7] = 4
     whole = {segment_name(0, ".log"): bytes(wrong) + three(3), segment_name(6, ".log"): three(6)}
-    mended, _ = repair(Memory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    mended, _ = repair(partition_directory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
     wrong = bytearray(three(3))
     wrong[7] = 1
     whole[segment_name(0, ".log")] = three(0) + bytes(wrong)
-    mended, _ = repair(Memory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    mended, _ = repair(partition_directory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
 
 
@@ -279,7 +272,7 @@ def test_a_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> 
     for claims in (1, 4, 9):
         wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
         whole = {segment_name(0, ".log"): three(0) + wrong, segment_name(6, ".log"): three(6)}
-        mended, mending = repair(Memory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+        mended, mending = repair(partition_directory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
         assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
         assert mended.files[segment_name(6, ".log")] == three(6)
         assert not mending.cut
@@ -326,14 +319,14 @@ def test_nothing_is_left() -> None:
         assert mended.files[segment_name(5, ".log")] == b""
         lawful(mended)
         assert mending.summary().ids == {}
-    mended, _ = repair(Memory({METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    mended, _ = repair(partition_directory({METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == b""
     lawful(mended)
 
 
 def test_a_segment_is_called_by_its_first_batch() -> None:
     files = {segment_name(0, ".log"): three(0), segment_name(90, ".log"): three(3)}
-    mended, mending = repair(Memory({**files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    mended, mending = repair(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(3, ".log")] == three(3)
     assert segment_name(90, ".log") in mending.removes
     lawful(mended)
@@ -346,10 +339,10 @@ def test_an_empty_segment_behind_a_gap() -> None:
         segment_name(6, ".log"): b"",
         METADATA_FILE: metadata.pack(ID),
     }
-    mended, _ = repair(Memory(files), **OPTIONS)
+    mended, _ = repair(partition_directory(files), **OPTIONS)
     assert segment_name(6, ".log") in mended.files
     files[segment_name(0, ".log")] = three(0) + b"damage" * 20
-    mended, mending = repair(Memory(files), **OPTIONS)
+    mended, mending = repair(partition_directory(files), **OPTIONS)
     assert segment_name(6, ".log") in mending.removes
     lawful(mended)
 
@@ -357,7 +350,7 @@ def test_an_empty_segment_behind_a_gap() -> None:
 def test_the_disk_fails() -> None:
     """What can't be read is cut; what lies behind it is found."""
 
-    class Failing(Memory):
+    class Failing(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             stop = len(self.files[name]) if length is None else min(len(self.files[name]), offset + length)
             if name == METADATA_FILE or (name.endswith(".log") and offset < low + 10 and stop > low):
@@ -459,7 +452,7 @@ def test_wrong_options() -> None:
 def test_a_given_topic_id_is_written() -> None:
     for files in ({}, {METADATA_FILE: b"junk"}, {METADATA_FILE: metadata.pack("AAAAAAAAAAAAAAAAAAAAAQ")}):
         mended, _ = repair(
-            Memory({segment_name(0, ".log"): three(0), **files}), **OPTIONS, **{"topic.id": ID}
+            partition_directory({segment_name(0, ".log"): three(0), **files}), **OPTIONS, **{"topic.id": ID}
         )
         assert mended.files[METADATA_FILE] == metadata.pack(ID)
 
@@ -471,7 +464,9 @@ def test_log_start() -> None:
     start = script.segments[-1].base + 1
     assert start < script.next_offset
     mended, _ = repair(was, **OPTIONS, **{"log.start.offset": start})
-    opened = started(Memory(mended.files), **{"index.interval.bytes": 250, "log.start.offset": start})
+    opened = started(
+        partition_directory(mended.files), **{"index.interval.bytes": 250, "log.start.offset": start}
+    )
     verdict = opened.verdict
     assert (verdict.truncates, verdict.removes, verdict.creates) == ({}, (), ())
     assert [name for name in verdict.rewrites if opened.after.read(name) != mended.files[name]] == []
@@ -480,7 +475,7 @@ def test_log_start() -> None:
 
 def test_system_where_the_broker_does_not_start() -> None:
     with pytest.raises(DamageError, match="the broker does not open the partition"):
-        repair(Memory({**logs(three(0)).files, "foo.log": b""}), strategy="system", **OPTIONS)
+        repair(partition_directory({**logs(three(0)).files, "foo.log": b""}), strategy="system", **OPTIONS)
     with pytest.raises(UsageError, match="a broker has one copy"):
         repair(logs(three(0)), logs(three(0)), strategy="system", **OPTIONS)
 
@@ -498,13 +493,13 @@ def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) 
             at = rng.randrange(len(body))
             body[at : at + rng.randrange(1, 200)] = rng.randbytes(rng.randrange(1, 200))
         files[name] = bytes(body)
-    expected, full = repair(Memory(files), **OPTIONS)
+    expected, full = repair(partition_directory(files), **OPTIONS)
     lawful(expected)
     for size in (128, 700):
         for module in (examine, runs):
             monkeypatch.setattr(module, "_WINDOW", size)
         monkeypatch.setattr(examine, "_CAREFUL", 100)
-        mended, mending = repair(Memory(files), **OPTIONS)
+        mended, mending = repair(partition_directory(files), **OPTIONS)
         assert mended.files == expected.files
         assert [(one.file, one.offset, one.length) for one in mending.cut] == [
             (one.file, one.offset, one.length) for one in full.cut
@@ -518,7 +513,7 @@ def test_segments_that_overlap() -> None:
         segment_name(0, ".log"): b"".join(parts[:4]), segment_name(6, ".log"): b"".join(parts[1:]),
         METADATA_FILE: metadata.pack(ID),
     }  # fmt: skip
-    mended, mending = repair(Memory(files), **OPTIONS)
+    mended, mending = repair(partition_directory(files), **OPTIONS)
     bases = sorted(name for name in mended.files if name.endswith(".log"))
     assert b"".join(mended.files[name] for name in bases) == b"".join(parts)
     assert sum(one.rows_lost or 0 for one in mending.cut) == 0
@@ -538,7 +533,7 @@ def test_prefix_within_a_run() -> None:
 def test_a_disk_that_reads_less_and_less() -> None:
     """Bytes that are not there any more: the file became shorter while it was read."""
 
-    class Shrinking(Memory):
+    class Shrinking(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             data = super().read(name, offset, length)
             return data[: max(0, left - offset)] if name.endswith(".log") else data

@@ -9,7 +9,8 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_log import batch, raw_batch, record, section
-from kafka_mending import ID, OPTIONS, Memory, lawful, repair
+from kafka_mending import ID, OPTIONS, lawful, partition_directory, repair
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -27,16 +28,16 @@ ALL = [one(offset) for offset in range(COUNT)]
 SIZE = len(ALL[0])
 
 
-def copy(parts: list[bytes], *bases: int, name: str = "orders-0") -> Memory:
+def copy(parts: list[bytes], *bases: int, name: str = "orders-0") -> MemoryDirectory:
     """The batches of a log, in segments that start at some offsets."""
     files = {METADATA_FILE: metadata.pack(ID)}
     ends = [*bases[1:], len(parts)]
     for base, end in zip(bases, ends, strict=True):
         files[segment_name(base, ".log")] = b"".join(parts[base:end])
-    return Memory(files, name)
+    return partition_directory(files, name)
 
 
-def spoilt(directory: Memory, *offsets: int) -> Memory:
+def spoilt(directory: MemoryDirectory, *offsets: int) -> MemoryDirectory:
     """The same with a bit flipped in the values of some records."""
     files = dict(directory.files)
     for offset in offsets:
@@ -44,7 +45,7 @@ def spoilt(directory: Memory, *offsets: int) -> Memory:
         body = bytearray(files[segment_name(base, ".log")])
         body[sum(len(part) for part in ALL[base:offset]) + SIZE - 4] ^= 1
         files[segment_name(base, ".log")] = bytes(body)
-    return Memory(files, directory.name)
+    return partition_directory(files, directory.name)
 
 
 def test_each_batch_from_whichever_copy_has_it() -> None:
@@ -75,7 +76,7 @@ def test_what_is_left_of_a_batch_counts_where_no_copy_has_all_of_it(sound: int |
     name, before, after = segment_name(0, ".log"), ALL[:2], [one(7)]
     whole, broken = several(2, 5), several(2, 5, said=3)
     copies = [
-        Memory(
+        partition_directory(
             {
                 METADATA_FILE: metadata.pack(ID),
                 name: b"".join([*before, whole if i == sound else broken, *after]),
@@ -129,7 +130,7 @@ def test_small_files_of_another_copy() -> None:
     assert any("partition.metadata is taken from a replica" in said for said in mending.summary().warnings)
 
 
-def diverged() -> tuple[Memory, Memory]:
+def diverged() -> tuple[MemoryDirectory, MemoryDirectory]:
     """The second one was led on in epoch 0 by a broker that was cut off; the cluster went on in epoch 1."""
     later = [*ALL[:8], *(one(offset, epoch=1, value=b"other") for offset in range(8, COUNT))]
     return copy(later, 0, 5), copy([*ALL, one(COUNT)], 0)
@@ -165,15 +166,15 @@ def test_other_bytes_of_the_same_epoch() -> None:
     parts = b"".join(double)
     files = {segment_name(0, ".log"): parts, METADATA_FILE: metadata.pack(ID)}
     with pytest.raises(UsageError, match="from offset 6 on"):
-        repair(copy(ALL, 0), Memory(files), **OPTIONS)
+        repair(copy(ALL, 0), partition_directory(files), **OPTIONS)
 
 
 def test_copies_that_were_compacted_differently() -> None:
     """Fewer records, or none, in the same batches: each replica is compacted by itself."""
     full = [batch(2 * i, [record(0), record(1)]) for i in range(5)]
     fewer = [full[0], batch(2, [record(1)], last_offset_delta=1), *full[3:]]
-    first = Memory({segment_name(0, ".log"): b"".join(full), METADATA_FILE: metadata.pack(ID)})
-    second = Memory({segment_name(0, ".log"): b"".join(fewer), METADATA_FILE: metadata.pack(ID)})
+    first = partition_directory({segment_name(0, ".log"): b"".join(full), METADATA_FILE: metadata.pack(ID)})
+    second = partition_directory({segment_name(0, ".log"): b"".join(fewer), METADATA_FILE: metadata.pack(ID)})
     mended, _ = repair(first, second, **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == b"".join(full)
     mended, _ = repair(second, first, **OPTIONS)

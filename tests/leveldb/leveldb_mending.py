@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 from carried_out import carried_out
-from leveldb_opening import GOLDEN, Files, Made, open_listing, rows_of
+from leveldb_opening import GOLDEN, Made, open_listing, rows_of
+from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
@@ -31,7 +32,9 @@ Entry = tuple[bytes, int, str, bytes | None]
 """Key, sequence, type, value."""
 
 
-def repaired(directory: Files, strategy: str = "salvage", **given: Any) -> tuple[Files, Mending]:
+def repaired(
+    directory: MemoryDirectory, strategy: str = "salvage", **given: Any
+) -> tuple[MemoryDirectory, Mending]:
     """The directory that comes out, and the mending after it was carried out. What LevelDB has to say of it is checked too."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, given)
@@ -39,7 +42,7 @@ def repaired(directory: Files, strategy: str = "salvage", **given: Any) -> tuple
     return executed(directory, mending), mending
 
 
-def rebuilt(directory: Files, *what: str, **given: Any) -> tuple[Files, Mending]:
+def rebuilt(directory: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, Mending]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     mending = LAYOUT.capabilities.repair.rebuild(
         directory, plan, what, Options(LAYOUT.capabilities.repair.options, given)
@@ -47,11 +50,11 @@ def rebuilt(directory: Files, *what: str, **given: Any) -> tuple[Files, Mending]
     return executed(directory, mending), mending
 
 
-def executed(directory: Files, mending: Mending) -> Files:
-    return Files(carried_out(directory, mending), directory.name)
+def executed(directory: MemoryDirectory, mending: Mending) -> MemoryDirectory:
+    return MemoryDirectory(carried_out(directory, mending), directory.name)
 
 
-def lawful(directory: Files) -> list[tuple[bytes, bytes]]:
+def lawful(directory: MemoryDirectory) -> list[tuple[bytes, bytes]]:
     """LevelDB opens a mended database in its strictest mode, has nothing to say, and gives these rows; a check finds nothing."""
     opened = open_listing(directory, paranoid_checks=True, verify_checksums=True)
     verdict = opened.verdict
@@ -63,7 +66,7 @@ def lawful(directory: Files) -> list[tuple[bytes, bytes]]:
 
 
 def checked(
-    directory: Files, severity: Severity = Severity.ERROR, *, deep: bool = True
+    directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
 ) -> list[tuple[str, Fault]]:
     """What a check says of a database, of this severity."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
@@ -142,7 +145,7 @@ def made_by_hand(
     return out + data + footer(meta_place, handle(len(out), len(data) - 5))
 
 
-def database(table: bytes, *, smallest: bytes = b"\0", largest: bytes = b"\xff" * 4) -> Files:
+def database(table: bytes, *, smallest: bytes = b"\0", largest: bytes = b"\xff" * 4) -> MemoryDirectory:
     """One table of level 1, number 3, of which the manifest says that it has all keys."""
     fields = [
         EditField(
@@ -155,7 +158,7 @@ def database(table: bytes, *, smallest: bytes = b"\0", largest: bytes = b"\xff" 
         )
     ]
     made = Made(last_sequence=100, edit=fields, next_file_number=9, more={"000003.ldb": table})
-    return Files(made.files)
+    return MemoryDirectory(made.files)
 
 
 # Golden cases
@@ -187,9 +190,9 @@ def _value(one: Mapping[str, Any]) -> Any:
     return one["v"] if "v" in one else (one["v_len"], one["v_sha256"])
 
 
-def golden(case: str) -> Files:
+def golden(case: str) -> MemoryDirectory:
     path = GOLDEN / case / "db"
-    return Files({one.name: one.read_bytes() for one in path.iterdir() if one.is_file()}, "db")
+    return MemoryDirectory({one.name: one.read_bytes() for one in path.iterdir() if one.is_file()}, "db")
 
 
 def damaged_cases() -> Sequence[str]:

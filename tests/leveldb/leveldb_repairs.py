@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from leveldb_opening import Files, Made
+from leveldb_opening import Made
+from memory_directory import MemoryDirectory
 
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.codec import Payloads
@@ -34,7 +35,7 @@ def blocks(data: bytes) -> list[tuple[int, int, int]]:
     return list(zip(found.offset.tolist(), found.size.tolist(), found.kind.tolist(), strict=True))
 
 
-def flipped(made: Made, name: str, *places: int) -> Files:
+def flipped(made: Made, name: str, *places: int) -> MemoryDirectory:
     def change(data: bytearray) -> None:
         for place in places:
             data[place] ^= 0x10
@@ -42,13 +43,13 @@ def flipped(made: Made, name: str, *places: int) -> Files:
     return made.changed(name, change)
 
 
-def version(directory: Files) -> Version:
+def version(directory: MemoryDirectory) -> Version:
     found = read_descriptor(directory)
     assert found.error is None
     return found.version
 
 
-def levels(directory: Files) -> dict[int, int]:
+def levels(directory: MemoryDirectory) -> dict[int, int]:
     return {number: level for number, (level, _) in version(directory).files.items()}
 
 
@@ -56,13 +57,15 @@ def said(mending: object) -> str:
     return " ".join(mending.summary().warnings)  # type: ignore[attr-defined]
 
 
-def without_metadata(made: Made) -> Files:
-    return Files(
+def without_metadata(made: Made) -> MemoryDirectory:
+    return MemoryDirectory(
         {name: data for name, data in made.files.items() if not name.startswith(("MANIFEST", "CURRENT"))}
     )
 
 
-def with_manifest(made: Made, *edits: Sequence[EditField], name: str | None = None, cut: int = 0) -> Files:
+def with_manifest(
+    made: Made, *edits: Sequence[EditField], name: str | None = None, cut: int = 0
+) -> MemoryDirectory:
     """With further records in its manifest; without its last `cut` bytes."""
     manifest = name or next(one for one in made.files if one.startswith("MANIFEST"))
 
@@ -75,7 +78,7 @@ def with_manifest(made: Made, *edits: Sequence[EditField], name: str | None = No
             some.data[a:b].tobytes() for a, b in zip(some.start.tolist(), some.end.tolist(), strict=True)
         ]
     data = logged([*payloads, *(form(list(edit)) for edit in edits)])
-    return Files({**made.files, manifest: data[: len(data) - cut]})
+    return MemoryDirectory({**made.files, manifest: data[: len(data) - cut]})
 
 
 def flip(data: bytes, *places: int) -> bytes:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from leveldb_opening import Files, Made, open_listing, physical, put
+from leveldb_opening import Made, open_listing, physical, put
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec import registry
@@ -102,7 +103,7 @@ def rows(files: MemoryFileSystem, place: Path) -> list[tuple[bytes, bytes]]:
 def started(files: MemoryFileSystem) -> tuple[bool, set[str]]:
     """Whether LevelDB opens what it sees, and the tables and logs that it deletes then without having read them."""
     held = {name: data for name, data in files.tree(TARGET).items() if "/" not in name and data is not None}
-    opened = open_listing(Files(held), create_if_missing="CURRENT" in held, paranoid_checks=False)
+    opened = open_listing(MemoryDirectory(held), create_if_missing="CURRENT" in held, paranoid_checks=False)
     gone = {name for name in opened.verdict.removes if name.endswith(".ldb")}
     return opened.verdict.opens, gone
 

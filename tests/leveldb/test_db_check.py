@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from leveldb_mending import checked, database, made_by_hand
-from leveldb_opening import GOLDEN, Files, Made, batch, physical, put
+from leveldb_opening import GOLDEN, Made, batch, physical, put
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.fault import Kind, Severity
@@ -31,7 +32,9 @@ ROWS = [(b"key%03d" % i, i + 1, b"value") for i in range(40)]
 BLOOM = TableSettings(compression="none", block_size=64, bloom_bits_per_key=10)
 
 
-def details(directory: Files, severity: Severity = Severity.ERROR, *, deep: bool = True) -> list[str]:
+def details(
+    directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
+) -> list[str]:
     return [f"{name}: {fault.detail}" for name, fault in checked(directory, severity, deep=deep)]
 
 
@@ -44,8 +47,8 @@ def test_healthy_databases_are_fine(case: str) -> None:
 
 def test_a_database_of_ours_is_fine() -> None:
     made = Made([(1, 5, ROWS[:20]), (0, 7, ROWS[20:])], last_sequence=40, settings=BLOOM)
-    assert details(Files(made.files)) == []
-    assert details(Files(made.files), Severity.WARNING) == []
+    assert details(MemoryDirectory(made.files)) == []
+    assert details(MemoryDirectory(made.files), Severity.WARNING) == []
 
 
 # In a table
@@ -128,10 +131,10 @@ def test_keys_beyond_what_the_manifest_says() -> None:
 
 def test_sequence_numbers_that_nobody_sees() -> None:
     made = Made([(1, 5, ROWS)], last_sequence=30)
-    assert details(Files(made.files)) == [
+    assert details(MemoryDirectory(made.files)) == [
         "000005.ldb: it has sequence numbers up to 40, and the last one of the database is 30"
     ]
-    assert details(Files(made.files), deep=False) == []
+    assert details(MemoryDirectory(made.files), deep=False) == []
 
 
 def test_sequence_numbers_that_a_log_makes_good() -> None:
@@ -140,28 +143,28 @@ def test_sequence_numbers_that_a_log_makes_good() -> None:
         {8: physical(put(31, b"a")) + physical(batch(32, *[(b"b", b"")] * 9))},
         last_sequence=30,
     )
-    assert details(Files(made.files)) == []
+    assert details(MemoryDirectory(made.files)) == []
 
 
 def test_numbers_that_are_given_again() -> None:
     made = Made([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
-    (said,) = details(Files(made.files))
+    (said,) = details(MemoryDirectory(made.files))
     assert "table 5 is live, and the next number for a new file is 5" in said
 
 
 def test_overlapping_tables_of_a_level() -> None:
     made = Made([(1, 5, ROWS[:21]), (1, 7, ROWS[20:])], last_sequence=40)
-    (said,) = details(Files(made.files))
+    (said,) = details(MemoryDirectory(made.files))
     assert said.endswith(
         "tables 5 and 7 of level 1 overlap: one goes up to key020, the other begins with key020"
     )
     made = Made([(0, 5, ROWS[:21]), (0, 7, ROWS[20:])], last_sequence=40)
-    assert details(Files(made.files)) == []
+    assert details(MemoryDirectory(made.files)) == []
 
 
 def test_a_user_key_may_end_a_table_and_begin_the_next_with_older_entries() -> None:
     made = Made([(1, 5, [(b"a", 1, b""), (b"b", 9, b"")]), (1, 7, [(b"b", 3, b"")])], last_sequence=9)
-    assert details(Files(made.files)) == []
+    assert details(MemoryDirectory(made.files)) == []
 
 
 @pytest.mark.parametrize(
@@ -173,22 +176,25 @@ def test_newer_entries_where_they_are_looked_for_last(upper: tuple[int, int], lo
     old = [(key, sequence, b"old") for key, sequence, _ in ROWS[:20]]
     new = [(key, sequence + 100, b"new") for key, sequence, _ in ROWS[:20]]
     wrong = Made([(*upper, old), (*lower, new)], last_sequence=200)
-    (said,) = details(Files(wrong.files), Severity.WARNING)
+    (said,) = details(MemoryDirectory(wrong.files), Severity.WARNING)
     assert f"it is newer (sequence numbers from 101 on) than table {upper[1]} (up to 20)" in said
     right = Made([(*upper, new), (*lower, old)], last_sequence=200)
-    assert details(Files(right.files), Severity.WARNING) == []
+    assert details(MemoryDirectory(right.files), Severity.WARNING) == []
     apart = Made(
         [(*upper, old), (*lower, [(b"z" + key, sequence, value) for key, sequence, value in new])],
         last_sequence=200,
     )
-    assert details(Files(apart.files), Severity.WARNING) == []
+    assert details(MemoryDirectory(apart.files), Severity.WARNING) == []
 
 
 def test_a_log_that_is_not_there() -> None:
     made = Made([(1, 5, ROWS)], last_sequence=40, log_number=6)
-    (said,) = details(Files(made.files), Severity.WARNING)
+    (said,) = details(MemoryDirectory(made.files), Severity.WARNING)
     assert said == ": 000006.log is not there, which the manifest has as the log in use"
-    assert details(Files(Made([(1, 5, ROWS)], last_sequence=40, log_number=0).files), Severity.WARNING) == []
+    assert (
+        details(MemoryDirectory(Made([(1, 5, ROWS)], last_sequence=40, log_number=0).files), Severity.WARNING)
+        == []
+    )
 
 
 def test_an_order_that_is_not_known_is_not_judged() -> None:
@@ -215,7 +221,7 @@ def test_an_order_that_is_not_known_is_not_judged() -> None:
     made = Made(
         last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": table, "000002.ldb": table}
     )
-    assert details(Files(made.files)) == []
+    assert details(MemoryDirectory(made.files)) == []
 
 
 # Logs
@@ -226,41 +232,41 @@ def test_sequence_numbers_without_a_gap() -> None:
         5: physical(put(1, b"a")) + physical(batch(2, (b"b", b""), (b"c", b""))),
         8: physical(put(4, b"d")),
     }
-    assert details(Files(Made(logs=logs).files), Severity.WARNING) == []
+    assert details(MemoryDirectory(Made(logs=logs).files), Severity.WARNING) == []
 
 
 def test_a_gap_within_a_log_between_logs_and_behind_the_tables() -> None:
     logs = {5: physical(put(1, b"a")) + physical(put(3, b"b")), 8: physical(put(7, b"d"))}
-    said = details(Files(Made(logs=logs).files), Severity.WARNING)
+    said = details(MemoryDirectory(Made(logs=logs).files), Severity.WARNING)
     assert said == [
         "000005.log: the sequence numbers 2 to 2 are missing before this write",
         "000008.log: the sequence numbers 4 to 6 are missing before this write",
     ]
     made = Made([(1, 2, ROWS)], {5: physical(put(44, b"a"))}, last_sequence=40)
-    (said_too,) = details(Files(made.files), Severity.WARNING)
+    (said_too,) = details(MemoryDirectory(made.files), Severity.WARNING)
     assert "the sequence numbers 41 to 43 are missing" in said_too
 
 
 def test_a_gap_where_damage_is_needs_no_words() -> None:
     data = bytearray(physical(put(1, b"a")) + physical(put(2, b"b")) + physical(put(3, b"c")))
     data[30] ^= 1
-    assert details(Files(Made(logs={5: bytes(data)}).files), Severity.WARNING) == []
+    assert details(MemoryDirectory(Made(logs={5: bytes(data)}).files), Severity.WARNING) == []
 
 
 def test_sequence_numbers_that_go_back() -> None:
     logs = {5: physical(put(5, b"a")) + physical(put(3, b"b"))}
-    said = details(Files(Made(logs=logs, last_sequence=4).files), Severity.WARNING)
+    said = details(MemoryDirectory(Made(logs=logs, last_sequence=4).files), Severity.WARNING)
     assert said == ["000005.log: the sequence number 3 comes after 5"]
 
 
 def test_the_manifest_may_be_ahead_of_the_log() -> None:
     made = Made([(1, 2, ROWS)], {5: physical(put(35, b"a")) + physical(put(36, b"b"))}, last_sequence=40)
-    assert details(Files(made.files), Severity.WARNING) == []
+    assert details(MemoryDirectory(made.files), Severity.WARNING) == []
 
 
 def test_records_that_are_no_batches_have_no_numbers() -> None:
     logs = {5: physical(put(1, b"a")) + physical(b"small") + physical(put(2, b"b"))}
-    assert details(Files(Made(logs=logs).files), Severity.WARNING) == []
+    assert details(MemoryDirectory(Made(logs=logs).files), Severity.WARNING) == []
 
 
 # What is not in a sound database
@@ -268,7 +274,7 @@ def test_records_that_are_no_batches_have_no_numbers() -> None:
 
 def test_without_a_sound_manifest_the_tables_are_held_against_themselves() -> None:
     table = made_by_hand([(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)])
-    said = details(Files({"000003.ldb": table}))
+    said = details(MemoryDirectory({"000003.ldb": table}))
     assert any("its first key is not behind" in one for one in said)
 
 
@@ -286,7 +292,7 @@ def test_verify_says_it(tmp_path: Path) -> None:
 
 def test_words_and_facts() -> None:
     made = Made([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
-    plan = LAYOUT.plan(Files(made.files), Options(LAYOUT.read_options))
+    plan = LAYOUT.plan(MemoryDirectory(made.files), Options(LAYOUT.read_options))
     assert LAYOUT.nouns == ("entry", "file")
     assert any("Copy the directory" in one for one in LAYOUT.advice)
     assert not LAYOUT.discards("db")
@@ -298,14 +304,14 @@ def test_facts_of_headers() -> None:
         8: physical(put(41, b"a")) + physical(batch(42, (b"b", None), (b"c", b""))) + physical(b"x"),
         9: b"",
     }
-    directory = Files(Made([(1, 5, ROWS)], logs, last_sequence=40, settings=BLOOM).files)
+    directory = MemoryDirectory(Made([(1, 5, ROWS)], logs, last_sequence=40, settings=BLOOM).files)
     told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
     assert told["log_batches"] == 2
     assert told["log_operations"] == 3
     assert told["log_sequences"] == [41, 43]
     assert told["tables_with_filter"] == 1
     assert told["compression"] == {"none": told["blocks"]}
-    empty = Files(Made().files)
+    empty = MemoryDirectory(Made().files)
     assert LAYOUT.facts(empty, LAYOUT.plan(empty, Options(LAYOUT.read_options)))["log_sequences"] is None
 
 
@@ -327,7 +333,7 @@ def test_an_order_that_breaks_over_a_damaged_block() -> None:
 
 
 def test_logs_without_batches() -> None:
-    directory = Files(Made(logs={5: physical(b"small"), 8: physical(batch(4))}).files)
+    directory = MemoryDirectory(Made(logs={5: physical(b"small"), 8: physical(batch(4))}).files)
     assert details(directory) == []
     told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
     assert (told["log_batches"], told["log_operations"], told["log_sequences"]) == (1, 0, [4, 3])
@@ -337,5 +343,5 @@ def test_facts_of_a_damaged_database() -> None:
     made = Made([(1, 5, ROWS)], {8: b"\0" * 20}, last_sequence=40)
     data = bytearray(made.files["000005.ldb"])
     data[-60] ^= 1
-    directory = Files({**made.files, "000005.ldb": bytes(data)})
+    directory = MemoryDirectory({**made.files, "000005.ldb": bytes(data)})
     assert LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))["blocks"] > 5

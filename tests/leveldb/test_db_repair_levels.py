@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from leveldb_mending import database, golden, lawful, made_by_hand, repaired, sound_entries
-from leveldb_opening import Files, Made, physical, put, table
+from leveldb_opening import Made, physical, put, table
 from leveldb_repairs import (
     PLAIN,
     Rows,
@@ -20,6 +20,7 @@ from leveldb_repairs import (
     with_manifest,
     without_metadata,
 )
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
@@ -45,7 +46,7 @@ def test_without_a_manifest_tables_are_placed_by_age() -> None:
     result, mending = repaired(without_metadata(made))
     assert levels(result) == {5: 6, 7: 6, 4: 5, 9: 4}
     assert version(result).last_sequence == 304
-    assert lawful(result) == lawful(Files(made.files))
+    assert lawful(result) == lawful(MemoryDirectory(made.files))
     assert "No manifest is left" in said(mending)
     assert "keys deleted before are back" in said(mending)
 
@@ -57,7 +58,7 @@ def test_tables_whose_sequence_numbers_mix_are_compared_by_their_keys() -> None:
         made = Made([(1, numbers[0], upper), (2, numbers[1], lower)], last_sequence=60)
         result, _ = repaired(without_metadata(made))
         assert levels(result) == {numbers[0]: 5, numbers[1]: 6}
-        assert lawful(result) == lawful(Files(made.files))
+        assert lawful(result) == lawful(MemoryDirectory(made.files))
 
 
 def test_tangled_tables_are_told() -> None:
@@ -90,14 +91,14 @@ def test_more_ages_than_levels_and_numbers_that_are_not_in_order() -> None:
 
 def test_an_overlap_in_the_manifest_is_set_right() -> None:
     made = Made([(1, 5, rows(0, 20)), (1, 7, rows(10, 30, b"new", 100))], last_sequence=200)
-    result, _ = repaired(Files(made.files))
+    result, _ = repaired(MemoryDirectory(made.files))
     assert len(set(levels(result).values())) == 2
     assert dict(lawful(result))[b"key015"] == b"new"
 
 
 def test_sequence_numbers_that_were_not_seen() -> None:
     made = Made([(1, 5, rows(0, 20))], last_sequence=10)
-    result, mending = repaired(Files(made.files))
+    result, mending = repaired(MemoryDirectory(made.files))
     assert version(result).last_sequence == 20
     assert len(lawful(result)) == 20
     assert "entries beyond 10 were not seen before" in said(mending)
@@ -108,7 +109,7 @@ def test_a_range_that_is_too_narrow_and_a_number_that_is_too_low() -> None:
     result, _ = repaired(database(data, smallest=b"b", largest=b"y"))
     assert len(lawful(result)) == 3
     made = Made([(1, 5, rows(0, 20))], last_sequence=20, next_file_number=5)
-    result, _ = repaired(Files(made.files))
+    result, _ = repaired(MemoryDirectory(made.files))
     assert (version(result).next_file_number or 0) > 6
     lawful(result)
 
@@ -116,7 +117,7 @@ def test_a_range_that_is_too_narrow_and_a_number_that_is_too_low() -> None:
 def test_orphans() -> None:
     made = Made([(1, 5, rows(0, 20))], last_sequence=200, log_number=4)
     orphan = table(rows(10, 30, b"orphan", 100), PLAIN)
-    directory = Files(
+    directory = MemoryDirectory(
         {
             **made.files,
             "000003.ldb": orphan,
@@ -125,7 +126,7 @@ def test_orphans() -> None:
             "MANIFEST-000001": b"",
         }
     )
-    directory = Files({**directory.files, manifest_name(6): directory.files[manifest_name(6)]})
+    directory = MemoryDirectory({**directory.files, manifest_name(6): directory.files[manifest_name(6)]})
     result, mending = repaired(directory)
     assert [key for key, _ in lawful(result)] == [key for key, _, _ in rows(0, 20)]
     assert "000003.ldb is not in the result: a table that the manifest does not name." in said(mending)
@@ -146,7 +147,7 @@ def test_a_torn_edit_of_a_compaction() -> None:
     directory = with_manifest(made, [deleted(1, 5), EditField("next_file_number", number=12)], cut=2)
     files = {**directory.files, "000009.ldb": output}
     del files["000005.ldb"]
-    result, mending = repaired(Files(files))
+    result, mending = repaired(MemoryDirectory(files))
     assert levels(result) == {9: 6}
     assert len(lawful(result)) == 20
     assert "replaced by a compaction, most likely" in said(mending)
@@ -166,7 +167,7 @@ def test_what_an_edit_deleted_does_not_come_back() -> None:
 def test_a_manifest_that_begins_with_all_that_there_was_tells_of_older_tables() -> None:
     """As LevelDB writes it on opening: record 1 has the tables and no numbers."""
     made = Made([(1, 5, rows(0, 20))], last_sequence=40)
-    _, (meta) = read_descriptor(Files(made.files)).version.files[5]
+    _, (meta) = read_descriptor(MemoryDirectory(made.files)).version.files[5]
     first = form(
         [
             EditField("comparator", text=b"leveldb.BytewiseComparator"),
@@ -190,18 +191,18 @@ def test_a_manifest_that_begins_with_all_that_there_was_tells_of_older_tables() 
         "MANIFEST-000011": data[:-1],
         "CURRENT": b"MANIFEST-000011\n",
     }
-    result, mending = repaired(Files(files))
+    result, mending = repaired(MemoryDirectory(files))
     assert levels(result) == {5: 1}
     assert "which begins with all that were there" in said(mending)
     files["000014.ldb"] = files.pop("000008.ldb")
-    result, _ = repaired(Files(files))
+    result, _ = repaired(MemoryDirectory(files))
     assert sorted(levels(result)) == [5, 14]
 
 
 def test_an_edit_that_is_none() -> None:
     made = Made([(1, 5, rows(0, 20))], last_sequence=40)
     name = next(one for one in made.files if one.startswith("MANIFEST"))
-    result, mending = repaired(Files({**made.files, name: made.files[name] + physical(b"\x63")}))
+    result, mending = repaired(MemoryDirectory({**made.files, name: made.files[name] + physical(b"\x63")}))
     assert levels(result) == {5: 1}
     assert [cut.why for cut in mending.cut] == ["VersionEdit: unknown tag"]
     lawful(result)
@@ -213,7 +214,7 @@ def test_current_alone(current: bytes | None) -> None:
     files = {name: data for name, data in made.files.items() if name != "CURRENT"}
     if current is not None:
         files["CURRENT"] = current
-    result, mending = repaired(Files(files))
+    result, mending = repaired(MemoryDirectory(files))
     assert result.files == made.files
     assert not mending.cut
 
@@ -241,7 +242,7 @@ def test_of_several_manifests_the_newest_sound_one_counts() -> None:
         "MANIFEST-000044": b"",
         "CURRENT": b"",
     }
-    result, mending = repaired(Files(files))
+    result, mending = repaired(MemoryDirectory(files))
     assert result.files[name] == made.files[name]
     assert result.files["CURRENT"] == f"{name}\n".encode()
     assert levels(result) == {5: 1}
@@ -254,8 +255,8 @@ def test_an_order_that_nobody_names() -> None:
         name: data for name, data in directory.files.items() if not name.startswith(("MANIFEST", "CURRENT"))
     }
     with pytest.raises(UsageError, match="no manifest names their comparator"):
-        repaired(Files(files))
-    result, _ = repaired(Files(files), comparator="test.ReverseBytewise")
+        repaired(MemoryDirectory(files))
+    result, _ = repaired(MemoryDirectory(files), comparator="test.ReverseBytewise")
     assert version(result).comparator == "test.ReverseBytewise"
     assert sound_entries(result) == sound_entries(directory)
     result, mending = repaired(directory)
@@ -269,11 +270,11 @@ def test_a_damaged_table_of_another_order() -> None:
     data = bytearray(directory.files[name])
     index = blocks(bytes(data))[-1]
     data[index[0] + 4] ^= 1
-    result, _ = repaired(Files({**directory.files, name: bytes(data)}))
+    result, _ = repaired(MemoryDirectory({**directory.files, name: bytes(data)}))
     assert sound_entries(result) == sound_entries(directory)
     data = bytearray(directory.files[name])
     data[blocks(bytes(data))[0][0] + 9] ^= 1
-    broken = Files({**directory.files, name: bytes(data)})
+    broken = MemoryDirectory({**directory.files, name: bytes(data)})
     result, mending = repaired(broken)
     assert sound_entries(result) == sound_entries(broken)
     assert "seen again" not in said(mending)
@@ -281,7 +282,9 @@ def test_a_damaged_table_of_another_order() -> None:
 
 def test_current_names_a_manifest_without_edits() -> None:
     made = Made([(1, 5, rows(0, 20))], last_sequence=40)
-    result, _ = repaired(Files({**made.files, "CURRENT": b"MANIFEST-000099\n", "MANIFEST-000099": b""}))
+    result, _ = repaired(
+        MemoryDirectory({**made.files, "CURRENT": b"MANIFEST-000099\n", "MANIFEST-000099": b""})
+    )
     assert result.files == made.files
 
 
@@ -290,10 +293,10 @@ def test_keys_of_a_manifest_that_are_too_short() -> None:
     data = table(rows(0, 20), PLAIN)
     edit = [EditField("new_file", level=1, number=3, size=len(data), smallest=b"abc", largest=b"x" * 20)]
     made = Made(last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": data})
-    result, _ = repaired(Files(made.files))
+    result, _ = repaired(MemoryDirectory(made.files))
     assert len(lawful(result)) == 20
     with pytest.raises(DamageError, match="no state from before"):
-        repaired(Files({**made.files, "000003.ldb": flip(data, 10)}), "prefix")
+        repaired(MemoryDirectory({**made.files, "000003.ldb": flip(data, 10)}), "prefix")
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -333,7 +336,7 @@ def test_another_order_without_a_manifest_keeps_level_0() -> None:
     files = {
         name: data for name, data in directory.files.items() if not name.startswith(("MANIFEST", "CURRENT"))
     }
-    result, _ = repaired(Files(files), comparator="test.ReverseBytewise")
+    result, _ = repaired(MemoryDirectory(files), comparator="test.ReverseBytewise")
     assert set(levels(result).values()) == {0}
     with pytest.raises(UsageError, match="is not known"):
         repaired(directory, "system")
@@ -347,7 +350,7 @@ def test_system_tells_what_is_left() -> None:
     assert sound_entries(result) == sound_entries(flipped(made, "000005.ldb", 10))
     records = [physical(put(n, b"k%d" % n)) for n in range(1, 9)] + [physical(b"none")]
     broken = flip(b"".join(records), len(records[0]) + 12)
-    result, mending = repaired(Files(Made(logs={5: broken, 6: physical(b"small")}).files), "system")
+    result, mending = repaired(MemoryDirectory(Made(logs={5: broken, 6: physical(b"small")}).files), "system")
     assert [key for key, _ in lawful(result)] == [b"k1"]
     assert [(cut.rows_lost, cut.why.partition(":")[0]) for cut in mending.cut] == [
         (1, "checksum mismatch"), (6, "LevelDB passes over it, though its checksum is right"),
@@ -356,7 +359,7 @@ def test_system_tells_what_is_left() -> None:
 
 def test_prefix_drops_logs_without_a_batch() -> None:
     broken = flip(physical(put(1, b"k1")) + physical(put(2, b"k2")), 12)
-    result, mending = repaired(Files(Made(logs={5: broken, 8: physical(b"small")}).files), "prefix")
+    result, mending = repaired(MemoryDirectory(Made(logs={5: broken, 8: physical(b"small")}).files), "prefix")
     assert lawful(result) == []
     assert mending.summary().rows == 0
     assert mending.summary().ids == {}
@@ -377,7 +380,7 @@ def test_an_index_key_that_is_none_is_made_anew() -> None:
 def test_a_file_that_becomes_shorter_while_it_is_read() -> None:
     made = Made([(1, 5, rows(0, 20))], {8: physical(put(41, b"a")) * 3}, last_sequence=40)
 
-    class Shrinking(Files):
+    class Shrinking(MemoryDirectory):
         def entries(self) -> Sequence[Entry]:
             return [
                 Entry(one.name, one.size + 100 * one.name.endswith((".log", ".ldb")))

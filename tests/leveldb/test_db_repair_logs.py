@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from leveldb_mending import lawful, repaired, sound_entries
-from leveldb_opening import Files, Made, batch, fill, large, physical, put
+from leveldb_opening import Made, batch, fill, large, physical, put
 from leveldb_repairs import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, said
+from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
@@ -23,9 +24,9 @@ def test_a_log_with_damage_in_the_middle() -> None:
     data = bytearray(b"".join(physical(one) for one in good))
     data[1000] ^= 1
     made = Made(logs={5: bytes(data)})
-    result, mending = repaired(Files(made.files))
+    result, mending = repaired(MemoryDirectory(made.files))
     assert len(lawful(result)) == 38
-    assert sound_entries(result) == sound_entries(Files(made.files))
+    assert sound_entries(result) == sound_entries(MemoryDirectory(made.files))
     (cut,) = mending.cut
     assert cut.rows_lost == 1
     kept = result.files["000005.log"]
@@ -40,7 +41,7 @@ def test_records_over_several_blocks_behind_damage() -> None:
     for one in payloads:
         data += fragmented(one, len(data))
     data[10] ^= 1
-    result, mending = repaired(Files(Made(logs={5: bytes(data)}).files))
+    result, mending = repaired(MemoryDirectory(Made(logs={5: bytes(data)}).files))
     assert [key for key, _ in lawful(result)] == [b"b", b"big", b"c", b"too"]
     assert [cut.offset for cut in mending.cut] == [0]
 
@@ -67,7 +68,7 @@ def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
         put(50, b"last"),
     ]
     data = b"".join(physical(one) for one in records)
-    result, mending = repaired(Files(Made(logs={5: data}).files))
+    result, mending = repaired(MemoryDirectory(Made(logs={5: data}).files))
     assert [key for key, _ in lawful(result)] == [b"a", b"b", b"c", b"e", b"first", b"last"]
     assert len(mending.cut) == 7
     whys = [cut.why for cut in mending.cut]
@@ -79,10 +80,10 @@ def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
 
 def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
     data = physical(put(1, b"a")) + physical(put(2, b"b"))
-    result, mending = repaired(Files(Made(logs={5: data[:-3]}).files))
+    result, mending = repaired(MemoryDirectory(Made(logs={5: data[:-3]}).files))
     assert result.files["000005.log"] == physical(put(1, b"a"))
     assert len(mending.cut) == 1
-    zeros = Files(Made(logs={5: data + bytes(500)}).files)
+    zeros = MemoryDirectory(Made(logs={5: data + bytes(500)}).files)
     result, mending = repaired(zeros)
     assert result.files == zeros.files
     assert not mending.cut
@@ -90,7 +91,7 @@ def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
 
 def test_a_log_that_is_not_there_is_told() -> None:
     made = Made([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
-    result, mending = repaired(Files(made.files))
+    result, mending = repaired(MemoryDirectory(made.files))
     assert result.files == made.files
     assert said(mending).startswith("000005.log, which the manifest has as the log in use, is not there")
 
@@ -101,7 +102,7 @@ def test_what_fills_a_block_behind_damage() -> None:
     assert len(data) == BLOCK - 3
     data += b"\0\0\0" + physical(put(3, b"c"))
     data[5] ^= 4
-    result, _ = repaired(Files(Made(logs={5: bytes(data)}).files))
+    result, _ = repaired(MemoryDirectory(Made(logs={5: bytes(data)}).files))
     assert [key for key, _ in lawful(result)] == [b"c", b"fill"]
 
 
@@ -109,7 +110,7 @@ def test_lost_writes_are_told_where_there_is_something_older() -> None:
     data = bytearray(physical(put(41, b"key001", b"new")) + physical(put(42, b"key002", b"new")))
     data[20] ^= 1
     made = Made([(1, 3, rows(0, 20))], {5: bytes(data)}, last_sequence=40)
-    result, mending = repaired(Files(made.files))
+    result, mending = repaired(MemoryDirectory(made.files))
     assert dict(lawful(result))[b"key001"] == b"value"
     assert "of keys that were written or deleted by what is lost, older entries show" in said(mending)
     assert list(mending.removes) == []
@@ -118,7 +119,7 @@ def test_lost_writes_are_told_where_there_is_something_older() -> None:
 def test_what_is_passed_over_may_be_no_batch() -> None:
     """Behind a damaged record its block is left, whatever is in it."""
     broken = flip(physical(put(1, b"k1")) + physical(b"none") + physical(b"none too"), 12)
-    _, mending = repaired(Files(Made(logs={5: broken}).files), "system")
+    _, mending = repaired(MemoryDirectory(Made(logs={5: broken}).files), "system")
     passed = [cut for cut in mending.cut if "passes over it" in cut.why]
     assert [(cut.offset, cut.rows_lost, cut.lost) for cut in passed] == [
         (len(physical(put(1, b"k1"))), 0, {"file": 5})
@@ -133,14 +134,16 @@ def test_prefix_ends_logs_at_the_first_damage() -> None:
     broken = bytearray(one)
     broken[len(physical(put(1, b"k1"))) + 12] ^= 1
     logs = {5: bytes(broken), 8: physical(put(4, b"k4")), 9: b""}
-    result, mending = repaired(Files(Made(logs=logs).files), "prefix")
+    result, mending = repaired(MemoryDirectory(Made(logs=logs).files), "prefix")
     assert [key for key, _ in lawful(result)] == [b"k1"]
     assert sorted(mending.removes) == ["000008.log", "000009.log"]
     assert [(cut.file, cut.rows_lost) for cut in mending.cut] == [("000008.log", 1), ("000005.log", None)]
 
 
 def test_prefix_leaves_a_sound_database_as_it_is() -> None:
-    directory = Files(Made([(1, 3, rows(0, 20))], {5: physical(put(41, b"a"))}, last_sequence=40).files)
+    directory = MemoryDirectory(
+        Made([(1, 3, rows(0, 20))], {5: physical(put(41, b"a"))}, last_sequence=40).files
+    )
     result, mending = repaired(directory, "prefix")
     assert result.files == directory.files
     assert not mending.cut
@@ -159,7 +162,7 @@ def test_prefix_goes_back_before_a_table_that_lost_entries(how: str) -> None:
         files["000005.ldb"] = (
             b"" if how == "empty" else bytes([files["000005.ldb"][0] ^ 1]) + files["000005.ldb"][1:]
         )
-    result, mending = repaired(Files(files), "prefix")
+    result, mending = repaired(MemoryDirectory(files), "prefix")
     assert lawful(result) == [(key, value) for key, _, value in rows(0, 20)]
     assert levels(result) == {3: 1}
     assert {cut.file for cut in mending.cut} >= {"000007.ldb", "000009.log"}
@@ -185,7 +188,7 @@ def test_prefix_refuses_where_ages_mix() -> None:
 # What can't be read, and what is not asked rightly
 
 
-class Dying(Files):
+class Dying(MemoryDirectory):
     """A directory on a disk that can't read some bytes of a file."""
 
     def __init__(self, files: dict[str, bytes], name: str, start: int, stop: int) -> None:
@@ -243,7 +246,7 @@ def test_current_on_a_dying_disk() -> None:
 
 
 def test_copies_are_refused() -> None:
-    one = Files(Made([(1, 5, rows(0, 20))], last_sequence=40).files)
+    one = MemoryDirectory(Made([(1, 5, rows(0, 20))], last_sequence=40).files)
     plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no replicas"):
         LAYOUT.capabilities.repair.repair(
@@ -252,6 +255,6 @@ def test_copies_are_refused() -> None:
 
 
 def test_a_repair_by_the_system_that_has_nothing_to_say() -> None:
-    _, mending = repaired(Files(Made([(1, 5, rows(0, 20))], last_sequence=20).files), "system")
+    _, mending = repaired(MemoryDirectory(Made([(1, 5, rows(0, 20))], last_sequence=20).files), "system")
     assert said(mending) == ""
     assert mending.summary().rows == 20

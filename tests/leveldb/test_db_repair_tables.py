@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from leveldb_mending import database, lawful, made_by_hand, repaired, sound_entries
-from leveldb_opening import Files, Made, physical, put, table
+from leveldb_opening import Made, physical, put, table
 from leveldb_repairs import BLOOM, PLAIN, SNAPPY, Rows, blocks, flip, flipped, levels, rows, said, version
+from memory_directory import MemoryDirectory
 
 from logwright.codec.leveldb.formats.table.filter import Filter, hash_keys
 from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
@@ -19,7 +20,7 @@ from logwright.codec.leveldb.keys import internal_key
 
 
 def test_nothing_to_do_is_nothing_done() -> None:
-    directory = Files(
+    directory = MemoryDirectory(
         {
             **Made([(1, 5, rows(0, 20))], {8: physical(put(30, b"a"))}, last_sequence=29).files,
             "LOCK": b"",
@@ -52,7 +53,7 @@ def test_a_lost_block_costs_its_rows_and_no_other() -> None:
     made = Made([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
     data = made.files["000005.ldb"]
     third = blocks(data)[2]
-    before = sound_entries(Files(made.files))
+    before = sound_entries(MemoryDirectory(made.files))
     directory = flipped(made, "000005.ldb", third[0] + 20)
     result, mending = repaired(directory)
     live = lawful(result)
@@ -109,7 +110,7 @@ def test_older_entries_that_may_show_again_are_told() -> None:
 
 def test_a_table_of_which_nothing_is_left_goes() -> None:
     made = Made([(1, 5, rows(0, 20)), (1, 7, rows(30, 40))], last_sequence=40, settings=PLAIN)
-    result, mending = repaired(Files({**made.files, "000005.ldb": b""}))
+    result, mending = repaired(MemoryDirectory({**made.files, "000005.ldb": b""}))
     assert "000005.ldb" not in result.files
     assert levels(result) == {7: 1}
     assert [key for key, _ in lawful(result)] == [key for key, _, _ in rows(30, 40)]
@@ -122,7 +123,7 @@ def test_a_missing_table_is_left_out_and_told() -> None:
         [(1, 5, rows(0, 20, b"new", 100)), (3, 3, rows(0, 40, b"old"))], last_sequence=200, settings=PLAIN
     )
     result, mending = repaired(
-        Files({name: data for name, data in made.files.items() if name != "000005.ldb"})
+        MemoryDirectory({name: data for name, data in made.files.items() if name != "000005.ldb"})
     )
     assert levels(result) == {3: 3}
     (cut,) = mending.cut
@@ -136,7 +137,7 @@ def test_an_old_name_is_kept() -> None:
     files = {("000005.sst" if name == "000005.ldb" else name): data for name, data in made.files.items()}
     data = bytearray(files["000005.sst"])
     data[20] ^= 1
-    result, _ = repaired(Files({**files, "000005.sst": bytes(data)}))
+    result, _ = repaired(MemoryDirectory({**files, "000005.sst": bytes(data)}))
     assert "000005.sst" in result.files
     lawful(result)
 
@@ -144,11 +145,13 @@ def test_an_old_name_is_kept() -> None:
 def test_names_that_leveldb_would_not_find_are_set_right() -> None:
     made = Made([(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=PLAIN)
     names = {"000005.ldb": "5.ldb", "000008.log": "8.log"}
-    result, mending = repaired(Files({names.get(name, name): data for name, data in made.files.items()}))
+    result, mending = repaired(
+        MemoryDirectory({names.get(name, name): data for name, data in made.files.items()})
+    )
     assert result.files == made.files
     assert sorted(mending.removes) == ["5.ldb", "8.log"]
     assert len(lawful(result)) == 61
-    both = Files({**made.files, "5.ldb": b"?", "8.log": b"?", "000005.sst": b"?"})
+    both = MemoryDirectory({**made.files, "5.ldb": b"?", "8.log": b"?", "000005.sst": b"?"})
     result, mending = repaired(both)
     assert result.files == made.files
     assert "5.ldb is not in the result: 000005.ldb has the same number." in said(mending)
@@ -190,7 +193,7 @@ def test_a_filter_of_another_policy_is_left_out_where_blocks_move() -> None:
     directory = database(data)
     broken = bytearray(data)
     broken[10] ^= 1
-    result, mending = repaired(Files({**directory.files, "000003.ldb": bytes(broken)}))
+    result, mending = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
     assert "my.Filter is not known here" in said(mending)
     assert [key for key, _ in lawful(result)] == [b"b"]
 
@@ -248,7 +251,7 @@ def test_a_table_with_a_block_of_an_unknown_type_stays_as_it_is() -> None:
         assert "of a type that is not known here" in said(mending)
     broken = bytearray(data)
     broken[4] ^= 1
-    result, mending = repaired(Files({**directory.files, "000003.ldb": bytes(broken)}))
+    result, mending = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
     assert result.files["000003.ldb"] == bytes(broken)
     assert not mending.cut
 
@@ -285,7 +288,7 @@ def test_what_a_manifest_says_of_the_range_bounds_what_is_found() -> None:
     alien = sealed(pack_entries([(internal_key(b"zzz", 1, 1), b"alien")], 16), 0)
     data = made.files["000005.ldb"]
     at = blocks(data)[0][1] + 5
-    result, mending = repaired(Files({**made.files, "000005.ldb": data[:at] + alien + data[at:]}))
+    result, mending = repaired(MemoryDirectory({**made.files, "000005.ldb": data[:at] + alien + data[at:]}))
     assert b"zzz" not in [key for key, _ in lawful(result)]
     assert any("a copy of a block within a value" in cut.why for cut in mending.cut)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from leveldb_mending import database, golden, lawful, made_by_hand, rebuilt, sound_entries
-from leveldb_opening import Files, Made, large, physical, put, table
+from leveldb_opening import Made, large, physical, put, table
 from leveldb_repairs import (
     BLOOM,
     PLAIN,
@@ -19,6 +19,7 @@ from leveldb_repairs import (
     with_manifest,
     without_metadata,
 )
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
@@ -37,7 +38,7 @@ def test_a_manifest_is_rebuilt_from_tables_and_logs() -> None:
         last_sequence=299,
     )
     result, mending = rebuilt(without_metadata(made), "manifest", "current")
-    assert lawful(result) == lawful(Files(made.files))
+    assert lawful(result) == lawful(MemoryDirectory(made.files))
     assert version(result).log_number == 8
     assert not mending.cut
 
@@ -58,7 +59,7 @@ def test_current_alone_is_rebuilt() -> None:
     made = Made([(1, 5, rows(0, 20))], last_sequence=299)
     files = {name: data for name, data in made.files.items() if name != "CURRENT"}
     for some in (files, {**files, "CURRENT": b"x"}):
-        result, mending = rebuilt(Files(some), "current")
+        result, mending = rebuilt(MemoryDirectory(some), "current")
         assert result.files == made.files
         assert mending.summary().rows == 20
         assert not mending.cut
@@ -73,7 +74,10 @@ def test_damaged_tables_and_logs_are_refused() -> None:
     with pytest.raises(DamageError, match=r"000008\.log"):
         rebuilt(flipped(made, "000008.log", 10), "manifest", "current")
     with pytest.raises(DamageError, match="table 5, which the manifest has in level 1, is not there"):
-        rebuilt(Files({name: data for name, data in made.files.items() if name != "000005.ldb"}), "manifest")
+        rebuilt(
+            MemoryDirectory({name: data for name, data in made.files.items() if name != "000005.ldb"}),
+            "manifest",
+        )
     unordered = database(made_by_hand([(b"b", 1), (b"a", 2)], keys=[internal_key(b"c", 1, 1)]))
     with pytest.raises(DamageError, match="its keys are not in order"):
         rebuilt(unordered, "manifest")
@@ -92,7 +96,7 @@ def test_a_table_alone(tmp_path: Path) -> None:
     data = table(rows(0, 60), BLOOM)
     second = blocks(data)[1]
     made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path)
-    assert report.rows_kept == sum(1 for _ in sound_entries(Files({"000005.ldb": made})))
+    assert report.rows_kept == sum(1 for _ in sound_entries(MemoryDirectory({"000005.ldb": made})))
     assert [cut["offset"] for cut in report.cut or []] == [second[0]]
     assert made.startswith(data[: second[0]])
     assert lw.verify(tmp_path / "out", codec="leveldb.table").ok
@@ -128,7 +132,7 @@ def test_a_table_alone_of_another_order(tmp_path: Path) -> None:
     assert made == data
     (tmp_path / "out").unlink()
     made, _ = alone(flip(data, blocks(data)[-1][0] + 4), name, tmp_path)
-    assert sound_entries(Files({name: made})) == sound_entries(Files({name: data}))
+    assert sound_entries(MemoryDirectory({name: made})) == sound_entries(MemoryDirectory({name: data}))
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "prefix"])
@@ -162,7 +166,9 @@ def test_a_log_that_can_not_be_told_from_content(tmp_path: Path) -> None:
         data += fragmented(one, len(data))
     made, report = alone(flip(data, 20), "000007.log", tmp_path)
     assert report.rows_kept == 2
-    assert sound_entries(Files({"000007.log": made})) == sound_entries(Files({"000007.log": flip(data, 20)}))
+    assert sound_entries(MemoryDirectory({"000007.log": made})) == sound_entries(
+        MemoryDirectory({"000007.log": flip(data, 20)})
+    )
 
 
 # Through the verbs

@@ -9,19 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from leveldb_opening import (
-    LAYOUT,
-    Files,
-    Made,
-    after,
-    dropped,
-    iterated,
-    key_of,
-    open_listing,
-    put,
-    rows_of,
-    status,
-)
+from leveldb_opening import LAYOUT, Made, after, dropped, iterated, key_of, open_listing, put, rows_of, status
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.fault import UnreadableError, UsageError
@@ -42,7 +31,7 @@ LIVE = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
 
 
 def refused(files: dict[str, bytes], **options: Any) -> str:
-    opened = open_listing(Files(files), **options)
+    opened = open_listing(MemoryDirectory(files), **options)
     verdict = opened.verdict
     assert not verdict.opens
     assert verdict.scope == "database"
@@ -69,7 +58,7 @@ def test_what_is_left() -> None:
     assert files["CURRENT"] == b"MANIFEST-000009\n"
     assert files["000011.log"] == files["LOCK"] == b""
     # The second opening finds nothing to do but to begin a new log and manifest.
-    again = open_listing(Files(files))
+    again = open_listing(MemoryDirectory(files))
     assert rows_of(again) == LIVE
     assert again.verdict.creates == ("000013.log", "LOG.old", "MANIFEST-000012")
     assert again.verdict.removes == ("000011.log", "MANIFEST-000009")
@@ -97,7 +86,7 @@ def _reader(data: bytes) -> Any:
 def test_a_name_in_current_that_leads_back_into_the_directory() -> None:
     named = MADE.files["CURRENT"]
     for text in (b"./", b"/", b".//./"):
-        opened = open_listing(Files({**MADE.files, "CURRENT": text + named}))
+        opened = open_listing(MemoryDirectory({**MADE.files, "CURRENT": text + named}))
         assert status(opened.verdict) == "OK"
         assert rows_of(opened) == rows_of(MADE.open())
 
@@ -124,13 +113,13 @@ def test_current() -> None:
 
 def test_a_zero_byte_ends_the_name_of_the_manifest() -> None:
     files = {**MADE.files, "CURRENT": b"MANIFEST-000008\0junk\n"}
-    assert rows_of(open_listing(Files(files))) == LIVE
+    assert rows_of(open_listing(MemoryDirectory(files))) == LIVE
 
 
 def test_current_may_name_any_file() -> None:
     files = dict(MADE.files)
     files["anything"] = files.pop("MANIFEST-000008")
-    opened = open_listing(Files({**files, "CURRENT": b"anything\n"}))
+    opened = open_listing(MemoryDirectory({**files, "CURRENT": b"anything\n"}))
     assert rows_of(opened) == LIVE
     # A name that is no manifest's is never obsolete.
     assert "anything" in after(opened)
@@ -142,14 +131,14 @@ def test_create_if_missing_and_error_if_exists() -> None:
     del files["CURRENT"]
     assert refused(files) == "Invalid argument: db: does not exist (create_if_missing is false)"
     # A new database over the old one: its tables are deleted, its logs are read.
-    opened = open_listing(Files(files), create_if_missing=True)
+    opened = open_listing(MemoryDirectory(files), create_if_missing=True)
     assert rows_of(opened) == [(b"c", b"3")]
     assert "000005.ldb" in opened.verdict.removes
     assert opened.verdict.rows_lost == 2
     assert sorted(after(opened)) == [
         "000003.ldb", "000008.log", "CURRENT", "LOCK", "LOG", "MANIFEST-000002", "MANIFEST-000008",
     ]  # fmt: skip
-    new = open_listing(Files({}), create_if_missing=True)
+    new = open_listing(MemoryDirectory({}), create_if_missing=True)
     assert rows_of(new) == []
     assert sorted(after(new)) == ["000003.log", "CURRENT", "LOCK", "LOG", "MANIFEST-000002"]
     assert len(after(new)["MANIFEST-000002"]) == 50
@@ -187,7 +176,7 @@ def test_a_compaction_pointer_that_is_empty() -> None:
     """Refused since 1.23."""
     records = [form(NUMBERS), b"\x05\x01\x00"]
     assert refused(with_manifest(records)) == "Corruption: VersionEdit: compaction pointer"
-    opened = open_listing(Files(with_manifest(records)), version="1.22")
+    opened = open_listing(MemoryDirectory(with_manifest(records)), version="1.22")
     assert status(opened.verdict) == "OK"
     assert "MANIFEST-000009" in after(opened)
 
@@ -210,7 +199,7 @@ def test_comparator() -> None:
     said = f"Invalid argument: mine does not match existing comparator : {BYTEWISE}"
     assert refused(with_manifest(other)) == said
     # One that says none is not asked.
-    opened = open_listing(Files(with_manifest([form(NUMBERS)])))
+    opened = open_listing(MemoryDirectory(with_manifest([form(NUMBERS)])))
     assert status(opened.verdict) == "OK"
     assert rows_of(opened) == [(b"c", b"3")]
 
@@ -227,7 +216,7 @@ def test_missing_descriptor_drop() -> None:
     )
     torn = manifest + logged([form(NUMBERS)], len(manifest))[:-1]
     for end in (torn, manifest + bytes(BLOCK)):
-        assert rows_of(open_listing(Files({**files, "MANIFEST-000008": end}))) == LIVE
+        assert rows_of(open_listing(MemoryDirectory({**files, "MANIFEST-000008": end}))) == LIVE
 
 
 def test_missing_files() -> None:
@@ -235,14 +224,14 @@ def test_missing_files() -> None:
     del files["000005.ldb"]
     assert refused(files) == "Corruption: 1 missing files; e.g.: db/000005.ldb"
     # Any file of that number will do.
-    opened = open_listing(Files({**files, "5.dbtmp": b""}))
+    opened = open_listing(MemoryDirectory({**files, "5.dbtmp": b""}))
     assert status(opened.verdict) == "OK"
     assert iterated(opened.verdict) == "NotFound: db/000005.ldb: No such file or directory"
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000008"])
 def test_a_disk_that_cannot_read_metadata(name: str) -> None:
-    class Dying(Files):
+    class Dying(MemoryDirectory):
         def read(self, file: str, offset: int = 0, length: int | None = None) -> bytes:
             if file == name and dying:
                 raise UnreadableError.of(0, 512, "Input/output error", file)
@@ -373,12 +362,14 @@ def test_large_manifest_compacted() -> None:
     name = "MANIFEST-000008"
     files[name] += logged(filling, len(files[name]))
     assert len(files[name]) > 1 << 20
-    kept = open_listing(Files(files), reuse_logs=True)
+    kept = open_listing(MemoryDirectory(files), reuse_logs=True)
     assert name in after(kept)
-    anew = open_listing(Files(files), reuse_logs=True, max_file_size=1 << 20)
+    anew = open_listing(MemoryDirectory(files), reuse_logs=True, max_file_size=1 << 20)
     assert name not in after(anew)
     files["other"] = files.pop(name)
-    assert "MANIFEST-000009" in after(open_listing(Files({**files, "CURRENT": b"other\n"}), reuse_logs=True))
+    assert "MANIFEST-000009" in after(
+        open_listing(MemoryDirectory({**files, "CURRENT": b"other\n"}), reuse_logs=True)
+    )
 
 
 def test_an_empty_batch_takes_a_number_but_makes_no_table() -> None:
@@ -444,7 +435,7 @@ def test_status_from_text() -> None:
 
 def test_clean_makes_no_difference(tmp_path: Path) -> None:
     """The same verdict whether the last stop was clean or not: so the option is refused."""
-    listing = Files(MADE.files)
+    listing = MemoryDirectory(MADE.files)
     options = Options(LAYOUT.read_options)
     predict = LAYOUT.capabilities.predict
     assert predict is not None

@@ -5,19 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from leveldb_opening import (
-    Files,
-    Made,
-    batch,
-    dropped,
-    fill,
-    large,
-    open_listing,
-    physical,
-    put,
-    rows_of,
-    status,
-)
+from leveldb_opening import Made, batch, dropped, fill, large, open_listing, physical, put, rows_of, status
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.formats.manifest.layout import EditField
@@ -354,7 +343,7 @@ def test_a_log_that_is_not_found_under_its_number() -> None:
 
 
 def test_a_disk_that_cannot_read_a_log() -> None:
-    class Dying(Files):
+    class Dying(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name.endswith(".log"):
                 raise UnreadableError.of(0, 512, "Input/output error", name)

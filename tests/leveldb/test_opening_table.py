@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from leveldb_opening import Files, Made, Rows, iterated, key_of, open_listing, resealed, rows_of, status
+from leveldb_opening import Made, Rows, iterated, key_of, open_listing, resealed, rows_of, status
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, survey
@@ -237,7 +238,7 @@ def resized(change: Callable[[bytearray], None], **options: Any) -> Opened:
     data = bytearray(MADE.files[TABLE])
     change(data)
     made = Made(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(data)})
-    return open_listing(Files({**made.files, TABLE: bytes(data)}), **options)
+    return open_listing(MemoryDirectory({**made.files, TABLE: bytes(data)}), **options)
 
 
 def test_a_handle_that_leads_elsewhere() -> None:
@@ -306,7 +307,7 @@ def test_compressed_blocks_are_kept_by_their_offset_alone() -> None:
     del data[places[-1][0] :]
     data += sealed(plain, 0) + footer(handle(*places[-2]), handle(places[-1][0], len(plain)))
     made = Made(tables=SNAPPY.tables, last_sequence=99, settings=SNAPPY.settings, sizes={5: len(data)})
-    opened = open_listing(Files({**made.files, TABLE: bytes(data)}))
+    opened = open_listing(MemoryDirectory({**made.files, TABLE: bytes(data)}))
     assert iterated(opened.verdict) == "OK"
     assert 0 < len(rows_of(opened)) < 12
 
@@ -341,16 +342,18 @@ def test_the_manifest_says_how_large_a_table_is() -> None:
 def test_the_old_name_of_tables() -> None:
     files = dict(MADE.files)
     files["000005.sst"] = files.pop(TABLE)
-    gives(open_listing(Files(files)), ALL, "OK")
+    gives(open_listing(MemoryDirectory(files)), ALL, "OK")
     # A file of the new name comes first, but one that can't be mapped is none.
-    gives(open_listing(Files({**files, TABLE: b""})), ALL, "OK")
-    gives(open_listing(Files({**files, TABLE: b"x"})), [], f"IO error: db/{TABLE}: Invalid argument")
+    gives(open_listing(MemoryDirectory({**files, TABLE: b""})), ALL, "OK")
+    gives(
+        open_listing(MemoryDirectory({**files, TABLE: b"x"})), [], f"IO error: db/{TABLE}: Invalid argument"
+    )
 
 
 def test_a_file_of_that_number_but_of_another_name() -> None:
     files = dict(MADE.files)
     files["5.ldb"] = files.pop(TABLE)
-    opened = open_listing(Files(files))
+    opened = open_listing(MemoryDirectory(files))
     assert status(opened.verdict) == "OK"
     gives(opened, [], f"NotFound: db/{TABLE}: No such file or directory")
 
@@ -358,7 +361,7 @@ def test_a_file_of_that_number_but_of_another_name() -> None:
 def test_a_disk_that_cannot_read_a_table() -> None:
     bad = BLOCKS[2][0]
 
-    class Dying(Files):
+    class Dying(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             stop = len(self.files[name]) if length is None else offset + length
             if name == TABLE and offset <= bad < stop:
@@ -379,10 +382,10 @@ def test_the_first_error_in_the_order_of_the_children() -> None:
     )
     files = dict(made.files)
     files["000007.ldb"] = b"x"
-    opened = open_listing(Files(files))
+    opened = open_listing(MemoryDirectory(files))
     gives(opened, [(b"a", b"2"), (b"c", b"3")], "IO error: db/000007.ldb: Invalid argument")
     files["000008.ldb"] = b"x"
-    gives(open_listing(Files(files)), [(b"c", b"3")], "IO error: db/000008.ldb: Invalid argument")
+    gives(open_listing(MemoryDirectory(files)), [(b"c", b"3")], "IO error: db/000008.ldb: Invalid argument")
 
 
 def test_a_level_goes_on_behind_a_bad_table() -> None:
@@ -392,7 +395,7 @@ def test_a_level_goes_on_behind_a_bad_table() -> None:
     )
     files = {**made.files, "000008.ldb": b"x" * 200}
     gives(
-        open_listing(Files(files)),
+        open_listing(MemoryDirectory(files)),
         [(b"a", b"1"), (b"c", b"3")],
         "IO error: db/000008.ldb: Invalid argument"
         if len(made.files["000008.ldb"]) > 200

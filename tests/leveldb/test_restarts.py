@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from leveldb_mending import checked, database, lawful, repaired, sound_entries
-from leveldb_opening import GOLDEN, Files
+from leveldb_opening import GOLDEN
 from leveldb_repairs import blocks, said
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.fault import Fault, Kind, Severity
@@ -46,14 +47,14 @@ def taken(plain: bytes) -> tuple[bytes, list[int]]:
     return plain[:stop], np.frombuffer(plain[stop:-4], "<u4").tolist()
 
 
-def written(directory: Files, path: Path) -> Path:
+def written(directory: MemoryDirectory, path: Path) -> Path:
     path.mkdir()
     for name, data in directory.files.items():
         (path / name).write_bytes(data)
     return path
 
 
-def told(directory: Files, path: Path) -> Fault:
+def told(directory: MemoryDirectory, path: Path) -> Fault:
     """The first error that all of `verify` has."""
     report = lw.verify(written(directory, path / "told"))
     return next(one for _, one in report.faults if one.severity == Severity.ERROR)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from leveldb_opening import Files
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.check.table import TableCheck, filter_of, policies
@@ -254,7 +254,7 @@ def test_a_metaindex_may_name_what_is_no_filter() -> None:
     table = of(data + footer(handle(meta, len(contents)), handle(place, len(index))))
     assert table.read().table["key"].to_pylist() == [b"a"]
     assert table.encode(*table.tables()) == table.all_bytes()
-    source = Files({NAME: table.all_bytes()})
+    source = MemoryDirectory({NAME: table.all_bytes()})
     check = TableCheck(Reader(source, NAME, len(table.all_bytes())), LIMIT, BYTEWISE_COMPARATOR)
     assert filter_of(check.read, check.blocks) is None
     assert list(policies(check.read, check.blocks, LIMIT)) == []

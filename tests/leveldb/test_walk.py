@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from leveldb_opening import Files
 from leveldb_records import batch, record, to_block_end, written
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.leveldb.formats.log import codec as log
@@ -23,7 +23,7 @@ from logwright.roundtrip.specimen import Specimen
 NAME = "000007.log"
 
 
-class Disk(Files):
+class Disk(MemoryDirectory):
     """A file of which some stretches can't be read. A driver that reads ahead may name a later one first."""
 
     def __init__(self, data: bytes, *bad: tuple[int, int], last_first: bool = False) -> None:
@@ -72,7 +72,7 @@ def test_a_hole_longer_than_the_window_behind_damage() -> None:
     chain = head + record(MIDDLE, b"x" * to_block_end(0)) * 40
     data = chain + written([batch(5, (b"a", b"1"))], len(chain))
     for step in (4 << 20, BLOCK):
-        hole, stretch = over(Reader(Files({NAME: data}), NAME, len(data)), step=step)
+        hole, stretch = over(Reader(MemoryDirectory({NAME: data}), NAME, len(data)), step=step)
         assert isinstance(hole, Hole)
         assert (hole.fault.offset, hole.fault.length) == (0, len(chain))
         assert "partial record without end" in hole.fault.detail
@@ -93,7 +93,7 @@ def test_a_table_that_becomes_shorter_while_it_is_read() -> None:
     empty = Specimen.of(b"", "leveldb.table", "000005.ldb", compression="none", block_size=100)
     data = empty.encode(pa.Table.from_pylist(rows))
 
-    class Shrinking(Files):
+    class Shrinking(MemoryDirectory):
         """Its blocks were listed when it was whole."""
 
         asked = 0
@@ -143,7 +143,7 @@ def frames(*ends: int, stop: int, need: int = 0, damage: Fault | None = None) ->
 
 def test_what_wants_more_than_there_is_or_what_it_has_is_no_frame() -> None:
     size = 1000
-    read = Reader(Files({NAME: bytes(size)}), NAME, size)
+    read = Reader(MemoryDirectory({NAME: bytes(size)}), NAME, size)
     codec: Any = Asking(searches=[(5, 5000), (6, 10), (40, 0)])
     assert beyond(read, codec, None, 0) == 40
     # Each time the search goes on one byte behind.
@@ -155,7 +155,7 @@ def test_what_wants_more_than_there_is_or_what_it_has_is_no_frame() -> None:
 
 def test_at_the_end_of_a_file_what_is_wanted_is_read_once_more() -> None:
     """A footer is judged by itself."""
-    read = Reader(Files({NAME: bytes(100)}), NAME, 100)
+    read = Reader(MemoryDirectory({NAME: bytes(100)}), NAME, 100)
     codec: Any = Asking([frames(50, stop=52, need=48), frames(stop=0, need=48)])
     (stretch,) = walk(read, codec, None)
     assert isinstance(stretch, Stretch)
@@ -164,10 +164,10 @@ def test_at_the_end_of_a_file_what_is_wanted_is_read_once_more() -> None:
 
 def test_a_hole_up_to_the_end_keeps_its_severity() -> None:
     torn = written([batch(1, (b"a", b"1"))]) + record(FULL, b"abc")[:-1]
-    _, hole = over(Reader(Files({NAME: torn}), NAME, len(torn)))
+    _, hole = over(Reader(MemoryDirectory({NAME: torn}), NAME, len(torn)))
     assert isinstance(hole, Hole)
     assert (hole.fault.kind, hole.fault.severity) == (Kind.TRUNCATED, Severity.WARNING)
     behind = bytes(9) + record(FULL, batch(5, (b"z", b"9")))
-    hole, _ = over(Reader(Files({NAME: behind}), NAME, len(behind)))
+    hole, _ = over(Reader(MemoryDirectory({NAME: behind}), NAME, len(behind)))
     assert isinstance(hole, Hole)
     assert hole.fault.severity is Severity.ERROR

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from kafka_golden import CASES, of_class
-from kafka_mending import Memory, memory, repair
+from kafka_mending import memory, repair
+from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError
 from logwright.corpora.cases import Case
@@ -22,7 +23,7 @@ OPTIONS = {"index.interval.bytes": INTERVAL, "producer.id.expiration.ms": EXPIRA
 
 
 def loaded(
-    kafka: Any, tmp_path: Path, directory: Memory, interval: int = INTERVAL
+    kafka: Any, tmp_path: Path, directory: MemoryDirectory, interval: int = INTERVAL
 ) -> tuple[Any, dict[str, bytes]]:
     """Kafka's loader on a directory: what it says, and the files afterwards."""
     path = tmp_path / directory.name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from zookeeper_crafted import CRAFTED, ROOT, buf, snapshot
 from zookeeper_judged import ours, properties, seen_by_us, theirs, written
-from zookeeper_opening import Memory, start
+from zookeeper_opening import data_directory, start
 
 from logwright.roundtrip.oracles import zookeeper as oracle
 
@@ -36,6 +36,6 @@ def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session(tmp_path: Path
         "snapshot.5": snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 1 << 40))[:-6] + b"?" + buf(b"/"),
         "snapshot.3": snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0)),
     }
-    opened = start(Memory(files))
-    nodes, _ = oracle.serve(written(Memory(files), tmp_path))
+    opened = start(data_directory(files))
+    nodes, _ = oracle.serve(written(data_directory(files), tmp_path))
     assert [node["path"] for node in nodes] == [node["path"] for node in seen_by_us(opened)] == ["/", "/app"]

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_crafted import CRAFTED
 from zookeeper_damaged import RUNS, directory_of, twice
 from zookeeper_judged import masked, seen_by_us, written
-from zookeeper_opening import Memory, start
+from zookeeper_opening import start
 
 from logwright.roundtrip.oracles import zookeeper_old as oracle
 
@@ -35,7 +36,7 @@ def theirs(version: str, path: Path) -> dict[str, Any]:
     return {**facts, "nodes": sorted(nodes, key=lambda one: one["path"].encode())}
 
 
-def ours(version: str, directory: Memory) -> dict[str, Any]:
+def ours(version: str, directory: MemoryDirectory) -> dict[str, Any]:
     opened = start(directory, version=version)
     if opened.thrown is not None:
         return {"error": (opened.thrown.java, masked(opened.thrown.message))}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from zookeeper_crafted import create, log, record
 from zookeeper_judged import written
-from zookeeper_opening import Memory
+from zookeeper_opening import data_directory
 
 import logwright as lw
 from logwright.codec.fault import DamageWarning, LogwrightError
@@ -100,7 +100,7 @@ def test_salvage_of_a_log_that_begins_with_a_zxid_that_no_server_gives(
 ) -> None:
     """A snapshot named after it, snapshot.ffffff0000000000, would not be read."""
     records = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in (-(1 << 40) + 1, 5, 6)]
-    directory = Memory({"log.1": log(*records)})
+    directory = data_directory({"log.1": log(*records)})
     (tmp_path / "lost").mkdir()
     result = repaired(written(directory, tmp_path / "lost") / "version-2", tmp_path, "salvage")
     judge(zookeeper, result)

@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from zookeeper_opening import GOLDEN, Memory, memory_of
+from memory_directory import MemoryDirectory
+from zookeeper_opening import GOLDEN, data_directory, memory_of
 
 from logwright.codec.zookeeper.names import log_name, parse, snapshot_name
 
@@ -144,7 +145,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 """Properties of servers, those of most servers more often."""
 
 
-def directory_of(seed: int) -> tuple[Memory, dict[str, Any]]:
+def directory_of(seed: int) -> tuple[MemoryDirectory, dict[str, Any]]:
     """A damaged directory, and a server's properties."""
     chance = random.Random(seed)
     directory = memory_of(chance.choice(CASES))
@@ -152,10 +153,10 @@ def directory_of(seed: int) -> tuple[Memory, dict[str, Any]]:
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         if files:
             chance.choice(DAMAGES)(files, chance)
-    return Memory({name: bytes(data) for name, data in files.items()}), chance.choice(SETTINGS)
+    return data_directory({name: bytes(data) for name, data in files.items()}), chance.choice(SETTINGS)
 
 
-def twice(directory: Memory) -> bool:
+def twice(directory: MemoryDirectory) -> bool:
     """Whether two logs, or two snapshots, have one zxid."""
     named = [(one.kind, one.zxid) for one in map(parse, directory.files) if one is not None]
     return len(set(named)) < len(named)

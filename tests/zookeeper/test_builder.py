@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drawer import Drawer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec import registry
@@ -51,11 +51,11 @@ def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 def build(
     batches: Iterable[pa.RecordBatch],
     there: dict[str, bytes] | None = None,
-    extra: Drawer | None = None,
+    extra: MemoryDirectory | None = None,
     **options: Any,
 ) -> dict[str, bytes]:
     """The files of a directory, or those that an append adds to it."""
-    listing = None if there is None else Drawer(there, "version-2")
+    listing = None if there is None else MemoryDirectory(there, "version-2")
     builder = LAYOUT.builder(listing, "version-2", Options(LAYOUT.options, options), extra=extra)
 
     def pieces() -> Iterator[Piece]:
@@ -134,7 +134,10 @@ def test_any_nodes_in_any_chunks(
     expected = build([batch(rows)] if rows else [], **options)
     shuffled = data.draw(st.permutations(rows))
     again = build(
-        data.draw(chunked(shuffled)) if rows else [], extra=Drawer(), sort_buffer_size=budget, **options
+        data.draw(chunked(shuffled)) if rows else [],
+        extra=MemoryDirectory(),
+        sort_buffer_size=budget,
+        **options,
     )
     assert again == expected, "neither order nor chunks nor memory change a byte"
     (name,) = expected
@@ -248,7 +251,7 @@ def test_a_tree_that_was_read_is_written_as_it_is(case: str) -> None:
 def _tree(path: Path) -> tuple[Tree, list[Any]]:
     compression = {".gz": "gzip", ".snappy": "snappy"}.get(path.suffix, "none")
     return Tree.of_snapshot(
-        Reader(Drawer({path.name: path.read_bytes()}), path.name, path.stat().st_size),
+        Reader(MemoryDirectory({path.name: path.read_bytes()}), path.name, path.stat().st_size),
         zxid=parse(path.name).zxid,
         compression=compression,
         extended_types=True,
@@ -294,7 +297,7 @@ def test_the_systems_own_nodes_may_be_given(tmp_path: Path) -> None:
         {"path": "/zookeeper/quota/a/zookeeper_limits", "data": b"count=1,bytes=-1"},
     ]
     for budget in (1 << 10, 1 << 20):
-        files = build([batch(rows[:1]), batch(rows[1:])], extra=Drawer(), sort_buffer_size=budget)
+        files = build([batch(rows[:1]), batch(rows[1:])], extra=MemoryDirectory(), sort_buffer_size=budget)
         found = {row["path"]: row["data"] for row in _rows(files["snapshot.0"], "snapshot.0")}
         assert found == {
             "/": b"root",
@@ -758,7 +761,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 def test_what_is_held_in_memory_is_bounded() -> None:
     """Of 30 MB there is never more than a few times the buffer."""
     builder = LAYOUT.builder(
-        None, "version-2", Options(LAYOUT.options, {"sort_buffer_size": 1 << 20}), extra=Drawer()
+        None, "version-2", Options(LAYOUT.options, {"sort_buffer_size": 1 << 20}), extra=MemoryDirectory()
     )
     before = pa.total_allocated_bytes()
     numbers = list(range(30_000))
@@ -820,7 +823,7 @@ def test_the_digest_of_what_is_written() -> None:
     rows = [{"path": f"/n{n}", "data": b"x" * n, "czxid": 3} for n in range(9)]
     files = build([batch(rows)])
     tree, _ = Tree.of_snapshot(
-        Reader(Drawer(files, "version-2"), "snapshot.3", len(files["snapshot.3"])), zxid=3
+        Reader(MemoryDirectory(files, "version-2"), "snapshot.3", len(files["snapshot.3"])), zxid=3
     )
     context = SNAPSHOT.context("snapshot.3", Options(SNAPSHOT.options))
     again = b"".join(bytes(one) for one in of_tree(tree))

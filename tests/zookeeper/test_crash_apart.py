@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from zookeeper_opening import DATA_LOG_DIR, Memory, memory_of, start
+from zookeeper_opening import DATA_LOG_DIR, data_directory, memory_of, start
 
 import logwright as lw
 from logwright.codec import registry
@@ -87,7 +87,7 @@ class Places:
             if "/" not in name and data is not None
         }
         # A server knows of the other directory though it is empty.
-        opened = start(Memory(held | {f"{DATA_LOG_DIR}/readme": b""}))
+        opened = start(data_directory(held | {f"{DATA_LOG_DIR}/readme": b""}))
         return (
             (opened.restored.zxid, "") if opened.restored is not None else (None, opened.verdict.error or "")
         )

@@ -12,7 +12,7 @@ from zookeeper_crafted import OPEN, ROOT, create, directory, i4, i8, log, record
 from zookeeper_crafted import snapshot as crafted
 from zookeeper_datadir import CASES
 from zookeeper_mending import checked, details, repaired, served, truth
-from zookeeper_opening import GOLDEN, Memory, memory_of, start
+from zookeeper_opening import GOLDEN, data_directory, memory_of, start
 
 import logwright as lw
 from logwright.codec.fault import Kind, Severity
@@ -91,7 +91,7 @@ def test_all_that_a_hole_took_is_counted() -> None:
     data = bytearray(log(*records))
     data[16 + 2 * len(records[0]) - 1] ^= 1
     data[16 + 2 * len(records[0]) + 40] ^= 3
-    ((_, fault),) = checked(Memory({**directory().files, "log.1": bytes(data)}))
+    ((_, fault),) = checked(data_directory({**directory().files, "log.1": bytes(data)}))
     assert (fault.rows_lost, fault.lost) == (2, {"first_zxid": 2, "last_zxid": 3})
 
 
@@ -100,7 +100,7 @@ def test_what_a_later_log_has_again() -> None:
     first = bytearray(log(*records))
     first[16 + 2 * len(records[0]) - 1] ^= 1
     again = log(*(record(zxid, 1, create(b"/again%d" % zxid)) for zxid in range(2, 9)))
-    both = Memory({**directory().files, "log.1": bytes(first), "log.2": again})
+    both = data_directory({**directory().files, "log.1": bytes(first), "log.2": again})
     (warned,) = [one for one in details(both, Severity.WARNING) if "gave these zxids again" in one]
     assert warned.startswith(
         "log.1: log.2 begins with 0x2: the server was started without what lies here, 0x3 to 0x6"
@@ -135,7 +135,7 @@ def test_without_a_sound_snapshot(case: str, said: str) -> None:
 def test_a_snapshot_that_was_written_while_transactions_were_made() -> None:
     fuzzy = memory_of("fuzzy")
     assert details(fuzzy) == []
-    lost = Memory({"snapshot.101": fuzzy.files["snapshot.101"]})
+    lost = data_directory({"snapshot.101": fuzzy.files["snapshot.101"]})
     (said,) = details(lost)
     assert said == (
         "snapshot.101: it was written while transactions up to 0x10d were made, and the logs tell of them up to 0x101 only: of the "
@@ -160,10 +160,10 @@ def test_acls_of_nodes_made_while_a_snapshot_was_written() -> None:
         ),
     ]
     logs = {f"log.{zxid}": log(record(zxid, 1, create(b"/" + name))) for zxid, name in ((4, b"b"), (5, b"c"))}
-    covered = Memory({"snapshot.3": data, **logs})
+    covered = data_directory({"snapshot.3": data, **logs})
     assert details(covered) == []
     assert not [one for one in start(covered).verdict.warnings if "table does not have: 2" in one]
-    (said,) = details(Memory({"snapshot.3": data, "log.4": logs["log.4"]}))
+    (said,) = details(data_directory({"snapshot.3": data, "log.4": logs["log.4"]}))
     assert said.startswith(
         "snapshot.3: it was written while transactions up to 0x5 were made, and the logs tell of them up to 0x4 only"
     )
@@ -182,7 +182,7 @@ def test_many_nodes_without_parents() -> None:
     data = data[:-_ENDING]
     data += b"\0\0\0\1/"
     data += zlib.adler32(data).to_bytes(8, "big") + b"\0\0\0\1/"
-    said = details(Memory({"snapshot.1": bytes(data)}))
+    said = details(data_directory({"snapshot.1": bytes(data)}))
     assert len(said) == 20
     assert said[-1].endswith(" has no parent, nor have 30 more")
 
@@ -295,7 +295,9 @@ def test_a_snapshot_under_the_name_of_a_later_one() -> None:
     """Its seals are right, but a server leaves out what lies between."""
     directory = memory_of("dmg_base")
     files = directory.files
-    swapped = Memory({**files, "snapshot.16": files["snapshot.a"], "snapshot.a": files["snapshot.16"]})
+    swapped = data_directory(
+        {**files, "snapshot.16": files["snapshot.a"], "snapshot.a": files["snapshot.16"]}
+    )
     (said,) = [one for one in details(swapped) if one.startswith("snapshot.16")]
     assert "it holds the tree of 0xa" in said
     assert "Digests are not matching" in "".join(start(swapped).verdict.warnings)
@@ -347,9 +349,9 @@ def test_only_salvage_is_left(tmp_path: Path) -> None:
 
 
 def test_names_that_no_server_reads_and_directories_without_anything() -> None:
-    assert details(Memory({})) == []
+    assert details(data_directory({})) == []
     base = memory_of("dmg_base")
-    assert details(Memory({**base.files, "snapshot.-5": b"no snapshot at all"})) == []
-    assert details(Memory({"snapshot.0": b"no snapshot at all"}))[-1:] == [
+    assert details(data_directory({**base.files, "snapshot.-5": b"no snapshot at all"})) == []
+    assert details(data_directory({"snapshot.0": b"no snapshot at all"}))[-1:] == [
         ": no snapshot is sound, and there are no transactions"
     ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_crafted import create, log, record
 from zookeeper_mending import checked, cuts, notes, rebuilt, served
-from zookeeper_opening import GOLDEN, Memory, memory_of
+from zookeeper_opening import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
@@ -15,8 +16,8 @@ from logwright.codec.fault import DamageError, UsageError
 BASE = memory_of("dmg_base")
 
 
-def without(*names: str) -> Memory:
-    return Memory({name: data for name, data in BASE.files.items() if name not in names})
+def without(*names: str) -> MemoryDirectory:
+    return data_directory({name: data for name, data in BASE.files.items() if name not in names})
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_a_snapshot_of_the_last_transaction(gone: tuple[str, ...], said: str) ->
     result, mending = rebuilt(without(*gone))
     assert notes(mending) == said
     assert set(result.files) == {*without(*gone).files, "snapshot.21"}
-    alone = Memory({"snapshot.21": result.files["snapshot.21"]})
+    alone = data_directory({"snapshot.21": result.files["snapshot.21"]})
     assert served(alone) == served(BASE)
     assert checked(result) == []
 
@@ -56,11 +57,11 @@ def test_damaged_snapshots_make_room() -> None:
 def test_a_damaged_snapshot_of_the_last_transaction_is_made_in_its_place() -> None:
     data = bytearray(BASE.files["snapshot.16"])
     data[900:910] = b"x" * 10
-    some = Memory({name: BASE.files[name] for name in ("snapshot.a", "log.b")})
-    result, _ = rebuilt(Memory({**some.files, "snapshot.16": bytes(data)}))
+    some = data_directory({name: BASE.files[name] for name in ("snapshot.a", "log.b")})
+    result, _ = rebuilt(data_directory({**some.files, "snapshot.16": bytes(data)}))
     assert set(result.files) == {"snapshot.a", "log.b", "snapshot.16"}
-    assert served(Memory({"snapshot.16": result.files["snapshot.16"]})) == served(
-        Memory({"snapshot.16": BASE.files["snapshot.16"]})
+    assert served(data_directory({"snapshot.16": result.files["snapshot.16"]})) == served(
+        data_directory({"snapshot.16": BASE.files["snapshot.16"]})
     )
 
 
@@ -101,10 +102,10 @@ def test_wrong_digests_are_told() -> None:
 def test_epochs() -> None:
     quorum = memory_of("quorum_one")
     for name in ("currentEpoch", "acceptedEpoch"):
-        lost = Memory({one: data for one, data in quorum.files.items() if one != name})
+        lost = data_directory({one: data for one, data in quorum.files.items() if one != name})
         result, _ = rebuilt(lost, name)
         assert result.files == quorum.files
-    neither = Memory({one: data for one, data in quorum.files.items() if not one.endswith("Epoch")})
+    neither = data_directory({one: data for one, data in quorum.files.items() if not one.endswith("Epoch")})
     result, _ = rebuilt(neither, "currentEpoch", "acceptedEpoch")
     assert result.files == quorum.files
     # A server on its own has none.
@@ -124,7 +125,7 @@ def test_through_the_api(tmp_path: Path) -> None:
 def test_an_epoch_that_begins() -> None:
     first = memory_of("fresh").files["snapshot.0"]
     logs = {"log.100000001": log(record(1 << 32 | 1, 1, create(b"/a")))}
-    result, _ = rebuilt(Memory({"snapshot.0": first, **logs}))
+    result, _ = rebuilt(data_directory({"snapshot.0": first, **logs}))
     assert set(result.files) == {
         "snapshot.0",
         "log.100000001",

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_crafted import create, directory, log, record, set_data
 from zookeeper_mending import checked, cuts, details, losses, notes, repaired, served, truth, zxids
-from zookeeper_opening import GOLDEN, Memory, memory_of
+from zookeeper_opening import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec import registry
@@ -35,13 +36,13 @@ def at(number: int) -> int:
     return 16 + sum(map(len, RECORDS[: number - 1]))
 
 
-def damaged(*changes: tuple[int, bytes], first: int = 1) -> Memory:
+def damaged(*changes: tuple[int, bytes], first: int = 1) -> MemoryDirectory:
     """One log of all records from `first` on, with bytes put in their places."""
     data = bytearray(log(*RECORDS))
     for place, new in changes:
         data[place : place + len(new)] = new
     del data[16 : at(first)]
-    return Memory({"snapshot.0": FRESH, f"log.{first:x}": bytes(data)})
+    return data_directory({"snapshot.0": FRESH, f"log.{first:x}": bytes(data)})
 
 
 GARBAGE = b"\x5a" * 20
@@ -82,7 +83,7 @@ def test_a_record_put_right_must_belong_there() -> None:
     both = damaged((at(5) - 1, b"?"))
     both.files["log.4"] = again.replace(again[:16], again[:16])
     result, _ = repaired(
-        Memory({**both.files, "log.4": log(record(4, 5, set_data(b"/node1", b"4"))) + again[16:]})
+        data_directory({**both.files, "log.4": log(record(4, 5, set_data(b"/node1", b"4"))) + again[16:]})
     )
     assert result.files["log.1"] == log(*RECORDS[:3])
     assert zxids(result) == [1, 2, 3, 4, 5, 6, 7]
@@ -99,7 +100,7 @@ def test_a_record_put_right_must_belong_there() -> None:
 
 def test_garbage_between_records_costs_nothing() -> None:
     data = log(*RECORDS)
-    between = Memory({"snapshot.0": FRESH, "log.1": data[: at(6)] + GARBAGE + data[at(6) :]})
+    between = data_directory({"snapshot.0": FRESH, "log.1": data[: at(6)] + GARBAGE + data[at(6) :]})
     result, mending = repaired(between)
     assert result.files["log.1"] == data
     assert [(cut.offset, cut.length, cut.rows_lost) for cut in cuts(mending)] == [(at(6), 20, 0)]
@@ -107,7 +108,9 @@ def test_garbage_between_records_costs_nothing() -> None:
 
 def test_a_torn_end_before_the_next_log_costs_nothing() -> None:
     torn = log(*RECORDS[:6]) + RECORDS[6][:30]
-    result, mending = repaired(Memory({"snapshot.0": FRESH, "log.1": torn, "log.7": log(*RECORDS[6:])}))
+    result, mending = repaired(
+        data_directory({"snapshot.0": FRESH, "log.1": torn, "log.7": log(*RECORDS[6:])})
+    )
     assert result.files == {"snapshot.0": FRESH, "log.1": log(*RECORDS[:6]), "log.7": log(*RECORDS[6:])}
     assert losses(mending) == []
     assert len(served(result)) == 16
@@ -121,7 +124,7 @@ def test_a_torn_end_before_the_next_log_costs_nothing() -> None:
     ],
 )
 def test_records_that_no_server_reads(odd: bytes, said: str) -> None:
-    strange = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4], odd, *RECORDS[5:])})
+    strange = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4], odd, *RECORDS[5:])})
     result, mending = repaired(strange)
     assert result.files["log.1"] == log(*RECORDS[:4])
     assert said in [cut.why for cut in cuts(mending)]
@@ -138,7 +141,7 @@ BELOW_ALL = record(-(1 << 40) + 1, 1, create(b"/a"))
 def test_zxids_that_no_server_gives() -> None:
     """A snapshot named after one would never be read."""
     why = "its checksum is right, but no server gives the zxid 0xffffff0000000001: they count up from 1"
-    result, mending = repaired(Memory({"log.1": log(BELOW_ALL, *RECORDS[4:6])}), "salvage")
+    result, mending = repaired(data_directory({"log.1": log(BELOW_ALL, *RECORDS[4:6])}), "salvage")
     assert sorted(result.files) == ["log.1", "snapshot.4"]
     assert zxids(result) == [5, 6]
     assert losses(mending) == [("log.1", 1, {})]
@@ -146,8 +149,8 @@ def test_zxids_that_no_server_gives() -> None:
     with pytest.raises(
         DamageError, match="nothing is left: no snapshot can be read, and there are no transactions"
     ):
-        repaired(Memory({"log.1": log(BELOW_ALL, record(0, 1, create(b"/b")))}), "salvage")
-    within = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], BELOW_ALL, *RECORDS[2:])})
+        repaired(data_directory({"log.1": log(BELOW_ALL, record(0, 1, create(b"/b")))}), "salvage")
+    within = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], BELOW_ALL, *RECORDS[2:])})
     for strategy in ("prefix", "salvage"):
         result, mending = repaired(within, strategy)
         assert result.files == {"snapshot.0": FRESH, "log.1": log(*RECORDS)}
@@ -169,7 +172,7 @@ def test_one_record_is_put_right_and_the_next_is_not() -> None:
 # What ends a history, and what is made up for
 
 
-def holed(*numbers: int) -> Memory:
+def holed(*numbers: int) -> MemoryDirectory:
     return damaged(*((at(number) + 40, GARBAGE) for number in numbers))
 
 
@@ -200,12 +203,12 @@ def test_salvage_keeps_every_good_record() -> None:
     ]
 
 
-def _rows(result: Memory, name: str) -> list[dict[str, Any]]:
+def _rows(result: MemoryDirectory, name: str) -> list[dict[str, Any]]:
     columns = ["zxid", "session_id", "type", "err", "time_ms"]
     return [row for batch in _decoded(result, name, "rows", columns) for row in batch.to_pylist()]
 
 
-def _decoded(result: Memory, name: str, table: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _decoded(result: MemoryDirectory, name: str, table: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     codec = txnlog.CODEC
     context = codec.context(name, Options(codec.options))
     for one in walk(Reader(result, name, len(result.files[name])), codec, context):
@@ -215,10 +218,10 @@ def _decoded(result: Memory, name: str, table: str, columns: list[str]) -> Itera
 
 def test_what_a_sound_snapshot_covers_is_not_made_up_for() -> None:
     """Record 4 is lost, and a snapshot of a later transaction has what it did."""
-    base = served(Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:8])}))
+    base = served(data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:8])}))
     made = _snapshot(8)
     for strategy in ("prefix", "salvage"):
-        result, mending = repaired(Memory({**holed(4).files, "snapshot.8": made}), strategy)
+        result, mending = repaired(data_directory({**holed(4).files, "snapshot.8": made}), strategy)
         assert zxids(result) == [1, 2, 3, *range(5, 13)]
         assert losses(mending) == [("log.1", 1, {"first_zxid": 4, "last_zxid": 4})]
         assert "0x4 is missing behind snapshot.0, an older snapshot" in notes(mending)
@@ -227,35 +230,35 @@ def test_what_a_sound_snapshot_covers_is_not_made_up_for() -> None:
 
 
 def _snapshot(zxid: int) -> bytes:
-    whole = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:zxid])})
+    whole = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:zxid])})
     return b"".join(bytes(one) for one in write.of_tree(trace(whole, files.snapshots(whole)[0]).tree))
 
 
 def test_too_many_are_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mending_module, "MOST_FILLED", 5)
-    far = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], *RECORDS[4:5], *RECORDS[9:])})
+    far = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], *RECORDS[4:5], *RECORDS[9:])})
     result, mending = repaired(far, "salvage")
     assert zxids(result) == [1, 2, 3, 4, 5, 10, 11, 12]
     assert "0x6 to 0x9 are missing, too many to be made up for" in notes(mending)
 
 
 def test_a_log_of_its_own_for_what_is_missing_before_one() -> None:
-    both = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:3]), "log.6": log(*RECORDS[5:])})
+    both = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:3]), "log.6": log(*RECORDS[5:])})
     result, _ = repaired(both, "salvage")
     assert zxids(result, "log.4") == [4, 5]
     assert result.files["log.6"] == both.files["log.6"]
     # Where its name is taken by a log that has lost its first records, they are put before the others.
-    lost = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:3]), "log.4": log(*RECORDS[5:])})
+    lost = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:3]), "log.4": log(*RECORDS[5:])})
     result, _ = repaired(lost, "salvage")
     assert zxids(result, "log.4") == list(range(4, 13))
 
 
-def lost_end(*gone: str) -> Memory:
+def lost_end(*gone: str) -> MemoryDirectory:
     """The last transaction of epoch 1 is lost, and epoch 2 follows."""
     quorum = memory_of("quorum_one")
     data = bytearray(quorum.files["log.100000001"])
     data[540:560] = GARBAGE
-    return Memory(
+    return data_directory(
         {
             name: one
             for name, one in {**quorum.files, "log.100000001": bytes(data)}.items()
@@ -344,7 +347,9 @@ def test_a_snapshot_written_while_transactions_were_made_needs_them() -> None:
     rows = zxids(fuzzy, "log.1")
     first, stop = (_place(fuzzy, "log.1", rows.index(zxid)) for zxid in (0x102, 0x105))
     # The logs end before what may be in the snapshot.
-    cut = Memory({"snapshot.101": fuzzy.files["snapshot.101"], "log.102": data[:16] + data[first:stop]})
+    cut = data_directory(
+        {"snapshot.101": fuzzy.files["snapshot.101"], "log.102": data[:16] + data[first:stop]}
+    )
     with pytest.raises(
         DamageError,
         match="was written while transactions up to 0x10d were made, and the logs tell of them up to 0x104 only",
@@ -354,15 +359,15 @@ def test_a_snapshot_written_while_transactions_were_made_needs_them() -> None:
     assert result.files == cut.files
     assert "of the others the tree may have some and not have others" in notes(mending)
     # An older one is whole, and so are logs from the first transaction on.
-    whole = Memory({"snapshot.101": fuzzy.files["snapshot.101"], "log.1": data[:stop]})
+    whole = data_directory({"snapshot.101": fuzzy.files["snapshot.101"], "log.1": data[:stop]})
     for more in ({}, {"snapshot.0": fuzzy.files["snapshot.0"]}):
-        result, _ = repaired(Memory({**whole.files, **more}))
+        result, _ = repaired(data_directory({**whole.files, **more}))
         assert set(result.files) == {"snapshot.0", "log.1"}
         assert zxids(result)[-1] == 0x104
         assert checked(result) == []
 
 
-def _place(found: Memory, name: str, number: int) -> int:
+def _place(found: MemoryDirectory, name: str, number: int) -> int:
     positions = [
         at for batch in _decoded(found, name, "frames", ["position"]) for at in batch.column(0).to_pylist()
     ]
@@ -370,12 +375,13 @@ def _place(found: Memory, name: str, number: int) -> int:
 
 
 def test_what_can_be_read_of_a_snapshot_is_salvaged_for_want_of_better() -> None:
-    lone = Memory({"snapshot.16": memory_of("dmg_snap_path_null").files["snapshot.16"]})
+    lone = data_directory({"snapshot.16": memory_of("dmg_snap_path_null").files["snapshot.16"]})
     with pytest.raises(DamageError, match="no snapshot is sound, and there are no transactions"):
         repaired(lone)
     result, mending = repaired(lone, "salvage")
     before = {
-        one["path"] for one in served(Memory({"snapshot.16": memory_of("dmg_base").files["snapshot.16"]}))
+        one["path"]
+        for one in served(data_directory({"snapshot.16": memory_of("dmg_base").files["snapshot.16"]}))
     }
     assert {one["path"] for one in served(result)} == before - {"/app/d0-4"}
     assert "snapshot.16 has the 14 nodes of snapshot.16 that can be read, nothing vouches for them" in notes(
@@ -391,14 +397,14 @@ def test_nodes_that_say_what_can_not_be_are_not_salvaged() -> None:
     place += 4 + int.from_bytes(data[place : place + 4], "big") + 8 + 8
     # Its mzxid, which no other damage is needed for.
     data[place : place + 8] = (0x6900000000000016).to_bytes(8, "big")
-    lone = Memory({"snapshot.16": bytes(data)})
+    lone = data_directory({"snapshot.16": bytes(data)})
     result, _ = repaired(lone, "salvage")
     assert {"/app/d1-4", "/app/d0-4"}.isdisjoint(one["path"] for one in served(result))
     assert checked(result) == []
 
 
 def test_nodes_whose_acls_are_lost_are_shut() -> None:
-    lone = Memory({"snapshot.16": memory_of("dmg_snap_aclvec_null").files["snapshot.16"]})
+    lone = data_directory({"snapshot.16": memory_of("dmg_snap_aclvec_null").files["snapshot.16"]})
     result, mending = repaired(lone, "salvage")
     assert "The ACLs of 12 nodes are lost" in notes(mending)
     shut = [one for one in served(result) if one["acl"] == [{"perms": 0, "scheme": "world", "id": "anyone"}]]
@@ -422,7 +428,7 @@ def test_a_compressed_snapshot_whose_trailer_alone_is_wrong_is_written_plain() -
 @pytest.mark.parametrize("case", ["snap_gz", "snap_snappy"])
 def test_nothing_is_left(case: str) -> None:
     name = next(name for name in memory_of(case).files if name.startswith("snapshot.42"))
-    lone = Memory({name: b"nothing of it"})
+    lone = data_directory({name: b"nothing of it"})
     with pytest.raises(DamageError, match="nothing is left"):
         repaired(lone, "salvage")
 
@@ -433,7 +439,7 @@ def test_one_bit_anywhere_in_a_snapshot() -> None:
     for place in range(0, len(data), 37):
         turned = bytearray(data)
         turned[place] ^= 1 << place % 8
-        result, mending = repaired(Memory({"snapshot.16": bytes(turned)}))
+        result, mending = repaired(data_directory({"snapshot.16": bytes(turned)}))
         assert result.files["snapshot.16"] in (
             (data,) if place < 1624 else (data, data[:1642], data[:1675])
         ), place
@@ -446,17 +452,17 @@ def test_two_bits_in_a_snapshot_are_not_taken_for_one() -> None:
     data[place] ^= 1
     data[place + 1] ^= 2
     with pytest.raises(DamageError, match="no snapshot is sound"):
-        repaired(Memory({"snapshot.16": bytes(data)}))
+        repaired(data_directory({"snapshot.16": bytes(data)}))
 
 
 def test_a_snapshot_in_doubt_stays_beside_a_sound_one_where_its_digest_is_right() -> None:
     base = memory_of("dmg_base")
     turned = bytearray(base.files["snapshot.a"])
     turned[200] ^= 1
-    result, _ = repaired(Memory({**base.files, "snapshot.a": bytes(turned)}))
+    result, _ = repaired(data_directory({**base.files, "snapshot.a": bytes(turned)}))
     assert result.files == base.files
     turned[201] ^= 2
-    result, mending = repaired(Memory({**base.files, "snapshot.a": bytes(turned)}))
+    result, mending = repaired(data_directory({**base.files, "snapshot.a": bytes(turned)}))
     assert result.files == {name: data for name, data in base.files.items() if name != "snapshot.a"}
     assert losses(mending) == []
 
@@ -468,7 +474,7 @@ def test_one_bit_anywhere_in_a_log() -> None:
     for place in range(len(data)):
         turned = bytearray(data)
         turned[place] ^= 1 << place % 8
-        result, mending = repaired(Memory({**base.files, "log.17": bytes(turned)}))
+        result, mending = repaired(data_directory({**base.files, "log.17": bytes(turned)}))
         # Version and dbid of the header nobody looks at.
         assert result.files["log.17"] == (bytes(turned) if 4 <= place < 16 else data), place
         assert losses(mending) == []
@@ -493,7 +499,7 @@ def test_other_files_stay() -> None:
 
 
 def test_of_logs_of_one_zxid_the_one_that_has_most() -> None:
-    short = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4]), "log.1.fixed": log(*RECORDS)})
+    short = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4]), "log.1.fixed": log(*RECORDS)})
     result, mending = repaired(short)
     assert set(result.files) == {"snapshot.0", "log.1.fixed"}
     assert "log.1.fixed is of the same zxid" in cuts(mending)[0].why
@@ -518,7 +524,7 @@ def test_several_servers_are_no_replicas() -> None:
         )
 
 
-class Dying(Memory):
+class Dying(MemoryDirectory):
     """Of one file some bytes can't be read."""
 
     name_of_bad, low, high = "", 0, 0
@@ -580,7 +586,7 @@ def test_system_leaves_the_tree_that_a_server_has(case: str) -> None:
     assert checked(result) == []
     assert {one["path"] for one in served(result)} == {one["path"] for one in truth(case)}
     last = max(int(name.split(".")[1], 16) for name in result.files if name.startswith("snapshot."))
-    alone = Memory({f"snapshot.{last:x}": result.files[f"snapshot.{last:x}"]})
+    alone = data_directory({f"snapshot.{last:x}": result.files[f"snapshot.{last:x}"]})
     assert served(alone) == served(result)
 
 

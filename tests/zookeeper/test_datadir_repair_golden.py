@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_mending import (
     CRAFTED,
     DAMAGED,
@@ -17,7 +18,7 @@ from zookeeper_mending import (
     served,
     zxids,
 )
-from zookeeper_opening import GOLDEN, Memory, memory_of
+from zookeeper_opening import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, Severity
@@ -27,12 +28,14 @@ ALL = range(1, 0x22)
 """The transactions of `dmg_base`."""
 
 
-def whole(case: str) -> Memory:
+def whole(case: str) -> MemoryDirectory:
     """A damaged directory as it was before."""
     others = {"dmg_gz": "snap_gz", "dmg_snappy": "snap_snappy"}
     base = next((memory_of(other) for start, other in others.items() if case.startswith(start)), BASE)
     names = {"log.17.fixed": "log.17", "snapshot.16.tmp": "snapshot.16"}
-    return Memory({name: base.files[name] for one in memory_of(case).files if (name := names.get(one, one))})
+    return data_directory(
+        {name: base.files[name] for one in memory_of(case).files if (name := names.get(one, one))}
+    )
 
 
 HEALED = {
@@ -115,7 +118,7 @@ def test_a_snapshot_ends_with_its_last_seal_that_is_right(case: str) -> None:
         assert directory.files[name].startswith(result.files[name])
         assert len(directory.files[name]) - len(result.files[name]) == 18
     assert losses(mending) == []
-    before = Memory({name: BASE.files[name] for name in result.files})
+    before = data_directory({name: BASE.files[name] for name in result.files})
     assert served(result) == served(before)
 
 
@@ -155,7 +158,7 @@ def test_prefix_ends_before_transactions_that_are_missing(case: str) -> None:
     assert (file, 12, {"first_zxid": 0xB, "last_zxid": 0x16}) in losses(mending)
     assert ("log.17", 11, {"first_zxid": 0x17, "last_zxid": 0x21}) in losses(mending)
     assert sum(rows or 0 for _, rows, _ in losses(mending)) == 23
-    assert served(result) == served(Memory({"snapshot.a": BASE.files["snapshot.a"]}))
+    assert served(result) == served(data_directory({"snapshot.a": BASE.files["snapshot.a"]}))
     assert "The tree is that of transaction 0xa, it has 10 nodes." in notes(mending)
 
 
@@ -179,7 +182,7 @@ def test_nothing_to_go_back_to() -> None:
     assert {one["path"] for one in _tree(result)} > {"/", "/zookeeper"}
 
 
-def _tree(directory: Memory) -> list[dict[str, object]]:
+def _tree(directory: MemoryDirectory) -> list[dict[str, object]]:
     from zookeeper_opening import nodes_of, start
 
     return nodes_of(start(directory))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_crafted import (
     CRAFTED,
     HEADER,
@@ -23,7 +24,7 @@ from zookeeper_crafted import (
     snapshot,
     ttl,
 )
-from zookeeper_opening import Memory, memory_of, nodes_of, start
+from zookeeper_opening import data_directory, memory_of, nodes_of, start
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.option import Options
@@ -45,7 +46,7 @@ def read(
     """The zxids that are read, what ends it (class and message), and where logs end before their time."""
     zxids: list[int] = []
     stops = []
-    reader = FileTxnLog(Disk(Memory(files)), Settings(version_of(version), Options(OPTIONS, options)))
+    reader = FileTxnLog(Disk(data_directory(files)), Settings(version_of(version), Options(OPTIONS, options)))
     try:
         for found in reader.read(zxid):
             if isinstance(found, Records):
@@ -80,7 +81,7 @@ def test_a_header_that_is_cut_short_or_is_none() -> None:
 
 def test_an_empty_log() -> None:
     files = {"log.1": log(A), "log.2": b""}
-    disk = Disk(Memory(files))
+    disk = Disk(data_directory(files))
     reader = FileTxnLog(disk, Settings(version_of("3.9.3"), Options(OPTIONS)))
     assert len(list(reader.read(1))) == 1
     assert disk.removes == reader.deleted == ["log.2"]
@@ -201,7 +202,7 @@ def test_what_a_closed_session_says() -> None:
 
 
 def test_a_disk_that_can_not_be_read() -> None:
-    class Broken(Memory):
+    class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name.startswith("log"):
                 raise UnreadableError.of(offset, 1, "bad sector", name)
@@ -212,7 +213,7 @@ def test_a_disk_that_can_not_be_read() -> None:
 
 
 def test_a_log_that_becomes_shorter_meanwhile() -> None:
-    class Shorter(Memory):
+    class Shorter(MemoryDirectory):
         def entries(self) -> list[Entry]:
             return [Entry(one.name, one.size + 5000) for one in super().entries()]
 
@@ -344,7 +345,7 @@ def test_what_it_survives() -> None:
 
 def test_a_zxid_that_a_snapshot_has() -> None:
     base = memory_of("dmg_base").files
-    opened = start(Memory({"snapshot.16": base["snapshot.16"], "log.b": base["log.b"]}))
+    opened = start(data_directory({"snapshot.16": base["snapshot.16"], "log.b": base["log.b"]}))
     assert opened.verdict.opens
     assert opened.verdict.serves["transactions"] == 0
     assert opened.verdict.serves["zxid"] == "0x16"
@@ -437,7 +438,7 @@ def test_what_a_rejected_snapshot_left_goes_with_its_session() -> None:
 
     def left(*records: bytes) -> list[str]:
         files = {"snapshot.5": rejected, "snapshot.3": sound, "log.4": log(*records)}
-        opened = start(Memory(files))
+        opened = start(data_directory(files))
         assert opened.verdict.opens
         return paths(opened)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_crafted import FRESH, ROOT, buf, i4, i8, sealed_sections, snapshot
-from zookeeper_opening import Memory, start
+from zookeeper_opening import data_directory, start
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.kernels.compress import compress
@@ -28,13 +29,13 @@ SEAL = 13
 
 def load(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> Loaded:
     return FileSnap(
-        Disk(Memory(files)), Settings(version_of(version), Options(OPTIONS, options))
+        Disk(data_directory(files)), Settings(version_of(version), Options(OPTIONS, options))
     ).deserialize()
 
 
 def refused(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> str:
     """What is said of the only snapshot."""
-    disk = Disk(Memory(files))
+    disk = Disk(data_directory(files))
     loaded = []
     reader = FileSnap(disk, Settings(version_of(version), Options(OPTIONS, options)))
     original = Loaded.__init__
@@ -153,11 +154,11 @@ def test_a_chunk_that_is_too_large_is_the_end_of_a_server(size: int, words: str)
     """An error is no IOException: no older snapshot is tried."""
     data = compress("snappy", FRESH)
     broken = data[:16] + size.to_bytes(4, "big", signed=True) + data[20:]
-    opened = start(Memory({"snapshot.0": FRESH, "snapshot.5.snappy": broken}))
+    opened = start(data_directory({"snapshot.0": FRESH, "snapshot.5.snappy": broken}))
     assert str(opened.thrown) == f"org.xerial.snappy.SnappyError: {words}"
     assert opened.verdict.error_class == "org.xerial.snappy.SnappyError"
     just = data[:16] + (512 << 20).to_bytes(4, "big") + data[20:]
-    assert start(Memory({"snapshot.0": FRESH, "snapshot.5.snappy": just})).thrown is None
+    assert start(data_directory({"snapshot.0": FRESH, "snapshot.5.snappy": just})).thrown is None
 
 
 @pytest.mark.parametrize("compression", ["gz", "snappy"])
@@ -211,7 +212,7 @@ def test_the_newest_that_can_be_read() -> None:
 
 
 def test_a_disk_that_can_not_be_read() -> None:
-    class Broken(Memory):
+    class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name == "snapshot.5" and (length is None or offset == 0):
                 raise UnreadableError.of(offset, 1, "bad sector", name)
@@ -261,9 +262,9 @@ def test_the_digest_counts_where_it_is_not_older_than_the_name() -> None:
     assert loaded.digest is not None
     # Without digests its bytes are taken for a zxid and a seal.
     assert refused({"snapshot.6": made}, **{"digest.enabled": False}).startswith("java.io.")
-    opened = start(Memory({"snapshot.6": made}))
+    opened = start(data_directory({"snapshot.6": made}))
     assert "is not covering the snapshot digest zxid 0x7" in opened.verdict.warnings[0]
-    opened = start(Memory({"snapshot.7": made}))
+    opened = start(data_directory({"snapshot.7": made}))
     assert "Digests are not matching" in opened.verdict.warnings[0]
     assert "from zxid 0x7 on (one transaction)" in opened.verdict.warnings[0]
 
@@ -313,7 +314,7 @@ def test_nodes_that_a_server_does_not_take() -> None:
 
 def test_a_node_whose_path_has_no_slash_is_the_root() -> None:
     odd = {"snapshot.5": snapshot(ROOT, (b"/a", -1, 0), (b"abc", -1, 0)), "snapshot.3": snapshot(ROOT)}
-    opened = start(Memory(odd))
+    opened = start(data_directory(odd))
     assert opened.verdict.serves["snapshot"] == "snapshot.5"
     assert [
         one
@@ -321,7 +322,7 @@ def test_a_node_whose_path_has_no_slash_is_the_root() -> None:
         if one.startswith("the node 'abc', whose path has no slash, is the root")
     ]
     # The last one counts.
-    early = start(Memory({"snapshot.5": snapshot((b"abc", -1, 0), ROOT, (b"/a", -1, 0))}))
+    early = start(data_directory({"snapshot.5": snapshot((b"abc", -1, 0), ROOT, (b"/a", -1, 0))}))
     assert not [one for one in early.verdict.warnings if "slash" in one]
     assert early.tree is not None
     assert opened.tree is not None
@@ -377,9 +378,9 @@ def test_what_a_rejected_snapshot_leaves_behind() -> None:
     assert loaded.tree.session_timeouts == {7: 4000, 8: 1}
     assert loaded.acl_index == 41
     # So the node of session 7 is not deleted.
-    opened = start(Memory({"snapshot.5": rejected, "snapshot.0": older}))
+    opened = start(data_directory({"snapshot.5": rejected, "snapshot.0": older}))
     assert opened.verdict.rows == 2
-    assert start(Memory({"snapshot.0": older})).verdict.rows == 1
+    assert start(data_directory({"snapshot.0": older})).verdict.rows == 1
 
 
 def test_sessions_that_end_early() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_crafted import FRESH, ROOT, buf, create, directory, i4, log, record, snapshot, ttl
-from zookeeper_opening import DATA_LOG_DIR, GOLDEN, Memory, listing_of, memory_of, nodes_of, start
+from zookeeper_opening import DATA_LOG_DIR, GOLDEN, data_directory, listing_of, memory_of, nodes_of, start
 
 import logwright as lw
 from logwright.cli import main
@@ -58,56 +59,60 @@ def test_versions_that_are_not_known(asked: str) -> None:
 
 
 def test_an_empty_directory() -> None:
-    opened = start(Memory({}))
+    opened = start(data_directory({}))
     verdict = opened.verdict
     assert (verdict.opens, verdict.rows, verdict.creates) == (True, 4, ("snapshot.0",))
     # What a fresh server writes.
     assert opened.after.read("snapshot.0") == FRESH
-    assert start(Memory({}), version="3.4.14").verdict.creates == ()
-    assert start(Memory({}), version="3.4.14").verdict.rows == 3
-    small = start(Memory({}), **{"digest.enabled": False, "serializeLastProcessedZxid.enabled": False})
+    assert start(data_directory({}), version="3.4.14").verdict.creates == ()
+    assert start(data_directory({}), version="3.4.14").verdict.rows == 3
+    small = start(
+        data_directory({}), **{"digest.enabled": False, "serializeLastProcessedZxid.enabled": False}
+    )
     assert len(small.after.read("snapshot.0")) == 424
 
 
 def test_an_empty_directory_that_must_not_be_empty() -> None:
-    nothing = start(Memory({}), **{"db.autocreate": False})
+    nothing = start(data_directory({}), **{"db.autocreate": False})
     assert nothing.verdict.serves["zxid"] == "0xffffffffffffffff"
     assert nothing.verdict.creates == ("snapshot.ffffffffffffffff",)
-    marked = Memory({}, above=Memory({"initialize": b""}, name="data"))
+    marked = data_directory({}, above=data_directory({"initialize": b""}, name="data"))
     assert start(marked, **{"db.autocreate": False}).verdict.creates == ("snapshot.0",)
-    assert start(Memory({}), version="3.5.10", **{"db.autocreate": False}).verdict.creates == ("snapshot.0",)
+    assert start(data_directory({}), version="3.5.10", **{"db.autocreate": False}).verdict.creates == (
+        "snapshot.0",
+    )
 
 
 def test_logs_without_a_snapshot() -> None:
     files = {"log.1": log(record(1, 1, create(b"/a")), record(2, 1, create(b"/b")))}
-    refused = start(Memory(files)).verdict
+    refused = start(data_directory(files)).verdict
     assert refused.error == "No snapshot found, but there are log entries. Something is broken!"
     assert (refused.error_class, refused.scope, refused.rows) == ("java.io.IOException", "process", 0)
-    trusted = start(Memory(files), **{"snapshot.trust.empty": True})
+    trusted = start(data_directory(files), **{"snapshot.trust.empty": True})
     assert trusted.verdict.rows == 6
     assert "This should only be allowed during upgrading" in warned(trusted)
-    assert start(Memory(files), version="3.5.2").verdict.rows == 6
-    assert not start(Memory(files), version="3.5.5", **{"snapshot.trust.empty": True}).verdict.opens
+    assert start(data_directory(files), version="3.5.2").verdict.rows == 6
+    assert not start(data_directory(files), version="3.5.5", **{"snapshot.trust.empty": True}).verdict.opens
     # It is looked at all the same: what can't be survived there, and an empty log.
-    assert start(Memory(files | {"log.3": b""})).verdict.removes == ("log.3",)
-    broken = Memory({"log.1": log(b"12345678" + i4(-1) + bytes(9))})
+    assert start(data_directory(files | {"log.3": b""})).verdict.removes == ("log.3",)
+    broken = data_directory({"log.1": log(b"12345678" + i4(-1) + bytes(9))})
     assert start(broken).verdict.error_class == "java.lang.NullPointerException"
-    assert not start(Memory({"log.1": b"nothing"}), version="3.5.2").verdict.opens
+    assert not start(data_directory({"log.1": b"nothing"}), version="3.5.2").verdict.opens
 
 
 def test_directories_of_their_own() -> None:
     apart = listing_of("split_dirs")
     files = {one.name: apart.read(one.name) for one in apart.entries()}
-    assert start(Memory(files)).verdict.opens
-    misplaced = start(Memory(files | {f"{DATA_LOG_DIR}/snapshot.0": FRESH})).verdict
+    assert start(data_directory(files)).verdict.opens
+    misplaced = start(data_directory(files | {f"{DATA_LOG_DIR}/snapshot.0": FRESH})).verdict
     assert misplaced.error is not None
     assert misplaced.error.startswith("Log directory has snapshot files.")
     assert misplaced.error_class is not None
     assert misplaced.error_class.endswith("LogDirContentCheckException")
-    misplaced = start(Memory(files | {"log.9": b""})).verdict
+    misplaced = start(data_directory(files | {"log.9": b""})).verdict
     assert misplaced.error_class is not None
     assert misplaced.error_class.endswith("SnapDirContentCheckException")
-    assert start(Memory(files | {"log.9": b""}), version="3.5.3").verdict.opens
+    assert start(data_directory(files | {"log.9": b""}), version="3.5.3").verdict.opens
 
 
 # What a start writes
@@ -121,15 +126,15 @@ def test_the_snapshot_at_the_start() -> None:
     assert opened.verdict.creates == start(base).verdict.creates == ("snapshot.21",)
     shape = Shape.of(lambda at, size: np.frombuffer(written, np.uint8)[at : at + size], len(written))
     assert not list(shape.wrong())
-    again = start(Memory({"snapshot.21": written}))
+    again = start(data_directory({"snapshot.21": written}))
     assert nodes_of(again) == nodes_of(opened)
     assert again.verdict.rewrites == ("snapshot.21",)
     assert again.verdict.creates == ()
     packed = start(base, **{"snapshot.compression.method": "gz"})
     assert packed.verdict.creates == ("snapshot.21.gz",)
-    assert nodes_of(start(Memory({"snapshot.21.gz": packed.after.read("snapshot.21.gz")}))) == nodes_of(
-        opened
-    )
+    assert nodes_of(
+        start(data_directory({"snapshot.21.gz": packed.after.read("snapshot.21.gz")}))
+    ) == nodes_of(opened)
     # Older servers don't compress.
     options = {"snapshot.compression.method": "gz"}
     assert start(base, version="3.5.10", **options).verdict.creates == ("snapshot.21",)
@@ -153,7 +158,7 @@ def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session() -> None:
     good = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0), (b"/app/two", -1, 0))
     owners = [(b"/app/one", -1, 99), (b"/app/two", -1, -(1 << 63)), (b"/gone", -1, 99)]
     damaged = snapshot((b"", -1, 99), (b"/app", -1, 0), *owners)
-    made = Memory({"snapshot.5": damaged[:-6] + b"?" + damaged[-5:], "snapshot.3": good})
+    made = data_directory({"snapshot.5": damaged[:-6] + b"?" + damaged[-5:], "snapshot.3": good})
     opened = start(made)
     assert opened.verdict.serves["snapshot"] == "snapshot.3"
     assert [one["path"] for one in nodes_of(opened)] == ["/", "/app", "/app/two"]
@@ -163,7 +168,7 @@ def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session() -> None:
     # Up to 3.5.0 a container is a node of a session too; one with a TTL is unless they are known.
     assert [one["path"] for one in nodes_of(start(made, version="3.5.0"))] == ["/", "/app"]
     with_ttl = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, -(1 << 56) | 5))
-    made = Memory({"snapshot.5": with_ttl[:-6] + b"?" + with_ttl[-5:], "snapshot.3": good})
+    made = data_directory({"snapshot.5": with_ttl[:-6] + b"?" + with_ttl[-5:], "snapshot.3": good})
     assert start(made).verdict.rows == 3
     assert start(made, extendedTypesEnabled=True).verdict.rows == 4
     # They go with their session too, where it is closed.
@@ -242,9 +247,9 @@ def test_two_logs_of_one_zxid() -> None:
 # An ensemble
 
 
-def member(**files: bytes) -> Memory:
+def member(**files: bytes) -> MemoryDirectory:
     made = log(record(2 * EPOCH + 1, 1, create(b"/a")))
-    return Memory({"snapshot.0": FRESH, "log.200000001": made, **files})
+    return data_directory({"snapshot.0": FRESH, "log.200000001": made, **files})
 
 
 @pytest.mark.parametrize(
@@ -279,13 +284,13 @@ def test_members_of_an_ensemble(files: dict[str, bytes], error: str | None) -> N
 
 
 def test_a_disk_that_can_not_be_read() -> None:
-    class Broken(Memory):
+    class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name == "currentEpoch":
                 raise UnreadableError.of(offset, 1, "bad sector", name)
             return super().read(name, offset, length)
 
-        def parent(self) -> Memory | None:
+        def parent(self) -> MemoryDirectory | None:
             raise UnreadableError.of(0, 1, "bad sector", "..")
 
     broken = Broken(member(currentEpoch=b"2", acceptedEpoch=b"2").files)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from memory_directory import MemoryDirectory
 from zookeeper_crafted import ROOT, buf, create, directory, log, multi, record, set_data, snapshot
 from zookeeper_judged import ours
-from zookeeper_opening import Memory
+from zookeeper_opening import data_directory
 
 from logwright.codec.zookeeper.state.texts import as_java, is_utf8
 
@@ -45,7 +46,7 @@ def test_a_kernel_knows_what_is_read_as_it_is() -> None:
     assert sum(as_java(one) == one for one in forms) > 1000
 
 
-def paths(memory: Memory) -> list[tuple[str, str | None]]:
+def paths(memory: MemoryDirectory) -> list[tuple[str, str | None]]:
     return [
         (one["path"], one["data"])
         for one in ours(memory)["nodes"]
@@ -80,7 +81,7 @@ def test_a_path_that_grows_beyond_its_record_has_room() -> None:
 
 
 def test_in_a_snapshot() -> None:
-    both = Memory(
+    both = data_directory(
         {
             "snapshot.3": snapshot(ROOT, (b"/\xff", -1, 0), (b"/\xfe/one", -1, 0)),
             "log.4": log(record(4, 5, set_data(b"/\xef\xbf\xbd/one", b"4"))),

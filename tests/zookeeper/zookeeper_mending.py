@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from carried_out import carried_out
-from zookeeper_opening import GOLDEN, Memory, nodes_of, start
+from memory_directory import MemoryDirectory
+from zookeeper_opening import GOLDEN, data_directory, nodes_of, start
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
@@ -25,7 +26,9 @@ DAMAGED = sorted(path.parent.name for path in GOLDEN.glob("dmg_*/case.json"))
 CRAFTED = sorted(path.parent.name for path in GOLDEN.glob("syn_*/case.json"))
 
 
-def repaired(directory: Memory, strategy: str = "prefix", **given: Any) -> tuple[Memory, Mending]:
+def repaired(
+    directory: MemoryDirectory, strategy: str = "prefix", **given: Any
+) -> tuple[MemoryDirectory, Mending]:
     """The directory that comes out, and the mending after it was carried out."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, given)
@@ -33,7 +36,7 @@ def repaired(directory: Memory, strategy: str = "prefix", **given: Any) -> tuple
     return executed(directory, mending), mending
 
 
-def rebuilt(directory: Memory, *what: str) -> tuple[Memory, Mending]:
+def rebuilt(directory: MemoryDirectory, *what: str) -> tuple[MemoryDirectory, Mending]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     asked = what or LAYOUT.capabilities.repair.rebuilds
     mending = LAYOUT.capabilities.repair.rebuild(
@@ -42,12 +45,12 @@ def rebuilt(directory: Memory, *what: str) -> tuple[Memory, Mending]:
     return executed(directory, mending), mending
 
 
-def executed(directory: Memory, mending: Mending) -> Memory:
-    return Memory(carried_out(directory, mending), directory.name, directory.above)
+def executed(directory: MemoryDirectory, mending: Mending) -> MemoryDirectory:
+    return data_directory(carried_out(directory, mending), directory.name, directory.above)
 
 
 def checked(
-    directory: Memory, severity: Severity = Severity.ERROR, *, deep: bool = True
+    directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
 ) -> list[tuple[str, Fault]]:
     """What a check says of a directory, of this severity."""
     options = Options(LAYOUT.read_options)
@@ -73,11 +76,13 @@ def checked(
     return [one for one in found if one[1].severity is severity]
 
 
-def details(directory: Memory, severity: Severity = Severity.ERROR, *, deep: bool = True) -> list[str]:
+def details(
+    directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
+) -> list[str]:
     return [f"{name}: {fault.detail}" for name, fault in checked(directory, severity, deep=deep)]
 
 
-def served(directory: Memory, **options: Any) -> list[dict[str, Any]]:
+def served(directory: MemoryDirectory, **options: Any) -> list[dict[str, Any]]:
     """The nodes that clients of a server see that is started on it; it starts, and finds nothing wrong."""
     opened = start(directory, **{"extendedTypesEnabled": True, **options})
     verdict = opened.verdict
@@ -93,7 +98,7 @@ def truth(case: str) -> list[dict[str, Any]]:
     return [line for line in lines[1:] if line["kind"] == "node"]
 
 
-def zxids(directory: Memory, *names: str) -> list[int]:
+def zxids(directory: MemoryDirectory, *names: str) -> list[int]:
     """Those of the good transactions of some logs, or of all, in order."""
     out: list[int] = []
     logs = sorted(

@@ -1,0 +1,58 @@
+"""A directory in memory: the one that tests hand to layouts, builders, repairs and simulated starts.
+
+It is what a layout sees (`Listing`) and what a builder writes to (`Stage`). A file system, with crashes and failing operations, is
+`logwright.roundtrip.memory_filesystem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from logwright.codec.store.build import Piece
+from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.window import Chunk
+
+
+class MemoryDirectory:
+    """Files by name. `above` is the directory that this one lies in."""
+
+    def __init__(
+        self, files: Mapping[str, bytes] | None = None, name: str = "db", above: Listing | None = None
+    ) -> None:
+        self.name, self.files, self.above = name, dict(files or {}), above
+        self.appended = 0
+        """Bytes appended so far, also to files that were dropped again."""
+
+    @classmethod
+    def of(cls, path: Path, above: Listing | None = None) -> MemoryDirectory:
+        """Read the files of a directory on disk."""
+        return cls(
+            {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}, path.name, above
+        )
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(name, len(data)) for name, data in sorted(self.files.items())]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return bytes(self.files[name][offset : None if length is None else offset + length])
+
+    def parent(self) -> Listing | None:
+        return self.above
+
+    def write(self, name: str, offset: int, data: Chunk) -> None:
+        raise AssertionError(f"{name} is overwritten, and builders only append")
+
+    def append(self, name: str, data: Chunk) -> None:
+        held = self.files.get(name)
+        if not isinstance(held, bytearray):
+            held = self.files[name] = bytearray(held or b"")  # type: ignore[assignment]
+        held.extend(bytes(data))
+        self.appended += len(bytes(data))
+
+    def take(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            self.append(piece.name, piece.data)
+
+    def drop(self, name: str) -> None:
+        del self.files[name]
