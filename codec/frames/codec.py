@@ -25,6 +25,7 @@ from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Buffer, Field, Flags, Int, Repeated, Scope, Struct, Switch, Until
 from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
@@ -609,7 +610,7 @@ class FramedCodec(Codec):
         main = frames.header["frame_kind"] == MAIN
         for i in np.flatnonzero(~main).tolist():
             data = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
-            if frames.header["frame_kind"][i] == HEADER or data != self._marker(frames.header[i], len(data)):
+            if frames.header["frame_kind"][i] == HEADER or data != self.marker(frames.header[i], len(data)):
                 stored[i] = data
         part = self._main(window, frames)
         refused = set(self._refused(part, context))
@@ -634,8 +635,8 @@ class FramedCodec(Codec):
                     stored[i] = frame.tobytes()
         return contents(pa.binary(), stored)
 
-    def _marker(self, values: Any, size: int) -> bytes:
-        """A frame of the marker's kind: its fields as they are, its size, and zeros. `values`: a head, or a row of the frames table."""
+    def marker(self, values: Any, size: int) -> bytes:
+        """Return a frame of the marker's kind: its fields as they are, its size, and zeros. `values`: a head, or a row of the frames table."""
         marker = self.spec.marker
         assert marker is not None
         said: dict[str, int] = {}
@@ -681,7 +682,7 @@ class FramedCodec(Codec):
             if file is None:
                 yield from self.closing(at, context)
         else:
-            yield from self._again(given, frames, file, context)
+            yield from _Reencoder(self, given, frames, file, context).write()
         yield kept(file, "trailing") or b""
         left = kept(file, "trailing_zeros") or 0
         while left > 0:
@@ -715,120 +716,59 @@ class FramedCodec(Codec):
         fields = [one if one.name in rows.column_names else one.with_metadata(_ABSENT) for one in fields]
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _again(
-        self, rows: pa.Table, frames: pa.Table, file: pa.Table | None, context: Any
-    ) -> Iterator[Chunk]:
-        """The frames of the frames table, with the rows as they are given."""
-        count = frames.num_rows
-        nothing: list[Any] = [None] * count
-        names = frames.column_names
-        for name in ("position", "size"):
-            if name not in names:
-                raise UsageError(f"{self.name} needs a column {name!r} in the frames table")
-        payload = frames["payload"].to_pylist() if "payload" in names else nothing
-        raw = frames["raw"].to_pylist() if "raw" in names else nothing
-        kinds = frames["kind"].to_pylist() if "kind" in names else [self.spec.kind] * count
-        positions = np.asarray(frames["position"].cast(pa.int64()).fill_null(-1), np.int64)
-        has_row = np.array(
-            [r is None and k == self.spec.kind for r, k in zip(raw, kinds, strict=True)], np.bool_
-        )
-        owner = self._owners(rows, positions, has_row)
-        usual = (owner >= 0) & np.array([one is None for one in payload], np.bool_)
-        at = i = 0
-        while i < count:
-            if usual[i]:
-                stop = i + 1
-                while (
-                    stop < count and usual[stop] and owner[stop] == owner[i] + stop - i and stop - i < _ROWS
-                ):
-                    stop += 1
-                data, _ = self.form(_one(rows.slice(int(owner[i]), stop - i)), at, None, context)
-                piece: Chunk = data
-                i = stop
-            else:
-                one = frames.slice(i, 1)
-                piece = self._stored(
-                    rows,
-                    int(owner[i]),
-                    one,
-                    raw[i],
-                    kinds[i],
-                    payload[i],
-                    int(positions[i]),
-                    at,
-                    file,
-                    context,
-                )
-                i += 1
-            at += len(piece)
-            yield piece
-
-    def _stored(
-        self, rows: pa.Table, owner: int, frame: pa.Table, raw: bytes | None, kind: str, payload: bytes | None,
-        position: int, at: int, file: pa.Table | None, context: Any,
-    ) -> Chunk:  # fmt: skip
-        """One frame that is not simply its row."""
-        if raw is not None:
-            return raw
-        if kind == self.kinds[HEADER] and self.header is not None:
-            return self.form_header(file, context) if payload is None or not position == at == 0 else payload
-        if kind == self.kinds[MARKER]:
-            return (
-                payload
-                if payload is not None
-                else self._marker(frame.to_pylist()[0], int(frame["size"][0].as_py()))
-            )
-        if payload is None:
-            return b""
-        said = self._said(payload, position, context)
-        if owner < 0:
-            # A frame whose row was dropped, unless it never had one.
-            return payload if said is None else b""
-        row = rows.slice(owner, 1)
-        moved = isinstance(self.spec.claims, Position) and position != at
-        if said is not None and not moved and _one(row).equals(said):
-            return payload
-        data, _ = self.form(_one(row), at, None, context)
-        return data
-
-    def _said(self, payload: bytes, position: int, context: Any) -> pa.RecordBatch | None:
-        """The row of a stored frame; None where it has none."""
-        data = np.frombuffer(payload, np.uint8)
+    def row_of(self, frame: bytes, position: int, context: Any) -> pa.RecordBatch | None:
+        """Return the row of a frame of the main kind that lies at `position`; None where it has none."""
+        data = np.frombuffer(frame, np.uint8)
         start, end = np.zeros(1, np.int64), np.array([len(data)], np.int64)
-        head = self._head(data, 0, len(data))
-        part = Part(data, start, end, head, position)
+        part = Part(data, start, end, self._head(data, 0, len(data)), position)
         if len(data) < self.spec.length.low or self._refused(part, context):
             return None
-        names = self.rows.names(detail=True)
-        batch = self._batch(part, names, context)
+        batch = self._batch(part, self.rows.names(detail=True), context)
         schema = pa.schema([field.with_nullable(True) for field in batch.schema])
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
-    def _owners(self, rows: pa.Table, positions: Int64s, has_row: npt.NDArray[np.bool_]) -> Int64s:
-        """The row of each frame, by position; -1 for none. Raises `UsageError` for a row that has no frame."""
-        owner = np.full(len(positions), -1, np.int64)
-        if not rows.num_rows:
-            return owner
-        if rows["position"].null_count == rows.num_rows:
-            raise UsageError(
-                f"{self.name}: rows do not say which frame they are in",
-                advice="Give the detail column 'position', or leave the frames out",
-            )
-        mine = np.asarray(rows["position"].fill_null(-1), np.int64)
-        places = np.flatnonzero(has_row)
-        order = places[np.argsort(positions[places], kind="stable")]
-        at = np.searchsorted(positions[order], mine)
-        found = at < len(order)
-        frame = order[np.where(found, at, 0)] if len(order) else np.zeros(len(mine), np.int64)
-        found &= positions[frame] == mine if len(order) else False
-        found[1:] &= frame[1:] > frame[:-1]
-        if not found.all():
-            raise UsageError(
-                f"{self.name}: row {int(np.argmin(found))} is in no frame of the frames table, or not in their order",
-                advice="New rows have no place in old frames: encode them without the frames table",
-            )
-        owner[frame] = np.arange(len(mine))
-        return owner
+
+class _Reencoder(Reencoder):
+    """The frames of a framed codec, each of which holds one row."""
+
+    def __init__(
+        self, codec: FramedCodec, rows: pa.Table, frames: pa.Table, file: pa.Table | None, context: Any
+    ) -> None:
+        need(codec.name, frames, "position", "size")
+        self.codec, self.rows, self.frames, self.file, self.context = codec, rows, frames, file, context
+        names = frames.column_names
+        self.kinds = stored(frames, "kind") if "kind" in names else [codec.spec.kind] * frames.num_rows
+        self.positions = integers(frames, "position")
+        raw, payload = stored(frames, "raw"), stored(frames, "payload")
+        holds = absent(raw) & np.array([kind == codec.spec.kind for kind in self.kinds], np.bool_)
+        owner = match(codec.name, rows, np.arange(rows.num_rows + 1), self.positions, holds)
+        super().__init__(Stored(owner, raw, payload, (owner >= 0) & absent(payload)))
+
+    def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
+        for start in range(first, last, _ROWS):
+            rows = _one(self.rows.slice(start, min(_ROWS, last - start)))
+            yield self.codec.form(rows, self.at, None, self.context)[0]
+
+    def wrap(self, payload: bytes, frame: int) -> Chunk:
+        return payload
+
+    def says(self, payload: bytes, record: int, frame: int) -> bool:
+        position = int(self.positions[frame])
+        row = self.codec.row_of(payload, position, self.context)
+        if record < 0 or row is None:
+            return record < 0 and row is None
+        moved = isinstance(self.codec.spec.claims, Position) and position != self.at
+        return not moved and bool(_one(self.rows.slice(record, 1)).equals(row))
+
+    def other(self, frame: int) -> Chunk | None:
+        codec, payload = self.codec, self.table.payload[frame]
+        if codec.header is not None and self.kinds[frame] == codec.kinds[HEADER]:
+            kept = payload is not None and self.positions[frame] == self.at == 0
+            return payload if kept else codec.form_header(self.file, self.context)
+        if self.kinds[frame] == codec.kinds[MARKER]:
+            row = self.frames.slice(frame, 1).to_pylist()[0]
+            return payload if payload is not None else codec.marker(row, row["size"])
+        return None
 
 
 def _frame_of(spec: FrameSpec, marker: Marker) -> Struct:

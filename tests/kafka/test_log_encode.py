@@ -451,7 +451,7 @@ def test_rows_find_their_frames_by_position_or_offset() -> None:
         got.encoded(got.rows.drop_columns(["position", "offset"]))
     with pytest.raises(UsageError, match="row 2 is in no frame"):
         got.encoded(got.rows.set_column(8, "position", pa.array([0, 0, 7])))
-    with pytest.raises(UsageError, match="needs its column 'base_offset'"):
+    with pytest.raises(UsageError, match="needs a column 'base_offset'"):
         got.encoded(frames=got.frames.drop_columns(["base_offset"]))
 
 

@@ -1,4 +1,4 @@
-"""Writing the batches of a file again: each as its row in the frames table says, with the records that the rows say.
+"""Write the batches of a file: each as its row in the frames table says, with the records that the rows say.
 
 Frames come in portions of bounded memory. All records of a portion are written by the kernel in one go, in the one form that
 it writes; a stored payload replaces them where it says the same.
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.engine.reencode import frames_of, integer_column, integers, need, stored, unplaced
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log import pack, records
 from logwright.codec.kafka.formats.log.layout import (
@@ -30,7 +31,7 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.log.rows import Read
 from logwright.codec.kafka.formats.log.sections import Sections, expand
-from logwright.codec.kafka.formats.log.tables import NOTHING_SERVED, LogContext
+from logwright.codec.kafka.formats.log.tables import NAME, NOTHING_SERVED, LogContext
 from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings, assemble, put_heads
 from logwright.codec.kernels.compress import CompressionError, compress
 from logwright.codec.window import Bytes, Chunk
@@ -92,52 +93,32 @@ def _numbers(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDA
     """A column as integers and where it is null; None where it is absent."""
     if name not in table.column_names:
         return None
-    column = table.column(name)
-    if not (
-        pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type)
-    ):
-        raise UsageError(f"column {name!r} of the frames has type {column.type}, a whole number is needed")
-    null = np.asarray(column.is_null())
-    return np.asarray(column.cast(pa.int64()).fill_null(0)), null
+    column = integer_column(table, name)
+    return np.asarray(column.fill_null(0)), np.asarray(column.is_null())
 
 
 def _match(rows: pa.Table, frames: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
     """Which rows are in which frame: `bounds[i]` to `bounds[i + 1]` of the rows given back, which are in frame order."""
+    need(NAME, frames, "base_offset")
     base = _numbers(frames, "base_offset")
-    if base is None:
-        raise UsageError("the frames table needs its column 'base_offset'")
+    assert base is not None
     # Damaged stretches have no rows.
-    holds = np.flatnonzero(~base[1])
-    position, mine = _numbers(frames, "position"), _numbers(rows, "position")
-    if position is not None and mine is not None:
-        where, what = position[0][holds], mine[0]
-        order = np.argsort(where, kind="stable")
-        at = np.searchsorted(where[order], what)
-        found = (at < len(holds)) & ~mine[1]
-        found[found] = where[order][at[found]] == what[found]
-        which = order[np.where(found, at, 0)] if len(holds) else at
-    elif "offset" in rows.column_names and rows.num_rows:
-        what = np.asarray(rows.column("offset").cast(pa.int64()).fill_null(-1))
-        which = np.searchsorted(base[0][holds], what, "right") - 1
-        found = which >= 0
-    elif not rows.num_rows:
-        which, found = np.empty(0, np.int64), np.empty(0, np.bool_)
+    holds = ~base[1]
+    placed = "position" in rows.column_names and "position" in frames.column_names
+    if rows.num_rows and not placed and "offset" in rows.column_names:
+        places = np.flatnonzero(holds)
+        at = np.searchsorted(base[0][places], integers(rows, "offset"), "right") - 1
+        frame = np.where(at >= 0, places[at], -1) if len(places) else np.full(rows.num_rows, -1)
     else:
-        raise UsageError(
-            "rows don't say which frame they are in",
-            advice="Give the detail column 'position', or 'offset'; or leave the frames out",
-        )
-    if not found.all():
-        row = int(np.argmax(~found))
-        raise UsageError(
-            f"row {row} is in no frame of the frames table",
-            advice="Rows that are new have no place in old frames: encode them without the frames table",
-        )
-    which = holds[which] if len(holds) else which
-    if len(which) and (np.diff(which) < 0).any():
-        order = np.argsort(which, kind="stable")
-        rows, which = rows.take(pa.array(order)), which[order]
-    return np.searchsorted(which, np.arange(frames.num_rows + 1)), rows
+        need(NAME, frames, *(["position"] if rows.num_rows else []))
+        positions = integers(frames, "position") if rows.num_rows else base[0]
+        frame = frames_of(NAME, rows, positions, holds)
+    if (frame < 0).any():
+        raise unplaced(NAME, int(np.argmax(frame < 0)))
+    if (np.diff(frame) < 0).any():
+        order = np.argsort(frame, kind="stable")
+        rows, frame = rows.take(pa.array(order)), frame[order]
+    return np.searchsorted(frame, np.arange(frames.num_rows + 1)), rows
 
 
 @dataclass(slots=True)
@@ -391,15 +372,14 @@ def _read_frames(table: pa.Table) -> _Frames:
     last = _numbers(table, "last_offset")
     if last is not None:
         _put(head, "last_offset_delta", (last[0] - head["base_offset"].astype(np.int64), last[1]))
-    stored = _numbers(table, "attributes")
-    attributes = np.zeros(count, np.int64) if stored is None else stored[0]
+    given = _numbers(table, "attributes")
+    attributes = np.zeros(count, np.int64) if given is None else given[0]
     codecs = attributes & COMPRESSION
     attributes = _core_attributes(table, attributes)
-    if stored is None:
+    if given is None:
         codecs = attributes & COMPRESSION
     head["attributes"] = attributes
-    raw = table.column("raw").to_pylist() if "raw" in table.column_names else [None] * count
-    payload = table.column("payload").to_pylist() if "payload" in table.column_names else [None] * count
+    raw, payload = stored(table, "raw"), stored(table, "payload")
     base = _numbers(table, "base_offset")
     assert base is not None
     # A row without any of it, not even raw bytes, stands for what the file table holds.

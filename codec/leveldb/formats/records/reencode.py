@@ -1,7 +1,6 @@
-"""Writing a log or a manifest: from rows alone as LevelDB's writer would, with the frames as it was.
+"""Write a log or a manifest: from rows alone as LevelDB's writer would, or with the frames table exactly as it was.
 
-A stored payload is used again only if it says what the rows say, and a stored way of cutting records into physical ones only where
-the record lies where it lay; all else is written as LevelDB writes it.
+Records are cut into physical ones as they were where they still lie at the same place, else as LevelDB cuts them.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.formats.records.codec import Physical
 from logwright.codec.leveldb.formats.records.layout import (
@@ -95,11 +95,14 @@ class PlainRecords(Records):
 
 def encode(codec: str, records: Records, frames: pa.Table | None, file: pa.Table | None) -> Iterator[Chunk]:
     """The bytes of a file."""
-    writer = _Writer()
     if frames is None:
-        yield from writer.plain(records, 0, records.count)
+        at = 0
+        for start, stop in records.portions(0, records.count):
+            data = _written(*records.payloads(start, stop), at)
+            at += len(data)
+            yield data
     else:
-        yield from writer.again(records, _Groups.of(codec, records, frames))
+        yield from _Reencoder(records, _Groups.of(codec, records, frames)).write()
     yield kept(file, "trailing") or b""
     yield bytes(kept(file, "trailing_zeros") or 0)
 
@@ -124,162 +127,96 @@ class _Groups:
     @classmethod
     def of(cls, codec: str, records: Records, frames: pa.Table) -> _Groups:
         """Raises `UsageError` for rows that are in no frame."""
-        missing = {"position", "size", "length", "type", "record"} - set(frames.column_names)
-        if missing:
-            raise UsageError(f"{codec} needs a column {sorted(missing)[0]!r} in the frames table")
+        need(codec, frames, "length", "position", "record", "size", "type")
         count = frames.num_rows
-        owner = _numbers(frames, "record")
-        nothing: list[Any] = [None] * count
-        raw = frames.column("raw").to_pylist() if "raw" in frames.column_names else nothing
-        is_raw = np.array([one is not None for one in raw], np.bool_)
+        owner = integers(frames, "record")
+        raw, payload, padding = (stored(frames, name) for name in ("raw", "payload", "padding"))
+        is_raw = ~absent(raw)
         apart = is_raw[1:] | is_raw[:-1] | (owner[1:] != owner[:-1])
         cuts = np.concatenate(([0], np.flatnonzero(apart) + 1, [count])) if count else np.zeros(1, np.int64)
         types = {name: number for number, name in enumerate(TYPE_NAMES)}
         kinds = [types.get(one, -1) for one in frames.column("type").to_pylist()]
-        whose = _owners(codec, records, owner[cuts[:-1]], is_raw[cuts[:-1]])
-        stored = np.zeros(count, np.int64)
-        for name in {"payload", "padding"} & set(frames.column_names):
-            stored += np.asarray(frames.column(name).is_valid(), np.int64)
-        usual = (whose >= 0) & (np.add.reduceat(stored, cuts[:-1]) == 0) if count else whose >= 0
+        whose = match(codec, records.rows, records.cuts, owner[cuts[:-1]], ~is_raw[cuts[:-1]])
+        bare = absent(payload) & absent(padding)
+        usual = (whose >= 0) & np.logical_and.reduceat(bare, cuts[:-1]) if count else whose >= 0
         return cls(
             cuts,
             whose,
             usual,
-            _numbers(frames, "position"),
-            _numbers(frames, "size"),
-            _numbers(frames, "length"),
+            integers(frames, "position"),
+            integers(frames, "size"),
+            integers(frames, "length"),
             np.array(kinds, np.int64),
-            frames.column("payload").to_pylist() if "payload" in frames.column_names else nothing,
-            frames.column("padding").to_pylist() if "padding" in frames.column_names else nothing,
+            payload,
+            padding,
             raw,
         )
 
-    def runs(self) -> list[int]:
-        """Where runs of groups end that are usual, and whose records follow one another, or that are not usual."""
-        apart = (self.usual[1:] != self.usual[:-1]) | (self.usual[1:] & (np.diff(self.record) != 1))
-        return [*(np.flatnonzero(apart) + 1).tolist(), *([len(self.usual)] if len(self.usual) else [])]
+    def whole_payload(self, group: int) -> bytes | None:
+        """Return the payload that is stored of a group; None where a part of it is not."""
+        parts = self.payload[int(self.cuts[group]) : int(self.cuts[group + 1])]
+        return b"".join(parts) if all(part is not None for part in parts) else None
 
 
-def _numbers(table: pa.Table, name: str) -> Int64s:
-    """A column of integers; -1 for null."""
-    return np.asarray(table.column(name).cast(pa.int64()).fill_null(-1), np.int64)
+def _written(payloads: Bytes, stops: Int64s, at: int) -> Bytes:
+    """Payloads in physical records as LevelDB writes them, the first of which lies at byte `at` of the file."""
+    out = np.empty(room_for(int(stops[-1] - stops[0]), len(stops) - 1), np.uint8)
+    return out[: int(write_records(payloads, stops, at, out))]
 
 
-def _owners(codec: str, records: Records, positions: Int64s, is_raw: npt.NDArray[np.bool_]) -> Int64s:
-    """The record of each group, by position. Raises `UsageError` where rows have no place."""
-    whose = np.full(len(positions), -1, np.int64)
-    if not records.count:
-        return whose
-    if "position" not in records.rows.column_names:
-        raise UsageError(
-            f"{codec}: rows don't say which frame they are in",
-            advice="Give the detail column 'position', or leave the frames out",
-        )
-    given = _numbers(records.rows, "position")[records.cuts[:-1]]
-    groups = np.flatnonzero(~is_raw)
-    order = groups[np.argsort(positions[groups], kind="stable")]
-    at = np.searchsorted(positions[order], given)
-    found = at < len(order)
-    group = order[np.where(found, at, 0)] if len(order) else np.full(len(given), -1)
-    found &= positions[group] == given if len(order) else False
-    found[1:] &= group[1:] > group[:-1]
-    if not found.all():
-        raise UsageError(
-            f"{codec}: row {int(records.cuts[np.argmin(found)])} is in no frame of the frames table, or not in their order",
-            advice="Rows that are new have no place in old frames: encode them without the frames table",
-        )
-    whose[group] = np.arange(len(given))
-    return whose
+class _Reencoder(Reencoder):
+    """The logical records of a file. Where a record comes to lie decides how it is cut into physical ones."""
 
+    def __init__(self, given: Records, groups: _Groups) -> None:
+        self.given, self.groups = given, groups
+        firsts = groups.cuts[:-1].tolist()
+        raw = [groups.raw[row] for row in firsts]
+        payload = [groups.whole_payload(group) for group in range(len(firsts))]
+        super().__init__(Stored(groups.record, raw, payload, groups.usual))
 
-class _Writer:
-    """What is written so far, by its size: where the next record comes to lie decides how it is cut."""
+    def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
+        if not self.groups.usual[frame]:
+            data, stops = self.given.payloads(first, last)
+            yield self.wrap(data[int(stops[0]) : int(stops[1])].tobytes(), frame)
+            return
+        groups = self.groups
+        for start, stop in self.given.portions(first, last):
+            payloads, stops = self.given.payloads(start, stop)
+            data = _written(payloads, stops, self.at)
+            group = frame + start - first
+            rows = slice(int(groups.cuts[group]), int(groups.cuts[group + stop - start]))
+            if self._same(data, rows):
+                yield data
+                # The zeros that fill a block, which LevelDB writes with the next record.
+                end = int(groups.position[rows][-1] + groups.size[rows][-1])
+                yield bytes(max(end - self.at, 0))
+                continue
+            for i in range(stop - start):
+                yield self.wrap(payloads[int(stops[i]) : int(stops[i + 1])].tobytes(), group + i)
 
-    def __init__(self) -> None:
-        self.at = 0
-
-    def plain(self, records: Records, first: int, last: int) -> Iterator[Chunk]:
-        """Records as LevelDB writes them."""
-        for start, stop in records.portions(first, last):
-            data = self._written(*records.payloads(start, stop))
-            self.at += len(data)
-            yield data
-
-    def _written(self, payloads: Bytes, stops: Int64s) -> Bytes:
-        out = np.empty(room_for(int(stops[-1] - stops[0]), len(stops) - 1), np.uint8)
-        return out[: int(write_records(payloads, stops, self.at, out))]
-
-    def again(self, records: Records, groups: _Groups) -> Iterator[Chunk]:
-        i = 0
-        for stop in groups.runs():
-            if groups.usual[i]:
-                first, last = int(groups.record[i]), int(groups.record[stop - 1]) + 1
-                done = i
-                for a, b in records.portions(first, last):
-                    data = self._written(*records.payloads(a, b))
-                    upto = done + b - a
-                    rows = slice(int(groups.cuts[done]), int(groups.cuts[upto]))
-                    if not self._same(data, groups, rows):
-                        for group in range(done, upto):
-                            yield self._group(records, groups, group)
-                    else:
-                        self.at += len(data)
-                        yield data
-                        yield self._fill(int(groups.position[rows][-1] + groups.size[rows][-1]))
-                    done = upto
-            else:
-                for group in range(i, stop):
-                    yield self._group(records, groups, group)
-            i = stop
-
-    def _same(self, data: Bytes, groups: _Groups, rows: slice) -> bool:
+    def _same(self, data: Bytes, rows: slice) -> bool:
         """Whether what was written lies, cut as it is, just where the frames table has it."""
-        position, length, kinds = groups.position[rows], groups.length[rows], groups.type[rows]
         window = Window(data, self.at, self.at + len(data))
         whole = Frames(np.zeros(1, np.int64), np.array([len(data)]), np.empty(1), len(data))
         made = Physical.of(window, whole)
         return (
-            np.array_equal(made.start + self.at, position)
-            and np.array_equal(made.length, length)
-            and np.array_equal(made.type, kinds)
+            np.array_equal(made.start + self.at, self.groups.position[rows])
+            and np.array_equal(made.length, self.groups.length[rows])
+            and np.array_equal(made.type, self.groups.type[rows])
         )
 
-    def _fill(self, end: int) -> bytes:
-        """The zeros that fill a block, which LevelDB writes with the next record."""
-        missing = max(end - self.at, 0)
-        self.at += missing
-        return bytes(missing)
-
-    def _group(self, records: Records, groups: _Groups, i: int) -> bytes:
-        """One record, or a damaged stretch."""
-        rows = range(int(groups.cuts[i]), int(groups.cuts[i + 1]))
-        raw = groups.raw[rows[0]]
-        if raw is not None:
-            self.at += len(raw)
-            return bytes(raw)
-        payload = self._payload(records, groups, i, rows)
-        if payload is None:
-            return b""
+    def wrap(self, payload: bytes, frame: int) -> Chunk:
+        groups = self.groups
+        rows = range(int(groups.cuts[frame]), int(groups.cuts[frame + 1]))
         lengths = groups.length[rows.start : rows.stop]
         kinds = groups.type[rows.start : rows.stop]
         as_it_was = (
             self.at == groups.position[rows[0]] and int(lengths.sum()) == len(payload) and (kinds > 0).all()
         )
-        data = _cut(payload, groups, rows) if as_it_was else fragmented(payload, self.at)
-        self.at += len(data)
-        return data
+        return _cut(payload, groups, rows) if as_it_was else fragmented(payload, self.at)
 
-    def _payload(self, records: Records, groups: _Groups, i: int, rows: range) -> bytes | None:
-        """The payload of a record; None where its rows are gone."""
-        record = int(groups.record[i])
-        parts = [groups.payload[row] for row in rows]
-        stored = b"".join(parts) if all(part is not None for part in parts) else None
-        if record < 0:
-            return stored if stored is not None and records.says(stored, -1) else None
-        if stored is not None and records.says(stored, record):
-            return stored
-        data, stops = records.payloads(record, record + 1)
-        return data[int(stops[0]) : int(stops[1])].tobytes()
+    def says(self, payload: bytes, record: int, frame: int) -> bool:
+        return self.given.says(payload, record)
 
 
 def _cut(payload: bytes, groups: _Groups, rows: range) -> bytes:

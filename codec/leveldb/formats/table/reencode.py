@@ -1,19 +1,20 @@
-"""Writing a table again from its rows and its frames: as it was where the rows are as they were, anew where not.
+"""Write a table from its rows and its frames.
 
-A stored block is used again only if it says what the rows say. Filter, metaindex, index and footer are used again as long as every
-block before lies where it lay; else they are made anew, with the keys that the index had where these still separate.
+Filter, metaindex, index and footer pass through as long as every block before lies where it lay. Else they are built from the data blocks,
+with the keys that the index had where these still separate.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.engine.reencode import Reencoder, Stored, integers, match_rows, need, stored
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.formats.table.filter import (
     META_PREFIX,
@@ -30,7 +31,9 @@ from logwright.codec.leveldb.formats.table.layout import (
     entries,
     pack,
     pack_entries,
-    stored,
+)
+from logwright.codec.leveldb.formats.table.layout import (
+    stored as compressed,
 )
 from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import TableContext
@@ -63,66 +66,95 @@ class _Data:
     end: int
 
 
-@dataclass
-class _Again:
-    context: TableContext
-    settings: TableSettings
-    closing: Closing
-    intact: bool = True
-    """Whether all bytes so far are as they were."""
-    data: list[_Data] = field(default_factory=list)
-    filter: bytes | None = None
-    metaindex: bytes | None = None
-    index: bytes | None = None
+class _Reencoder(Reencoder):
+    """The blocks of a table. A record is the rows of a data block."""
+
+    def __init__(self, rows: pa.Table, frames: pa.Table, context: TableContext) -> None:
+        need(NAME, frames, "kind")
+        self.rows, self.context = rows, context
+        columns = [name for name in frames.column_names if name not in ("raw", "payload")]
+        self.frames: list[dict[str, Any]] = frames.select(columns).to_pylist()
+        self._prepared = -1, prepare(_batch(rows.slice(0, 0)), 0)
+        is_data = np.array([kind == "data" for kind in frames["kind"].to_pylist()], np.bool_)
+        self.bounds = _bounds(rows, frames, is_data)
+        count = frames.num_rows
+        owner = np.where(is_data, np.arange(count), -1)
+        raw, payload = stored(frames, "raw"), stored(frames, "payload")
+        super().__init__(Stored(owner, raw, payload, np.zeros(count, np.bool_)))
+        self.settings = TableSettings.of(context.options)
+        self.closing = Closing(self.settings)
+        self.intact = True
+        """Whether all bytes so far are as they were."""
+        self.data: list[_Data] = []
+        self.filter: bytes | None = None
+        self.metaindex: bytes | None = None
+        self.index: bytes | None = None
 
     @property
     def limit(self) -> int:
         return int(self.context.options["max.decompressed.bytes"])
 
-    def block(self, contents: Any, kind: int, frame: dict[str, Any]) -> tuple[bytes, bytes]:
-        here = self.closing.size
+    def _entries(self, frame: int) -> Entries:
+        """The rows of a data block."""
+        if self._prepared[0] != frame:
+            start, stop = int(self.bounds[frame]), int(self.bounds[frame + 1])
+            self._prepared = frame, prepare(_batch(self.rows.slice(start, stop - start)), start)
+        return self._prepared[1]
+
+    def _compression(self, frame: int) -> str:
+        name: str = self.frames[frame].get("compression") or self.settings.compression
+        return name
+
+    def block(self, contents: Any, kind: int, frame: int) -> tuple[bytes, bytes]:
+        self.closing.size = self.at
         data, place = self.closing.block(contents, kind)
-        if (frame.get("position"), frame.get("crc")) != (here, int.from_bytes(data[-4:], "little")):
+        row = self.frames[frame]
+        if (row.get("position"), row.get("crc")) != (self.at, int.from_bytes(data[-4:], "little")):
             self.intact = False
         return data, place
 
-    def rows(self, rows: pa.Table, frame: dict[str, Any], first_row: int) -> bytes:
-        """A data block."""
-        batch = _batch(rows)
-        made = prepare(batch, first_row)
-        name = frame.get("compression") or self.settings.compression
-        contents, kind = self._kept(made, frame.get("payload"), name), _number(name)
-        if contents is None:
-            interval = frame.get("restart_interval") or self.settings.block_restart_interval
-            if not made.rows:
-                self.intact = False
-                return b""
-            raw = _packed(made, int(interval))
-            if name not in COMPRESSION_NAMES:
-                raise UsageError(f"compression {name!r} is none of {', '.join(COMPRESSION_NAMES)}")
-            kind, contents = stored(raw, name, self.settings.zstd_compression_level)
-        position = self.closing.size
-        data, place = self.block(contents, kind, frame)
-        if made.rows:
-            hashes = np.empty(made.rows, np.int64)
-            hash_keys(made.keys, made.key_ends, 0, made.rows, hashes)
-            ends = made.key(0), made.key(made.rows - 1)
-            self.data.append(_Data(place, *ends, frame.get("index_key"), hashes, position, self.closing.size))
-        return data
+    def says(self, payload: bytes, record: int, frame: int) -> bool:
+        contents = plain(np.frombuffer(payload, np.uint8), _number(self._compression(frame)), self.limit)
+        return _same(Unpacked.of(contents), self._entries(frame))
 
-    def _kept(self, made: Entries, payload: bytes | None, name: str) -> bytes | None:
-        """The stored block, if it says what the rows say."""
-        if payload is None:
-            return None
-        one = plain(np.frombuffer(payload, np.uint8), _number(name), self.limit)
-        return payload if _same(Unpacked.of(one), made) else None
+    def wrap(self, payload: bytes, frame: int) -> bytes:
+        return self._data_block(payload, _number(self._compression(frame)), frame)
+
+    def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
+        entries = self._entries(frame)
+        if not entries.rows:
+            self.intact = False
+            return
+        name = self._compression(frame)
+        if name not in COMPRESSION_NAMES:
+            raise UsageError(f"compression {name!r} is none of {', '.join(COMPRESSION_NAMES)}")
+        interval = self.frames[frame].get("restart_interval") or self.settings.block_restart_interval
+        raw = _packed(entries, int(interval))
+        kind, contents = compressed(raw, name, self.settings.zstd_compression_level)
+        yield self._data_block(contents, kind, frame)
+
+    def _data_block(self, contents: Any, kind: int, frame: int) -> bytes:
+        entries = self._entries(frame)
+        data, place = self.block(contents, kind, frame)
+        if entries.rows:
+            hashes = np.empty(entries.rows, np.int64)
+            hash_keys(entries.keys, entries.key_ends, 0, entries.rows, hashes)
+            ends = entries.key(0), entries.key(entries.rows - 1)
+            key = self.frames[frame].get("index_key")
+            self.data.append(_Data(place, *ends, key, hashes, self.at, self.closing.size))
+        return data
 
     # What comes behind the data blocks
 
-    def other(self, frame: dict[str, Any]) -> bytes:
-        kind, payload = frame["kind"], frame.get("payload")
-        type_ = _number(frame.get("compression") or "none")
-        if self.intact and payload is not None and frame.get("position") == self.closing.size:
+    def other(self, frame: int) -> Chunk | None:
+        row, payload = self.frames[frame], self.table.payload[frame]
+        kind = row["kind"]
+        if kind == "data":
+            return None
+        if kind is None:
+            return b""
+        type_ = _number(row.get("compression") or "none")
+        if self.intact and payload is not None and row.get("position") == self.at:
             data, place = self.block(payload, type_, frame)
         else:
             self.intact = False
@@ -132,6 +164,7 @@ class _Again:
             if kind == "filter":
                 data, place = self.block(contents, NONE, frame)
             else:
+                self.closing.size = self.at
                 data, place = self.closing.compressed(contents)
         setattr(self, kind, place)
         return data
@@ -179,55 +212,22 @@ class _Again:
 
 def encode(rows: pa.Table, frames: pa.Table, file: pa.Table | None, context: TableContext) -> Iterator[Chunk]:
     """The bytes of a table. See `Codec.encode`."""
-    settings = TableSettings.of(context.options)
-    again = _Again(context, settings, Closing(settings))
-    places = _places(rows, frames)
-    for i in range(frames.num_rows):
-        frame = {name: frames.column(name)[i].as_py() for name in frames.column_names}
-        if frame.get("raw") is not None:
-            again.closing.size += len(frame["raw"])
-            yield frame["raw"]
-        elif frame.get("kind") == "data":
-            start, stop = places[i]
-            yield again.rows(rows.slice(start, stop - start), frame, start)
-        elif frame.get("kind") is not None:
-            yield again.other(frame)
-    yield again.end(file)
+    reencoder = _Reencoder(rows, frames, context)
+    yield from reencoder.write()
+    yield reencoder.end(file)
 
 
-def _places(rows: pa.Table, frames: pa.Table) -> dict[int, tuple[int, int]]:
+def _bounds(rows: pa.Table, frames: pa.Table, is_data: npt.NDArray[np.bool_]) -> Int64s:
     """The rows of each data block: those with its position, or, without that column, as many as it had."""
-    if "kind" not in frames.column_names:
-        raise UsageError(f"{NAME} needs a column 'kind' in the frames table")
-    data = [i for i, kind in enumerate(frames.column("kind").to_pylist()) if kind == "data"]
-    found: dict[int, tuple[int, int]] = {}
     if "position" in rows.column_names and "position" in frames.column_names:
-        positions = np.asarray(rows.column("position").fill_null(-1), np.int64)
-        cuts = np.concatenate(([0], np.flatnonzero(np.diff(positions)) + 1, [len(positions)]))
-        runs = {int(positions[a]): (int(a), int(b)) for a, b in itertools.pairwise(cuts) if a < b}
-        at = 0
-        for i in data:
-            start, stop = runs.pop(frames.column("position")[i].as_py(), (at, at))
-            if start != at:
-                break
-            found[i], at = (start, stop), stop
-        if at != rows.num_rows or len(found) < len(data):
-            raise UsageError(
-                f"row {at} is not in a block of the frames table, or not in their order",
-                advice="Leave the frames table out to write other rows",
-            )
-        return found
-    counts = frames.column("entries").to_pylist() if "entries" in frames.column_names else []
-    at = 0
-    for i in data:
-        count = counts[i] if counts and counts[i] is not None else 0
-        found[i] = (at, at + count)
-        at += count
-    if at != rows.num_rows:
+        return match_rows(NAME, rows, integers(frames, "position"), is_data)
+    counts = np.maximum(integers(frames, "entries"), 0) if "entries" in frames.column_names else 0
+    bounds = np.concatenate(([0], np.cumsum(np.where(is_data, counts, 0))))
+    if bounds[-1] != rows.num_rows:
         raise UsageError(
-            f"the blocks of the frames table have {at} entries, and {rows.num_rows} rows are given"
+            f"the blocks of the frames table have {bounds[-1]} entries, and {rows.num_rows} rows are given"
         )
-    return found
+    return bounds
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:

@@ -1,18 +1,13 @@
-"""Writing a log: from rows alone, or with the frames table exactly as it was. A stored payload is used again only if it says what the rows
-say."""
+"""Write a log: from rows alone, or with the frames table exactly as it was."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.fault import UsageError
+from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import store_32be, store_64be
 from logwright.codec.whole import kept
@@ -52,111 +47,58 @@ def encode(
         if file is None:
             yield from allocated(size, context.options)
     else:
-        yield from _again(given, frames, file, context)
+        yield from _Reencoder(given, frames, file, context).write()
     yield kept(file, "trailing") or b""
     yield from zeros(kept(file, "trailing_zeros") or 0)
 
 
-@dataclass(slots=True)
-class _Frames:
-    """The frames table. `owner` is the transaction of each, -1 for none."""
+class _Reencoder(Reencoder):
+    """The frames of a log, each of which holds one transaction."""
 
-    owner: Int64s
-    header: npt.NDArray[np.bool_]
-    payload: list[Any]
-    raw: list[Any]
-    digests: tuple[Int64s, Int64s] | None
-
-    @classmethod
-    def of(cls, given: Transactions, frames: pa.Table) -> _Frames:
-        count = frames.num_rows
-        for name in ("position", "kind"):
-            if name not in frames.column_names:
-                raise UsageError(f"{NAME} needs a column {name!r} in the frames table")
-        nothing: list[Any] = [None] * count
-        raw = frames["raw"].to_pylist() if "raw" in frames.column_names else nothing
-        header = np.array([kind == "header" for kind in frames["kind"].to_pylist()], np.bool_)
-        is_txn = ~header & np.array([one is None for one in raw], np.bool_)
-        positions = np.asarray(frames["position"].cast(pa.int64()).fill_null(-1), np.int64)
-        digests = None
+    def __init__(
+        self, given: Transactions, frames: pa.Table, file: pa.Table | None, context: TxnLogContext
+    ) -> None:
+        need(NAME, frames, "position", "kind")
+        self.given, self.file, self.context = given, file, context
+        self.header = np.array([kind == "header" for kind in frames["kind"].to_pylist()], np.bool_)
+        self.digests = None
         if "tree_digest" not in given.rows.column_names and "tree_digest" in frames.column_names:
             value = frames["tree_digest"].combine_chunks()
             version = frames["digest_version"].cast(pa.int64()).fill_null(DIGEST_VERSION)
-            there = np.asarray(value.is_valid())
-            digests = (
-                np.where(there, np.asarray(version, np.int64), 0),
-                np.asarray(value.fill_null(0), np.int64),
-            )
-        return cls(
-            _owners(given, positions, is_txn),
-            header,
-            frames["payload"].to_pylist() if "payload" in frames.column_names else nothing,
-            raw,
-            digests,
+            versions = np.where(np.asarray(value.is_valid()), np.asarray(version, np.int64), 0)
+            self.digests = versions, np.asarray(value.fill_null(0), np.int64)
+        raw, payload = stored(frames, "raw"), stored(frames, "payload")
+        holds = ~self.header & absent(raw)
+        owner = match(NAME, given.rows, given.cuts, integers(frames, "position"), holds)
+        super().__init__(Stored(owner, raw, payload, (owner >= 0) & absent(payload)))
+
+    def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
+        for start, stop in self.given.portions(first, last):
+            yield self.given.records(
+                start, stop, self._digests(frame + start - first, frame + stop - first)
+            ).data
+
+    def _digests(self, start: int, stop: int) -> tuple[Int64s, Int64s] | None:
+        return None if self.digests is None else (self.digests[0][start:stop], self.digests[1][start:stop])
+
+    def wrap(self, payload: bytes, frame: int) -> Chunk:
+        return _record(payload)
+
+    def says(self, payload: bytes, record: int, frame: int) -> bool:
+        read = _decoded(payload, self.context)
+        if record < 0 or not read.num_rows:
+            return record < 0 and not read.num_rows
+        cuts = self.given.cuts
+        if _same(self.given.rows.slice(int(cuts[record]), int(cuts[record + 1] - cuts[record])), read):
+            return True
+        # The same in other words: without some columns, or a multi in its other form.
+        encoded = self.given.records(record, record + 1, self._digests(frame, frame + 1))
+        return bool(
+            records_of(read, np.array([0, read.num_rows], np.int64), 0, 0).payload(0) == encoded.payload(0)
         )
 
-    def of_txns(self, start: int, stop: int) -> tuple[Int64s, Int64s] | None:
-        if self.digests is None:
-            return None
-        return self.digests[0][start:stop], self.digests[1][start:stop]
-
-    def runs(self) -> Iterator[tuple[int, int, bool]]:
-        """Runs of frames of which nothing is stored but their rows, which follow one another; and of the others."""
-        usual = (self.owner >= 0) & np.array([one is None for one in self.payload], np.bool_)
-        apart = (usual[1:] != usual[:-1]) | (usual[1:] & (np.diff(self.owner) != 1))
-        edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(usual)]
-        for start, stop in pairwise(edges):
-            if stop > start:
-                yield start, stop, bool(usual[start])
-
-
-def _owners(given: Transactions, positions: Int64s, is_txn: npt.NDArray[np.bool_]) -> Int64s:
-    """The transaction of each frame, by position. Raises `UsageError` where rows have no place."""
-    whose = np.full(len(positions), -1, np.int64)
-    if not given.count:
-        return whose
-    if "position" not in given.rows.column_names:
-        raise UsageError(
-            f"{NAME}: rows don't say which frame they are in",
-            advice="Give the detail column 'position', or leave the frames out",
-        )
-    mine = np.asarray(given.rows["position"].cast(pa.int64()).fill_null(-1), np.int64)[given.cuts[:-1]]
-    places = np.flatnonzero(is_txn)
-    order = places[np.argsort(positions[places], kind="stable")]
-    at = np.searchsorted(positions[order], mine)
-    found = at < len(order)
-    frame = order[np.where(found, at, 0)] if len(order) else np.full(len(mine), -1)
-    found &= positions[frame] == mine if len(order) else False
-    found[1:] &= frame[1:] > frame[:-1]
-    if not found.all():
-        raise UsageError(
-            f"{NAME}: row {int(given.cuts[np.argmin(found)])} is in no frame of the frames table, or not in their order",
-            advice="Rows that are new have no place in old frames: encode them without the frames table",
-        )
-    whose[frame] = np.arange(len(mine))
-    return whose
-
-
-def _again(
-    given: Transactions, frames: pa.Table, file: pa.Table | None, context: TxnLogContext
-) -> Iterator[Chunk]:
-    table = _Frames.of(given, frames)
-    for start, stop, usual in table.runs():
-        if usual:
-            shift = start - int(table.owner[start])
-            for a, b in given.portions(int(table.owner[start]), int(table.owner[stop - 1]) + 1):
-                yield given.records(a, b, table.of_txns(a + shift, b + shift)).data
-            continue
-        for i in range(start, stop):
-            stored = table.payload[i]
-            if table.raw[i] is not None:
-                yield table.raw[i]
-            elif table.header[i]:
-                yield file_header(file, stored)
-            elif table.owner[i] >= 0:
-                yield _one(given, int(table.owner[i]), stored, table.of_txns(i, i + 1), context)
-            elif stored is not None and not _decoded(stored, context).num_rows:
-                yield _record(stored)
+    def other(self, frame: int) -> Chunk | None:
+        return file_header(self.file, self.table.payload[frame]) if self.header[frame] else None
 
 
 def _record(payload: bytes) -> bytes:
@@ -167,23 +109,6 @@ def _record(payload: bytes) -> bytes:
     store_32be(data, LENGTH, len(payload))
     data[-1] = EOR
     return data.tobytes()
-
-
-def _one(
-    given: Transactions, i: int, stored: bytes, digests: tuple[Int64s, Int64s] | None, context: TxnLogContext
-) -> Chunk:
-    """A transaction as its record: of the stored payload where that says what the rows say."""
-    rows = given.rows.slice(int(given.cuts[i]), int(given.cuts[i + 1] - given.cuts[i]))
-    said = _decoded(stored, context)
-    if _same(rows, said):
-        return _record(stored)
-    made = given.records(i, i + 1, digests)
-    if said.num_rows:
-        # The same in other words: without some columns, or a multi in its other form.
-        cuts = np.array([0, said.num_rows], np.int64)
-        if records_of(said, cuts, 0, 0).payload(0) == made.payload(0):
-            return _record(stored)
-    return made.data
 
 
 _PLACES = ("position", "file")
