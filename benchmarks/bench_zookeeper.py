@@ -23,9 +23,9 @@ from threads import alone
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.kernels import kernel
 from logwright.codec.option import Options
-from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.state.replay import Tree
@@ -124,8 +124,8 @@ def _write(path: Path, chunks: Iterator[Any]) -> None:
 # Ours
 
 
-def _reader(path: Path) -> Reader:
-    return Reader(LocalDirectory(str(path.parent)), path.name, path.stat().st_size)
+def _reader(path: Path) -> ListedFile:
+    return ListedFile(LocalDirectory(str(path.parent)), path.name, path.stat().st_size)
 
 
 def _loaded(path: Path, *, digests: bool) -> Tree:
@@ -136,7 +136,7 @@ def _loaded(path: Path, *, digests: bool) -> Tree:
 
 
 def _applied(tree: Tree, log: Path, *, check: bool = False) -> Iterator[Any]:
-    for found in walk(_reader(log), LOG, LOG.context(log.name, Options(LOG.options))):
+    for found in Walk(_reader(log), LOG, LOG.context(log.name, Options(LOG.options))):
         assert isinstance(found, Stretch)
         yield tree.apply_frames(found.window, found.frames, since=tree.zxid, check=check)
 

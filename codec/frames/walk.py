@@ -12,7 +12,7 @@ whole. The search for the next frame, and nothing else, sees zeros in their plac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,18 +63,37 @@ class ListedFile:
     listing: Listing
     name: str
     size: int
+    unreadable: bool = False
+    """Whether the disk could not read some bytes so far."""
 
     def pread(self, offset: int, length: int) -> Bytes:
         length = max(0, min(length, self.size - offset))
-        if isinstance(self.listing, Preads):
-            return self.listing.pread(self.name, offset, length)
-        return np.frombuffer(self.listing.read(self.name, offset, length), np.uint8)
+        try:
+            if isinstance(self.listing, Preads):
+                return self.listing.pread(self.name, offset, length)
+            return np.frombuffer(self.listing.read(self.name, offset, length), np.uint8)
+        except UnreadableError:
+            self.unreadable = True
+            raise
 
     def ahead(self, offset: int, length: int) -> None:
         pass
 
     def __call__(self, offset: int, length: int) -> Bytes:
         return zero_filled(self, offset, length)[0]
+
+
+class MemoryFile:
+    """A file whose bytes are in memory."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data, self.size = data, len(data)
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        return self._data[offset : offset + max(0, length)]
+
+    def ahead(self, offset: int, length: int) -> None:
+        pass
 
 
 def zero_filled(file: RandomAccess, offset: int, length: int) -> tuple[Bytes, list[UnreadableError]]:
@@ -112,7 +131,7 @@ class Stretch:
 
     window: Window
     frames: Frames
-    faults: list[Fault]
+    faults: list[Fault] = field(default_factory=list)
     damage: Fault | None = None
 
 
@@ -123,6 +142,9 @@ class Hole:
     fault: Fault
     tail: bool
     """It reaches to the end of the file, and the disk can read all of it."""
+    before: Frames | None = None
+    """The last good frame before it, and the first one behind it."""
+    after: Frames | None = None
 
 
 class Walk:
@@ -290,11 +312,12 @@ class Walk:
         severity = fault.severity if tail else Severity.ERROR
         padding = tail and fault.kind is Kind.PADDING
         rows, lost = fault.rows_lost, fault.lost
+        first = after.pick(slice(0, 1)) if after is not None and len(after) else None
         if not (lost or rows == 0 or padding or severity is Severity.INFO):
-            first = after.pick(slice(0, 1)) if after is not None and len(after) else None
             known, lost = self.codec.lost_between(self._last, first, self.context)
             rows = known if rows is None else rows
-        return Hole(replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost), tail)
+        fault = replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost)
+        return Hole(fault, tail, self._last, first)
 
     # Bytes that the disk cannot read
 
@@ -411,17 +434,18 @@ class Walk:
             return self.file.pread(at, length)
         except UnreadableError as error:
             before = max(error.start - at, 0)
-            data = self.file.pread(at, before)
+            data = self.file.pread(at, before) if before else np.empty(0, np.uint8)
             if len(data) == before:
                 self._cut = error
             return data
 
     def _scan(self, at: int, need: int) -> Frames:
         inside = self._cover(at, max(need, 1))
+        frames = self.codec.scan(self._window, inside, self.context, check=self.check)
         if not len(self._window.data) and self._cut is not None:
-            empty = np.empty(0, np.int64)
-            return Frames(empty, empty, empty, 0)
-        return self.codec.scan(self._window, inside, self.context, check=self.check)
+            # Nothing was read, so what the codec misses here is not missing.
+            return replace(frames, stop=0, need=0, damage=None, faults=[])
+        return frames
 
     # Past damage
 
@@ -467,14 +491,15 @@ class Walk:
         return end
 
 
-def good_frames(
-    listing: Listing, file: PlannedFile, codec: Codec, *, check: bool = True
-) -> Iterator[tuple[Window, Frames]]:
-    """Iterate over the good frames of a file of a listing, decoded with the codec's default options."""
+def walk_file(listing: Listing, file: PlannedFile, codec: Codec, *, check: bool = True) -> Walk:
+    """Return a walk over a file of a plan, with the codec's default options."""
     context = codec.context(file.name, Options(codec.options), **file.hints)
-    for found in Walk(ListedFile(listing, file.name, file.size), codec, context, check=check):
-        if isinstance(found, Stretch) and len(found.frames):
-            yield found.window, found.frames
+    return Walk(ListedFile(listing, file.name, file.size), codec, context, check=check)
+
+
+def good_frames(found: Iterable[Stretch | Hole]) -> Iterator[tuple[Window, Frames]]:
+    """Iterate over the good frames of a walk."""
+    return ((one.window, one.frames) for one in found if isinstance(one, Stretch) and len(one.frames))
 
 
 def _naming(fault: Fault, unreadable: Iterable[UnreadableError]) -> Fault:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, cast
 
+import pytest
 from kafka_log import NAME, batch, record
 
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import Walk
 from logwright.codec.kafka.formats.log.layout import RECORD_BATCH
 from logwright.codec.store.listing import Entry, PlannedFile, Role
 
@@ -64,3 +67,10 @@ DAMAGE = {
     "noise at the end": (WHOLE + b"\xa7" * 300, set()),
     "all of it": (b"\xa7" * 3000, set(range(10))),
 }
+
+
+def walk_by(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all walks use windows of this size."""
+    for name in ("_HEAD", "_AFTER_DAMAGE", "_DENSE"):
+        monkeypatch.setattr(f"logwright.codec.frames.walk.{name}", 0 if name == "_HEAD" else min(window, 100))
+    monkeypatch.setitem(cast("dict[str, Any]", Walk.__init__.__kwdefaults__), "step", window)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from kafka_log import NAME, batch, compressed, record
 from kafka_mending import options
-from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put
+from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put, walk_by
 
-from logwright.codec.kafka.repair import examine as module
 from logwright.codec.kafka.repair.examine import Examined, examine
 
 
@@ -77,8 +76,7 @@ def test_windows_of_any_size(name: str, window: int, monkeypatch: pytest.MonkeyP
     wanted = read(data, bad)
     # Where only fields that no checksum covers are wrong, the batch can be mended.
     assert kept(wanted, data) >= set(range(10)) - gone
-    monkeypatch.setattr(module, "_WINDOW", window)
-    monkeypatch.setattr(module, "_CAREFUL", min(window, 100))
+    walk_by(window, monkeypatch)
     found = read(data, bad)
     assert kept(found, data) == kept(wanted, data)
     assert said(found) == said(wanted)
@@ -86,7 +84,7 @@ def test_windows_of_any_size(name: str, window: int, monkeypatch: pytest.MonkeyP
 
 def test_runs_go_on_over_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"".join(batch(n, [record(value=b"x" * 30)]) for n in range(50))
-    monkeypatch.setattr(module, "_WINDOW", 500)
+    walk_by(500, monkeypatch)
     (run,) = read(data, []).good
     assert (run.start, run.stop, run.first, run.last) == (0, len(data), 0, 49)
 

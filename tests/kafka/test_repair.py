@@ -12,17 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_log import batch, record, reseal
 from kafka_mending import ID, INTERVAL, LAYOUT, OPTIONS, lawful, options, partition_directory, repair, started
+from kafka_walks import walk_by
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
+from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka import derive
 from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.log.codec import CODEC as LOG
 from logwright.codec.kafka.formats.log.layout import HEAD, LENGTH_END
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
-from logwright.codec.kafka.repair import examine, runs
-from logwright.codec.kafka.store.walk import salvage
+from logwright.codec.kafka.repair import runs
 from logwright.codec.mending import Kept, Mended, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import PlannedFile, Role
 from logwright.corpora.kafka.script import Producer, Record, Script
 
 T = 1_790_000_000_000
@@ -86,7 +89,10 @@ def content(directory: MemoryDirectory) -> list[bytes]:
 def found_by_reading(directory: MemoryDirectory) -> Iterator[bytes]:
     for name in directory.files:
         if name.endswith(".log"):
-            for window, frames in salvage(directory, name, int(name[:20])):
+            file = PlannedFile(
+                name, len(directory.files[name]), Role.PRIMARY, hints={"base_offset": int(name[:20])}
+            )
+            for window, frames in good_frames(walk_file(directory, file, LOG)):
                 for start, stop in zip(frames.start.tolist(), frames.end.tolist(), strict=True):
                     yield window.data[start:stop].tobytes()
 
@@ -496,9 +502,8 @@ def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) 
     expected, full = repair(partition_directory(files), **OPTIONS)
     lawful(expected)
     for size in (128, 700):
-        for module in (examine, runs):
-            monkeypatch.setattr(module, "_WINDOW", size)
-        monkeypatch.setattr(examine, "_CAREFUL", 100)
+        monkeypatch.setattr(runs, "_WINDOW", size)
+        walk_by(size, monkeypatch)
         mended, mending = repair(partition_directory(files), **OPTIONS)
         assert mended.files == expected.files
         assert [(one.file, one.offset, one.length) for one in mending.cut] == [

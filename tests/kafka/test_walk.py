@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kafka_log import NAME, batch, record
-from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put
+from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put, walk_by
 
 from logwright.codec.fault import UsageError
+from logwright.codec.frames.walk import good_frames, walk_file
+from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,
@@ -17,8 +20,10 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.log.markers import ABORT
 from logwright.codec.kafka.state.producers import AbortedTxn
-from logwright.codec.kafka.store import walk as module
-from logwright.codec.kafka.store.walk import salvage, transactions, walk
+from logwright.codec.kafka.store.resume import _batches
+from logwright.codec.kafka.store.transactions import transactions
+from logwright.codec.store.listing import PlannedFile, Role
+from logwright.codec.window import Frames, Window
 
 WINDOWS = (61, 100, 333, 1 << 20)
 
@@ -36,18 +41,33 @@ def numbers(found: Any, data: bytes) -> list[int]:
 
 @pytest.fixture(params=WINDOWS)
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(module, "_WINDOW", request.param)
+    walk_by(request.param, monkeypatch)
     return int(request.param)
+
+
+def walk(disk: Disk, file: PlannedFile) -> Iterator[tuple[Window, Frames]]:
+    return good_frames(walk_file(disk, file, CODEC, check=False))
+
+
+def appending(disk: Disk, file: PlannedFile) -> Iterator[tuple[Window, Frames]]:
+    """The last segment of a partition that is appended to."""
+    return _batches(disk, file, True)
+
+
+def salvage(disk: Disk) -> Iterator[tuple[Window, Frames]]:
+    return good_frames(
+        walk_file(
+            disk, PlannedFile(NAME, len(disk.data), Role.PRIMARY, "kafka.log", {"base_offset": 0}), CODEC
+        )
+    )
 
 
 def test_each_batch_once(window: int) -> None:
     disk = Disk(WHOLE)
     assert numbers(walk(disk, planned(WHOLE)), WHOLE) == list(range(10))
-    assert numbers(walk(disk, planned(WHOLE), check=True), WHOLE) == list(range(10))
-    assert numbers(salvage(disk, NAME, 0), WHOLE) == list(range(10))
-    assert disk.most <= max(window, max(map(len, BATCHES)) + 61), (
-        "no more than a window, or a batch and a header"
-    )
+    assert numbers(appending(disk, planned(WHOLE)), WHOLE) == list(range(10))
+    assert numbers(salvage(disk), WHOLE) == list(range(10))
+    assert disk.most <= max(window, 2 * (max(map(len, BATCHES)) + 61)), "a window, or twice a batch"
 
 
 @pytest.mark.parametrize("what", DAMAGE)
@@ -55,17 +75,17 @@ def test_past_damage_the_next_one_that_is_good(what: str, window: int) -> None:
     data, gone = DAMAGE[what]
     wanted = [n for n in range(10) if n not in gone]
     assert numbers(walk(Disk(data), planned(data)), data) == wanted
-    assert numbers(salvage(Disk(data), NAME, 0), data) == wanted
+    assert numbers(salvage(Disk(data)), data) == wanted
     with pytest.raises(UsageError, match=r"is damaged at byte (\d+): .*Nothing is appended behind damage"):
-        list(walk(Disk(data), planned(data), check=True))
+        list(appending(Disk(data), planned(data)))
 
 
 def test_a_wrong_checksum_is_damage_where_it_is_looked_at(window: int) -> None:
     data = put(STARTS[5] + 500, b"\0")
     assert numbers(walk(Disk(data), planned(data)), data) == list(range(10))
-    assert numbers(salvage(Disk(data), NAME, 0), data) == [n for n in range(10) if n != 5]
+    assert numbers(salvage(Disk(data)), data) == [n for n in range(10) if n != 5]
     with pytest.raises(UsageError, match=f"{NAME} is damaged at byte {STARTS[5]}: "):
-        list(walk(Disk(data), planned(data), check=True))
+        list(appending(Disk(data), planned(data)))
 
 
 def test_a_length_that_is_too_large_hides_the_next_one_only_where_no_checksum_is_looked_at(
@@ -73,7 +93,7 @@ def test_a_length_that_is_too_large_hides_the_next_one_only_where_no_checksum_is
 ) -> None:
     data = put(STARTS[1] + LENGTH, (len(BATCHES[1]) + 50 - 12).to_bytes(4, "big"))
     assert 2 not in numbers(walk(Disk(data), planned(data)), data)
-    assert numbers(salvage(Disk(data), NAME, 0), data) == [0, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert numbers(salvage(Disk(data)), data) == [0, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("cut", [1, 100, 139, 140, 300])
@@ -98,11 +118,12 @@ def test_a_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
     at = len(parts[0]) + LENGTH
     longer = data[:at] + (len(parts[1]) + 20 - 12).to_bytes(4, "big") + data[at + 4 :]
     for one in (data, longer):
-        aborted, unstable = transactions(Disk(one), [planned(one)])
-        assert aborted == [AbortedTxn(7, 0, 2, 3)]
-        assert unstable is None
-    aborted, unstable = transactions(Disk(data[: -len(parts[3]) - 1]), [planned(data)])
-    assert (aborted, unstable) == ([], 0)
+        found, damaged = transactions(Disk(one), [planned(one)])
+        assert found.aborted == [AbortedTxn(7, 0, 2, 3)]
+        assert found.state.first_unstable is None
+        assert damaged == ({NAME} if one is longer else set())
+    found, _ = transactions(Disk(data[: -len(parts[3]) - 1]), [planned(data)])
+    assert (found.aborted, found.state.first_unstable) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +140,13 @@ def test_a_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
 def test_past_what_the_disk_cant_read(bad: list[tuple[int, int]], gone: set[int], window: int) -> None:
     wanted = [n for n in range(10) if n not in gone]
     assert numbers(walk(Disk(WHOLE, bad), planned(WHOLE)), WHOLE) == wanted
-    assert numbers(salvage(Disk(WHOLE, bad), NAME, 0), WHOLE) == wanted
+    assert numbers(salvage(Disk(WHOLE, bad)), WHOLE) == wanted
     with pytest.raises(UsageError, match="the disk can't read"):
-        list(walk(Disk(WHOLE, bad), planned(WHOLE), check=True))
+        list(appending(Disk(WHOLE, bad), planned(WHOLE)))
 
 
 def test_damage_before_what_the_disk_cant_read(window: int) -> None:
     data = put(STARTS[2] + MAGIC, b"\7")
     for bad in ([(STARTS[2] + 30, STARTS[2] + 40)], [(STARTS[5], STARTS[5] + 40)]):
         wanted = [n for n in range(10) if n not in (2, 5 if bad[0][0] == STARTS[5] else 2)]
-        assert numbers(salvage(Disk(data, bad), NAME, 0), data) == wanted
+        assert numbers(salvage(Disk(data, bad)), data) == wanted

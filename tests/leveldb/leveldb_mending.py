@@ -14,6 +14,7 @@ from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.manifest.layout import EditField
 from logwright.codec.leveldb.formats.table import codec as table
@@ -24,7 +25,6 @@ from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Role
-from logwright.codec.walk import Hole, Reader, walk
 
 LAYOUT = registry.get_layout("leveldb.db")
 
@@ -81,7 +81,7 @@ def checked(
             continue
         codec = log.CODEC if file.codec == log.CODEC.name else table.CODEC
         context = codec.context(file.name, Options(codec.options), **file.hints)
-        for one in walk(Reader(directory, file.name, file.size), codec, context):
+        for one in Walk(ListedFile(directory, file.name, file.size), codec, context):
             if isinstance(one, Hole):
                 found.append((file.name, one.fault))
             else:
@@ -101,7 +101,7 @@ def sound_entries(directory: Listing, *names: str) -> set[Entry]:
         codec: Any = log.CODEC if suffix == "log" else table.CODEC
         columns = ["key", "sequence", "type", "value"]
         context = codec.context(entry.name, Options(codec.options))
-        for one in walk(Reader(directory, entry.name, entry.size), codec, context):
+        for one in Walk(ListedFile(directory, entry.name, entry.size), codec, context):
             if isinstance(one, Hole) or not len(one.frames):
                 continue
             for decoded in codec.decode(one.window, one.frames, "rows", columns, context):

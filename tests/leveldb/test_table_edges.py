@@ -10,6 +10,7 @@ import pytest
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UsageError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.check.table import TableCheck, filter_of, policies
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR
 from logwright.codec.leveldb.formats.table import resync as rescan
@@ -20,7 +21,6 @@ from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, s
 from logwright.codec.leveldb.formats.table.resync import find, pairs
 from logwright.codec.leveldb.formats.table.write import footer
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.walk import Reader
 from logwright.codec.window import Window
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
@@ -255,7 +255,7 @@ def test_a_metaindex_may_name_what_is_no_filter() -> None:
     assert table.read().table["key"].to_pylist() == [b"a"]
     assert table.encode(*table.tables()) == table.all_bytes()
     source = MemoryDirectory({NAME: table.all_bytes()})
-    check = TableCheck(Reader(source, NAME, len(table.all_bytes())), LIMIT, BYTEWISE_COMPARATOR)
+    check = TableCheck(ListedFile(source, NAME, len(table.all_bytes())), LIMIT, BYTEWISE_COMPARATOR)
     assert filter_of(check.read, check.blocks) is None
     assert list(policies(check.read, check.blocks, LIMIT)) == []
     assert check.faults == []

@@ -12,11 +12,11 @@ from leveldb_records import batch, record, to_block_end, written
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk, zero_filled
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, MIDDLE
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.option import Options
-from logwright.codec.walk import Hole, Reader, Stretch, beyond, walk
 from logwright.codec.window import Frames, Window
 from logwright.roundtrip.specimen import Specimen
 
@@ -45,25 +45,26 @@ DATA = bytes(range(1, 101))
 @pytest.mark.parametrize("last_first", [False, True])
 @pytest.mark.parametrize("bad", [[], [(0, 5)], [(20, 30)], [(20, 30), (30, 31), (60, 100)], [(0, 100)]])
 def test_what_can_not_be_read_is_zeros(bad: list[tuple[int, int]], last_first: bool) -> None:
-    read = Reader(Disk(DATA, *bad, last_first=last_first), NAME, len(DATA))
+    read = ListedFile(Disk(DATA, *bad, last_first=last_first), NAME, len(DATA))
     expected = bytearray(DATA)
     for start, stop in bad:
         expected[start:stop] = bytes(stop - start)
     assert read(0, 100).tobytes() == bytes(expected)
     assert read(10, 40).tobytes() == bytes(expected[10:50])
     assert read(90, 40).tobytes() == bytes(expected[90:])
-    assert {one.start for one in read.bad.values()} >= {start for start, _ in bad}
+    assert read.unreadable == bool(bad)
+    assert [one.start for one in zero_filled(read, 0, 100)[1]] == [start for start, _ in bad]
 
 
 def test_a_file_that_is_shorter_than_was_said() -> None:
-    """What is not there is no data; behind what can't be read it is zeros."""
-    assert Reader(Disk(DATA), NAME, 200)(90, 100).tobytes() == DATA[90:]
-    found = Reader(Disk(DATA, (20, 30)), NAME, 200)(0, 200).tobytes()
-    assert found == DATA[:20] + bytes(10) + DATA[30:] + bytes(100)
+    """What is not there is no data."""
+    assert ListedFile(Disk(DATA), NAME, 200)(90, 100).tobytes() == DATA[90:]
+    found = ListedFile(Disk(DATA, (20, 30)), NAME, 200)(0, 200).tobytes()
+    assert found == DATA[:20] + bytes(10) + DATA[30:]
 
 
-def over(read: Reader, codec: Any = log.CODEC, **given: Any) -> list[Stretch | Hole]:
-    return list(walk(read, codec, codec.context(read.name, Options(codec.options)), **given))
+def over(file: ListedFile, codec: Any = log.CODEC, **given: Any) -> list[Stretch | Hole]:
+    return list(Walk(file, codec, codec.context(file.name, Options(codec.options)), **given))
 
 
 def test_a_hole_longer_than_the_window_behind_damage() -> None:
@@ -72,7 +73,7 @@ def test_a_hole_longer_than_the_window_behind_damage() -> None:
     chain = head + record(MIDDLE, b"x" * to_block_end(0)) * 40
     data = chain + written([batch(5, (b"a", b"1"))], len(chain))
     for step in (4 << 20, BLOCK):
-        hole, stretch = over(Reader(MemoryDirectory({NAME: data}), NAME, len(data)), step=step)
+        _, hole, stretch = over(ListedFile(MemoryDirectory({NAME: data}), NAME, len(data)), step=step)
         assert isinstance(hole, Hole)
         assert (hole.fault.offset, hole.fault.length) == (0, len(chain))
         assert "partial record without end" in hole.fault.detail
@@ -82,7 +83,7 @@ def test_a_hole_longer_than_the_window_behind_damage() -> None:
 
 def test_what_the_disk_can_not_read_is_told_in_the_hole() -> None:
     data = written([batch(n, (b"k", b"v" * 50)) for n in range(1, 9)])
-    read = Reader(Disk(data, (100, 120)), NAME, len(data))
+    read = ListedFile(Disk(data, (100, 120)), NAME, len(data))
     (hole,) = [one for one in over(read) if isinstance(one, Hole)]
     assert "the disk can't read 20 bytes" in hole.fault.detail
     assert hole.fault.severity is Severity.ERROR
@@ -107,7 +108,7 @@ def test_a_table_that_becomes_shorter_while_it_is_read() -> None:
                 else whole[: max(0, 700 - offset)]
             )
 
-    found = over(Reader(Shrinking({"000005.ldb": data}), "000005.ldb", len(data)), table.CODEC)
+    found = over(ListedFile(Shrinking({"000005.ldb": data}), "000005.ldb", len(data)), table.CODEC)
     for one in found:
         if isinstance(one, Stretch):
             assert one.window.offset + int(one.frames.end.max(initial=0)) <= len(data)
@@ -117,7 +118,10 @@ def test_a_table_that_becomes_shorter_while_it_is_read() -> None:
 
 
 class Asking:
-    """A codec of which each scan and each search answers what was written down for it."""
+    """A codec whose scans and searches return prepared answers."""
+
+    name = "asking"
+    whole = scans_empty = False
 
     def __init__(self, scans: Sequence[Frames] = (), searches: Sequence[tuple[int, int]] = ()) -> None:
         self.scans: Iterator[Frames] = iter(scans)
@@ -135,39 +139,50 @@ class Asking:
         self.asked.append((window.offset, len(window.data), at))
         return next(self.searches)
 
+    def lost_between(self, before: Any, after: Any, context: Any) -> tuple[None, dict[str, Any]]:
+        return None, {}
+
 
 def frames(*ends: int, stop: int, need: int = 0, damage: Fault | None = None) -> Frames:
     starts = np.array([0, *ends[:-1]][: len(ends)], np.int64)
     return Frames(starts, np.array(ends, np.int64), np.zeros(len(ends)), stop, need, damage)
 
 
-def test_what_wants_more_than_there_is_or_what_it_has_is_no_frame() -> None:
-    size = 1000
-    read = Reader(MemoryDirectory({NAME: bytes(size)}), NAME, size)
-    codec: Any = Asking(searches=[(5, 5000), (6, 10), (40, 0)])
-    assert beyond(read, codec, None, 0) == 40
-    # Each time the search goes on one byte behind.
-    assert [at for _, _, at in codec.asked] == [1, 6, 7]
-    assert beyond(read, Asking(searches=[(-1, 0)]), None, 0) == size  # type: ignore[arg-type]
-    assert beyond(read, Asking(), None, size - 1) == size  # type: ignore[arg-type]
-    assert beyond(read, Asking(searches=[(999, 7)]), None, 0) == size  # type: ignore[arg-type]
+SIZE = 1000
 
 
-def test_at_the_end_of_a_file_what_is_wanted_is_read_once_more() -> None:
+def resumed(damage: int, *searches: tuple[int, int]) -> tuple[int, list[int]]:
+    """Return where a walk resumes after damage at a byte, and where each search began."""
+    fault = Fault("asking", damage, 1, Kind.LENGTH, "damaged")
+    codec: Any = Asking([frames(stop=damage, damage=fault), frames(stop=SIZE)], searches)
+    _, *_, hole = Walk(ListedFile(MemoryDirectory({NAME: bytes(SIZE)}), NAME, SIZE), codec, None)
+    assert isinstance(hole, Hole)
+    return hole.fault.offset + hole.fault.length, [at for _, _, at in codec.asked[1 : 1 + len(searches)]]
+
+
+def test_a_candidate_that_needs_more_than_the_file_or_the_window_has_is_no_frame() -> None:
+    # Each time the search continues one byte behind the candidate.
+    assert resumed(0, (5, 5000), (6, 10), (40, 0)) == (40, [1, 6, 7])
+    assert resumed(0, (-1, 0)) == (SIZE, [1])
+    assert resumed(SIZE - 1) == (SIZE, [])
+    assert resumed(0, (999, 7)) == (SIZE, [1])
+
+
+def test_at_the_end_of_a_file_the_rest_is_scanned_once_more() -> None:
     """A footer is judged by itself."""
-    read = Reader(MemoryDirectory({NAME: bytes(100)}), NAME, 100)
-    codec: Any = Asking([frames(50, stop=52, need=48), frames(stop=0, need=48)])
-    (stretch,) = walk(read, codec, None)
+    file = ListedFile(MemoryDirectory({NAME: bytes(100)}), NAME, 100)
+    codec: Any = Asking([frames(50, stop=52, need=48), frames(stop=52, need=48)])
+    (stretch,) = Walk(file, codec, None)
     assert isinstance(stretch, Stretch)
-    assert codec.asked == [(0, 100, 0), (52, 48, 0)]
+    assert codec.asked == [(0, 100, 0), (0, 100, 52)]
 
 
 def test_a_hole_up_to_the_end_keeps_its_severity() -> None:
     torn = written([batch(1, (b"a", b"1"))]) + record(FULL, b"abc")[:-1]
-    _, hole = over(Reader(MemoryDirectory({NAME: torn}), NAME, len(torn)))
+    _, hole = over(ListedFile(MemoryDirectory({NAME: torn}), NAME, len(torn)))
     assert isinstance(hole, Hole)
     assert (hole.fault.kind, hole.fault.severity) == (Kind.TRUNCATED, Severity.WARNING)
     behind = bytes(9) + record(FULL, batch(5, (b"z", b"9")))
-    hole, _ = over(Reader(MemoryDirectory({NAME: behind}), NAME, len(behind)))
+    _, hole, _ = over(ListedFile(MemoryDirectory({NAME: behind}), NAME, len(behind)))
     assert isinstance(hole, Hole)
     assert hole.fault.severity is Severity.ERROR

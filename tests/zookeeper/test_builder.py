@@ -19,9 +19,9 @@ from memory_directory import MemoryDirectory
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Options
 from logwright.codec.store.build import Piece, take
-from logwright.codec.walk import Reader
 from logwright.codec.zookeeper.names import parse
 from logwright.codec.zookeeper.state.replay import Tree
 from logwright.codec.zookeeper.store.write import of_tree
@@ -251,7 +251,7 @@ def test_a_tree_that_was_read_is_written_as_it_is(case: str) -> None:
 def _tree(path: Path) -> tuple[Tree, list[Any]]:
     compression = {".gz": "gzip", ".snappy": "snappy"}.get(path.suffix, "none")
     return Tree.of_snapshot(
-        Reader(MemoryDirectory({path.name: path.read_bytes()}), path.name, path.stat().st_size),
+        ListedFile(MemoryDirectory({path.name: path.read_bytes()}), path.name, path.stat().st_size),
         zxid=parse(path.name).zxid,
         compression=compression,
         extended_types=True,
@@ -823,7 +823,7 @@ def test_the_digest_of_what_is_written() -> None:
     rows = [{"path": f"/n{n}", "data": b"x" * n, "czxid": 3} for n in range(9)]
     files = build([batch(rows)])
     tree, _ = Tree.of_snapshot(
-        Reader(MemoryDirectory(files, "version-2"), "snapshot.3", len(files["snapshot.3"])), zxid=3
+        ListedFile(MemoryDirectory(files, "version-2"), "snapshot.3", len(files["snapshot.3"])), zxid=3
     )
     context = SNAPSHOT.context("snapshot.3", Options(SNAPSHOT.options))
     again = b"".join(bytes(one) for one in of_tree(tree))

@@ -17,9 +17,9 @@ from zookeeper_opening import GOLDEN, data_directory, memory_of
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, Severity, UnreadableError, UsageError
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.mending import Strategy
 from logwright.codec.option import Options
-from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.repair import repair as mending_module
 from logwright.codec.zookeeper.store import files, write
@@ -211,7 +211,7 @@ def _rows(result: MemoryDirectory, name: str) -> list[dict[str, Any]]:
 def _decoded(result: MemoryDirectory, name: str, table: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     codec = txnlog.CODEC
     context = codec.context(name, Options(codec.options))
-    for one in walk(Reader(result, name, len(result.files[name])), codec, context):
+    for one in Walk(ListedFile(result, name, len(result.files[name])), codec, context):
         if isinstance(one, Stretch):
             yield from (part.batch for part in codec.decode(one.window, one.frames, table, columns, context))
 

@@ -16,8 +16,8 @@ from zookeeper_model import Model, Txn
 from zookeeper_replay import as_told, restored
 
 from logwright.codec.fault import Kind
+from logwright.codec.frames.walk import MemoryFile
 from logwright.codec.option import Options
-from logwright.codec.walk import Reader
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog import layout as txns
@@ -213,15 +213,11 @@ def test_as_the_model(given: list[Txn], extended: bool, cut: int) -> None:
 
 def _reread(tree: Tree, **settings: bool) -> tuple[Tree, list[Any]]:
     data = b"".join(bytes(one) for one in of_tree(tree))
-    return Tree.of_snapshot(_Memory(data), zxid=tree.zxid, **settings)
+    return Tree.of_snapshot(_memory(data), zxid=tree.zxid, **settings)
 
 
-class _Memory(Reader):
-    def __init__(self, data: bytes) -> None:
-        self.data, self.size, self.bad = np.frombuffer(data, np.uint8), len(data), {}
-
-    def __call__(self, offset: int, length: int) -> Any:
-        return self.data[offset : offset + length]
+def _memory(data: bytes) -> MemoryFile:
+    return MemoryFile(np.frombuffer(data, np.uint8))
 
 
 @pytest.mark.parametrize("flipped", [None, 1000, 4 << 20, 6_000_000])
@@ -234,13 +230,13 @@ def test_a_snapshot_is_read_once_and_its_seal_is_of_what_was_read(flipped: int |
         data[flipped] ^= 1
     read = [0]
 
-    class Counting(_Memory):
-        def __call__(self, offset: int, length: int) -> Any:
-            found = super().__call__(offset, length)
+    class Counting(MemoryFile):
+        def pread(self, offset: int, length: int) -> Any:
+            found = super().pread(offset, length)
             read[0] += len(found)
             return found
 
-    _, faults = Tree.of_snapshot(Counting(bytes(data)), zxid=tree.zxid)
+    _, faults = Tree.of_snapshot(Counting(np.frombuffer(bytes(data), np.uint8)), zxid=tree.zxid)
     assert [one.kind for one in faults] == ([] if flipped is None else [Kind.CHECKSUM])
     # What is cut at the end of a window is read again.
     assert read[0] < 1.3 * len(data)
@@ -559,7 +555,7 @@ def test_a_fuzzy_snapshot_is_compared_when_its_zxid_is_reached() -> None:
     for digest, wrong in ((after, False), (after + 1, True)):
         place = len(data) - 13 - 8 - 13 - 20
         data[place : place + 20] = (2).to_bytes(8, "big") + (2).to_bytes(4, "big") + digest.to_bytes(8, "big")
-        fuzzy, _ = Tree.of_snapshot(_Memory(bytes(data)), zxid=1, check=False)
+        fuzzy, _ = Tree.of_snapshot(_memory(bytes(data)), zxid=1, check=False)
         assert fuzzy.loaded() == ([], None)
         assert fuzzy.target == (2, 2, digest)
         early = txn(1, txns.ERROR, {"err": -1}, digest=99)
@@ -575,7 +571,7 @@ def test_the_digest_of_a_snapshot_is_compared() -> None:
     place = len(data) - 13 - 8 - 13 - 8
     assert data[place : place + 8] == tree.digest.to_bytes(8, "big")
     data[place] ^= 1
-    again, _ = Tree.of_snapshot(_Memory(bytes(data)), zxid=1, check=False)
+    again, _ = Tree.of_snapshot(_memory(bytes(data)), zxid=1, check=False)
     (found,) = again.loaded()[0]
     assert (found.zxid, found.computed) == (1, tree.digest)
 
@@ -640,7 +636,7 @@ def test_a_quota_of_the_root_in_a_snapshot_kills() -> None:
     changed = data.replace(
         b"\0\0\0\x20/zookeeper/quota/zookeeper_limit", b"\0\0\0\x21/zookeeper/quota/zookeeper_limits"
     )
-    again, _ = Tree.of_snapshot(_Memory(changed), zxid=1, check=False)
+    again, _ = Tree.of_snapshot(_memory(changed), zxid=1, check=False)
     assert again.loaded() == ([], "IllegalArgumentException: Invalid path: ")
 
 

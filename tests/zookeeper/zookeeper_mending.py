@@ -13,10 +13,10 @@ from zookeeper_opening import GOLDEN, data_directory, nodes_of, start
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Role
-from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 
@@ -62,7 +62,7 @@ def checked(
             continue
         codec = registry.get(file.codec)
         context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **file.hints)
-        for one in walk(Reader(directory, file.name, file.size), codec, context):
+        for one in Walk(ListedFile(directory, file.name, file.size), codec, context):
             if isinstance(one, Hole):
                 found.append((file.name, one.fault))
                 continue
@@ -107,7 +107,7 @@ def zxids(directory: MemoryDirectory, *names: str) -> list[int]:
     )
     for name in names or logs:
         context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options))
-        for one in walk(Reader(directory, name, len(directory.files[name])), txnlog.CODEC, context):
+        for one in Walk(ListedFile(directory, name, len(directory.files[name])), txnlog.CODEC, context):
             if not isinstance(one, Hole):
                 frames = one.frames.pick(one.frames.header["kind"] == TXN_FRAME)
                 out += np.asarray(frames.header["zxid"]).tolist()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.option import Options
-from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
@@ -15,7 +15,7 @@ from logwright.codec.zookeeper.state.replay import Applied, Tree
 from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.files import DATA_LOG_DIR
 from logwright.corpora.cases import Case
-from logwright.readers.listing import JoinedDirectory, LocalDirectory
+from logwright.readers.listing import LocalDirectory, Store
 
 COMPRESSION = {GZIP: "gzip", SNAPPY: "snappy", "": "none"}
 
@@ -24,7 +24,7 @@ def listing(case: Case) -> Any:
     """The files of a case as a layout sees them."""
     if (case.path / "datalog").exists():
         logs = LocalDirectory(str(case.path / "datalog" / "version-2"))
-        return JoinedDirectory(LocalDirectory(str(case.path / "data" / "version-2")), {DATA_LOG_DIR: logs})
+        return Store(LocalDirectory(str(case.path / "data" / "version-2")), {DATA_LOG_DIR: logs})
     return LocalDirectory(str(case.path / "version-2"))
 
 
@@ -36,7 +36,7 @@ def restored(
     tree = None
     for one in files.candidates(found):
         made, faults = Tree.of_snapshot(
-            Reader(found, one.name, one.size),
+            ListedFile(found, one.name, one.size),
             zxid=one.zxid,
             compression=COMPRESSION[one.named.compression],
             **settings,
@@ -53,7 +53,7 @@ def restored(
     since: int | None = tree.zxid
     for log in files.logs_from(files.logs(found), tree.zxid + 1):
         context = txnlog.CODEC.context(log.name, Options(TXNLOG_OPTIONS))
-        for one in walk(Reader(found, log.name, log.size), txnlog.CODEC, context):
+        for one in Walk(ListedFile(found, log.name, log.size), txnlog.CODEC, context):
             if isinstance(one, Hole):
                 break  # the server stops reading here
             if by_rows:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.fault import UsageError
+from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log import write as encode
@@ -30,7 +31,6 @@ from logwright.codec.kafka.repair.repair import PRODUCER_EXPIRATION, log_start, 
 from logwright.codec.kafka.repair.runs import Copies, Run, offsets, place
 from logwright.codec.kafka.repair.write import PartitionMending, Segment
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
-from logwright.codec.kafka.store.walk import walk
 from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
@@ -129,7 +129,7 @@ class _Editor:
         """All batches of the segment. What is behind the last one (zeros made in advance, a torn write) goes."""
         held: list[Run] = []
         at = 0
-        for window, frames in walk(self.listing, self.file):
+        for window, frames in good_frames(walk_file(self.listing, self.file, log.CODEC, check=False)):
             for run in self._window(window, frames):
                 at = run.stop
                 if held and not held[0].patch and not run.patch and held[0].stop == run.start:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import consume
 from logwright.codec.kafka.formats.log.layout import (
@@ -41,8 +42,6 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
 
-_WINDOW = 4 << 20
-_CAREFUL = 64 << 10
 _PATCHED = 64 << 20
 _GOOD, _HEADER, _ODD, _STUCK = range(4)
 """What becomes of a batch: kept; kept with a corrected header; looked at again with all others in mind; kept in part or not at all."""
@@ -108,20 +107,18 @@ class _Examiner:
         name = segment_name(self.found.base, ".log")
         self.context: LogContext = log.CODEC.context(name, opts, **hints)
         self._rows: LogContext = log.CODEC.context(name, opts, **hints)
-        self._before: Frames | None = None
-        self._hole: Fault | None = None
 
     def run(self) -> Examined:
-        for window, frames, resume in _stretches(self.listing, self.file, self.context):
-            if self._hole is not None and (len(frames) or not frames.need):
-                self._close(frames)
-            if len(frames):
-                self._sort(window, frames)
-                self._before = frames.pick(slice(-1, None))
-            if frames.damage is not None:
-                self._damage(window, frames, frames.damage, resume)
-        if self._hole is not None:
-            self._close(None)
+        file = ListedFile(self.listing, self.file.name, self.file.size)
+        ended: Stretch | None = None
+        for found in Walk(file, log.CODEC, self.context):
+            if isinstance(found, Stretch):
+                ended = found
+                if len(found.frames):
+                    self._sort(found.window, found.frames)
+            else:
+                assert ended is not None
+                self._damage(ended, found)
         return self.found
 
     # Batches
@@ -259,9 +256,10 @@ class _Examiner:
 
     # Damage
 
-    def _damage(self, window: Window, frames: Frames, damage: Fault, resume: int) -> None:
+    def _damage(self, ended: Stretch, hole: Hole) -> None:
+        damage, window, start = ended.damage, ended.window, ended.frames.stop
+        assert damage is not None
         self.found.damaged(damage.offset)
-        start = frames.stop
         batch = window.data[start : start + damage.length]
         if damage.kind is Kind.ORDER and HEAD_SIZE <= damage.length == len(batch):
             # Its checksum is right: the batch is whole, only its offset is not that of its place.
@@ -276,30 +274,29 @@ class _Examiner:
                 self.found.odd.append(
                     Run(self.copy, self.file.name, self.found.base, damage.offset, stop, base, base + delta)
                 )
+                resume = hole.fault.offset + hole.fault.length
                 if stop < resume:
-                    self._hole = replace(damage, offset=stop, length=resume - stop, rows_lost=None, lost={})
+                    rest = replace(hole.fault, offset=stop, length=resume - stop, rows_lost=None)
+                    self._cut(rest, hole)
                 return
-        self._hole = replace(damage, length=resume - damage.offset)
+        self._cut(hole.fault, hole)
 
-    def _close(self, after: Frames | None) -> None:
-        fault, self._hole = self._hole, None
-        assert fault is not None
+    def _cut(self, fault: Fault, hole: Hole) -> None:
+        """Cut a damaged stretch, which is the hole or its end."""
         if not fault.length or self._mended(fault):
             return
-        tail = fault.offset + fault.length >= self.file.size
         rows: int | None = fault.rows_lost
         what: Mapping[str, Any] = {}
-        if tail and (fault.severity is not Severity.ERROR or fault.kind is Kind.PADDING):
+        if hole.tail and (fault.severity is not Severity.ERROR or fault.kind is Kind.PADDING):
             rows = 0
         else:
-            first = after.pick(slice(0, 1)) if after is not None and len(after) else None
-            known, what = log.CODEC.lost_between(self._before, first, self.context)
+            known, what = log.CODEC.lost_between(hole.before, hole.after, self.context)
             rows = known if rows is None else rows
         what = {**place(self.listing), **what} if what else {}
         self.found.cut.append(
             Cut(self.file.name, fault.offset, fault.length, _why(fault), self.copy, rows, what)
         )
-        if not tail or fault.severity is Severity.ERROR:
+        if fault.severity is Severity.ERROR:
             self.found.wrong(self.found.cut[-1])
 
     def _mended(self, fault: Fault) -> bool:
@@ -355,121 +352,3 @@ def reseal(head: npt.NDArray[Any], rest: bytes) -> bytes:
     new = head.copy()
     new["crc"] = crc32c(rest, crc32c(new.tobytes()[CRC_START:]))
     return bytes(new.tobytes())
-
-
-# Reading past damage
-
-
-class _Windows:
-    """A file window by window; what the disk can't read ends a window."""
-
-    def __init__(self, listing: Listing, file: PlannedFile) -> None:
-        self.listing, self.name, self.size = listing, file.name, file.size
-        self.step = _WINDOW
-        self.window = Window(np.empty(0, np.uint8), 0, self.size)
-        self.bad: UnreadableError | None = None
-
-    def cover(self, at: int, need: int = 1) -> int:
-        """Have the window hold `need` bytes from `at` on, or what there is of them; where `at` is in it."""
-        window = self.window
-        inside = at - window.offset
-        have = len(window.data) - inside
-        if inside >= 0 and have > 0 and (have >= need or window.final or self.bad is not None):
-            return inside
-        length = max(self.step, need)
-        if 0 <= inside < len(window.data) // 2 and need > have:
-            length = max(length, 2 * len(window.data))
-        self.bad = None
-        try:
-            data = self.listing.read(self.name, at, length)
-        except UnreadableError as error:
-            self.bad = error
-            data = self.listing.read(self.name, at, error.start - at) if error.start > at else b""
-        if self.bad is None and len(data) < min(length, self.size - at):
-            self.size = at + len(data)  # it became shorter
-        self.window = Window(np.frombuffer(data, np.uint8), at, self.size)
-        return 0
-
-    def patched(self, at: int, length: int) -> Window:
-        """With zeros where the disk can't read: to look for the next batch, and for nothing else."""
-        length = min(length, self.size - at)
-        out = np.zeros(length, np.uint8)
-        done = 0
-        while done < length:
-            try:
-                data = self.listing.read(self.name, at + done, length - done)
-                stop = length
-            except UnreadableError as error:
-                readable = max(0, error.start - at - done)
-                data = self.listing.read(self.name, at + done, readable) if readable else b""
-                stop = max(done + 1, error.stop - at)
-            out[done : done + len(data)] = np.frombuffer(data, np.uint8)
-            done = stop
-        return Window(out, at, self.size)
-
-
-def _stretches(
-    listing: Listing, file: PlannedFile, context: LogContext
-) -> Iterator[tuple[Window, Frames, int]]:
-    """What one scan after the other finds, and where the next one starts."""
-    windows = _Windows(listing, file)
-    at, need = 0, 1
-    while at < windows.size:
-        inside = windows.cover(at, need)
-        window, bad = windows.window, windows.bad
-        frames = log.CODEC.scan(window, inside, context)
-        if bad is not None and frames.damage is None and frames.need:
-            # A batch that a scan does not vouch for, since it wants to see what follows and the disk can't read it.
-            cut = Window(window.data, window.offset, window.offset + len(window.data))
-            more = log.CODEC.scan(cut, frames.stop, context)
-            if len(more):
-                yield window, frames, window.offset + frames.stop
-                more.damage, more.need = None, 0
-                yield window, more, window.offset + more.stop
-                frames = log.CODEC.scan(window, more.stop, context)
-        stop = window.offset + frames.stop
-        if bad is not None and frames.damage is None:
-            frames.damage = bad.fault(log.CODEC.name, stop)
-            log.CODEC.scan(windows.patched(stop, max(HEAD_SIZE, min(frames.need, _PATCHED))), 0, context)
-            frames.need = 0
-        if frames.damage is not None:
-            windows.step = _CAREFUL
-            resume = _resume(windows, frames.damage, context)
-            yield window, frames, resume
-            at, need = resume, 1
-            continue
-        yield window, frames, stop
-        have = window.offset + len(window.data) - stop
-        if not frames.need or (frames.need <= have) or (window.final and stop == at):
-            return
-        at, need = stop, frames.need
-        windows.step = min(windows.step * 2, _WINDOW)
-
-
-def _resume(windows: _Windows, fault: Fault, context: LogContext) -> int:
-    """Where the next good batch after a damaged one starts; the end of the file where there is none."""
-    at, need = fault.offset + 1, 1
-    careful = windows.step
-    cached: Window | None = None
-    while at < windows.size:
-        base = fault.offset if at - fault.offset <= _WINDOW else at
-        wanted = min(at - base + need, windows.size - base)
-        length = max(careful, wanted)
-        if cached is not None and cached.offset == base:
-            length = max(length, 2 * len(cached.data))
-        cached = windows.patched(base, length)
-        found, more = log.CODEC.resync(cached, at - base, context)
-        if found >= 0 and not more:
-            return base + found
-        if found >= 0:
-            # What wants more bytes than there are is no batch; what has them and wants more never gets enough.
-            at = base + found + int(base + found + more > windows.size or more <= len(cached.data) - found)
-            need = more
-        elif cached.final:
-            at = windows.size
-        else:
-            end = base + len(cached.data)
-            at = max(at + 1, end - max(more, 0))
-            need = end - at + 1
-            careful = min(careful * 2, _WINDOW)
-    return windows.size

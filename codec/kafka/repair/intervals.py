@@ -12,10 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from logwright.codec.fault import LogwrightError
+from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Numbers
-from logwright.codec.kafka.store.walk import walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 
@@ -69,7 +70,7 @@ def _segments(listing: Listing, plan: Plan) -> Iterator[tuple[Numbers, Numbers]]
 
 def _starts(listing: Listing, file: PlannedFile) -> Numbers:
     """Where the batches of a segment's first window start."""
-    for window, frames in walk(listing, file):
+    for window, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
         return frames.start + window.offset
     return np.empty(0, np.int64)
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.fault import Kind
+from logwright.codec.frames.walk import Stretch, walk_file
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, HEAD_SIZE
 from logwright.codec.kafka.formats.log.scan import heads_at
 from logwright.codec.kafka.names import TopicPartition, parse_segment, segment_name
 from logwright.codec.kafka.startup.fetch import Served
-from logwright.codec.kafka.store.walk import salvage
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Listing, PlannedFile, Role
 from logwright.codec.store.overlay import Disk
 from logwright.codec.window import Frames, Window
 
@@ -160,19 +160,22 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
     for entry in listing.entries():
         found = parse_segment(entry.name)
         if found is not None and found.suffix == ".log":
-            logs.append((found.base_offset, found.leftover, entry.name))
-    bases = sorted({base for base, leftover, _ in logs if not leftover})
-    for base, leftover, name in sorted(logs):
+            logs.append((found.base_offset, found.leftover, entry.name, entry.size))
+    bases = sorted({base for base, leftover, *_ in logs if not leftover})
+    for base, leftover, name, size in sorted(logs):
         later = [] if leftover else [one for one in bases if one > base]
         due, waiting = base, list[_Misplaced]()
-        for window, frames in salvage(listing, name, base):
+        file = PlannedFile(name, size, Role.PRIMARY, hints={"base_offset": base, "next_base": None})
+        for stretch in walk_file(listing, file, log.CODEC):
+            if not isinstance(stretch, Stretch):
+                continue
+            window, frames, damage = stretch.window, stretch.frames, stretch.damage
             if len(frames):
                 for one in waiting:
                     one.behind = int(frames.header["base_offset"][0])
                 waiting = []
                 due = int(frames.header["base_offset"][-1]) + int(frames.header["last_offset_delta"][-1]) + 1
                 yield window, frames, base
-            damage = frames.damage
             if damage is not None and damage.kind is Kind.ORDER and damage.length >= HEAD_SIZE:
                 head = heads_at(window.data, np.array([frames.stop], np.int64))[0]
                 waiting.append(_Misplaced(name, damage.offset, head, due))

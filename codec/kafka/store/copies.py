@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from logwright.codec.frames.walk import good_frames, walk_file
+from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.names import parse_directory
-from logwright.codec.kafka.store.walk import walk
 from logwright.codec.store.listing import Listing, Plan, Role
 
 
@@ -22,7 +23,7 @@ def reaches(listing: Listing, plan: Plan) -> int:
     end = segments[-1].hints["base_offset"] if segments else 0
     for file in reversed(segments):
         found = False
-        for _, frames in walk(listing, file):
+        for _, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
             last = frames.header[-1]
             end = max(end, int(last["base_offset"]) + int(last["last_offset_delta"]) + 1)
             found = True

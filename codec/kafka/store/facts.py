@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.fault import Fault, Severity
+from logwright.codec.frames.walk import Hole, walk_file
+from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.state.producers import ProducerState
-from logwright.codec.kafka.store.walk import walk
 from logwright.codec.store.listing import Listing, Plan, Role
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,7 +29,11 @@ def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
     for file in segments:
         found: list[Fault] = []
         end = file.hints["base_offset"] if end is None else max(end, file.hints["base_offset"])
-        for window, frames in walk(listing, file, faults=found):
+        for one in walk_file(listing, file, log.CODEC, check=False):
+            found += [one.fault] if isinstance(one, Hole) else one.faults
+            if isinstance(one, Hole) or not len(one.frames):
+                continue
+            window, frames = one.window, one.frames
             head = frames.header
             state.add(head, markers(window, frames))
             batches += len(frames)

@@ -14,11 +14,10 @@ import numpy as np
 
 from logwright.codec.capability import Watcher
 from logwright.codec.fault import UsageError
+from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.names import TopicPartition, parse_directory
-from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
-from logwright.codec.kafka.store.walk import walk
+from logwright.codec.kafka.store.transactions import Transactions
 from logwright.codec.option import Option, Options, parse_bool, parse_choice
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.window import Frames, Window
@@ -219,7 +218,7 @@ def _first_at(listing: Listing, plan: Plan, time: int, first: int) -> int | None
         after = file.hints.get("next_base")
         if file.role is not Role.PRIMARY or (after is not None and after <= first):
             continue
-        for window, frames in walk(listing, file):
+        for window, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
             late = np.flatnonzero(frames.header["max_timestamp"].astype(np.int64) >= time)
             for at in late.tolist():
                 found = _in_batch(listing, file.name, window, frames.pick(slice(at, at + 1)), time, first)
@@ -241,24 +240,21 @@ def _in_batch(
 
 
 class Committed:
-    """See `codec.capability.Watcher`: which transactions were aborted, and where the first open one begins.
-
-    Begun at an offset it knows what it needs of all records behind: of a transaction that began before and goes on there, it sees
-    the rest, and its end.
-    """
+    """See `codec.capability.Watcher`: which transactions were aborted, and where the first open one begins."""
 
     view = "read_uncommitted"
 
     def __init__(self) -> None:
-        self._state = ProducerState()
-        self._aborted: list[AbortedTxn] = []
+        self._transactions = Transactions()
 
     def add(self, window: Window, frames: Frames) -> None:
-        self._aborted += self._state.add(frames.header, markers(window, frames))
+        self._transactions.add(window, frames)
 
     def settled(self) -> int | None:
-        return self._state.first_unstable
+        return self._transactions.state.first_unstable
 
     def hints(self, start: int, end: int) -> Mapping[str, Any]:
-        touched = [txn for txn in self._aborted if txn.last_offset >= start and txn.first_offset < end]
+        touched = [
+            txn for txn in self._transactions.aborted if txn.last_offset >= start and txn.first_offset < end
+        ]
         return {"aborted": tuple(txn[:3] for txn in touched)}

@@ -14,8 +14,10 @@ import numpy as np
 from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
+from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.checkpoint import OFFSETS
+from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.meta_properties import KRAFT
 from logwright.codec.kafka.formats.quorum_state import MAX_BYTES as MAX_QUORUM_STATE
 from logwright.codec.kafka.formats.quorum_state import (
@@ -41,12 +43,13 @@ from logwright.codec.kafka.names import (
 from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.kafka.startup.start import LOG_START_OFFSET, folders_of, mode_of_directory
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
+from logwright.codec.kafka.state.producers import AbortedTxn
 from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.store.evidence import Directory, Segments, checkpoints
 from logwright.codec.kafka.store.facts import facts
 from logwright.codec.kafka.store.place import place
 from logwright.codec.kafka.store.resume import resume, stored_epochs
-from logwright.codec.kafka.store.walk import transactions, walk
+from logwright.codec.kafka.store.transactions import transactions
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, Verb, used_by
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
@@ -225,12 +228,16 @@ class KafkaPartition(Layout):
         table = self.views[view].table
         served = view in ("read_uncommitted", "read_committed")
         start = log_start(listing, options)[0] if served else None
-        broken: set[str] = set()
-        aborted, stable = transactions(listing, segments, broken) if view == "read_committed" else ([], None)
+        aborted: list[AbortedTxn] = []
+        stable: int | None = None
+        damaged: set[str] = set()
+        if view == "read_committed":
+            found, damaged = transactions(listing, segments)
+            aborted, stable = found.aborted, found.state.first_unstable
         out = []
         for file in segments:
             low, high = file.hints["base_offset"], file.hints["next_base"]
-            if stable is not None and low >= stable and file.name not in broken:
+            if stable is not None and low >= stable and file.name not in damaged:
                 # No row of it is served. Damage is looked at all the same: it may be why, and has to be told.
                 continue
             if start is not None and high is not None and high <= start:
@@ -378,7 +385,7 @@ def _end(listing: Listing, segment: PlannedFile) -> int | None:
     """The offset behind the last batch of a segment; None where it is of an older format."""
     end = int(segment.hints["base_offset"])
     try:
-        for _, frames in walk(listing, segment):
+        for _, frames in good_frames(walk_file(listing, segment, log.CODEC, check=False)):
             last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
             end = max(end, int(last.max()) + 1)
     except UnsupportedError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Severity, UnreadableError, UsageError
+from logwright.codec.frames.walk import Hole, Stretch, walk_file
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import (
@@ -26,9 +28,8 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.kafka.store.builder import Resumed
-from logwright.codec.kafka.store.walk import walk
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
-from logwright.codec.window import Positions
+from logwright.codec.window import Frames, Positions, Window
 
 _LARGEST = 16 << 20
 """No small file is read beyond that."""
@@ -54,7 +55,7 @@ def resume(listing: Listing, plan: Plan) -> Resumed:
         if after is not None and after <= start and stored:
             continue
         end = max(end, base)
-        for window, frames in walk(listing, file, check=last):
+        for window, frames in _batches(listing, file, last):
             head = frames.header
             offsets = head["base_offset"].astype(np.int64)
             fresh = offsets >= start
@@ -82,6 +83,23 @@ def resume(listing: Listing, plan: Plan) -> Resumed:
         ends_empty=empty,
         clean=plan.facts["clean_shutdown"],
     )
+
+
+def _batches(listing: Listing, file: PlannedFile, last: bool) -> Iterator[tuple[Window, Frames]]:
+    """Iterate over the good batches of a segment. Raises `UsageError` for damage in the last one, whatever its severity.
+
+    What follows a torn tail or zeros is out of a broker's sight too.
+    """
+    for found in walk_file(listing, file, log.CODEC, check=last):
+        faults = [found.fault] if isinstance(found, Hole) else found.faults
+        wrong = [one for one in faults if isinstance(found, Hole) or one.severity is Severity.ERROR]
+        if last and wrong:
+            raise UsageError(
+                f"{file.name} is damaged at byte {wrong[0].offset}: {wrong[0].detail}",
+                advice="Nothing is appended behind damage. See it with `logwright verify`",
+            )
+        if isinstance(found, Stretch) and len(found.frames):
+            yield found.window, found.frames
 
 
 def _refuse(listing: Listing, plan: Plan) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
@@ -28,7 +29,6 @@ from logwright.codec.leveldb.store.missing import describe, entries_at_most, los
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
-from logwright.codec.walk import Reader
 from logwright.codec.window import Frames, Window
 
 LAYOUT = "leveldb.db"
@@ -67,7 +67,7 @@ class DatabaseChecker:
         elif file.codec == table.CODEC.name and self._deep:
             if self._at is None or self._at[0].name != file.name:
                 self._close()
-                read = Reader(self._listing, file.name, file.size)
+                read = ListedFile(self._listing, file.name, file.size)
                 self._at = file, TableCheck(read, self._limit, self._comparator)
             self._at[1].add(window, frames)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb import idb
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table.entries import (
@@ -46,7 +47,6 @@ from logwright.codec.leveldb.formats.table.restarts import hides, judged, told
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
 from logwright.codec.leveldb.formats.table.rows import unknown_types
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
-from logwright.codec.walk import Reader
 from logwright.codec.window import Bytes, Frames, Window
 
 _ORDER = {
@@ -65,7 +65,7 @@ _MISSES = "Get with this filter policy says NotFound for it, while iterators sho
 class TableCheck:
     """Takes the blocks of one table, in order. `faults` is what does not fit; the rest says what is in it."""
 
-    def __init__(self, read: Reader, limit: int, comparator: Comparator) -> None:
+    def __init__(self, read: ListedFile, limit: int, comparator: Comparator) -> None:
         """`limit`: see `max.decompressed.bytes`. The order of the keys is not judged where `comparator` is not known."""
         self.read, self.limit, self.comparator = read, limit, comparator
         self.blocks: Blocks = survey(read, read.size, limit)
@@ -215,7 +215,7 @@ class TableCheck:
 NO_INDEX = Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
 
 
-def policies(read: Reader, blocks: Blocks, limit: int) -> Iterator[tuple[str, int, int]]:
+def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str, int, int]]:
     """The filters that the metaindex names: name of the policy, offset and size of the block."""
     for i in np.flatnonzero(blocks.kind == METAINDEX).tolist():
         offset, size = int(blocks.offset[i]), int(blocks.size[i])
@@ -231,7 +231,7 @@ def policies(read: Reader, blocks: Blocks, limit: int) -> Iterator[tuple[str, in
                 yield name[len(META_PREFIX) :].decode(errors="replace"), at, length
 
 
-def contents(read: Reader, offset: int, size: int) -> Bytes | None:
+def contents(read: ListedFile, offset: int, size: int) -> Bytes | None:
     """A block with its trailer, where its checksum is right."""
     data = read(offset, size + TRAILER_SIZE)
     if len(data) < size + TRAILER_SIZE or block_crc(data, 0, size) != int.from_bytes(
@@ -241,7 +241,7 @@ def contents(read: Reader, offset: int, size: int) -> Bytes | None:
     return data
 
 
-def filter_of(read: Reader, blocks: Blocks, limit: int = 1 << 30) -> Filter | None:
+def filter_of(read: ListedFile, blocks: Blocks, limit: int = 1 << 30) -> Filter | None:
     """The filter that LevelDB asks of a table; None where there is none, or a damaged one."""
     if not blocks.sound or not (blocks.kind == FILTER).any():
         return None

@@ -8,7 +8,7 @@ that are not in use any more are left out, since nobody knows what of that is in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.fault import UnsupportedError, UsageError
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
@@ -38,7 +39,6 @@ from logwright.codec.leveldb.store.guess_comparator import guess
 from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
-from logwright.codec.walk import Hole, Reader, Stretch
 from logwright.codec.window import Window
 
 Mask = npt.NDArray[np.bool_]
@@ -128,7 +128,7 @@ def _cut(file: str, start: int, stop: int, number: int, dropped: int, redacted: 
     return Cut(file, start, stop - start, f"edited: {', '.join(said)}", 0, dropped, lost, redacted)
 
 
-def _sound(found: Iterator[Stretch | Hole]) -> Iterator[Stretch]:
+def _sound(found: Iterable[Stretch | Hole]) -> Iterator[Stretch]:
     """The frames of a file in which nothing is damaged."""
     return (one for one in found if isinstance(one, Stretch))
 
@@ -163,7 +163,7 @@ class TableEdit:
             )
         self.cut: list[Cut] = []
         blocks: list[Block] = []
-        for one in _sound(reader.walk(Reader(reader.listing, found.file, found.size))):
+        for one in _sound(reader.walk(ListedFile(reader.listing, found.file, found.size))):
             for portion in portions(one.window, one.frames, reader.limit):
                 judged = _Judged.of(_rows(portion, found), change, portion.made.trailers & 0xFF)
                 rows = portion.rows
@@ -267,7 +267,7 @@ class LogEdit:
         self._new: dict[int, list[bytes]] = {}
         """The batches that take the place of one, by where that starts."""
         columns = log.ROWS.names(detail=True)
-        for one in _sound(logs.walk_log(Reader(listing, found.file, found.size), options)):
+        for one in _sound(logs.walk_log(ListedFile(listing, found.file, found.size), options)):
             context = log.CODEC.context(found.file, Options(log.CODEC.options))
             ends = one.frames.end + one.window.offset
             starts = one.frames.start + one.window.offset
@@ -314,7 +314,7 @@ class LogEdit:
         at = min(self._new)
         first = at
         yield Kept(found.file, 0, at)
-        for one in _sound(logs.walk_log(Reader(self.listing, found.file, found.size), self.options)):
+        for one in _sound(logs.walk_log(ListedFile(self.listing, found.file, found.size), self.options)):
             starts = one.frames.start + one.window.offset
             behind = starts >= first
             if not behind.any():

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from logwright.codec.fault import DamageError, Kind, Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.formats.records.codec import Payloads
@@ -18,7 +19,6 @@ from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Hole, Reader, walk
 
 Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
 
@@ -36,8 +36,8 @@ def mend_manifest(listing: Listing, name: str, strategy: Strategy, options: Opti
     """As of a log; what is lost of the edits behind the damage is for the reader to judge."""
     cut: list[Cut] = []
     size = _size(listing, name)
-    read = Reader(listing, name, size)
-    for one in walk(read, manifest.CODEC, manifest.CODEC.context(name, options)):
+    read = ListedFile(listing, name, size)
+    for one in Walk(read, manifest.CODEC, manifest.CODEC.context(name, options)):
         if isinstance(one, Hole) and one.fault.severity is not Severity.INFO:
             fault = one.fault
             cut.append(Cut(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
@@ -49,10 +49,10 @@ def mend_manifest(listing: Listing, name: str, strategy: Strategy, options: Opti
     return _records(read, first, options), cut
 
 
-def _records(read: Reader, first: int, options: Options) -> Iterator[Kept | bytes]:
+def _records(read: ListedFile, first: int, options: Options) -> Iterator[Kept | bytes]:
     yield Kept(read.name, 0, first)
     at = first
-    for one in walk(read, manifest.CODEC, manifest.CODEC.context(read.name, options)):
+    for one in Walk(read, manifest.CODEC, manifest.CODEC.context(read.name, options)):
         if isinstance(one, Hole):
             continue
         frames = one.frames.pick(one.frames.start + one.window.offset >= first)

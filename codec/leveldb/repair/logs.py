@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log.layout import (
     MEASURES,
@@ -31,7 +32,6 @@ from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.window import Bytes
 
 _COUNT = WRITE_BATCH.offset("count")
@@ -71,7 +71,7 @@ class Log:
 def examine(listing: Listing, file: str, number: int, size: int, options: Options) -> Log:
     """Read a log from end to end."""
     found = Log(file, number, size)
-    read = Reader(listing, file, size)
+    read = ListedFile(listing, file, size)
     for one in walk_log(read, options):
         if isinstance(one, Hole):
             fault = one.fault
@@ -113,7 +113,7 @@ def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = Fal
     if prefix:
         return
     at = found.first
-    for one in walk_log(Reader(listing, found.file, found.size), options):
+    for one in walk_log(ListedFile(listing, found.file, found.size), options):
         if isinstance(one, Hole):
             continue
         behind = one.frames.start + one.window.offset >= found.first
@@ -126,10 +126,10 @@ def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = Fal
         at += size
 
 
-def walk_log(read: Reader, options: Options) -> Iterator[Stretch | Hole]:
+def walk_log(read: ListedFile, options: Options) -> Walk:
     """Go over a log with the options of a repair, of which the codec takes one."""
     own = Options(log.CODEC.options, {MAX_RECORD.name: options[MAX_RECORD.name]})
-    return walk(read, log.CODEC, log.CODEC.context(read.name, own))
+    return Walk(read, log.CODEC, log.CODEC.context(read.name, own))
 
 
 def _cut(found: Log, cut: Cut) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.fault import Severity, UnreadableError
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.formats.current import manifest_of
 from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.formats.manifest.layout import EditError, EditField
@@ -19,7 +20,6 @@ from logwright.codec.leveldb.store.version import Version
 from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.whole import ParseError
 
 _LONGEST = 1 << 16
@@ -79,10 +79,10 @@ def _named(listing: Listing, sizes: dict[str, int]) -> str:
 
 def _read(listing: Listing, name: str, size: int) -> State:
     state = State(name, sound=True)
-    read = Reader(listing, name, size)
+    read = ListedFile(listing, name, size)
     context = manifest.CODEC.context(name, Options(manifest.CODEC.options))
     deleted: set[int] = set()
-    for found in walk(read, manifest.CODEC, context):
+    for found in Walk(read, manifest.CODEC, context):
         if isinstance(found, Hole):
             fault = found.fault
             if fault.severity is not Severity.INFO:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from logwright.codec.fault import DamageError, Severity, UsageError
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
@@ -20,7 +21,6 @@ from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Listing, Plan, Role
-from logwright.codec.walk import Hole, Reader, walk
 
 _PASSED_OVER = "LevelDB passes over it, though its checksum is right"
 _ORDER = (FileType.TABLE, FileType.LOG, FileType.DESCRIPTOR, FileType.CURRENT)
@@ -92,7 +92,7 @@ def _place(name: str) -> tuple[int, int, str]:
 
 def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
     """What of a log is in none of the tables that are made of it: what is damaged, and what LevelDB's reader does not get to."""
-    read = Reader(listing, name, size)
+    read = ListedFile(listing, name, size)
     seen: set[int] = set()
     for one in replay(read, size):
         if isinstance(one, Delivered):
@@ -101,7 +101,7 @@ def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
     named = parse(name)
     number = 0 if named is None else named.number
     context = log.CODEC.context(name, Options(log.CODEC.options))
-    for found in walk(read, log.CODEC, context):
+    for found in Walk(read, log.CODEC, context):
         if isinstance(found, Hole):
             fault = found.fault
             if fault.severity is not Severity.INFO:

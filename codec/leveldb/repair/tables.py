@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, contents, policies
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
@@ -57,7 +58,6 @@ from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.window import Frames, Window
 
 _SLOTS = 8
@@ -180,7 +180,7 @@ class Tables:
         self, file: str, number: int, size: int, known: FileMetaData | None, level: int | None
     ) -> Table:
         """Read a table from end to end; of a damaged one, what is kept."""
-        read = Reader(self.listing, file, size)
+        read = ListedFile(self.listing, file, size)
         check = TableCheck(read, self.limit, self.comparator)
         found = Table(file, number, size, known, level, self.comparator, check)
         for one in self.walk(read):
@@ -190,15 +190,15 @@ class Tables:
                 continue
             found.faults += [fault for fault in one.frames.faults if fault.severity is not Severity.INFO]
             check.add(one.window, one.frames)
-        found.unreadable = bool(read.bad)
+        found.unreadable = read.unreadable
         found.unsupported |= check.foreign > 0
         if not found.sound:
             self._salvage(found)
         return found
 
-    def walk(self, read: Reader) -> Iterator[Stretch | Hole]:
+    def walk(self, read: ListedFile) -> Walk:
         own = Options(table.CODEC.options, {MAX_DECOMPRESSED.name: self.limit})
-        return walk(read, table.CODEC, table.CODEC.context(read.name, own))
+        return Walk(read, table.CODEC, table.CODEC.context(read.name, own))
 
     # What is kept
 
@@ -206,7 +206,7 @@ class Tables:
         blocks: list[Block] = []
         dropped: list[tuple[int, int, str]] = []
         mended = 0
-        for one in self.walk(Reader(self.listing, found.file, found.size)):
+        for one in self.walk(ListedFile(self.listing, found.file, found.size)):
             if isinstance(one, Hole):
                 continue
             for portion in portions(one.window, one.frames, self.limit, mend=True):
@@ -388,7 +388,7 @@ class Tables:
     def versions(self, found: Table) -> pa.Table:
         """The user keys of a table, `key`, each with the smallest and the largest of its sequence numbers, `low` and `high`."""
         batches = [_VERSIONS.empty_table()]
-        read = Reader(self.listing, found.file, found.size)
+        read = ListedFile(self.listing, found.file, found.size)
         kept = None if found.blocks is None else {block.start for block in found.blocks}
         for one in self.walk(read):
             if isinstance(one, Hole):
@@ -437,7 +437,7 @@ class Tables:
 
     def _old_filter(self, found: Table) -> tuple[int, int] | None:
         """Where the filter lies with its trailer, if it is whole and of the policy that is known."""
-        read = Reader(self.listing, found.file, found.size)
+        read = ListedFile(self.listing, found.file, found.size)
         for policy, offset, size in policies(read, found.check.blocks, self.limit):
             if policy == POLICY and contents(read, offset, size) is not None:
                 return offset, offset + size + TRAILER_SIZE
@@ -451,7 +451,7 @@ class Tables:
         bits = self._made_with(found)
         named = [
             policy
-            for policy, _, _ in policies(Reader(self.listing, found.file, found.size), blocks, self.limit)
+            for policy, _, _ in policies(ListedFile(self.listing, found.file, found.size), blocks, self.limit)
         ]
         if named and named[0] != POLICY:
             self.notes.append(
@@ -468,7 +468,7 @@ class Tables:
     def _made_with(self, found: Table) -> int:
         """The bits per key of a filter block that is whole: from filters of which all keys are known; else some that set as many bits."""
         blocks = found.check.blocks
-        read = Reader(self.listing, found.file, found.size)
+        read = ListedFile(self.listing, found.file, found.size)
         for i in np.flatnonzero(blocks.kind == FILTER).tolist():
             data = contents(read, int(blocks.offset[i]), int(blocks.size[i]))
             if data is None:
@@ -504,7 +504,7 @@ class Tables:
         data = (
             np.frombuffer(block.made, np.uint8)
             if block.made is not None
-            else Reader(self.listing, found.file, found.size)(block.start, block.stop - block.start)
+            else ListedFile(self.listing, found.file, found.size)(block.start, block.stop - block.start)
         )
         one = plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit)
         made = Unpacked.of(one)
@@ -543,7 +543,7 @@ class Tables:
         data = (
             np.frombuffer(block.made, np.uint8)
             if block.made is not None
-            else Reader(self.listing, found.file, found.size)(block.start, block.stop - block.start)
+            else ListedFile(self.listing, found.file, found.size)(block.start, block.stop - block.start)
         )
         made = Unpacked.of(plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit))
         keys, values = made.keys.tobytes(), made.values.tobytes()

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.entries import portions
@@ -22,7 +23,6 @@ from logwright.codec.leveldb.store import live
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.view import Group, Run
-from logwright.codec.walk import Reader, Stretch, walk
 
 Ids = npt.NDArray[np.int64]
 _COLUMNS = ("key", "sequence")
@@ -58,8 +58,8 @@ class _Salvaged:
         for part in self.run.parts:
             codec = _CODECS[part.codec]
             context = codec.context(part.file, Options(codec.options), **part.hints)
-            reader = Reader(self.listing, part.file, self.sizes[part.file])
-            for found in walk(reader, codec, context):
+            reader = ListedFile(self.listing, part.file, self.sizes[part.file])
+            for found in Walk(reader, codec, context):
                 self._damaged |= not isinstance(found, Stretch)
                 if not isinstance(found, Stretch) or not len(found.frames):
                     continue

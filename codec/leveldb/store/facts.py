@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.table import codec as table
@@ -14,7 +15,6 @@ from logwright.codec.leveldb.formats.table.index import DATA, FILTER
 from logwright.codec.leveldb.formats.table.rows import compressions
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role
-from logwright.codec.walk import Reader, Stretch, walk
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
@@ -28,8 +28,8 @@ def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
             continue
         codec = log.CODEC if file.codec == log.CODEC.name else table.CODEC
         context = codec.context(file.name, Options(codec.options), **file.hints)
-        read = Reader(listing, file.name, file.size)
-        for one in walk(read, codec, context, check=codec is log.CODEC):
+        read = ListedFile(listing, file.name, file.size)
+        for one in Walk(read, codec, context, check=codec is log.CODEC):
             if not isinstance(one, Stretch) or not len(one.frames):
                 continue
             head = one.frames.header

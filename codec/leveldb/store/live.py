@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
@@ -29,7 +30,6 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
-from logwright.codec.walk import Reader, Stretch, walk
 
 NAME = "leveldb.db"
 LOG, TABLE = log.CODEC.name, table.CODEC.name
@@ -174,7 +174,7 @@ def key_range(
     """The smallest and the largest user key of what can be read of a table."""
     context = table.CODEC.context(file.name, Options(table.CODEC.options), **file.hints)
     keys: list[bytes] = []
-    for found in walk(Reader(listing, file.name, file.size), table.CODEC, context):
+    for found in Walk(ListedFile(listing, file.name, file.size), table.CODEC, context):
         if not isinstance(found, Stretch):
             continue
         frames = found.frames.pick(found.frames.header["kind"] == DATA)
@@ -210,7 +210,7 @@ def _batches(listing: Listing, logs: Sequence[PlannedFile]) -> Iterator[tuple[St
     """The good batches of some logs, and what decoding them takes."""
     for file in logs:
         context = log.CODEC.context(file.name, Options(log.CODEC.options), **file.hints)
-        for found in walk(Reader(listing, file.name, file.size), log.CODEC, context):
+        for found in Walk(ListedFile(listing, file.name, file.size), log.CODEC, context):
             if isinstance(found, Stretch) and len(found.frames):
                 yield found, context
 

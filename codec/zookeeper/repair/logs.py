@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.fault import Fault, Severity
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
@@ -109,7 +109,7 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Log:
 class _Examined:
     def __init__(self, listing: Listing, file: str, size: int, options: Options) -> None:
         self.file, self.size = file, size
-        self.read = Reader(listing, file, size)
+        self.read = ListedFile(listing, file, size)
         own = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
         name = file.rpartition("/")[2]
         self.context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options, own))
@@ -125,7 +125,7 @@ class _Examined:
         self.last: int | None = None
 
     def log(self) -> Log:
-        for one in walk(self.read, txnlog.CODEC, self.context):
+        for one in Walk(self.read, txnlog.CODEC, self.context):
             if isinstance(one, Stretch):
                 self._records(one.window, one.frames)
             elif one.fault.severity is not Severity.INFO:
@@ -202,6 +202,10 @@ class _Examined:
 
     def _hole(self, hole: Hole) -> None:
         fault = hole.fault
+        if fault.kind is Kind.PADDING and not fault.lost:
+            # What does not belong to the padding may have been the next transaction.
+            rows, lost = txnlog.CODEC.lost_between(hole.before, hole.after, self.context)
+            fault = replace(fault, rows_lost=rows, lost=lost)
         at, stop = fault.offset, fault.offset + fault.length
         if at == 0 and stop >= HEADER_SIZE:
             self.header = FILE_HEADER.pack({})

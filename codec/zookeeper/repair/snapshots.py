@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from logwright.codec.describe import I64BE
 from logwright.codec.fault import Fault, Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
-from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.window import Bytes, Chunk
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
@@ -80,15 +80,15 @@ class Snapshot:
         return f"it holds the tree of {zxid_text(self.held)}, which is before the transaction in its name: it is another snapshot"
 
 
-class _Patched(Reader):
+class _Patched(ListedFile):
     """A file some bytes of which are others, and that ends at `size`."""
 
-    def __init__(self, read: Reader, patches: Patches, size: int) -> None:
-        super().__init__(read.listing, read.name, size, read.bad)
-        self._read, self._patches = read, patches
+    def __init__(self, read: ListedFile, patches: Patches, size: int) -> None:
+        super().__init__(read.listing, read.name, size)
+        self._patches = patches
 
-    def __call__(self, offset: int, length: int) -> Bytes:
-        data = self._read(offset, max(0, min(length, self.size - offset)))
+    def pread(self, offset: int, length: int) -> Bytes:
+        data = super().pread(offset, length)
         if any(at < offset + len(data) and at + len(new) > offset for at, new in self._patches):
             data = data.copy()
             for at, new in self._patches:
@@ -109,10 +109,10 @@ class _Read:
     held: int | None = None
 
     @classmethod
-    def of(cls, read: Reader, options: Options) -> _Read:
+    def of(cls, read: ListedFile, options: Options) -> _Read:
         context = _context(read.name, options)
         found = cls(context, [], 0, 0)
-        for one in walk(read, snapshot.CODEC, context):
+        for one in Walk(read, snapshot.CODEC, context):
             if isinstance(one, Hole):
                 if one.fault.severity is not Severity.INFO:
                     found.faults.append(one.fault)
@@ -146,7 +146,7 @@ def _context(name: str, options: Options) -> SnapshotContext:
 
 def examine(listing: Listing, file: str, size: int, options: Options) -> Snapshot:
     """Look at a snapshot from end to end."""
-    read = Reader(listing, file, size)
+    read = ListedFile(listing, file, size)
     base = file.rpartition("/")[2]
     named = names.parse(base)
     found = _Read.of(read, options)
@@ -183,7 +183,7 @@ def _unpacked(out: Snapshot, found: _Read) -> Snapshot:
         if shape.ending is not None and not list(shape.wrong()) and found.rows:
             plain = expanded.data[: shape.ending.stop].tobytes()
             alone = _Alone(names.snapshot_name(out.zxid), plain)
-            whole = _Read.of(Reader(alone, alone.name, len(plain)), Options(LIMITS))
+            whole = _Read.of(ListedFile(alone, alone.name, len(plain)), Options(LIMITS))
             if not whole.faults:
                 out.pieces, out.name = [plain], alone.name
                 out.cut = [Cut(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
@@ -208,7 +208,7 @@ class _Alone:
         return None
 
 
-def _ways(read: Reader, shape: Shape) -> Iterator[Way]:
+def _ways(read: ListedFile, shape: Shape) -> Iterator[Way]:
     """How a snapshot may be put right, the surest first."""
     ending = shape.ending or shape.behind
     if ending is not None:
@@ -217,7 +217,7 @@ def _ways(read: Reader, shape: Shape) -> Iterator[Way]:
         yield from _last_seal(read, shape.size)
 
 
-def _by_seals(read: Reader, shape: Shape, ending: Ending) -> Iterator[Way]:
+def _by_seals(read: ListedFile, shape: Shape, ending: Ending) -> Iterator[Way]:
     sums = shape.sums_of(ending)
     right = [seal for seal, computed in zip(ending.seals, sums, strict=True) if seal.stored == computed]
     if shape.ending is not None:
@@ -231,7 +231,7 @@ def _by_seals(read: Reader, shape: Shape, ending: Ending) -> Iterator[Way]:
         yield from _bit(read, shape)
 
 
-def _bit(read: Reader, shape: Shape) -> Iterator[Way]:
+def _bit(read: ListedFile, shape: Shape) -> Iterator[Way]:
     """One bit of what the first wrong seal is of, from the seal before on."""
     wrong = next(iter(shape.wrong()), None)
     if wrong is None or wrong.itself or wrong.seal.at - wrong.start > _MOST:
@@ -240,7 +240,7 @@ def _bit(read: Reader, shape: Shape) -> Iterator[Way]:
     yield from _turned(data, wrong.start, shape.size, turned(data, wrong.seal.stored, wrong.computed))
 
 
-def _last_seal(read: Reader, size: int) -> Iterator[Way]:
+def _last_seal(read: ListedFile, size: int) -> Iterator[Way]:
     """One bit of what the last seal is of, where an end mark or a seal before it is hit, so that the ending is not known."""
     if LARGEST_ENDING < size <= _MOST:
         data = read(0, size)
@@ -294,11 +294,11 @@ class Left:
 def left_of(listing: Listing, found: Snapshot, options: Options, last: int | None = None) -> Left | None:
     """The nodes that can be read, each once; None where there are none. Those that say that they are of transactions behind `last`,
     or of an epoch long behind that of the snapshot, are damaged."""
-    read = Reader(listing, found.file, found.size)
+    read = ListedFile(listing, found.file, found.size)
     context = _context(found.file, options)
     columns = ROWS.names(detail=True)
     batches = []
-    for one in walk(read, snapshot.CODEC, context):
+    for one in Walk(read, snapshot.CODEC, context):
         if isinstance(one, Stretch) and len(one.frames):
             batches += [
                 part.batch for part in snapshot.CODEC.decode(one.window, one.frames, "rows", columns, context)

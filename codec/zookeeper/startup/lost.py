@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.jute import Int64s
@@ -35,7 +35,7 @@ def salvaged(listing: Listing, file: DataFile, options: Options) -> Int64s:
     given: dict[str, Any] = {name: options[name] for name in ("jute.maxbuffer", "jute.maxbuffer.extrasize")}
     context = codec.context(base(file.name), Options(codec.options, given))
     found = [np.zeros(0, np.int64)]
-    for one in walk(Reader(listing, file.name, file.size), codec, context):
+    for one in Walk(ListedFile(listing, file.name, file.size), codec, context):
         if isinstance(one, Stretch) and len(one.frames):
             header = one.frames.header
             found.append(header["zxid"][header["kind"] == TXN_FRAME])

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.fault import Fault, Kind
+from logwright.codec.frames.walk import Hole, MemoryFile, RandomAccess, Stretch, Walk, zero_filled
 from logwright.codec.option import Options
-from logwright.codec.walk import Hole, Reader, Stretch, walk
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, raw_lists
 from logwright.codec.zookeeper.formats.snapshot.codec import CODEC as SNAPSHOT
@@ -104,35 +104,35 @@ class Loading(Store):
 
     @classmethod
     def of_snapshot(
-        cls, read: Reader, *, zxid: int, compression: str = "none", check: bool = True, **settings: bool
+        cls, file: RandomAccess, *, zxid: int, compression: str = "none", check: bool = True, **settings: bool
     ) -> tuple[Self, list[Fault]]:
         """The tree of a snapshot file, and what is wrong with the file: what can be read of a damaged one is loaded."""
         faults: list[Fault] = []
         if compression != "none":
             limit = int(Options(SNAPSHOT.options)["max.decompressed.bytes"])
-            size = read.size
-            made = expand(compression, read(0, size), limit)
+            size = file.size
+            made = expand(compression, zero_filled(file, 0, size)[0], limit)
             if made.error:
                 faults.append(Fault(SNAPSHOT.name, 0, size, made.kind, made.error))
-            read = _Expanded(made.data)
+            file = MemoryFile(made.data)
         context = SNAPSHOT.context("", Options(SNAPSHOT.options))
         # A tree that is not to be trusted is made before that is known, as the server does it: nothing is read twice.
         context.seals, before = False, len(faults)
         out = cls(**settings)
         begun = orphaned = False
-        for one in walk(read, SNAPSHOT, context, check=check):
+        for one in Walk(file, SNAPSHOT, context, check=check):
             assert context.shape is not None
             if not begun:
                 # Growing takes longer than loading; room that is not used is no memory.
-                out._room_for_rows(read.size // _USUAL)
-                out._room_for_bytes(read.size)
+                out._room_for_rows(file.size // _USUAL)
+                out._room_for_bytes(file.size)
                 if isinstance(one, Stretch) and len(one.frames):
-                    out._room_for_entries(len(one.frames) * read.size // one.frames.stop)
+                    out._room_for_entries(len(one.frames) * file.size // one.frames.stop)
                 out.load_shape(context.shape, zxid)
                 begun = True
             if isinstance(one, Hole):
                 faults.append(one.fault)
-            else:
+            elif len(one.frames) or one.faults:
                 if check:
                     context.shape.add(one.window.data, one.window.offset)
                 faults += one.frames.faults
@@ -256,14 +256,3 @@ class Loading(Store):
         if version != VERSION or stored == self.digest or not self._s[at.DIGESTS]:
             return []
         return [Mismatch(zxid, stored, self.digest)]
-
-
-class _Expanded(Reader):
-    """What a compressed file holds."""
-
-    def __init__(self, data: Bytes) -> None:
-        self._inside = data
-        self.size, self.bad = len(data), {}
-
-    def __call__(self, offset: int, length: int) -> Bytes:
-        return self._inside[offset : offset + length]

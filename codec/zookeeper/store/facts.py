@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role
-from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
@@ -42,7 +42,7 @@ def _snapshot(listing: Listing, one: DataFile) -> dict[str, Any]:
         return {}
     context = snapshot.CODEC.context(base(one.name), Options(snapshot.CODEC.options))
     nodes = 0
-    for found in walk(Reader(listing, one.name, one.size), snapshot.CODEC, context, check=False):
+    for found in Walk(ListedFile(listing, one.name, one.size), snapshot.CODEC, context, check=False):
         if isinstance(found, Stretch):
             nodes += int((found.frames.header["kind"] == NODE_FRAME).sum())
     shape = context.shape
@@ -65,7 +65,7 @@ class _Transactions:
 
     def read(self, listing: Listing, log: DataFile) -> None:
         context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
-        for found in walk(Reader(listing, log.name, log.size), txnlog.CODEC, context, check=False):
+        for found in Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context, check=False):
             if not isinstance(found, Stretch):
                 continue
             head = found.frames.header[found.frames.header["kind"] == TXN_FRAME]

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from logwright.codec.columns import numbers
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.view import Group, Part, Run, Stream, View
-from logwright.codec.walk import Reader
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.layout import HEAD
@@ -99,7 +99,7 @@ def _snapshot_parts(listing: Listing, one: DataFile) -> list[Part]:
     nodes = Part(one.name, SNAPSHOT, _RECORDS, {})
     if one.named.compression:
         return [nodes, *(Part(one.name, SNAPSHOT, table, {"begin": True}) for table in (_SESSIONS, _ACLS))]
-    head = Reader(listing, one.name, one.size)(HEADER_SIZE, 4)
+    head = ListedFile(listing, one.name, one.size)(HEADER_SIZE, 4)
     count = max(int.from_bytes(head.tobytes(), "big", signed=True), 0)
     acls = HEADER_SIZE + 4 + count * SESSION_DTYPE.itemsize
     return [
@@ -116,7 +116,7 @@ def check_alone(listing: Listing, at: int) -> None:
 
 
 def _shape_of(listing: Listing, one: DataFile) -> Shape | None:
-    read = Reader(listing, one.name, one.size)
+    read = ListedFile(listing, one.name, one.size)
     if one.named.compression:
         context = snapshot.CODEC.context(base(one.name), Options(snapshot.CODEC.options))
         data = read(0, one.size)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
@@ -55,7 +55,7 @@ def resume(listing: Listing) -> Resumed:
         raise UsageError(f"the directory has {what}", advice=_REPAIR)
     newest = found[0]
     tree, faults = Tree.of_snapshot(
-        Reader(listing, newest.name, newest.size),
+        ListedFile(listing, newest.name, newest.size),
         zxid=newest.zxid,
         compression=COMPRESSION[newest.named.compression],
     )
@@ -96,7 +96,7 @@ def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
 
 def _walked(listing: Listing, log: DataFile, context: TxnLogContext) -> Iterator[Stretch | Hole]:
     if log.size:  # an empty one that is the newest is deleted when a server starts
-        yield from walk(Reader(listing, log.name, log.size), txnlog.CODEC, context)
+        yield from Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context)
 
 
 def _damaged(log: DataFile, fault: Fault) -> UsageError:

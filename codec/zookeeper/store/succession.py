@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.jute import Int64s
@@ -42,7 +42,7 @@ def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | Non
         return None
     context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
     watch = Succession(log.zxid, following)
-    for found in walk(Reader(listing, log.name, log.size), txnlog.CODEC, context, check=False):
+    for found in Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context, check=False):
         if not isinstance(found, Stretch):
             continue
         frames = found.frames.pick(found.frames.header["kind"] == TXN_FRAME)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.fault import Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
@@ -66,8 +66,8 @@ class _Tracer:
     def log(self, log: DataFile, upto: int | None) -> bool:
         """Apply the records of a log; whether to go on."""
         context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
-        read = Reader(self.listing, log.name, log.size)
-        for one in walk(read, txnlog.CODEC, context):
+        read = ListedFile(self.listing, log.name, log.size)
+        for one in Walk(read, txnlog.CODEC, context):
             if isinstance(one, Hole):
                 if one.fault.severity is not Severity.INFO:
                     self.agreed = None
@@ -142,7 +142,7 @@ class _Tracer:
 def load(listing: Listing, one: DataFile) -> tuple[Tree, bool | None, int]:
     """The tree of a snapshot; whether its own digest is right, None where there is none for just this tree; and up to which
     transaction it was written while others were made: digests before are not compared."""
-    read = Reader(listing, one.name, one.size)
+    read = ListedFile(listing, one.name, one.size)
     tree, _ = Tree.of_snapshot(read, zxid=one.zxid, compression=COMPRESSION[one.named.compression])
     target = tree.target
     wrong, _ = tree.loaded()
