@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan, Strategy
 from logwright.codec.fault import Fault
-from logwright.codec.mending import Change, Cut, Kept, Mending, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.predict import Opened
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
@@ -27,7 +27,7 @@ class RepairFile(Protocol):
 
     def __call__(
         self, listing: Listing, name: str, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Removed]]:
         """Return what the repaired file is made of (`SALVAGE` or `PREFIX`), and what is not kept.
 
         `options` are the codec's own. Raises `DamageError` where nothing is left of the file.
@@ -40,7 +40,7 @@ class EditFile(Protocol):
 
     def __call__(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
-    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Removed]]:
         """Return what the file is made of afterwards: frames without a changed row stay byte for byte.
 
         The cuts say which frames are changed, and how many rows went (`rows_lost`). Raises `DamageError` for a damaged file.
@@ -144,7 +144,7 @@ class Repair(Protocol):
 
     def __call__(
         self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
-    ) -> Mending:
+    ) -> RepairPlan:
         """Several `copies` are replicas: each frame is taken from whichever verifies.
 
         Raises `UsageError` where copies diverged, saying where.
@@ -155,7 +155,7 @@ class Repair(Protocol):
 class Rebuild(Protocol):
     """Make the derived files of a directory again from its primary files."""
 
-    def __call__(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
+    def __call__(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> RepairPlan:
         """`what` is a subset of `DirectoryRepair.rebuilds`. Raises `DamageError` where a primary file is damaged."""
         ...
 
@@ -176,7 +176,7 @@ class DirectoryRepair:
 class Edit(Protocol):
     """Edit a directory."""
 
-    def __call__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+    def __call__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
         """Files that derive from the changed ones are made again. Raises `DamageError` where a primary file is damaged."""
         ...
 

@@ -18,6 +18,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.capability import Checker, Prediction
+from logwright.codec.engine.repair import Kept, OutputFile, Removed, Strategy
 from logwright.codec.fault import (
     AccessError,
     DamageError,
@@ -31,7 +32,6 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.codec.frames.walk import Hole, Stretch, Walk
-from logwright.codec.mending import Cut, Kept, Mended, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
@@ -247,7 +247,7 @@ def _advise(target: DirectoryTarget, report: Report) -> None:
     report.leaves = bool(wrong & same)
 
 
-def _whole(one: Mended, sizes: Mapping[str, int]) -> bool:
+def _whole(one: OutputFile, sizes: Mapping[str, int]) -> bool:
     """Whether a file of the result is as it was."""
     pieces = list(one.pieces)
     return len(pieces) == 1 and pieces[0] == Kept(one.name, 0, sizes.get(one.name, -1))
@@ -259,7 +259,7 @@ def flags(target: DirectoryTarget) -> str:
     return "".join(f" --{name} {shlex.quote(str(path))}" for name, path in given.items() if path is not None)
 
 
-def healed(cuts: Iterable[Cut]) -> frozenset[tuple[str, int]]:
+def healed(cuts: Iterable[Removed]) -> frozenset[tuple[str, int]]:
     """Damage of which no row is lost."""
     return frozenset((one.file, one.offset) for one in cuts if one.rows_lost == 0 and one.length)
 

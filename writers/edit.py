@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Codec
+from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
 from logwright.codec.layout import Layout
-from logwright.codec.mending import Cut, Mended, Mending
 from logwright.codec.option import Option, Options, Verb, fold
 from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Plan
@@ -35,7 +35,7 @@ REDACTS = ("value",)
 
 
 class Rows:
-    """What becomes of rows (`codec.mending.Change`). Where `every` says whether all frames are written anew, nothing else need be asked."""
+    """What an edit does to rows (`codec.engine.repair.Change`). Where `every` is given, no filter is needed."""
 
     def __init__(
         self, table: Table, drop: Given, redact: Given, columns: Sequence[str] | str, value: bytes | str | None,
@@ -88,21 +88,20 @@ class Rows:
             )
 
 
-class _Matching:
-    """A `Mending` that fails after its last file if a filter matched no row."""
+class _Matching(RepairPlan):
+    """An edit that fails after its last file if a filter matched no row."""
 
-    def __init__(self, mending: Mending, change: Rows, path: str) -> None:
-        self._mending, self._change, self._path = mending, change, path
-        self.cut: Sequence[Cut] = ()
-        self.removes: Sequence[str] = ()
+    def __init__(self, plan: RepairPlan, change: Rows, path: str) -> None:
+        super().__init__(plan.listing)
+        self._plan, self._change, self._path = plan, change, path
 
-    def files(self) -> Iterator[Mended]:
-        yield from self._mending.files()
+    def outputs(self) -> Iterator[OutputFile]:
+        yield from self._plan.files()
         self._change.check_matched(self._path)
-        self.cut, self.removes = self._mending.cut, self._mending.removes
+        self.cut = self._plan.cut
 
     def summary(self) -> Summary:
-        return self._mending.summary()
+        return self._plan.summary()
 
 
 def _refuse_column(table: Table, name: str) -> None:
@@ -139,7 +138,7 @@ def edit(
     assert directory_edit is not None
     report = report_of([first])
 
-    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
         _refuse_damaged(report)
         return _Matching(directory_edit.edit(found[0], plans[0], change, own), change, first.path)
 

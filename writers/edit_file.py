@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from logwright.codec.base import Codec
+from logwright.codec.engine.repair import Change, Kept, Removed
 from logwright.codec.fault import UsageError
-from logwright.codec.mending import Change, Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.readers.report import Report
@@ -62,7 +62,7 @@ def edit_file(
 
 
 def _tell(
-    report: Report, target: FileTarget, pieces: Sequence[Kept | bytes], cuts: Sequence[Cut], rows: int | None, request: Request
+    report: Report, target: FileTarget, pieces: Sequence[Kept | bytes], cuts: Sequence[Removed], rows: int | None, request: Request
 ) -> None:  # fmt: skip
     path, room = target.path, report.max_faults
     saved = path if request.backup is None else os.path.join(request.backup, target.name)

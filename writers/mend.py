@@ -15,6 +15,7 @@ from typing import Protocol
 
 from logwright.codec import registry
 from logwright.codec.capability import Checker
+from logwright.codec.engine.repair import Kept, Removed, RepairPlan
 from logwright.codec.fault import (
     BusyError,
     DamageError,
@@ -26,7 +27,6 @@ from logwright.codec.fault import (
 )
 from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.layout import Layout
-from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
@@ -53,7 +53,7 @@ class Copy(Opens, Protocol):
     def real(self, name: str) -> str: ...
 
 
-Make = Callable[[Sequence[Copy], Sequence[Plan]], Mending]
+Make = Callable[[Sequence[Copy], Sequence[Plan]], RepairPlan]
 """What the layout says of some copies and their plans."""
 
 
@@ -64,7 +64,7 @@ class Done:
     summary: Summary = field(default_factory=lambda: Summary(0))
     kept: list[Kept] = field(default_factory=list)
     """Stretches of primary files, in the order of the result."""
-    cut: Sequence[Cut] = ()
+    cut: Sequence[Removed] = ()
     written: list[str] = field(default_factory=list)
     """Files changed or made, in the order in which they are put in place."""
     changed: set[str] = field(default_factory=set)
@@ -205,8 +205,6 @@ class Mender:
                 stage.close_file(name)
         done.cut, done.summary = tuple(mending.cut), mending.summary()
         done.removed = tuple(name for name in mending.removes if name in before)
-        if made := {*done.removed} & {*done.written, *done.untouched}:
-            raise LogwrightError(f"layout {self._layout.name} both makes and removes {min(made)}")
         return done
 
     def _stage(
@@ -258,7 +256,7 @@ class Mender:
             raise error
         return wrong + around
 
-    def _is_loss(self, fault: Fault, cuts: Iterable[Cut]) -> bool:
+    def _is_loss(self, fault: Fault, cuts: Iterable[Removed]) -> bool:
         """Whether a fault only says that rows are missing, where rows are reported as lost already."""
         reported = self._missing or any(cut.rows_lost != 0 for cut in cuts)
         return reported and bool(fault.lost) and not fault.length

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from logwright.codec.capability import DirectoryRepair
+from logwright.codec.engine.repair import Removed, RepairPlan, Strategy
 from logwright.codec.fault import BusyError, ExistsError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.layout import Layout
-from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, fold
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.roots import split
@@ -102,7 +102,7 @@ def repair(
     copies = _copies(targets)
     able = _repairs(first, "repaired")
 
-    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
         return able.repair(found, plans, wanted, mending)
 
     # What the real system would leave is asked for by name: that is done.
@@ -146,7 +146,7 @@ def rebuild(
     able = _repairs(first, "rebuilt")
     wanted = _what(what, able.rebuilds)
 
-    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
         return able.rebuild(found[0], plans[0], wanted, mending)
 
     report = carry_out([first], make, request, report_of, "rebuild", False)
@@ -401,8 +401,8 @@ def _keeping(make: Make, names: Sequence[str], report: Report) -> Make:
     described = any(not file.primary for file in report.files if file.path in names)
     report.notes.append(f"copied untouched, since not all of it is known here: {', '.join(names[:5])}")
 
-    def kept(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
-        return unsupported.Untouched(make(found, plans), found[0], names, everything=described)
+    def kept(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+        return unsupported.Untouched(make(found, plans), names, everything=described)
 
     return kept
 
@@ -460,7 +460,7 @@ def _tell(
     def where(copy: int) -> dict[str, str]:
         return {"copy": copies[copy].path} if several else {}
 
-    def saved_to(cut: Cut) -> str:
+    def saved_to(cut: Removed) -> str:
         copy = copies[cut.copy]
         if request.in_place and request.backup is not None and not request.dry_run and cut.copy == 0:
             return os.path.join(request.backup, cut.file)
@@ -515,7 +515,7 @@ def _tell(
     report.next = _next(done, copies, request, verb)
 
 
-def edited(cuts: Sequence[Cut], noun: str) -> str:
+def edited(cuts: Sequence[Removed], noun: str) -> str:
     """How much was changed by an edit."""
     if not cuts:
         return "nothing matches"

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 
+from logwright.codec.engine.repair import Kept, Removed, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
 from logwright.codec.frames.walk import Hole, Walk
-from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
@@ -191,7 +191,7 @@ class _Repair(FileMender):
         report.incomplete = any(one.rows_lost != 0 for one in cut)
         self._say(cut, rows, out, backup, dry_run)
 
-    def _judge(self, source: Source) -> tuple[Sequence[Cut], list[Kept | bytes]]:
+    def _judge(self, source: Source) -> tuple[Sequence[Removed], list[Kept | bytes]]:
         """What is to be cut, and what the result is made of. A tail that is no damage (zeros made in advance, what a running system is
         writing) stays."""
         codec, target = self._target.codec, self._target
@@ -209,8 +209,8 @@ class _Repair(FileMender):
         kept = _others([(one.offset, one.offset + one.length) for one in cut], source.size)
         return cut, [Kept(target.name, at, end) for at, end in kept]
 
-    def _holes(self, source: Source) -> list[Cut]:
-        codec, cut = self._target.codec, list[Cut]()
+    def _holes(self, source: Source) -> list[Removed]:
+        codec, cut = self._target.codec, list[Removed]()
         with named(source):
             for found in Walk(source, codec, self._context()):
                 if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
@@ -219,7 +219,7 @@ class _Repair(FileMender):
                         raise _one_frame(self._target, fault)
                     why = f"{fault.kind}: {fault.detail}"
                     cut.append(
-                        Cut(
+                        Removed(
                             self._target.name, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost
                         )
                     )
@@ -228,7 +228,7 @@ class _Repair(FileMender):
         return cut
 
     def _say(
-        self, cut: Sequence[Cut], rows: int | None, out: str | None, backup: str | None, dry_run: bool
+        self, cut: Sequence[Removed], rows: int | None, out: str | None, backup: str | None, dry_run: bool
     ) -> None:
         report, target = self._report, self._target
         would = "would be " if dry_run else ""
@@ -264,9 +264,9 @@ def _one_frame(target: FileTarget, fault: Fault) -> DamageError:
     return error
 
 
-def _to_the_end(first: Cut, size: int) -> Cut:
+def _to_the_end(first: Removed, size: int) -> Removed:
     """All behind the first damage goes; how much that is in rows nobody has counted."""
-    return Cut(first.file, first.offset, size - first.offset, f"{first.why}; all behind it is cut too")
+    return Removed(first.file, first.offset, size - first.offset, f"{first.why}; all behind it is cut too")
 
 
 def _others(gone: Stretches, size: int) -> Stretches:

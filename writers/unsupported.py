@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import Kind, UnsupportedError, UsageError
-from logwright.codec.mending import Cut, Kept, Mended, Mending
 from logwright.codec.option import fold
 from logwright.codec.store.build import Summary
-from logwright.codec.store.listing import Listing
 from logwright.readers.report import Report
 
 OPTION = "unsupported"
@@ -47,43 +46,29 @@ def files(report: Report, *, copy: bool) -> list[str]:
     return names
 
 
-class Untouched:
-    """A repair in which some files stay as they are. See `logwright.codec.mending.Mending`."""
+class Untouched(RepairPlan):
+    """A repair in which some files stay as they are."""
 
-    def __init__(self, of: Mending, listing: Listing, names: Sequence[str], *, everything: bool) -> None:
+    def __init__(self, plan: RepairPlan, names: Sequence[str], *, everything: bool) -> None:
         """`everything`: all files stay, since a file that describes the others is among `names`."""
-        self._of = of
-        self._sizes = {entry.name: entry.size for entry in listing.entries()}
-        stems = {_stem(name) for name in names}
-        self._names = {
-            name for name in self._sizes if everything or name in names or _stem(name) in stems - {""}
-        }
-        self._everything = everything
+        super().__init__(plan.listing)
+        self._plan, self._everything = plan, everything
+        stems = {_stem(name) for name in names} - {""}
+        self._names = {name for name in self.sizes if everything or name in names or _stem(name) in stems}
 
-    @property
-    def cut(self) -> Sequence[Cut]:
-        return [one for one in self._of.cut if one.copy or one.file not in self._names]
-
-    @property
-    def removes(self) -> Sequence[str]:
-        return [name for name in self._of.removes if name not in self._names]
-
-    def files(self) -> Iterator[Mended]:
-        left = dict.fromkeys(name for name in self._sizes if name in self._names)
-        for one in self._of.files():
-            if one.name in self._names:
-                left.pop(one.name, None)
-                yield self._whole(one.name)
+    def outputs(self) -> Iterator[OutputFile]:
+        left = dict.fromkeys(name for name in self.sizes if name in self._names)
+        for file in self._plan.files():
+            if file.name in self._names:
+                left.pop(file.name, None)
+                yield self.unchanged(file.name)
             elif not self._everything:
-                yield one
-        for name in left:
-            yield self._whole(name)
-
-    def _whole(self, name: str) -> Mended:
-        return Mended(name, [Kept(name, 0, self._sizes[name])], name)
+                yield file
+        yield from map(self.unchanged, left)
+        self.cut = [one for one in self._plan.cut if one.copy or one.file not in self._names]
 
     def summary(self) -> Summary:
-        return self._of.summary()
+        return self._plan.summary()
 
 
 def _stem(name: str) -> str:

@@ -17,7 +17,7 @@ from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, RECODES, edit, edit_file
 from logwright.codec.kafka.repair.rebuild import REBUILDS, rebuild
-from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, repair
+from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, PartitionRepair
 from logwright.codec.kafka.startup.start import VERSIONS, start
 from logwright.codec.kafka.store import configuration, copies, logdir, partition
 from logwright.codec.kafka.store.follow import PartitionFollow
@@ -38,7 +38,7 @@ LAYOUTS: tuple[Layout, ...] = (
         DirectoryCapabilities(
             predict=Prediction(VERSIONS, start),
             check=check_partition,
-            repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS),
+            repair=DirectoryRepair(PartitionRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
             edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES),
             replicas=Replicas(copies.copy_of, copies.reaches),
             follow=PartitionFollow(),

@@ -238,16 +238,20 @@ class PartitionDeriver:
         self,
         interval: int = 4096,
         *,
-        producers: ProducerState | None = None,
-        epochs: EpochCache | None = None,
         now: int | None = None,
         producer_expiration: int | None = None,
+        log_start: int = 0,
     ) -> None:
         self.interval, self.now, self.producer_expiration = interval, now, producer_expiration
-        self.producers = producers or ProducerState()
-        self.epochs = epochs or EpochCache()
+        self.log_start = log_start
+        """A broker deletes the snapshots up to this offset, and knows no producers when it starts there."""
+        self.producers = ProducerState()
+        self.epochs = EpochCache()
         self.files: dict[str, bytes] = {}
+        """What is complete. A caller may take files out as they come."""
         self._segment: SegmentIndexer | None = None
+        self._snapshot: bytes | None = None
+        """The one taken where the segment starts."""
         self._aborted: list[AbortedTxn] = []
         self._first: int | None = None
         self.next_offset = 0
@@ -267,7 +271,9 @@ class PartitionDeriver:
             before = self.producers
             self.producers = before.reloaded(self.now, self.producer_expiration)
             taken = before if base_offset == self.next_offset else self.producers
-            self.files[segment_name(base_offset, ".snapshot")] = taken.snapshot_bytes()
+            self._snapshot = taken.snapshot_bytes()
+        if base_offset <= self.log_start:
+            self.producers, self._snapshot = ProducerState(), None
         self.next_offset = max(self.next_offset, base_offset)
         self._segment = SegmentIndexer(base_offset, self.interval)
 
@@ -303,11 +309,12 @@ class PartitionDeriver:
     def finish(self) -> dict[str, bytes]:
         """All derived files by name. The snapshot at the end is only taken when there is something before it."""
         self._close()
-        if self._first is not None and self.next_offset > self._first:
+        if self._first is not None and self.next_offset > max(self._first, self.log_start):
             # Where the last segment is empty, there is one since it began.
             self.files.setdefault(
                 segment_name(self.next_offset, ".snapshot"), self.producers.snapshot_bytes()
             )
+        self.epochs.truncate_from_start(self.log_start)
         self.files[EPOCH_FILE] = self.epochs.to_bytes()
         return self.files
 
@@ -315,11 +322,13 @@ class PartitionDeriver:
         if self._segment is None:
             return
         base = self._segment.base_offset
-        self.files[segment_name(base, ".index")] = self._segment.index_bytes()
         self.files[segment_name(base, ".timeindex")] = self._segment.timeindex_bytes()
         if self._aborted:
             self.files[segment_name(base, ".txnindex")] = txnindex_bytes(self._aborted)
-        self._segment, self._aborted = None, []
+        self.files[segment_name(base, ".index")] = self._segment.index_bytes()
+        if self._snapshot is not None:
+            self.files[segment_name(base, ".snapshot")] = self._snapshot
+        self._segment, self._snapshot, self._aborted = None, None, []
 
 
 def rebuild(

@@ -18,7 +18,7 @@ from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, edit, edit_log, edit_table
 from logwright.codec.leveldb.repair.file import mend_log, mend_manifest, mend_table
 from logwright.codec.leveldb.repair.rebuild import REBUILDS, rebuild
-from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, repair
+from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseRepair
 from logwright.codec.leveldb.startup.start import VERSIONS, start
 from logwright.codec.leveldb.store import db, live
 
@@ -36,7 +36,7 @@ LAYOUTS: tuple[Layout, ...] = (
             combine=live.combine,
             predict=Prediction(VERSIONS, start, clean_matters=False),
             check=check_database,
-            repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS),
+            repair=DirectoryRepair(DatabaseRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),
         )
     ),

@@ -8,8 +8,8 @@ from logwright.codec.capability import (
     FileCapabilities,
     Prediction,
 )
+from logwright.codec.engine.repair import Strategy
 from logwright.codec.layout import Configures, Layout
-from logwright.codec.mending import Strategy
 from logwright.codec.zookeeper.check.datadir import check as check_datadir
 from logwright.codec.zookeeper.formats import epochs
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
@@ -17,7 +17,7 @@ from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.repair.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.repair.file import mend_log, mend_snapshot
 from logwright.codec.zookeeper.repair.rebuild import REBUILDS, rebuild
-from logwright.codec.zookeeper.repair.repair import REPAIR_OPTIONS, repair
+from logwright.codec.zookeeper.repair.repair import REPAIR_OPTIONS, DataDirRepair
 from logwright.codec.zookeeper.startup.start import VERSIONS, start
 from logwright.codec.zookeeper.store import configuration, datadir, views
 
@@ -32,7 +32,7 @@ LAYOUTS: tuple[Layout, ...] = (
             combine=views.combine,
             predict=Prediction(VERSIONS, start, clean_matters=False),
             check=check_datadir,
-            repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
+            repair=DirectoryRepair(DataDirRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),
         )
     ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.codec.mending import Kept, Mending
+from logwright.codec.engine.repair import Kept, RepairPlan
 
 
-def carried_out(directory: Any, mending: Mending) -> dict[str, bytes]:
+def carried_out(directory: Any, mending: RepairPlan) -> dict[str, bytes]:
     """The files that come out, each once, and all others removed. `directory` is a listing with `files`, bytes by name."""
     made: dict[str, bytes] = {}
     for mended in mending.files():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logwright.codec import registry
-from logwright.codec.mending import Mending, Strategy
+from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
@@ -51,7 +51,7 @@ def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
     repairs = LAYOUT.capabilities.repair
     assert repairs is not None
 
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
         return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[FolderListing]:

@@ -9,7 +9,7 @@ from typing import Any
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
-from logwright.codec.mending import Kept, Mending, Strategy
+from logwright.codec.engine.repair import Kept, RepairPlan, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 
@@ -40,21 +40,22 @@ def options(**given: Any) -> Options:
 
 def repair(
     *copies: MemoryDirectory, strategy: str = "salvage", **given: Any
-) -> tuple[MemoryDirectory, Mending]:
+) -> tuple[MemoryDirectory, RepairPlan]:
     """The directory that comes out, and the mending after it was carried out."""
     plans = [LAYOUT.plan(one, Options(LAYOUT.read_options)) for one in copies]
     mending = LAYOUT.capabilities.repair.repair(copies, plans, Strategy(strategy), options(**given))
     return execute(copies, mending), mending
 
 
-def rebuild(copy: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, Mending]:
-    mending = LAYOUT.capabilities.repair.rebuild(
-        copy, LAYOUT.plan(copy, Options(LAYOUT.read_options)), what, options(**given)
-    )
+def rebuild(copy: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, RepairPlan]:
+    """Rebuild `what`, or everything that can be rebuilt."""
+    able = LAYOUT.capabilities.repair
+    plan = LAYOUT.plan(copy, Options(LAYOUT.read_options))
+    mending = able.rebuild(copy, plan, what or able.rebuilds, options(**given))
     return execute([copy], mending), mending
 
 
-def execute(copies: Sequence[MemoryDirectory], mending: Mending) -> MemoryDirectory:
+def execute(copies: Sequence[MemoryDirectory], mending: RepairPlan) -> MemoryDirectory:
     made: dict[str, bytes] = {}
     for mended in mending.files():
         assert mended.name not in made, f"{mended.name} comes twice"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,9 @@ from shelf import FRAMES_CODEC, HEAD, Shelf, ToyNote, frame
 
 from logwright.codec import registry
 from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
+from logwright.codec.engine.repair import Kept, OutputFile, Removed, RepairPlan, Strategy
 from logwright.codec.fault import DamageError, Fault, UsageError
-from logwright.codec.mending import Cut, Kept, Mended, Strategy
 from logwright.codec.option import Option, Options, parse_bool
-from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.window import Window
 from logwright.readers import listing
@@ -55,18 +54,16 @@ def good_and_bad(data: bytes) -> tuple[Spans, list[Fault]]:
     return good, bad
 
 
-@dataclass
-class ShelfMending:
-    mended: list[Mended] = field(default_factory=list)
-    cut: list[Cut] = field(default_factory=list)
-    removes: list[str] = field(default_factory=list)
-    rows: int = 0
+class ShelfMending(RepairPlan):
+    def __init__(self, listing: Listing) -> None:
+        super().__init__(listing)
+        self.mended: list[OutputFile] = []
+        self.dropped: set[str] = set()
+        self.ids = {"first_id": 0}
+        self.notes, self.before_you_start = ["a warning"], ["dust it"]
 
-    def files(self) -> Iterator[Mended]:
+    def outputs(self) -> Iterator[OutputFile]:
         yield from self.mended
-
-    def summary(self) -> Summary:
-        return Summary(self.rows, {"first_id": 0}, ("a warning",), ("dust it",))
 
 
 class MendingShelf(Shelf):
@@ -99,13 +96,13 @@ class MendingShelf(Shelf):
     def repair(
         self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
     ) -> ShelfMending:
-        mending = ShelfMending()
+        mending = ShelfMending(copies[0])
         names = [file.name for file in plans[0].files if file.role is Role.PRIMARY]
         over = False
         for name in names:
             if over:
-                mending.removes += [name, *self._beside(copies[0], name)]
-                mending.cut.append(Cut(name, 0, len(copies[0].read(name)), "behind the damage"))
+                mending.dropped |= {name, f"{name[:-4]}.ids"}
+                mending.cut.append(Removed(name, 0, len(copies[0].read(name)), "behind the damage"))
                 continue
             over = self._mend(mending, copies, plans, name, strategy) and strategy is Strategy.PREFIX
         self._others(mending, plans[0], options["drop.readme"])
@@ -136,43 +133,39 @@ class MendingShelf(Shelf):
                         raise UsageError(f"the copies diverged at id {id}")
                     taken.setdefault(id, (copy, start, stop))
         pieces = [Kept(name, start, stop, copy) for _, (copy, start, stop) in sorted(taken.items())]
-        mending.mended += [Mended(name, pieces, name), Mended(f"{name[:-4]}.ids", [ids(*sorted(taken))])]
+        mending.mended += [
+            OutputFile(name, pieces, name),
+            OutputFile(f"{name[:-4]}.ids", [ids(*sorted(taken))]),
+        ]
         mending.rows += len(taken)
         lost = 0 if len(copies) > 1 else None
         mending.cut += [
-            Cut(name, bad.offset, bad.length, str(bad.kind), rows_lost=lost) for bad in held[0][1]
+            Removed(name, bad.offset, bad.length, str(bad.kind), rows_lost=lost) for bad in held[0][1]
         ]
         return bool(held[0][1])
 
     def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> ShelfMending:
-        mending = ShelfMending()
+        mending = ShelfMending(listing)
         for file in plan.files:
             if file.role is not Role.PRIMARY:
                 continue
             good, bad = good_and_bad(listing.read(file.name))
             if bad:
                 raise DamageError.of(bad[0], file.name)
-            mending.mended.append(Mended(file.name, [Kept(file.name, 0, file.size)]))
+            mending.mended.append(mending.unchanged(file.name))
             if "ids" in what:
                 made = ids(*(id for id, _, _ in good))
-                mending.mended.append(Mended(f"{file.name[:-4]}.ids", [made], file.name))
+                mending.mended.append(OutputFile(f"{file.name[:-4]}.ids", [made], file.name))
             mending.rows += len(good)
         self._others(mending, plan, False, "ids" not in what)
         return mending
 
     def _others(self, mending: ShelfMending, plan: Plan, drop_readme: bool, keep_ids: bool = False) -> None:
-        there = {one.name for one in mending.mended} | set(mending.removes)
+        there = {one.name for one in mending.mended} | mending.dropped
         for file in plan.files:
-            if file.name == "README" and drop_readme:
-                mending.removes.append(file.name)
-            elif file.name not in there and file.name.endswith(".ids") and not keep_ids:
-                mending.removes.append(file.name)  # of no file that is there
-            elif file.name not in there:
-                mending.mended.append(Mended(file.name, [Kept(file.name, 0, file.size)]))
-
-    def _beside(self, listing: Listing, name: str) -> list[str]:
-        beside = f"{name[:-4]}.ids"
-        return [beside] if any(entry.name == beside for entry in listing.entries()) else []
+            left_out = drop_readme if file.name == "README" else file.name.endswith(".ids") and not keep_ids
+            if file.name not in there and not left_out:
+                mending.mended.append(mending.unchanged(file.name))
 
 
 LAYOUT = MendingShelf()

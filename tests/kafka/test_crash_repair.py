@@ -10,7 +10,7 @@ import pytest
 from kafka_crash_repair import BACKUP, LAYOUT, TARGET, damaged, repair
 
 import logwright as lw
-from logwright.codec.mending import Strategy
+from logwright.codec.engine.repair import Strategy
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.recover import finish_or_undo
 

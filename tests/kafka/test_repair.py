@@ -15,6 +15,7 @@ from kafka_mending import ID, INTERVAL, LAYOUT, OPTIONS, lawful, options, partit
 from kafka_walks import walk_by
 from memory_directory import MemoryDirectory
 
+from logwright.codec.engine.repair import Kept, OutputFile, Strategy
 from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka import derive
@@ -23,7 +24,6 @@ from logwright.codec.kafka.formats.log.codec import CODEC as LOG
 from logwright.codec.kafka.formats.log.layout import HEAD, LENGTH_END
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.kafka.repair import runs
-from logwright.codec.mending import Kept, Mended, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.corpora.kafka.script import Producer, Record, Script
@@ -116,7 +116,7 @@ def test_a_sound_partition_is_left_as_it_is(seed: int) -> None:
         )
 
 
-def repair_pieces(was: MemoryDirectory) -> list[Mended]:
+def repair_pieces(was: MemoryDirectory) -> list[OutputFile]:
     mending = LAYOUT.capabilities.repair.repair(
         [was], [LAYOUT.plan(was, Options(LAYOUT.read_options))], Strategy.SALVAGE, options(**OPTIONS)
     )

@@ -13,6 +13,7 @@ from leveldb_opening import GOLDEN, Made, open_listing, rows_of
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
+from logwright.codec.engine.repair import Removed, RepairPlan, Strategy
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.formats.log import codec as log
@@ -22,7 +23,6 @@ from logwright.codec.leveldb.formats.table.filter import FilterBuilder, bloom_ha
 from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
 from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Role
 
@@ -34,7 +34,7 @@ Entry = tuple[bytes, int, str, bytes | None]
 
 def repaired(
     directory: MemoryDirectory, strategy: str = "salvage", **given: Any
-) -> tuple[MemoryDirectory, Mending]:
+) -> tuple[MemoryDirectory, RepairPlan]:
     """The directory that comes out, and the mending after it was carried out. What LevelDB has to say of it is checked too."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, given)
@@ -42,7 +42,7 @@ def repaired(
     return executed(directory, mending), mending
 
 
-def rebuilt(directory: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, Mending]:
+def rebuilt(directory: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, RepairPlan]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     mending = LAYOUT.capabilities.repair.rebuild(
         directory, plan, what, Options(LAYOUT.capabilities.repair.options, given)
@@ -50,7 +50,7 @@ def rebuilt(directory: MemoryDirectory, *what: str, **given: Any) -> tuple[Memor
     return executed(directory, mending), mending
 
 
-def executed(directory: MemoryDirectory, mending: Mending) -> MemoryDirectory:
+def executed(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
     return MemoryDirectory(carried_out(directory, mending), directory.name)
 
 
@@ -110,7 +110,7 @@ def sound_entries(directory: Listing, *names: str) -> set[Entry]:
     return out
 
 
-def cuts(mending: Mending) -> list[Cut]:
+def cuts(mending: RepairPlan) -> list[Removed]:
     return list(mending.cut)
 
 

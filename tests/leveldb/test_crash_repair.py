@@ -13,8 +13,8 @@ from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.leveldb.formats.table.write import TableSettings
-from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
@@ -83,7 +83,7 @@ def repair(files: MemoryFileSystem) -> None:
     repairs = LAYOUT.capabilities.repair
     assert repairs is not None
 
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
         return repairs.repair(copies, plans, Strategy.SALVAGE, Options(repairs.options))
 
     def copies() -> list[FolderListing]:

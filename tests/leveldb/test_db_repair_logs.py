@@ -9,9 +9,9 @@ from leveldb_repairs import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, sai
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
+from logwright.codec.engine.repair import Kept, Strategy
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
 from logwright.codec.leveldb.formats.records.layout import BLOCK, fragmented
-from logwright.codec.mending import Kept, Strategy
 from logwright.codec.option import Options
 
 LAYOUT = registry.get_layout("leveldb.db")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka_crash_repair import GOOD, TARGET, damaged, repair
 
-from logwright.codec.mending import Strategy
+from logwright.codec.engine.repair import Strategy
 
 pytestmark = pytest.mark.oracle
 

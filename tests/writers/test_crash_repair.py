@@ -10,8 +10,8 @@ import pytest
 from boxes import SCRATCH
 from mending_shelf import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, mending
 
+from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.fault import LogwrightError, StorageError
-from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
@@ -33,7 +33,7 @@ Files = Mapping[str, bytes]
 
 
 def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
         return LAYOUT.capabilities.repair.repair(
             copies, plans, strategy, Options(LAYOUT.capabilities.repair.options)
         )

@@ -27,8 +27,8 @@ from mending_shelf import (
 )
 
 import logwright as lw
+from logwright.codec.engine.repair import Kept, OutputFile
 from logwright.codec.fault import UnreadableError
-from logwright.codec.mending import Kept, Mended
 from logwright.readers.journal import COMMIT, Journal
 
 __all__ = ["mending"]
@@ -164,7 +164,7 @@ def test_a_result_that_is_not_sound_is_not_written(
     def careless(self, copies, plans, strategy, options):  # type: ignore[no-untyped-def]
         mending = plain(self, copies, plans, strategy, options)
         mending.mended = [
-            Mended(one.name, [Kept("003.toy", 0, 4 * SIZE)]) if one.name == "003.toy" else one
+            OutputFile(one.name, [Kept("003.toy", 0, 4 * SIZE)]) if one.name == "003.toy" else one
             for one in mending.mended
         ]
         return mending
@@ -463,24 +463,18 @@ def test_a_layout_that_contradicts_itself_is_found_out(
         mending.mended.append(mending.mended[0])
         return mending
 
-    def both(self, *given):  # type: ignore[no-untyped-def]
-        mending = plain(self, *given)
-        mending.removes.append("000.toy")
-        return mending
-
     def outside(self, *given):  # type: ignore[no-untyped-def]
         mending = plain(self, *given)
-        mending.mended.append(Mended("../x", [b""]))
+        mending.mended.append(OutputFile("../x", [b""]))
         return mending
 
     def too_much(self, *given):  # type: ignore[no-untyped-def]
         mending = plain(self, *given)
-        mending.mended[0] = Mended("000.toy", [Kept("000.toy", 0, 10 * SIZE)])
+        mending.mended[0] = OutputFile("000.toy", [Kept("000.toy", 0, 10 * SIZE)])
         return mending
 
     for wrong, words in (
         (twice, "twice"),
-        (both, "both makes and removes"),
         (outside, "can't be one"),
         (too_much, "shorter"),
     ):

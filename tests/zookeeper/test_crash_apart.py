@@ -14,8 +14,8 @@ from zookeeper_opening import DATA_LOG_DIR, data_directory, memory_of, start
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.fault import NotFoundError
-from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
@@ -120,7 +120,7 @@ def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSy
     assert repairs is not None
     reading = Options(LAYOUT.read_options, {DATA_LOG_DIR: at.logs})
 
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
         if strategy is None:
             return repairs.rebuild(copies[0], plans[0], repairs.rebuilds, Options(repairs.options))
         return repairs.repair(copies, plans, strategy, Options(repairs.options))

@@ -16,9 +16,9 @@ from zookeeper_opening import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.engine.repair import Strategy
 from logwright.codec.fault import DamageError, Severity, UnreadableError, UsageError
 from logwright.codec.frames.walk import ListedFile, Stretch, Walk
-from logwright.codec.mending import Strategy
 from logwright.codec.option import Options
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.repair import repair as mending_module

@@ -12,9 +12,9 @@ from memory_directory import MemoryDirectory
 from zookeeper_opening import GOLDEN, data_directory, nodes_of, start
 
 from logwright.codec import registry
+from logwright.codec.engine.repair import Removed, RepairPlan, Strategy
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
-from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Role
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
@@ -28,7 +28,7 @@ CRAFTED = sorted(path.parent.name for path in GOLDEN.glob("syn_*/case.json"))
 
 def repaired(
     directory: MemoryDirectory, strategy: str = "prefix", **given: Any
-) -> tuple[MemoryDirectory, Mending]:
+) -> tuple[MemoryDirectory, RepairPlan]:
     """The directory that comes out, and the mending after it was carried out."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, given)
@@ -36,7 +36,7 @@ def repaired(
     return executed(directory, mending), mending
 
 
-def rebuilt(directory: MemoryDirectory, *what: str) -> tuple[MemoryDirectory, Mending]:
+def rebuilt(directory: MemoryDirectory, *what: str) -> tuple[MemoryDirectory, RepairPlan]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     asked = what or LAYOUT.capabilities.repair.rebuilds
     mending = LAYOUT.capabilities.repair.rebuild(
@@ -45,7 +45,7 @@ def rebuilt(directory: MemoryDirectory, *what: str) -> tuple[MemoryDirectory, Me
     return executed(directory, mending), mending
 
 
-def executed(directory: MemoryDirectory, mending: Mending) -> MemoryDirectory:
+def executed(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
     return data_directory(carried_out(directory, mending), directory.name, directory.above)
 
 
@@ -114,15 +114,15 @@ def zxids(directory: MemoryDirectory, *names: str) -> list[int]:
     return out
 
 
-def notes(mending: Mending) -> str:
+def notes(mending: RepairPlan) -> str:
     said = mending.summary()
     return "\n".join((*said.warnings, *said.before_you_start))
 
 
-def losses(mending: Mending) -> list[tuple[str, int | None, Mapping[str, Any]]]:
+def losses(mending: RepairPlan) -> list[tuple[str, int | None, Mapping[str, Any]]]:
     """What cost something: file, how many, which."""
     return [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in mending.cut if cut.rows_lost != 0]
 
 
-def cuts(mending: Mending) -> list[Cut]:
+def cuts(mending: RepairPlan) -> list[Removed]:
     return list(mending.cut)

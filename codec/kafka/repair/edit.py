@@ -8,32 +8,35 @@ those that no producer needs, so that the log ends where it ended.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
-from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log import write as encode
 from logwright.codec.kafka.formats.log.layout import CONTROL, DELETE_HORIZON, LENGTH_END, RECORD_BATCH
 from logwright.codec.kafka.formats.log.reencode import reencode
 from logwright.codec.kafka.formats.log.tables import FRAMES, MAX_DECOMPRESSED, ROWS
-from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.repair.intervals import interval_of
-from logwright.codec.kafka.repair.repair import PRODUCER_EXPIRATION, log_start, surroundings
+from logwright.codec.kafka.repair.repair import (
+    PRODUCER_EXPIRATION,
+    deriver_of,
+    log_start,
+    sound_segments,
+    surroundings,
+)
 from logwright.codec.kafka.repair.runs import Copies, Run, offsets, place
-from logwright.codec.kafka.repair.write import PartitionMending, Segment
+from logwright.codec.kafka.repair.write import PartitionPlan
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
-from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
 
 Mask = npt.NDArray[np.bool_]
@@ -47,73 +50,44 @@ _ALL_ROWS = ROWS.names(detail=True)
 _ALL_FRAMES = FRAMES.names(detail=True)
 
 
-def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-    """See `codec.capability.Edit`. What is damaged is not looked at: whoever calls this knows that nothing is."""
-    cut: list[Cut] = []
-    segments: list[_Segment] = []
-    for file in plan.files:
-        if file.role is not Role.PRIMARY:
-            continue
-        base = file.hints["base_offset"]
-        if file.name != segment_name(base, ".log"):
-            raise UsageError(
-                f"{file.name} is left of an operation that was cut short",
-                advice="Start the broker on it once, which finishes the operation, or repair the partition",
-            )
-        segments.append(_Segment(listing, file, change, options, cut))
+def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
+    """See `codec.capability.Edit`. The caller has checked that nothing is damaged."""
+    cut: list[Removed] = []
+    # The runs of a segment are made when they are asked for, so that those of one segment are in memory.
+    segments = [
+        (file.hints["base_offset"], _Editor(listing, file, change, options, cut).runs(), file.name)
+        for file in sound_segments(plan)
+    ]
     if not segments:
         raise UsageError("there is no log in it")
-    whole, said, advice = surroundings([listing], [plan], options)
+    first, notes, advice = surroundings([listing], [plan], options)
+    now = time.time_ns() // 1_000_000
+    deriver, other = deriver_of(listing, plan, options, now, log_start(plan, options))
+    out = PartitionPlan(Copies([listing]), segments, deriver, first=first)
+    out.cut = cut
+    out.notes += [*notes, *other]
+    out.before_you_start += advice
     if change.columns:
-        advice.append(
+        out.before_you_start.append(
             "Other replicas still have what is edited here: edit them too, or have them fetch this one anew."
         )
-    interval, other = interval_of(listing, plan, options)
-    deriver = PartitionDeriver(
-        interval, now=time.time_ns() // 1_000_000, producer_expiration=options["producer.id.expiration.ms"]
-    )
-    mending = PartitionMending(
-        Copies([listing]),
-        cast(Sequence[Segment], segments),
-        deriver=deriver,
-        warnings=[*said, *other],
-        before_you_start=advice,
-        whole=whole,
-        log_start=log_start(plan, options),
-    )
-    mending.cut = cut
-    return mending
+    return out
 
 
 def edit_file(
     listing: Listing, file: PlannedFile, change: Change, options: Options
-) -> tuple[list[Kept | bytes], list[Cut]]:
+) -> tuple[list[Kept | bytes], list[Removed]]:
     """See `codec.capability.EditFile`."""
-    cut: list[Cut] = []
+    cut: list[Removed] = []
     out: list[Kept | bytes] = []
     for run in _Editor(listing, file, change, options, cut).runs():
         out += [run.patch] if run.patch else [Kept(file.name, run.start, run.stop)]
     return out, cut
 
 
-class _Segment:
-    """A segment of the result: its runs are made when they are asked for, so that those of one segment are in memory."""
-
-    def __init__(
-        self, listing: Listing, file: PlannedFile, change: Change, options: Options, cut: list[Cut]
-    ) -> None:
-        self.base: int = file.hints["base_offset"]
-        self.like: str | None = file.name
-        self._editor = _Editor(listing, file, change, options, cut)
-
-    @property
-    def runs(self) -> Iterator[Run]:
-        return self._editor.runs()
-
-
 class _Editor:
     def __init__(
-        self, listing: Listing, file: PlannedFile, change: Change, options: Options, cut: list[Cut]
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options, cut: list[Removed]
     ) -> None:
         self.listing, self.file, self.change, self.cut = listing, file, change, cut
         own = Options(
@@ -139,7 +113,7 @@ class _Editor:
                 held = [run]
         yield from held
         if at < self.file.size:
-            self.cut.append(Cut(self.file.name, at, self.file.size - at, "no batch", 0, 0))
+            self.cut.append(Removed(self.file.name, at, self.file.size - at, "no batch", 0, 0))
 
     def _window(self, window: Window, frames: Frames) -> Iterator[Run]:
         touched = self._touched(window, frames)
@@ -195,13 +169,9 @@ class _Editor:
             gone = int(before[i] - after[i])
             changed = int(redacts[positions == start].sum())
             if gone or changed:
-                said = [
-                    f"{count} {what}" for count, what in ((gone, "dropped"), (changed, "redacted")) if count
-                ]
-                lost = dict(place(self.listing)) if gone else {}
-                size = int(picked.end[i] - picked.start[i])
-                why = f"edited: {', '.join(said)}"
-                self.cut.append(Cut(self.file.name, int(start), size, why, 0, gone, lost, changed))
+                stop = int(start + picked.end[i] - picked.start[i])
+                where = place(self.listing)
+                self.cut.append(Removed.edited(self.file.name, int(start), stop, gone, changed, where))
         return list(_split(data))
 
     def _frames(self, table: pa.Table, rows: pa.Table, before: Any, after: Any) -> pa.Table:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.kafka.formats.log import codec as log
@@ -37,7 +38,6 @@ from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Run, lost, offsets, place
 from logwright.codec.kernels.intrinsics import load_i32be
-from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
@@ -57,14 +57,14 @@ class Examined:
     good: list[Run] = field(default_factory=list)
     odd: list[Run] = field(default_factory=list)
     """Batches whose offsets don't fit those around them, or the file's range."""
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     first_damage: int | None = None
     """The first byte that is not as it should be."""
     notes: list[str] = field(default_factory=list)
     """What was corrected in headers."""
     newest: int = -1
     """The largest timestamp that a broker itself wrote: of markers, and of batches with LOG_APPEND_TIME; in milliseconds."""
-    error: Cut | None = None
+    error: Removed | None = None
     """The first region of which a check says that it is an error; what a running broker leaves at its log's end is none."""
 
     @property
@@ -74,7 +74,7 @@ class Examined:
     def damaged(self, at: int) -> None:
         self.first_damage = at if self.first_damage is None else min(at, self.first_damage)
 
-    def wrong(self, cut: Cut) -> None:
+    def wrong(self, cut: Removed) -> None:
         if self.error is None or cut.offset < self.error.offset:
             self.error = cut
 
@@ -146,7 +146,7 @@ class _Examiner:
             elif kind[low] == _ODD:
                 self.found.damaged(int(starts[low]))
                 size = int(frames.end[low] - frames.start[low])
-                self.found.wrong(Cut(self.file.name, int(starts[low]), size, _why(why[low]), self.copy))
+                self.found.wrong(Removed(self.file.name, int(starts[low]), size, _why(why[low]), self.copy))
                 self._keep(self.found.odd, window, frames, low, high)
             elif kind[low] == _HEADER:
                 for i in range(low, high):
@@ -204,7 +204,7 @@ class _Examiner:
         first, last = (int(one[0]) for one in offsets(head))
         patch = reseal(head, window.data[start + HEAD_SIZE : end].tobytes())
         self.found.damaged(at)
-        self.found.wrong(Cut(self.file.name, at, end - start, _why(fault), self.copy))
+        self.found.wrong(Removed(self.file.name, at, end - start, _why(fault), self.copy))
         self.found.good.append(
             Run(self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + end - start, first, last, patch, at)
         )  # fmt: skip
@@ -250,7 +250,9 @@ class _Examiner:
             text += f"; the {count} record(s) before are kept"
             lost_rows = None if lost_rows is None else max(0, rows - count)
         self.found.cut.append(
-            Cut(self.file.name, at, end - start, text, self.copy, lost_rows, {} if lost_rows == 0 else what)
+            Removed(
+                self.file.name, at, end - start, text, self.copy, lost_rows, {} if lost_rows == 0 else what
+            )
         )
         self.found.wrong(self.found.cut[-1])
 
@@ -270,7 +272,9 @@ class _Examiner:
             if delta >= 0 and self._is_fine(window, one):
                 base = int(head["base_offset"][0])
                 stop = damage.offset + damage.length
-                self.found.wrong(Cut(self.file.name, damage.offset, damage.length, _why(damage), self.copy))
+                self.found.wrong(
+                    Removed(self.file.name, damage.offset, damage.length, _why(damage), self.copy)
+                )
                 self.found.odd.append(
                     Run(self.copy, self.file.name, self.found.base, damage.offset, stop, base, base + delta)
                 )
@@ -294,7 +298,7 @@ class _Examiner:
             rows = known if rows is None else rows
         what = {**place(self.listing), **what} if what else {}
         self.found.cut.append(
-            Cut(self.file.name, fault.offset, fault.length, _why(fault), self.copy, rows, what)
+            Removed(self.file.name, fault.offset, fault.length, _why(fault), self.copy, rows, what)
         )
         if fault.severity is Severity.ERROR:
             self.found.wrong(self.found.cut[-1])
@@ -315,7 +319,7 @@ class _Examiner:
         patch = head.tobytes()
         if not self._is_sound(patch + data[HEAD_SIZE:]):
             return False
-        self.found.wrong(Cut(self.file.name, fault.offset, fault.length, _why(fault), self.copy))
+        self.found.wrong(Removed(self.file.name, fault.offset, fault.length, _why(fault), self.copy))
         start, stop = fault.offset + HEAD_SIZE, fault.offset + fault.length
         self.found.odd.append(
             Run(

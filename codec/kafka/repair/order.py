@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.engine.repair import Removed
 from logwright.codec.kafka.formats.log.layout import HEAD
 from logwright.codec.kafka.formats.log.scan import MAX_OFFSET_DELTA
 from logwright.codec.kafka.repair.examine import Examined
-from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, cut_of, lost, offsets
-from logwright.codec.mending import Cut
+from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, lost, offsets, removed_run
 
 _TOP = (1 << 63) - 1
 _UNSIGNED = (1 << 64) - 1
@@ -31,7 +31,7 @@ class Order:
     """The runs of one copy in the order of their offsets, which don't overlap; and what had to be done for that."""
 
     runs: list[Run] = field(default_factory=list)
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -123,7 +123,7 @@ class _Arranger:
                 if heads.header["crc"][i] != head["crc"]:
                     return False
                 self.order.cut.append(
-                    cut_of(
+                    removed_run(
                         one,
                         f"bad order: offsets {one.first} to {one.last} are there twice, kept at byte {heads.start[i]} of {run.file}",
                         0,
@@ -238,7 +238,7 @@ class _Arranger:
                 each for each in self.order.cut if (each.file, each.offset) != (one.file, one.begin)
             ]
         why = f"bad order: offsets {one.first} to {one.last} are not in the place of the batch, and others have them or lie around"
-        self.order.cut.append(cut_of(one, why, rows, what))
+        self.order.cut.append(removed_run(one, why, rows, what))
 
     # The runs kept
 

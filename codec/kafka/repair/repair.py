@@ -1,8 +1,7 @@
-"""Mending a partition: which batches are kept, and what stands around them.
+"""Repair a partition: which batches are kept, and the files around them.
 
-SALVAGE keeps every batch that is sound, PREFIX those before the first damage, SYSTEM what a broker would leave. A broker that is
-started on the result, after an unclean stop too, finds nothing to cut, to delete or to write anew: for what it does on meeting
-what is not here see `broker`.
+Salvage keeps every sound batch, prefix those before the first damage. A broker that is started on the result, after an unclean stop
+too, finds nothing to truncate, delete or rewrite (see `startup`).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from logwright.codec.describe import DescriptionError
+from logwright.codec.engine.repair import Kept, OutputFile, Repairer, RepairPlan, Strategy
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -20,13 +20,12 @@ from logwright.codec.kafka.repair.examine import clock, examine
 from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.order import arrange
 from logwright.codec.kafka.repair.replicas import Merged, merge
-from logwright.codec.kafka.repair.runs import Copies, Run, cut_of, place
-from logwright.codec.kafka.repair.system import SystemMending
-from logwright.codec.kafka.repair.write import PartitionMending, Segment, name_segments
+from logwright.codec.kafka.repair.runs import Copies, Run, place, removed_run
+from logwright.codec.kafka.repair.system import SystemPlan
+from logwright.codec.kafka.repair.write import PartitionPlan, Segment, name_segments
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
-from logwright.codec.mending import Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
-from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 
 PRODUCER_EXPIRATION = Option(
     "producer.id.expiration.ms",
@@ -82,17 +81,16 @@ _TEMPORARY = (f"{EPOCH_FILE}.tmp", f"{METADATA_FILE}.tmp")
 """Left of writing that was cut short: a broker writes the file beside anew, and renames it."""
 
 
-def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.capability.DirectoryRepair`."""
-    check_copies(copies)
-    if strategy is Strategy.SYSTEM:
-        if len(copies) > 1:
+def sound_segments(plan: Plan) -> list[PlannedFile]:
+    """Return the logs. Raises `UsageError` where an operation on one of them was cut short."""
+    files = [file for file in plan.files if file.role is Role.PRIMARY]
+    for file in files:
+        if file.name != segment_name(file.hints["base_offset"], ".log"):
             raise UsageError(
-                f"a broker has one copy, there are {len(copies)}",
-                advice="Replicas are merged by strategy salvage",
+                f"{file.name} is left of an operation that was cut short",
+                advice="Start the broker on it once, which finishes the operation, or repair the partition",
             )
-        return SystemMending(copies[0], plans[0], options)
-    return _mend(copies, plans, strategy, options)
+    return files
 
 
 def log_start(plan: Plan, options: Options) -> int:
@@ -103,8 +101,77 @@ def log_start(plan: Plan, options: Options) -> int:
     return start or 0
 
 
+class PartitionRepair(Repairer):
+    """Each file of the result is made of runs of sound batches."""
+
+    one_copy = "a broker has one copy, there are {}", "Replicas are merged by strategy salvage"
+    merges_copies = True
+    merged: Merged
+
+    @classmethod
+    def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
+        return SystemPlan(listing, plan, options)
+
+    def survey(self) -> None:
+        check_copies(self.copies)
+        self.surveys = [
+            [examine(listing, number, file, self.options) for file in plan.files if file.role is Role.PRIMARY]
+            for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True))
+        ]
+        self.bases = [segment.base for segment in self.surveys[0]]
+        self.reader = Copies(self.copies)
+
+    def reorder(self) -> None:
+        orders = [arrange(self.reader, segments) for segments in self.surveys]
+        self.merged = merge(self.reader, orders, self.bases, self.options["replicas"])
+
+    def go_back(self) -> RepairPlan:
+        return self._plan(prefix(self.reader, self.merged, self.bases), stop_at_damage=True)
+
+    def salvage(self) -> RepairPlan:
+        return self._plan(self.bases)
+
+    def _plan(self, bases: Sequence[int], *, stop_at_damage: bool = False) -> PartitionPlan:
+        merged, options = self.merged, self.options
+        start = log_start(self.plans[0], options)
+        segments = name_segments(merged.runs, bases, start)
+        if merged.cut:
+            leave_no_gap(segments)
+        first, notes, advice = surroundings(self.copies, self.plans, options)
+        end = merged.runs[-1][0].last + 1 if merged.runs else segments[-1].base
+        if start > end:
+            advice.append(
+                f"The log ends at {end} now, log-start-offset-checkpoint says that it starts at {start}: take the partition's line out"
+                " of that file (and correct its count), else the broker deletes all of it."
+            )
+            start = 0
+        newest = clock(segment for segments in self.surveys for segment in segments)
+        deriver, other = deriver_of(self.copies[0], self.plans[0], options, newest, start)
+        plan = PartitionPlan(
+            self.reader,
+            [(one.base, one.runs, one.like) for one in segments],
+            deriver,
+            first=first,
+            abort=options["open.transactions"] == "abort",
+            stop_at_damage=stop_at_damage,
+        )
+        plan.cut += merged.cut
+        plan.notes += [*merged.notes, *renamed(segments), *notes, *other]
+        plan.before_you_start += advice
+        return plan
+
+
+def deriver_of(
+    listing: Listing, plan: Plan, options: Options, now: int, start: int
+) -> tuple[PartitionDeriver, list[str]]:
+    """Return what derives the files of a log that starts at `start`, and notes on the interval of its indexes."""
+    interval, notes = interval_of(listing, plan, options)
+    expiration = options["producer.id.expiration.ms"]
+    return PartitionDeriver(interval, now=now, producer_expiration=expiration, log_start=start), notes
+
+
 def check_copies(copies: Sequence[Listing]) -> None:
-    """Replicas are of one partition."""
+    """Raise `UsageError` where copies are of different partitions."""
     found = [dict(place(one)) for one in copies]
     for one, where in zip(copies[1:], found[1:], strict=True):
         if where and found[0] and where != found[0]:
@@ -114,53 +181,8 @@ def check_copies(copies: Sequence[Listing]) -> None:
             )
 
 
-def _mend(
-    copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
-) -> PartitionMending:
-    reader = Copies(copies)
-    examined = [
-        [examine(listing, number, file, options) for file in plan.files if file.role is Role.PRIMARY]
-        for number, (listing, plan) in enumerate(zip(copies, plans, strict=True))
-    ]
-    bases = [one.base for one in examined[0]]
-    merged = merge(reader, [arrange(reader, one) for one in examined], bases, options["replicas"])
-    if strategy is Strategy.PREFIX:
-        bases = prefix(reader, merged, bases)
-    kept = merged.runs
-    start = log_start(plans[0], options)
-    segments = name_segments(kept, bases, start)
-    if merged.cut:
-        leave_no_gap(segments)
-    whole, said, advice = surroundings(copies, plans, options)
-    interval, other = interval_of(copies[0], plans[0], options)
-    notes = [*merged.notes, *renamed(segments), *said, *other]
-    end = kept[-1][0].last + 1 if kept else segments[-1].base
-    beyond = start > end
-    if beyond:
-        advice.append(
-            f"The log ends at {end} now, log-start-offset-checkpoint says that it starts at {start}: take the partition's line out"
-            " of that file (and correct its count), else the broker deletes all of it."
-        )
-    return PartitionMending(
-        reader,
-        segments,
-        deriver=PartitionDeriver(
-            interval,
-            now=clock(one for copy in examined for one in copy),
-            producer_expiration=options["producer.id.expiration.ms"],
-        ),
-        cut=merged.cut,
-        warnings=notes,
-        before_you_start=advice,
-        whole=whole,
-        log_start=0 if beyond else start,
-        abort=options["open.transactions"] == "abort",
-        stop_at_damage=strategy is Strategy.PREFIX,
-    )
-
-
 def prefix(reader: Copies, merged: Merged, bases: Sequence[int]) -> list[int]:
-    """Cut all that lies behind the first place where something is lost. Returns the segments that are left."""
+    """Cut everything that lies behind the first place where something is lost. Returns the segments that are left."""
     losses = [
         one.lost["first_offset"] for one in merged.cut if one.rows_lost != 0 and "first_offset" in one.lost
     ]
@@ -176,7 +198,7 @@ def prefix(reader: Copies, merged: Merged, bases: Sequence[int]) -> list[int]:
         runs += [(one, key) for one in before]
         rest = replace(run, start=before[0].stop) if before else run
         rows, what = reader.lost(rest)
-        merged.cut.append(cut_of(rest, "behind the first damage", rows, what))
+        merged.cut.append(removed_run(rest, "behind the first damage", rows, what))
     merged.runs = runs
     last = runs[-1][1] if runs else -1
     return [base for base in bases if base <= max(last, end)]
@@ -203,10 +225,10 @@ def renamed(segments: Sequence[Segment]) -> list[str]:
 
 def surroundings(
     copies: Sequence[Listing], plans: Sequence[Plan], options: Options
-) -> tuple[list[Mended], list[str], list[str]]:
+) -> tuple[list[OutputFile], list[str], list[str]]:
     """The files that are not made of batches, which come first; what is to be said of them; and what the broker needs."""
     plan = plans[0]
-    whole: list[Mended] = []
+    whole: list[OutputFile] = []
     said: list[str] = []
     advice: list[str] = []
     topic = _topic_id(copies)
@@ -215,11 +237,11 @@ def surroundings(
         raise UsageError(f"topic.id: {given!r} is no UUID in URL-safe base64 (22 characters)")
     here = next((file for file in plan.files if file.name == METADATA_FILE), None)
     if given is not None and given != topic[0]:
-        whole.append(Mended(METADATA_FILE, [metadata.pack(given)], METADATA_FILE if here else None))
+        whole.append(OutputFile(METADATA_FILE, [metadata.pack(given)], METADATA_FILE if here else None))
     elif topic[0] is not None and topic[1] == 0 and here is not None:
-        whole.append(Mended(METADATA_FILE, [Kept(METADATA_FILE, 0, here.size)], METADATA_FILE))
+        whole.append(OutputFile(METADATA_FILE, [Kept(METADATA_FILE, 0, here.size)], METADATA_FILE))
     elif topic[0] is not None:
-        whole.append(Mended(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if here else None))
+        whole.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if here else None))
         said.append("partition.metadata is taken from a replica.")
     else:
         what = "is damaged and left out" if here else "is not there"
@@ -236,7 +258,7 @@ def surroundings(
         if claims_to_be_kafkas(file.name) or file.name.endswith(".deleted"):
             said.append(f"{file.name} is left out: the broker takes the name for one of its own.")
             continue
-        whole.append(Mended(file.name, [Kept(file.name, 0, file.size)], file.name))
+        whole.append(OutputFile(file.name, [Kept(file.name, 0, file.size)], file.name))
     return whole, said, advice
 
 

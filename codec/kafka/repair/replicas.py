@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log.layout import DELETE_HORIZON
 from logwright.codec.kafka.repair.order import Order
 from logwright.codec.kafka.repair.runs import Copies, Run, offsets
-from logwright.codec.mending import Cut
 
 _SAME = ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "last_offset_delta")
 """What compaction leaves as it is in a batch."""
@@ -33,7 +33,7 @@ class Merged:
     """Runs in order, each with the base of the segment it is to be in."""
 
     runs: list[tuple[Run, int]] = field(default_factory=list)
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -129,7 +129,7 @@ def _placed(runs: Sequence[Run], bases: Sequence[int]) -> list[tuple[Run, int]]:
     return out
 
 
-def _mended(cut: Cut, runs: Sequence[Run]) -> Cut:
+def _mended(cut: Removed, runs: Sequence[Run]) -> Removed:
     """A region of the first copy whose offsets are all taken from another is no loss."""
     first, last = cut.lost.get("first_offset"), cut.lost.get("last_offset")
     if cut.rows_lost == 0 or first is None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.engine.repair import Kept, Removed
 from logwright.codec.fault import LogwrightError
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.names import parse_directory
-from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
@@ -177,7 +177,7 @@ def offsets(header: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
 
 
 def lost(listing: Listing, header: npt.NDArray[Any]) -> tuple[int, Mapping[str, Any]]:
-    """For `Cut.rows_lost` and `Cut.lost`: records that are gone with batches whose headers are right, in Kafka's words."""
+    """For `Removed.rows_lost` and `Removed.lost`: records that are gone with batches whose headers are right, in Kafka's words."""
     if not len(header):
         return 0, {}
     base, last = offsets(header)
@@ -210,7 +210,7 @@ def place(listing: Listing) -> Mapping[str, Any]:
     return {} if found is None else {"topic": found.topic, "partition": found.partition}
 
 
-def cut_of(run: Run, why: str, rows_lost: int | None, what: Mapping[str, Any]) -> Cut:
+def removed_run(run: Run, why: str, rows_lost: int | None, what: Mapping[str, Any]) -> Removed:
     """All of a run, not kept."""
     length = max(run.stop - run.begin, HEAD_SIZE)
-    return Cut(run.file, run.begin, length, why, run.copy, rows_lost, what)
+    return Removed(run.file, run.begin, length, why, run.copy, rows_lost, what)

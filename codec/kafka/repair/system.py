@@ -1,28 +1,28 @@
-"""What a broker would leave of a partition, as a mending: the files as they are after its start."""
+"""Keep what a broker leaves of a partition when it starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from logwright.codec.engine.repair import Kept, OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.names import parse_segment
 from logwright.codec.kafka.repair.examine import Examined, examine
 from logwright.codec.kafka.repair.runs import Copies, joined, lost
 from logwright.codec.kafka.startup.start import Started, start_broker
-from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Options
-from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Listing, Plan, Role
 
 _ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
 
-class SystemMending:
-    """See `logwright.codec.mending.Mending`."""
+class SystemPlan(RepairPlan):
+    """Strategy system."""
 
     def __init__(self, listing: Listing, plan: Plan, options: Options) -> None:
-        self.listing, self.plan, self.options = listing, plan, options
+        super().__init__(listing)
+        self.plan, self.options = plan, options
         self._started: Started = start_broker(
             listing, options, version=options["version"], clean=options["clean"]
         )
@@ -33,21 +33,25 @@ class SystemMending:
                 path=listing.name,
                 advice="Strategy salvage keeps every sound batch, and leaves what a broker opens",
             )
-        self.removes: Sequence[str] = verdict.removes
-        self.cut: Sequence[Cut] = self._cut()
+        self.cut = self._cut()
+        first, last = verdict.serves.get("first"), verdict.serves.get("last")
+        self.rows = verdict.rows or 0
+        self.ids = {} if first is None else {"first_offset": first, "last_offset": last}
+        self.notes += verdict.warnings
+        if verdict.error:
+            self.notes.append(f"Consumers stop at offset {verdict.serves.get('stops_at')}: {verdict.error}")
 
-    def files(self) -> Iterator[Mended]:
+    def outputs(self) -> Iterator[OutputFile]:
         after = self._started.after
-        names = {entry.name for entry in self.listing.entries()}
         for entry in sorted(after.entries(), key=lambda entry: _place(entry.name)):
             origin = after.origin(entry.name)
-            like = entry.name if entry.name in names else None if origin is None else origin[0]
+            like = entry.name if entry.name in self.sizes else None if origin is None else origin[0]
             if origin is not None:
-                yield Mended(entry.name, [Kept(*origin)], like)
+                yield OutputFile(entry.name, [Kept(*origin)], like)
             else:
-                yield Mended(entry.name, [after.read(entry.name)], like)
+                yield OutputFile(entry.name, [after.read(entry.name)], like)
 
-    def _cut(self) -> list[Cut]:
+    def _cut(self) -> list[Removed]:
         """What of the logs is not there any more."""
         after = self._started.after
         kept: dict[str, list[tuple[int, int]]] = {}
@@ -55,7 +59,7 @@ class SystemMending:
             origin = after.origin(entry.name)
             if origin is not None:
                 kept.setdefault(origin[0], []).append(origin[1:])
-        out: list[Cut] = []
+        out: list[Removed] = []
         for file in self.plan.files:
             if file.role is not Role.PRIMARY:
                 continue
@@ -65,7 +69,7 @@ class SystemMending:
                 out += [self._lost(found, start, stop) for start, stop in holes]
         return out
 
-    def _lost(self, found: Examined, start: int, stop: int) -> Cut:
+    def _lost(self, found: Examined, start: int, stop: int) -> Removed:
         rows: int | None = 0
         what = dict[str, Any]()
         reader = Copies([self.listing])
@@ -81,18 +85,9 @@ class SystemMending:
                 more, said = lost(self.listing, some.frames.header[inside])
                 rows = None if rows is None else rows + more
                 what = joined(what, said)
-        return Cut(
+        return Removed(
             found.file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, what
         )
-
-    def summary(self) -> Summary:
-        verdict = self._started.verdict
-        first, last = verdict.serves.get("first"), verdict.serves.get("last")
-        ids = {} if first is None else {"first_offset": first, "last_offset": last}
-        warnings = list(verdict.warnings)
-        if verdict.error:
-            warnings.append(f"Consumers stop at offset {verdict.serves.get('stops_at')}: {verdict.error}")
-        return Summary(verdict.rows or 0, ids, tuple(warnings))
 
 
 def _holes(kept: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.engine.repair import Kept, OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats.log.layout import (
@@ -23,15 +24,10 @@ from logwright.codec.kafka.formats.log.layout import (
     TRANSACTIONAL,
 )
 from logwright.codec.kafka.formats.log.markers import ABORT, markers
-from logwright.codec.kafka.names import EPOCH_FILE, parse_segment, segment_name
-from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, cut_of, lost, offsets
-from logwright.codec.kafka.state.producers import ProducerState
-from logwright.codec.mending import Cut, Kept, Mended
-from logwright.codec.store.build import Summary
-from logwright.codec.store.listing import Listing
+from logwright.codec.kafka.names import parse_segment, segment_name
+from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, lost, offsets, removed_run
 
 _INT_MAX = (1 << 31) - 1
-_ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
 
 @dataclass
@@ -102,123 +98,89 @@ def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: 
     return named or [Segment(empty)]
 
 
-class PartitionMending:
-    """See `logwright.codec.mending.Mending`."""
+class PartitionPlan(RepairPlan):
+    """Writes runs of batches as segments, each followed by what a recovering broker derives from it."""
 
     def __init__(
         self,
         copies: Copies,
-        segments: Sequence[Segment],
-        *,
+        segments: Iterable[tuple[int, Iterable[Run], str | None]],
         deriver: PartitionDeriver,
-        cut: Iterable[Cut] = (),
-        warnings: Iterable[str] = (),
-        before_you_start: Iterable[str] = (),
-        whole: Sequence[Mended] = (),
-        log_start: int = 0,
+        *,
+        first: Sequence[OutputFile] = (),
         abort: bool = False,
         stop_at_damage: bool = False,
         only: Container[str] | None = None,
     ) -> None:
-        self.copies, self.segments, self.deriver = copies, segments, deriver
-        self._cuts = list(cut)
-        self.cut: Sequence[Cut] = self._cuts
-        self.removes: Sequence[str] = ()
-        self._warnings, self._advice = list(warnings), list(before_you_start)
-        self._whole, self._log_start = whole, log_start
-        self._abort, self._stop_at_damage = abort, stop_at_damage
-        self._only = only
-        """The kinds of derived files that are made, where the logs stay as they are; None for all."""
+        """`segments`: the number in the name of each, its runs, and the file that it takes owner and mode of. `first` are files that
+        are not made of batches. `abort`: end open transactions. `only`: the kinds of derived files that are made, while the logs stay
+        as they are; None for all."""
+        super().__init__(copies.listings[0])
+        self.reader, self.segments, self.deriver = copies, segments, deriver
+        self.first, self.abort, self.stop_at_damage, self.only = first, abort, stop_at_damage, only
         self._out: _Out | None = None
-        self._names: set[str] = set()
-        self._sizes = {entry.name: entry.size for entry in self._listing.entries()}
-        self._rows = 0
-        self._first = self._last = -1
         self._time = 0
         self._stopped = False
 
-    @property
-    def _listing(self) -> Listing:
-        return self.copies.listings[0]
-
     # Files
 
-    def files(self) -> Iterator[Mended]:
-        for mended in self._files():
-            self._names.add(mended.name)
-            yield mended
-        self.removes = sorted(set(self._sizes) - self._names)
-        self._say_removed()
+    def files(self) -> Iterator[OutputFile]:
+        yield from super().files()
+        self._note_removed()
 
-    def _files(self) -> Iterator[Mended]:
-        yield from self._whole
-        for segment in self.segments:
+    def outputs(self) -> Iterator[OutputFile]:
+        yield from self.first
+        for base, runs, like in self.segments:
             if self._stopped:
-                self._refuse_all(segment.runs)
+                self.cut += [removed_run(run, "behind the first damage", None, {}) for run in runs]
                 continue
-            yield from self._begin(segment.base, segment.like)
-            for run in segment.runs:
+            yield from self._begin(base, like)
+            for run in runs:
                 yield from self._add(run)
         opened = self.deriver.producers.open_transactions
-        if opened and self._abort:
+        if opened and self.abort:
             for run in self._aborts(opened):
                 yield from self._add(run)
         elif opened:
-            self._say_open(opened)
-        yield from self._end()
-
-    def _begin(self, base: int, like: str | None = None) -> Iterator[Mended]:
-        """The next segment; the files of the one before are done."""
-        self.deriver.begin(base)
-        if base <= self._log_start:
-            # A broker drops the snapshots up to there, and has nothing to go on from.
-            self.deriver.producers = ProducerState()
-        yield from self._close()
-        self._out = _Out(base, like)
-
-    def _end(self) -> Iterator[Mended]:
-        self.deriver.epochs.truncate_from_start(self._log_start)
+            self._note_open(opened)
         self.deriver.finish()
         yield from self._close()
 
-    def _close(self) -> Iterator[Mended]:
+    def _begin(self, base: int, like: str | None = None) -> Iterator[OutputFile]:
+        """Start the next segment. The files of the one before are complete."""
+        self.deriver.begin(base)
+        yield from self._close()
+        self._out = _Out(base, like)
+
+    def _close(self) -> Iterator[OutputFile]:
         out, files = self._out, self.deriver.files
         if out is None:
             return
         name = segment_name(out.base, ".log")
-        pieces = out.pieces if self._only is None else [Kept(name, 0, self._sizes[name])]
-        yield Mended(name, pieces, out.like if out.like in self._sizes else None)
-        ready = [name for name in files if self._is_ready(name, out.base)]
-        for name in sorted(ready, key=_place):
+        if self.only is not None:
+            yield self.unchanged(name)
+        else:
+            yield OutputFile(name, out.pieces, out.like if out.like in self.sizes else None)
+        for name in list(files):
             data = files.pop(name)
-            found = parse_segment(name)
-            if found is not None and found.suffix == ".snapshot" and found.base_offset <= self._log_start:
-                continue  # the broker removes it
-            if self._only is None or kind_of(name) in self._only:
-                yield Mended(name, [data], name if name in self._sizes else None)
-
-    def _is_ready(self, name: str, base: int) -> bool:
-        """Not the snapshot of a segment that begins only: it comes behind that segment's log."""
-        found = parse_segment(name)
-        if found is None or found.suffix != ".snapshot" or EPOCH_FILE in self.deriver.files:
-            return True
-        return found.base_offset <= base
+            if self.only is None or kind_of(name) in self.only:
+                yield self.made(name, data)
 
     # Batches
 
-    def _add(self, run: Run) -> Iterator[Mended]:
-        for some in self.copies.batches(run):
+    def _add(self, run: Run) -> Iterator[OutputFile]:
+        for some in self.reader.batches(run):
             header = some.frames.header
             found = markers(some.window, some.frames)
             size = some.frames.end - some.frames.start
             bad = self._forbidden(header, found)
             fresh = ~bad
-            if self._only is not None and bad.any():
+            if self.only is not None and bad.any():
                 self._refuse(run, header, some.at, size, fresh, bad)
-                raise damage(self._cuts[-1])
+                raise damage(self.cut[-1])
             if self._stopped:
                 fresh[:] = bad[:] = False
-            elif self._stop_at_damage and bad.any():
+            elif self.stop_at_damage and bad.any():
                 first = int(np.argmax(bad))
                 fresh[first:] = bad[first + 1 :] = False
                 self._stopped = True
@@ -231,7 +193,7 @@ class PartitionMending:
 
     def _feed(
         self, run: Run, header: npt.NDArray[Any], at: Numbers, size: Numbers, found: npt.NDArray[Any]
-    ) -> Iterator[Mended]:
+    ) -> Iterator[OutputFile]:
         done = 0
         base, last = offsets(header)
         while done < len(header):
@@ -260,10 +222,8 @@ class PartitionMending:
 
     def _count(self, header: npt.NDArray[Any], base: Numbers, last: Numbers) -> None:
         data = header["attributes"] & CONTROL == 0
-        self._rows += int(np.maximum(header["records_count"].astype(np.int64), 0)[data].sum())
-        if self._first < 0:
-            self._first = int(base[0])
-        self._last = int(last[-1])
+        self.rows += int(np.maximum(header["records_count"].astype(np.int64), 0)[data].sum())
+        self.ids = {"first_offset": self.ids.get("first_offset", int(base[0])), "last_offset": int(last[-1])}
         self._time = max(self._time, int(header["max_timestamp"].astype(np.int64).max()))
 
     def _refuse(
@@ -277,7 +237,7 @@ class PartitionMending:
     ) -> None:
         """Cut the batches that are not `fresh`: those that are forbidden (`bad`), and what lies behind such a one."""
         for i in np.flatnonzero(~fresh).tolist():
-            rows, what = lost(self.copies.listings[run.copy], header[i : i + 1])
+            rows, what = lost(self.reader.listings[run.copy], header[i : i + 1])
             why = "behind the first damage"
             if bad[i]:
                 why = (
@@ -285,11 +245,7 @@ class PartitionMending:
                     " the broker does not start on such a batch"
                 )
             offset = run.begin + (0 if run.patch else int(at[i]))
-            self._cuts.append(Cut(run.file, offset, int(size[i]), why, run.copy, rows, what))
-
-    def _refuse_all(self, runs: Iterable[Run]) -> None:
-        for run in runs:
-            self._cuts.append(cut_of(run, "behind the first damage", None, {}))
+            self.cut.append(Removed(run.file, offset, int(size[i]), why, run.copy, rows, what))
 
     # Transactions
 
@@ -335,34 +291,30 @@ class PartitionMending:
                 epochs[-1][0] if epochs else -1,
                 self._time,
             )
-            self._warnings.append(
+            self.notes.append(
                 f"The transaction of producer {producer}, open since offset {first}, is aborted by a marker at offset {offset}:"
                 " read_committed consumers get none of its records, also where it had been committed and the marker was lost."
             )
             yield Run(0, "", 0, 0, 0, offset, offset, data)
             offset += 1
 
-    def _say_removed(self) -> None:
+    def _note_removed(self) -> None:
         """Name the snapshots that are evidence of lost records: they cannot stay, since a broker deletes them."""
         end = self.deriver.next_offset
         for name in self.removes:
             found = parse_segment(name)
             if found is not None and found[1:] == (".snapshot", "") and found.base_offset > end:
-                self._warnings.append(
+                self.notes.append(
                     f"{name} says that the log went up to offset {found.base_offset - 1}, the log ends at {end} now. Keep the"
                     " original as evidence of the loss."
                 )
 
-    def _say_open(self, opened: dict[int, int]) -> None:
+    def _note_open(self, opened: dict[int, int]) -> None:
         first = min(opened.values())
-        self._warnings.append(
+        self.notes.append(
             f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there until they are"
             " ended (kafka-transactions abort, or repair with open.transactions=abort)."
         )
-
-    def summary(self) -> Summary:
-        ids = {"first_offset": self._first, "last_offset": self._last} if self._first >= 0 else {}
-        return Summary(self._rows, ids, tuple(self._warnings), tuple(self._advice))
 
 
 def abort_marker(
@@ -399,13 +351,8 @@ def kind_of(name: str) -> str:
     return name if found is None else found.suffix[1:]
 
 
-def damage(cut: Cut) -> DamageError:
+def damage(cut: Removed) -> DamageError:
     """A refusal to work with a damaged log."""
     return DamageError(
         cut.why, path=cut.file, offset=cut.offset, advice="Mend the partition first, with `logwright repair`"
     )
-
-
-def _place(name: str) -> tuple[int, int, int]:
-    found = parse_segment(name)
-    return (1, 0, 0) if found is None else (0, found.base_offset, _ORDER.index(found.suffix))

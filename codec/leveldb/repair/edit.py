@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan
 from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch
 from logwright.codec.leveldb.comparators import comparator_of
@@ -30,13 +31,11 @@ from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Unpacke
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.repair import logs
-from logwright.codec.leveldb.repair.examine import examine
 from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.rebuild import refuse_damaged
-from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseMending
+from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseRepair
 from logwright.codec.leveldb.repair.tables import Block, Table, Tables, compression
 from logwright.codec.leveldb.store.guess_comparator import guess
-from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Window
@@ -48,33 +47,33 @@ FILE_OPTIONS = tuple(one for one in EDIT_OPTIONS if one.name in _OF_FILES)
 """What editing a single file takes."""
 
 
-def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
     """See `codec.capability.Edit`."""
     _refuse_null(change)
-    found = examine(listing, options, adopt=options["orphans"] == "adopt")
+    out = _EditPlan([listing], [plan], options).prepared()
+    found = out.found
     refuse_damaged(found)
-    mending = _Edited(found, options)
     tables = [TableEdit(found.reader, one, change) for one in found.tables]
-    mending.edits = {log.file: LogEdit(listing, log, change, options) for log in found.logs}
-    logged = [cut for one in mending.edits.values() for cut in one.cut]
-    mending.gone += [cut for one in tables for cut in one.cut] + logged
-    touched = mending.always = bool(mending.gone)
-    mending.salvage()
+    out.edits = {log.file: LogEdit(listing, log, change, options) for log in found.logs}
+    logged = [cut for one in out.edits.values() for cut in one.cut]
+    out.cut += [cut for one in tables for cut in one.cut] + logged
+    touched = out.always = bool(out.cut)
+    out.salvage()
     if touched and any(name.startswith("LOG") for name in found.others):
-        mending.notes.append("LOG, what LevelDB says of its work, is as it was: it may name keys.")
+        out.notes.append("LOG, what LevelDB says of its work, is as it was: it may name keys.")
     if any(cut.rows_lost for cut in logged):
-        mending.notes.append(
+        out.notes.append(
             "Of what was dropped from logs, sequence numbers are missing there: LevelDB does not mind."
         )
     if touched and set(change.columns) - {"key"}:
-        mending.notes.append(
+        out.notes.append(
             "What was asked for tells entries of one key apart: where newer ones of a key went, older ones may be seen again."
         )
-    return mending
+    return out
 
 
-class _Edited(DatabaseMending):
-    """As a repair, of a sound database."""
+class _EditPlan(DatabaseRepair):
+    """A sound database, whose logs are changed."""
 
     edits: dict[str, LogEdit]
 
@@ -84,7 +83,7 @@ class _Edited(DatabaseMending):
 
 def edit_table(
     listing: Listing, file: PlannedFile, change: Change, options: Options
-) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+) -> tuple[Sequence[Kept | bytes], Sequence[Removed]]:
     """See `codec.capability.EditFile`."""
     _refuse_null(change)
     named = parse(file.name)
@@ -103,7 +102,7 @@ def edit_table(
 
 def edit_log(
     listing: Listing, file: PlannedFile, change: Change, options: Options
-) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+) -> tuple[Sequence[Kept | bytes], Sequence[Removed]]:
     """See `codec.capability.EditFile`."""
     _refuse_null(change)
     found = logs.examine(listing, file.name, 0, file.size, options)
@@ -120,12 +119,6 @@ def _refuse_null(change: Change) -> None:
         )
     if "key" in change.values:
         raise UsageError("a key can't be redacted: it says where an entry lies", advice="Drop the entries")
-
-
-def _cut(file: str, start: int, stop: int, number: int, dropped: int, redacted: int) -> Cut:
-    said = [f"{count} {what}" for count, what in ((dropped, "dropped"), (redacted, "redacted")) if count]
-    lost = {"file": number} if dropped else {}
-    return Cut(file, start, stop - start, f"edited: {', '.join(said)}", 0, dropped, lost, redacted)
 
 
 def _sound(found: Iterable[Stretch | Hole]) -> Iterator[Stretch]:
@@ -161,7 +154,7 @@ class TableEdit:
                 path=found.file,
                 advice="Edit it with the program that wrote it",
             )
-        self.cut: list[Cut] = []
+        self.cut: list[Removed] = []
         blocks: list[Block] = []
         for one in _sound(reader.walk(ListedFile(reader.listing, found.file, found.size))):
             for portion in portions(one.window, one.frames, reader.limit):
@@ -173,13 +166,13 @@ class TableEdit:
                     drop, redact = judged.drop[low:high], judged.redact[low:high]
                     if block is not None and (drop.any() or redact.any()):
                         self.cut.append(
-                            _cut(
+                            Removed.edited(
                                 found.file,
                                 block.start,
                                 block.stop,
-                                found.number,
                                 int(drop.sum()),
                                 int(redact.sum()),
+                                {"file": found.number},
                             )
                         )
                         block = self._block(one.window, portion, i, block, drop, redact)
@@ -263,7 +256,7 @@ class LogEdit:
 
     def __init__(self, listing: Listing, found: Log, change: Change, options: Options) -> None:
         self.listing, self.found, self.change, self.options = listing, found, change, options
-        self.cut: list[Cut] = []
+        self.cut: list[Removed] = []
         self._new: dict[int, list[bytes]] = {}
         """The batches that take the place of one, by where that starts."""
         columns = log.ROWS.names(detail=True)
@@ -283,7 +276,14 @@ class LogEdit:
                     drop, redact = judged.drop[mine], judged.redact[mine]
                     stop = int(ends[np.searchsorted(starts, place)])
                     self.cut.append(
-                        _cut(found.file, place, stop, found.number, int(drop.sum()), int(redact.sum()))
+                        Removed.edited(
+                            found.file,
+                            place,
+                            stop,
+                            int(drop.sum()),
+                            int(redact.sum()),
+                            {"file": found.number},
+                        )
                     )
                     self._new[place] = self._batches(rows.slice(int(mine[0]), len(mine)), drop, redact)
         found.rows -= sum(one.rows_lost or 0 for one in self.cut)

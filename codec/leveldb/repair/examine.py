@@ -43,6 +43,11 @@ class Found:
     """The largest number of a file."""
 
     @property
+    def files(self) -> list[Table | Log]:
+        """Tables and logs."""
+        return [*self.tables, *self.logs]
+
+    @property
     def replaced(self) -> bool:
         """Whether what is missing may have been replaced by tables of which the manifest tells no more."""
         return bool(self.missing) and not self.state.sound and any(table.rows for table in self.adopted)
@@ -78,7 +83,6 @@ def examine(listing: Listing, options: Options, *, adopt: bool = False) -> Found
     live = state.version.files
     for number in sorted({*live, *files}):
         _table(found, number, files.get(number, []), live.get(number), adopt)
-    found.logs.sort(key=lambda log: log.number)
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from logwright.codec.engine.repair import Kept, Removed, Strategy
 from logwright.codec.fault import DamageError, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.comparators import comparator_of
@@ -16,11 +17,10 @@ from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.tables import Table, Tables
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
-from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 
-Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
+Pieces = tuple[Iterator[Kept | bytes], Sequence[Removed]]
 
 
 def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
@@ -34,13 +34,13 @@ def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) 
 
 def mend_manifest(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
     """As of a log; what is lost of the edits behind the damage is for the reader to judge."""
-    cut: list[Cut] = []
+    cut: list[Removed] = []
     size = _size(listing, name)
     read = ListedFile(listing, name, size)
     for one in Walk(read, manifest.CODEC, manifest.CODEC.context(name, options)):
         if isinstance(one, Hole) and one.fault.severity is not Severity.INFO:
             fault = one.fault
-            cut.append(Cut(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
+            cut.append(Removed(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
     if not cut:
         return iter([Kept(name, 0, size)]), cut
     first = cut[0].offset
@@ -86,15 +86,15 @@ def mend_table(listing: Listing, name: str, strategy: Strategy, options: Options
     return iter(reader.pieces(found)[0]), cut
 
 
-def _before(found: Table, size: int) -> list[Cut]:
+def _before(found: Table, size: int) -> list[Removed]:
     """Leave only the blocks before the first one that has lost entries."""
     first = next(cut for cut in found.cut if cut.rows_lost != 0)
     found.blocks = [block for block in found.blocks or [] if block.start < first.offset]
     return [_all_behind(found.file, size, first)]
 
 
-def _all_behind(name: str, size: int, first: Cut) -> Cut:
-    return Cut(name, first.offset, size - first.offset, f"{first.why}; all behind it is cut too")
+def _all_behind(name: str, size: int, first: Removed) -> Removed:
+    return Removed(name, first.offset, size - first.offset, f"{first.why}; all behind it is cut too")
 
 
 def _size(listing: Listing, name: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.engine.repair import Kept, Removed
 from logwright.codec.fault import Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
@@ -29,7 +30,6 @@ from logwright.codec.leveldb.formats.log.layout import (
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD, Payloads
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, Int64s, room_for, write_records
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
-from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes
@@ -49,7 +49,7 @@ class Log:
     low: int = MAX_SEQUENCE
     high: int = -1
     """The smallest and the largest sequence number of the operations that are kept."""
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     first: int | None = None
     """The first byte that does not stay as it lies."""
     rows_before: int = 0
@@ -61,7 +61,7 @@ class Log:
         assert self.first is not None
         text = "; ".join([self.cut[0].why, "all behind it is cut too"])
         lost = self.rows - self.rows_before
-        behind = Cut(self.file, self.first, self.size - self.first, text, 0, None if self.cut else lost)
+        behind = Removed(self.file, self.first, self.size - self.first, text, 0, None if self.cut else lost)
         return Log(
             self.file, self.number, self.size, self.rows_before, self.low, self.high_before, [behind], self.first,
             self.rows_before, self.high_before,
@@ -77,7 +77,7 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
             fault = one.fault
             if fault.severity is not Severity.INFO:
                 why = f"{fault.kind}: {fault.detail}"
-                _cut(found, Cut(file, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost))
+                _cut(found, Removed(file, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost))
             continue
         judged = _Judged.of(one)
         for i in np.flatnonzero(judged.why != "").tolist():
@@ -90,7 +90,7 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
             lost: dict[str, Any] = {"file": number}
             if judged.first[i] >= 0:
                 lost["first_sequence"] = int(judged.first[i] + judged.rows[i])
-            _cut(found, Cut(file, start, end - start, str(text), 0, judged.lost(i), lost))
+            _cut(found, Removed(file, start, end - start, str(text), 0, judged.lost(i), lost))
         found.rows += int(judged.rows.sum())
         before = judged.rows > 0
         if before.any():
@@ -132,7 +132,7 @@ def walk_log(read: ListedFile, options: Options) -> Walk:
     return Walk(read, log.CODEC, log.CODEC.context(read.name, own))
 
 
-def _cut(found: Log, cut: Cut) -> None:
+def _cut(found: Log, cut: Removed) -> None:
     found.cut.append(cut)
     found.first = cut.offset if found.first is None else min(found.first, cut.offset)
 

@@ -1,20 +1,21 @@
-"""Mending a database: what of its tables and logs is kept, and the manifest that names it.
+"""Repair a database: which parts of its tables and logs are kept, and the manifest that names them.
 
-SALVAGE keeps every sound block and every sound batch; levels and sequence numbers stay as the manifest has them. PREFIX goes back to
-a state that the database once had: logs end at their first damage, and where a table has lost entries, it and all that is newer go;
-where that leaves no such state, it refuses. SYSTEM is what LevelDB leaves when it opens the database (`system`).
+Salvage keeps every sound block and every sound batch; levels and sequence numbers stay as the manifest has them. Prefix goes back to
+a state that the database once had: logs end at their first damage, and a table that has lost entries goes, with everything that is
+newer. Where that leaves no such state, it refuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.engine.repair import Kept, OutputFile, Removed, Repairer, RepairPlan, Strategy
+from logwright.codec.fault import DamageError
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD
@@ -26,13 +27,12 @@ from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.examine import Found, examine
 from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, place
 from logwright.codec.leveldb.repair.logs import Log
-from logwright.codec.leveldb.repair.system import SystemMending
+from logwright.codec.leveldb.repair.system import SystemPlan
 from logwright.codec.leveldb.repair.tables import Table
 from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store.missing import describe, entries_at_most, lost_with
 from logwright.codec.leveldb.store.snapshot import current, snapshot
 from logwright.codec.leveldb.store.version import FileMetaData
-from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_text, used_by
 from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Listing, Plan
@@ -79,52 +79,36 @@ _NAMES = {option.name for option in _OWN}
 REPAIR_OPTIONS = (_COMPARATOR, *_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))
 
 
-def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.capability.DirectoryRepair`."""
-    if len(copies) > 1:
-        raise UsageError(
-            f"a LevelDB database has no replicas, {len(copies)} paths are named",
-            advice="Repair them one by one",
-        )
-    if strategy is Strategy.SYSTEM:
-        return SystemMending(copies[0], plans[0], options, (_COMPARATOR, *start.OPTIONS), options["version"])
-    found = examine(copies[0], options, adopt=options["orphans"] == "adopt")
-    mending = DatabaseMending(found, options, prefix=strategy is Strategy.PREFIX)
-    if strategy is Strategy.PREFIX:
-        mending.go_back()
-    mending.salvage()
-    return mending
+class DatabaseRepair(RepairPlan, Repairer):
+    """Tables and logs are kept in parts; the manifest is made from what is kept."""
 
-
-@dataclass
-class DatabaseMending:
-    """See `logwright.codec.mending.Mending`."""
-
+    one_copy = "a LevelDB database has no replicas, {} paths are named", "Repair them one by one"
     found: Found
-    options: Options
-    prefix: bool = False
-    always: bool = False
-    """A manifest is made in any case."""
-    gone: list[Cut] = field(default_factory=list)
-    drops: list[str] = field(default_factory=list)
-    cut: Sequence[Cut] = field(init=False)
-    """`gone`, and `removes` is `drops`: they grow while the files are made."""
-    removes: Sequence[str] = field(init=False)
-    notes: list[str] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)
-    levels: dict[int, int] = field(default_factory=dict)
-    names: dict[int, int] = field(default_factory=dict)
-    """New numbers of tables that can't keep theirs."""
-    made: str | None = None
-    """The manifest that is made; None where the old one stays."""
 
-    def __post_init__(self) -> None:
-        self.cut, self.removes = self.gone, self.drops
+    def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
+        RepairPlan.__init__(self, copies[0])
+        Repairer.__init__(self, copies, plans, options)
+        self.prefix = self.always = self.keeps_unused = False
+        """`always`: a manifest is made in any case. `keeps_unused`: files that are not in use stay."""
+        self.levels: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
+        """New numbers of tables that can't keep theirs."""
+
+    @classmethod
+    def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
+        return SystemPlan(listing, plan, options, (_COMPARATOR, *start.OPTIONS), options["version"])
+
+    def survey(self) -> None:
+        self.found = examine(self.listing, self.options, adopt=self.options["orphans"] == "adopt")
+
+    def reorder(self) -> None:
+        self.found.logs.sort(key=lambda log: log.number)
 
     # What stays
 
-    def go_back(self) -> None:
-        """Only what is older than the first entry that is lost."""
+    def go_back(self) -> RepairPlan:
+        """Keep only what is older than the first entry that is lost."""
+        self.prefix = True
         found = self.found
         losses = [one for one in found.tables if one.lost]
         lows = [_oldest(one.low, one.known) for one in losses]
@@ -136,7 +120,8 @@ class DatabaseMending:
                 found.logs[i] = log.up_to_damage()
                 self._drop_logs(found.logs[i + 1 :], "behind the first damage")
                 del found.logs[i + 1 :]
-                return
+                break
+        return self.salvage()
 
     def _before(self, sequence: int, lossy: set[int]) -> None:
         found = self.found
@@ -150,8 +135,7 @@ class DatabaseMending:
                     if one.number in lossy
                     else "it is newer than the first entry that is lost"
                 )
-                self.gone.append(Cut(one.file, 0, one.size, why, 0, one.rows or None, _range(one)))
-                self.drops.append(one.file)
+                self.cut.append(Removed(one.file, 0, one.size, why, 0, one.rows or None, _range(one)))
             else:
                 self._refuse(f"{one.file} has entries from before and from behind the first one that is lost")
         if not kept and any(one.rows for one in found.tables):
@@ -174,20 +158,19 @@ class DatabaseMending:
 
     def _drop_logs(self, some: Sequence[Log], why: str) -> None:
         for log in some:
-            self.drops.append(log.file)
             if log.size:
                 lost = {"file": log.number}
                 if log.rows:
                     lost |= {"first_sequence": log.low, "last_sequence": log.high}
-                self.gone.append(Cut(log.file, 0, log.size, why, 0, log.rows, lost))
+                self.cut.append(Removed(log.file, 0, log.size, why, 0, log.rows, lost))
 
-    def salvage(self) -> None:
+    def salvage(self) -> RepairPlan:
         """Decide where everything goes."""
         found = self.found
         for one in found.tables:
-            self.gone += one.cut
+            self.cut += one.cut
         for log in found.logs:
-            self.gone += log.cut
+            self.cut += log.cut
         if found.replaced:
             names = _names([table_name(known.number) for _, known in found.missing])
             self.notes.append(
@@ -198,19 +181,21 @@ class DatabaseMending:
         entries = self._missing_entries()
         for level, known in found.missing:
             why = describe(known, level, entries, len(found.missing))
-            self.gone.append(
-                Cut(table_name(known.number), 0, 0, why, 0, None, dict(lost_with(known, entries)))
+            self.cut.append(
+                Removed(table_name(known.number), 0, 0, why, 0, None, dict(lost_with(known, entries)))
             )
             self.notes.append(f"lost: {why}.")
-        self.gone += found.state.cut
-        empty = [one for one in found.tables if one.smallest is None]
-        for one in empty:
-            self.drops.append(one.file)
+        self.cut += found.state.cut
         self._say_what_may_be_back()
         found.tables = [one for one in found.tables if one.smallest is not None]
-        self.drops += [name for name, _ in found.left]
         self._place()
         self._say()
+        kept = [one for one in found.files if one.rows]
+        self.rows = sum(one.rows for one in kept)
+        if kept:
+            low, high = min(one.low for one in kept), max(one.high for one in kept)
+            self.ids = {"first_sequence": low, "last_sequence": high}
+        return self
 
     def _missing_entries(self) -> int | None:
         """The largest number of entries that the missing tables had."""
@@ -241,11 +226,13 @@ class DatabaseMending:
         self.levels = placed.levels
         self._number(placed.level_0, spans)
         if placed.tangled:
-            names = ", ".join(table_name(self.names.get(number, number)) for number in sorted(placed.tangled))
+            names = ", ".join(
+                table_name(self.numbers.get(number, number)) for number in sorted(placed.tangled)
+            )
             self.notes.append(
                 f"{names}: each has newer entries than another one for some keys, they are in level 0."
             )
-            self.before.append(
+            self.before_you_start.append(
                 "Get may give older values than an iterator until everything is compacted once (CompactRange without bounds)."
             )
 
@@ -268,7 +255,7 @@ class DatabaseMending:
             if any(other > number and spans[other].overlaps(spans[number]) for other in level_0[:i]):
                 for late in level_0[i:]:
                     self.found.highest += 1
-                    self.names[late] = self.found.highest
+                    self.numbers[late] = self.found.highest
                 return
 
     # What is said
@@ -362,30 +349,30 @@ class DatabaseMending:
 
     # The files
 
-    def files(self) -> Iterator[Mended]:
+    def outputs(self) -> Iterator[OutputFile]:
         found = self.found
-        for name in found.others:
-            size = next(entry.size for entry in found.listing.entries() if entry.name == name)
-            yield Mended(name, [Kept(name, 0, size)], name)
+        yield from map(self.unchanged, found.others)
         metas: list[list[FileMetaData]] = [[] for _ in range(LEVELS)]
+        made: set[str] = set()
         for one in found.tables:
             pieces, meta = found.reader.pieces(one)
-            number = self.names.get(one.number, one.number)
+            number = self.numbers.get(one.number, one.number)
             level = self.levels[one.number]
             metas[level].append(self._meta(one, level, replace(meta, number=number)))
-            yield Mended(self._named(one.file, _table_file(one, number)), pieces, one.file)
+            yield OutputFile(name := _table_file(one, number), pieces, one.file)
+            made.add(name)
         for log in found.logs:
-            pieces = list(self.log_pieces(log))
-            yield Mended(self._named(log.file, log_name(log.number)), pieces, log.file)
-        yield from self._metadata(metas)
+            yield OutputFile(name := log_name(log.number), list(self.log_pieces(log)), log.file)
+            made.add(name)
+        for file in self._metadata(metas):
+            yield file
+            made.add(file.name)
+        if self.keeps_unused:
+            unused = {name for name, _ in found.left} - made
+            yield from (self.unchanged(name) for name in self.sizes if name in unused)
 
     def log_pieces(self, log: Log) -> Iterator[Kept | bytes]:
         return logs.pieces(self.found.listing, log, self.options, prefix=self.prefix)
-
-    def _named(self, old: str, new: str) -> str:
-        if old != new:
-            self.drops.append(old)
-        return new
 
     def _meta(self, one: Table, level: int, meta: FileMetaData) -> FileMetaData:
         """What the manifest says already, where that is right."""
@@ -398,7 +385,7 @@ class DatabaseMending:
         wide = order(known.smallest) <= order(meta.smallest) and order(known.largest) >= order(meta.largest)
         return known if wide and one.sound else meta
 
-    def _metadata(self, metas: list[list[FileMetaData]]) -> Iterator[Mended]:
+    def _metadata(self, metas: list[list[FileMetaData]]) -> Iterator[OutputFile]:
         found, version = self.found, self.found.state.version
         last = self._last_sequence()
         numbers = [one.number for files in metas for one in files] + [log.number for log in found.logs]
@@ -412,15 +399,11 @@ class DatabaseMending:
             and not self.always
         )
         old = found.state.manifest
-        like = CURRENT if any(entry.name == CURRENT for entry in found.listing.entries()) else None
         if same and old is not None:
-            size = next(entry.size for entry in found.listing.entries() if entry.name == old)
-            self.drops += [name for name in found.manifests if name != old]
-            yield Mended(old, [Kept(old, 0, size)], old)
-            yield Mended(CURRENT, [f"{old}\n".encode(errors="surrogateescape")], like)
+            yield self.unchanged(old)
+            yield self.made(CURRENT, f"{old}\n".encode(errors="surrogateescape"))
             return
         number = max(found.highest + 1, following)
-        self.made = manifest_name(number)
         first = version.log_number
         if first is None:
             first = min((log.number for log in found.logs), default=0)
@@ -433,9 +416,8 @@ class DatabaseMending:
             compact_pointers=version.compact_pointers if found.state.sound else None,
             comparator=found.comparator,
         )
-        self.drops += [name for name in {*found.manifests, *([old] if old else [])} if name != self.made]
-        yield Mended(self.made, [data], old)
-        yield Mended(CURRENT, [current(number)], like)
+        yield OutputFile(manifest_name(number), [data], old)
+        yield self.made(CURRENT, current(number))
 
     def _last_sequence(self) -> int:
         """That of the manifest, or more where a table has more: LevelDB shows nothing beyond, and adds those of the logs itself."""
@@ -452,18 +434,8 @@ class DatabaseMending:
         return max(known or 0, tables, 0)
 
     def summary(self) -> Summary:
-        found = self.found
-        some = [(one.low, one.high) for one in found.tables if one.rows]
-        some += [(log.low, log.high) for log in found.logs if log.rows]
-        ids = {}
-        if some:
-            ids = {
-                "first_sequence": min(low for low, _ in some),
-                "last_sequence": max(high for _, high in some),
-            }
-        rows = sum(one.rows for one in found.tables) + sum(log.rows for log in found.logs)
-        notes = dict.fromkeys([*self.notes, *found.reader.notes])
-        return Summary(rows, ids, tuple(notes), tuple(self.before))
+        self.notes += self.found.reader.notes
+        return super().summary()
 
 
 def _table_file(one: Table, number: int) -> str:

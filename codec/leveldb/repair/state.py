@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.formats.current import manifest_of
@@ -17,7 +18,6 @@ from logwright.codec.leveldb.formats.manifest.layout import parse as parse_edit
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.names import CURRENT, FileType, parse
 from logwright.codec.leveldb.store.version import Version
-from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
@@ -40,7 +40,7 @@ class State:
     """Tables that an edit deleted, and none added again."""
     told: int = 0
     """Tables with smaller numbers are live only where the manifest has them: it begins with all that there were."""
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     rank: tuple[bool, bool, int] = (False, False, -1)
 
     def live(self, number: int) -> bool:
@@ -87,7 +87,7 @@ def _read(listing: Listing, name: str, size: int) -> State:
             fault = found.fault
             if fault.severity is not Severity.INFO:
                 state.sound = False
-                state.cut.append(Cut(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
+                state.cut.append(Removed(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
             continue
         records = Payloads.of(found.window, found.frames)
         for i, (start, end) in enumerate(zip(records.start.tolist(), records.end.tolist(), strict=True)):
@@ -97,7 +97,7 @@ def _read(listing: Listing, name: str, size: int) -> State:
             except EditError as error:
                 state.sound = False
                 length = int(found.frames.end[i] - found.frames.start[i])
-                state.cut.append(Cut(name, at, length, str(error)))
+                state.cut.append(Removed(name, at, length, str(error)))
                 continue
             if at == 0:
                 _first(state, name, edit)

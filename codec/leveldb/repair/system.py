@@ -1,4 +1,4 @@
-"""What LevelDB would leave of a database when it opens it, as a mending: the files as they are then.
+"""Keep what LevelDB leaves of a database when it opens it.
 
 Logs become tables, a new log and a new manifest are begun, what is not in use is deleted. The info log stays as it is.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from logwright.codec.engine.repair import Kept, OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError, Severity, UsageError
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.comparators import comparator_of
@@ -17,22 +18,20 @@ from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.records.replay import Delivered, replay
 from logwright.codec.leveldb.names import INFO_LOG, OLD_INFO_LOG, FileType, parse
 from logwright.codec.leveldb.startup import start
-from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Option, Options
-from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Listing, Plan, Role
 
 _PASSED_OVER = "LevelDB passes over it, though its checksum is right"
 _ORDER = (FileType.TABLE, FileType.LOG, FileType.DESCRIPTOR, FileType.CURRENT)
 
 
-class SystemMending:
-    """See `logwright.codec.mending.Mending`."""
+class SystemPlan(RepairPlan):
+    """Strategy system."""
 
     def __init__(
         self, listing: Listing, plan: Plan, options: Options, reading: Sequence[Option], version: str | None
     ) -> None:
-        self.listing, self.plan = listing, plan
+        super().__init__(listing)
         if not comparator_of(plan.facts["comparator"]).known:
             raise UsageError(
                 f"the order of comparator {plan.facts['comparator']} is not known: what LevelDB would write of the logs cannot be computed",
@@ -51,36 +50,30 @@ class SystemMending:
                 advice="Strategy salvage keeps every sound block and batch, and leaves what LevelDB opens",
             )
         after = {entry.name for entry in self._opened.after.entries()}
-        self._info = [entry.name for entry in listing.entries() if entry.name in (INFO_LOG, OLD_INFO_LOG)]
-        self.removes: Sequence[str] = [name for name in verdict.removes if name not in self._info]
-        self.cut: Sequence[Cut] = [
+        self.cut += [
             cut
             for file in plan.files
             if file.role is Role.PRIMARY and file.codec == log.NAME and file.name not in after
             for cut in _passed_over(listing, file.name, file.size)
         ]
-
-    def files(self) -> Iterator[Mended]:
-        after = self._opened.after
-        sizes = {entry.name: entry.size for entry in self.listing.entries()}
-        for name in self._info:
-            yield Mended(name, [Kept(name, 0, sizes[name])], name)
-        for entry in sorted(after.entries(), key=lambda entry: _place(entry.name)):
-            if entry.name in (INFO_LOG, OLD_INFO_LOG):
-                continue
-            origin = after.origin(entry.name)
-            like = entry.name if entry.name in sizes else None
-            yield Mended(entry.name, [Kept(*origin) if origin is not None else after.read(entry.name)], like)
-
-    def summary(self) -> Summary:
-        verdict = self._opened.verdict
-        warnings = list(verdict.warnings)
+        self.rows = verdict.rows or 0
+        self.notes += verdict.warnings
         if verdict.error:
             where = verdict.serves.get("stops_at")
-            warnings.append(
+            self.notes.append(
                 f"Iterators end with an error ({verdict.error}), the last key before it is {where}."
             )
-        return Summary(verdict.rows or 0, {}, tuple(warnings))
+
+    def outputs(self) -> Iterator[OutputFile]:
+        after, info = self._opened.after, (INFO_LOG, OLD_INFO_LOG)
+        yield from (self.unchanged(name) for name in self.sizes if name in info)
+        for entry in sorted(after.entries(), key=lambda entry: _place(entry.name)):
+            if entry.name in info:
+                continue
+            origin = after.origin(entry.name)
+            like = entry.name if entry.name in self.sizes else None
+            pieces = [Kept(*origin) if origin is not None else after.read(entry.name)]
+            yield OutputFile(entry.name, pieces, like)
 
 
 def _place(name: str) -> tuple[int, int, str]:
@@ -90,7 +83,7 @@ def _place(name: str) -> tuple[int, int, str]:
     return _ORDER.index(named.type), named.number, name
 
 
-def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
+def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Removed]:
     """What of a log is in none of the tables that are made of it: what is damaged, and what LevelDB's reader does not get to."""
     read = ListedFile(listing, name, size)
     seen: set[int] = set()
@@ -105,8 +98,7 @@ def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
         if isinstance(found, Hole):
             fault = found.fault
             if fault.severity is not Severity.INFO:
-                why = f"{fault.kind}: {fault.detail}"
-                yield Cut(name, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost)
+                yield Removed.damaged(name, fault)
             continue
         head, frames = found.frames.header, found.frames
         starts = frames.start + found.window.offset
@@ -121,4 +113,4 @@ def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
                 lost["first_sequence"] = int(batches["sequence"][0])
                 lost["last_sequence"] = int(batches["sequence"][-1] + batches["count"][-1]) - 1
             length = int(frames.end[high] - frames.start[low])
-            yield Cut(name, int(starts[low]), length, _PASSED_OVER, 0, rows, lost)
+            yield Removed(name, int(starts[low]), length, _PASSED_OVER, 0, rows, lost)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec.engine.repair import Kept, Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, contents, policies
@@ -55,7 +56,6 @@ from logwright.codec.leveldb.formats.table.write import (
 )
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, readable
 from logwright.codec.leveldb.store.version import FileMetaData
-from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
@@ -110,7 +110,7 @@ class Table:
     """There are bytes that the disk can't read."""
     blocks: list[Block] | None = None
     """What is kept; None for a table that stays as it is."""
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     lost: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     """User keys between which entries are lost; None where that is not known."""
 
@@ -300,7 +300,7 @@ class Tables:
                 }
                 lost |= dict(fault.lost) if fault is not None else {}
             found.cut.append(
-                Cut(
+                Removed(
                     found.file,
                     start,
                     stop - start,
@@ -312,7 +312,7 @@ class Tables:
             )
         for fault in found.faults:
             found.cut.append(
-                Cut(found.file, fault.offset, fault.length, f"{fault.kind}: {fault.detail}", 0, 0)
+                Removed(found.file, fault.offset, fault.length, f"{fault.kind}: {fault.detail}", 0, 0)
             )
 
     # Putting a table together

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
@@ -99,7 +99,7 @@ class DataDirChecker:
         apart = np.flatnonzero(start != np.concatenate(([HEADER_SIZE], end[:-1]))) if len(start) else empty
         if len(apart):
             # What lies between was told; what counts is what lies behind.
-            found.cut = [Cut(one.name, int(start[apart[0]]), 0, "")]
+            found.cut = [Removed(one.name, int(start[apart[0]]), 0, "")]
         return found
 
     def _snapshots(self) -> list[Snapshot]:

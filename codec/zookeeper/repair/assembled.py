@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from logwright.codec.mending import Kept, Mended
+from logwright.codec.engine.repair import Kept, OutputFile
 from logwright.codec.store.listing import Entry, Listing
 
 
 class Assembled:
     """The files of a mending, read from the pieces that they are made of. See `logwright.codec.layout.Listing`."""
 
-    def __init__(self, below: Listing, files: Iterable[Mended]) -> None:
+    def __init__(self, below: Listing, files: Iterable[OutputFile]) -> None:
         self.name, self._below = below.name, below
         self._files: Mapping[str, Sequence[Kept | bytes]] = {one.name: list(one.pieces) for one in files}
         self._ends = {

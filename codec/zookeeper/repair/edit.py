@@ -7,15 +7,15 @@ a snapshot of the tree after the last of these; snapshots and logs from before, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
+from logwright.codec.engine.derive import Rebuild
+from logwright.codec.engine.repair import Change, Removed, RepairPlan, edit_text
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
-from logwright.codec.mending import Change, Cut, Kept, Mended, Mending
 from logwright.codec.option import Option, Options, parse_choice
-from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.names import CHECKED, snapshot_name, zxid_text
@@ -40,7 +40,7 @@ _PORTION = 1 << 14
 """So many nodes are changed at a time."""
 
 
-def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
     """See `codec.capability.Edit`. Raises `UsageError` where nodes that stay would be below others that go."""
     wrong = [name for name in change.values if name != "data"]
     if wrong:
@@ -52,7 +52,7 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
     own = [path for path in dropped if path in SYSTEM]
     if own:
         raise UsageError(f"{own[0].decode() or '/'} is a server's own and can't be dropped")
-    return _Edited(listing, resumed, dropped, redacted, change, options)
+    return _plan(listing, resumed, dropped, redacted, change, options)
 
 
 def _chosen(tree: Tree, change: Change, *, below: bool) -> tuple[list[bytes], list[bytes]]:
@@ -79,74 +79,61 @@ def _chosen(tree: Tree, change: Change, *, below: bool) -> tuple[list[bytes], li
     return sorted(dropped, key=lambda path: path.count(b"/"), reverse=True), redacted
 
 
-class _Edited:
-    """See `logwright.codec.mending.Mending`."""
+def _plan(
+    listing: Listing,
+    resumed: Resumed,
+    dropped: Sequence[bytes],
+    redacted: Sequence[bytes],
+    change: Change,
+    options: Options,
+) -> RepairPlan:
+    tree = resumed.tree
+    changed = bool(dropped or redacted)
+    if not changed:
+        out = Rebuild(listing, {})
+    else:
+        _carry_out(resumed, dropped, redacted, change)
+        data = [*files.snapshots(listing), *files.logs(listing)]
+        named = {one: options[one] for one in _NAMES if options.given(one)}
+        name = snapshot_name(tree.zxid, encode.method(options) or CHECKED)
 
-    def __init__(
-        self,
-        listing: Listing,
-        resumed: Resumed,
-        dropped: Sequence[bytes],
-        redacted: Sequence[bytes],
-        change: Change,
-        options: Options,
-    ) -> None:
-        self._listing, self._tree, self._options = listing, resumed.tree, options
-        self._member = resumed.member
-        self._changed = bool(dropped or redacted)
-        if self._changed:
-            self._carry_out(resumed, dropped, redacted, change)
-        data = [*files.snapshots(listing), *files.logs(listing)] if self._changed else []
-        self._gone = {one.name for one in data}
-        said = [
-            f"{count} {what}"
-            for count, what in ((len(dropped), "dropped"), (len(redacted), "redacted"))
-            if count
+        out = Rebuild(
+            listing,
+            {name: map(bytes, of_tree(tree, Options(encode.OPTIONS, named)))},
+            [one.name for one in data],
+        )
+        why = (
+            f"{edit_text(len(dropped), len(redacted))}; a snapshot of the tree without these takes its place"
+        )
+        out.cut = [
+            Removed(one.name, 0, one.size, why, rows_lost=0 if i else len(dropped))
+            for i, one in enumerate(data)
         ]
-        why = f"edited: {', '.join(said)}; a snapshot of the tree without these takes its place"
-        self.cut: Sequence[Cut] = [
-            Cut(one.name, 0, one.size, why, rows_lost=0 if i else len(dropped)) for i, one in enumerate(data)
-        ]
-        made = snapshot_name(self._tree.zxid, encode.method(options) or CHECKED)
-        self._made = made if self._changed else None
-        self.removes: Sequence[str] = sorted(self._gone - {made})
-
-    def _carry_out(
-        self, resumed: Resumed, dropped: Sequence[bytes], redacted: Sequence[bytes], change: Change
-    ) -> None:
-        tree, now = resumed.tree, time.time_ns() // 1_000_000
-        editor = Editor(tree, resumed.next_zxid, time=now, timeout=0)
-        writer = LogWriter(tree, Options((*EDIT_OPTIONS, *rolling.OPTIONS)))
-        rows = [("setData", path, change.values["data"]) for path in redacted]
-        rows += [("delete", path, None) for path in dropped]
-        for at in range(0, len(rows), _PORTION):
-            kinds, paths, data = zip(*rows[at : at + _PORTION], strict=True)
-            arrays = [pa.array(kinds), pa.array(paths, pa.binary()), pa.array(data, pa.binary())]
-            txns = editor.txns(pa.RecordBatch.from_arrays(arrays, names=["type", "path", "data"]), at)
-            # The log itself is not wanted, but what it does to the tree.
-            for _ in writer.add(txns, at):
-                pass
-
-    def files(self) -> Iterator[Mended]:
-        for entry in self._listing.entries():
-            if entry.name not in self._gone:
-                yield Mended(entry.name, [Kept(entry.name, 0, entry.size)], entry.name)
-        if self._made is not None:
-            named = {one: self._options[one] for one in _NAMES if self._options.given(one)}
-            pieces = of_tree(self._tree, Options(encode.OPTIONS, named))
-            yield Mended(self._made, [b"".join(bytes(one) for one in pieces)], None)
-
-    def summary(self) -> Summary:
-        notes, before = [], []
-        if self._changed:
-            notes.append(
-                f"The tree is that after zxid {zxid_text(self._tree.zxid)}; there is no history before it any more."
-            )
-        if self._changed and self._member:
-            before.append(
+        out.notes.append(
+            f"The tree is that after zxid {zxid_text(tree.zxid)}; there is no history before it any more."
+        )
+        if resumed.member:
+            out.before_you_start.append(
                 "Other members of the ensemble still have what was taken out, and bring it back: edit all of them, or start them empty."
             )
-        return Summary(len(self._tree), {"zxid": self._tree.zxid}, tuple(notes), tuple(before))
+    out.rows, out.ids = len(tree), {"zxid": tree.zxid}
+    return out
+
+
+def _carry_out(resumed: Resumed, dropped: Sequence[bytes], redacted: Sequence[bytes], change: Change) -> None:
+    """Apply the transactions to the tree."""
+    tree, now = resumed.tree, time.time_ns() // 1_000_000
+    editor = Editor(tree, resumed.next_zxid, time=now, timeout=0)
+    writer = LogWriter(tree, Options((*EDIT_OPTIONS, *rolling.OPTIONS)))
+    rows = [("setData", path, change.values["data"]) for path in redacted]
+    rows += [("delete", path, None) for path in dropped]
+    for at in range(0, len(rows), _PORTION):
+        kinds, paths, data = zip(*rows[at : at + _PORTION], strict=True)
+        arrays = [pa.array(kinds), pa.array(paths, pa.binary()), pa.array(data, pa.binary())]
+        txns = editor.txns(pa.RecordBatch.from_arrays(arrays, names=["type", "path", "data"]), at)
+        # The log itself is not wanted, but what it does to the tree.
+        for _ in writer.add(txns, at):
+            pass
 
 
 _NAMES = tuple(one.name for one in EDIT_OPTIONS if one is not BELOW)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import UnreadableError
-from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
@@ -36,7 +36,7 @@ class Found:
     """In the order in which a server reads them; of those of one zxid the best."""
     twice: list[tuple[str, str]] = field(default_factory=list)
     """Files of a zxid that another one has, and that one."""
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     """Records that a later log has again, and tells otherwise."""
     epochs: dict[str, int | None] = field(default_factory=dict)
     """Of the files with epochs that are there what they say; None: they can't be read."""
@@ -60,9 +60,13 @@ def examine(listing: Listing, options: Options) -> Found:
             ours.add(name)
             found.epochs[name] = _epoch(listing, name)
     found.others = [name for name in found.sizes if name not in ours]
+    return found
+
+
+def reorder(found: Found) -> None:
+    """Keep one log of each zxid, and drop records that a later log has again."""
     _once(found)
     found.logs = superseded_by(found.logs)
-    return found
 
 
 def _epoch(listing: Listing, name: str) -> int | None:
@@ -106,7 +110,7 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
             f"{later.file} begins with {names.zxid_text(later.first)}: the server was started without what lies here, "
             f"{names.zxid_text(first)} to {names.zxid_text(last)}, and gave these zxids again"
         )
-        gone = Cut(log.file, at, ends - at, why, 0, 0)
+        gone = Removed(log.file, at, ends - at, why, 0, 0)
         out[i] = log.drop(dead)
         cut = [one for one in log.cut if not at <= one.offset < ends]
         out[i].cut = sorted([*cut, gone], key=lambda one: one.offset)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from logwright.codec.engine.repair import Kept, Removed, Strategy
 from logwright.codec.fault import DamageError
-from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.repair import logs, snapshots
 from logwright.codec.zookeeper.repair.reach import are, gaps, span, up_to
 
-Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
+Pieces = tuple[Iterator[Kept | bytes], Sequence[Removed]]
 
 
 def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logwright.codec.mending import Cut, Mended
+from logwright.codec.engine.repair import OutputFile, Removed
 from logwright.codec.zookeeper.repair import logs, reach
 from logwright.codec.zookeeper.repair.assembled import Assembled
 from logwright.codec.zookeeper.repair.examine import Found
@@ -49,14 +49,14 @@ def judge(found: Found) -> None:
 
 def _look(found: Found, one: Snapshot) -> tuple[bytes | None, bool | None]:
     """A node without a parent, and whether the digest is right (None: there is none)."""
-    seen = Assembled(found.listing, [Mended(one.name, one.pieces or [])])
+    seen = Assembled(found.listing, [OutputFile(one.name, one.pieces or [])])
     tree, right, _ = load(seen, files.snapshots(seen)[0])
     return next(iter(tree.orphans()), None), right
 
 
 def _drop(one: Snapshot, why: str) -> None:
     one.pieces = None
-    one.cut = [Cut(one.file, 0, one.size, why, 0, None)]
+    one.cut = [Removed(one.file, 0, one.size, why, 0, None)]
 
 
 def _records(found: Found) -> None:
@@ -70,8 +70,10 @@ def _records(found: Found) -> None:
         if not later:
             continue
         wanted -= later
-        pieces = [Mended(one.snapshot.name, one.snapshot.pieces or [])] if one.snapshot is not None else []
-        pieces += [Mended(log.file, list(logs.pieces(replace(log, cut=[])))) for log in found.logs]
+        pieces = (
+            [OutputFile(one.snapshot.name, one.snapshot.pieces or [])] if one.snapshot is not None else []
+        )
+        pieces += [OutputFile(log.file, list(logs.pieces(replace(log, cut=[])))) for log in found.logs]
         seen = Assembled(found.listing, pieces)
         start = next(iter(files.snapshots(seen)), None)
         right |= trace(seen, start, upto=max(later), watch=frozenset(later)).right

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.engine.repair import Kept, Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
-from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
@@ -44,14 +44,14 @@ class Log:
     zxid: Int64s
     made: dict[int, bytes] = field(default_factory=dict)
     """Records that are other bytes than those of the file, by where they start."""
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     header: bytes | None = None
     """The header, where it has to be made anew; empty: there is none, nor are there records."""
     largest: int = 0
     """Bytes of the largest payload, where a server with the usual limits does not take it."""
     doubtful: frozenset[int] = frozenset()
     """Where those start that are not put right for certain as long as no digest bears it out."""
-    wrong: Cut | None = None
+    wrong: Removed | None = None
     """The first damage that is more than the torn end of what was being written."""
 
     @property
@@ -94,7 +94,7 @@ class Log:
         return replace(self, start=start, end=end, zxid=zxid, made=made)
 
 
-def _lost(cut: Cut, zxid: int | None) -> Cut:
+def _lost(cut: Removed, zxid: int | None) -> Removed:
     if zxid is None:
         return cut
     why = f"{cut.why.partition(';')[0]}: more than one bit may be wrong"
@@ -115,11 +115,11 @@ class _Examined:
         self.context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options, own))
         named = names.parse(name)
         self.named = None if named is None else named.zxid
-        self.cut: list[Cut] = []
+        self.cut: list[Removed] = []
         self.made: dict[int, bytes] = {}
         self.header: bytes | None = None
         self.largest = 0
-        self.wrong: Cut | None = None
+        self.wrong: Removed | None = None
         self.doubtful: set[int] = set()
         self.parts: list[tuple[Int64s, Int64s, Int64s]] = []
         self.last: int | None = None
@@ -182,21 +182,21 @@ class _Examined:
         if zxid < FIRST:
             # The snapshot that it follows on would have a name that no server takes (`Long.parseLong` of 16 digits).
             why = f"its checksum is right, but no server gives the zxid {names.zxid_text(zxid)}: they count up from 1"
-            self._cut(Cut(self.file, at, length, why, 0, 1))
+            self._cut(Removed(self.file, at, length, why, 0, 1))
             return False
         if status == UNSUPPORTED and kind == CHECK:
             self.made[at] = error_record(
                 int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED
             )
             why = "a check on its own, which no server reads (Unsupported Txn with type=13), and which changes nothing: an error instead"
-            self._cut(Cut(self.file, at, length, why, 0, 0))
+            self._cut(Removed(self.file, at, length, why, 0, 0))
             return True
         what = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]
         lost = {"first_zxid": zxid, "last_zxid": zxid}
-        self._cut(Cut(self.file, at, length, f"its checksum is right, but {what}", 0, 1, lost))
+        self._cut(Removed(self.file, at, length, f"its checksum is right, but {what}", 0, 1, lost))
         return False
 
-    def _cut(self, cut: Cut) -> None:
+    def _cut(self, cut: Removed) -> None:
         self.cut.append(cut)
         self.wrong = self.wrong or cut
 
@@ -209,7 +209,9 @@ class _Examined:
         at, stop = fault.offset, fault.offset + fault.length
         if at == 0 and stop >= HEADER_SIZE:
             self.header = FILE_HEADER.pack({})
-            self.cut.append(Cut(self.file, 0, HEADER_SIZE, f"{fault.kind}: {fault.detail}: made anew", 0, 0))
+            self.cut.append(
+                Removed(self.file, 0, HEADER_SIZE, f"{fault.kind}: {fault.detail}: made anew", 0, 0)
+            )
             at = HEADER_SIZE
         data = self.read(at, min(stop - at, _MOST))
         place = 0
@@ -225,7 +227,7 @@ class _Examined:
             self.parts.append(tuple(one))  # type: ignore[arg-type]
             self.last = found.zxid
             why = f"{fault.kind}: {fault.detail}; {found.why}" if not place else found.why
-            self.cut.append(Cut(self.file, offset, found.stop - found.start, why, 0, 0))
+            self.cut.append(Removed(self.file, offset, found.stop - found.start, why, 0, 0))
             place = found.stop
         if at + place < stop or not fault.length:
             self._lost(fault, at + place, stop, healed=bool(place))
@@ -240,7 +242,7 @@ class _Examined:
             rows = last - self.last if last > self.last else None
             lost = {"first_zxid": self.last + 1} | ({"last_zxid": last} if rows is not None else {})
         if not (fault.offset == 0 and stop == HEADER_SIZE):
-            self.cut.append(Cut(self.file, at, stop - at, why, 0, rows, lost))
+            self.cut.append(Removed(self.file, at, stop - at, why, 0, rows, lost))
 
 
 # Writing

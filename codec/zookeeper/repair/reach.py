@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec.mending import Cut
+from logwright.codec.engine.repair import Removed
 from logwright.codec.zookeeper.names import counter_of, epoch_of, zxid_text
 from logwright.codec.zookeeper.repair.examine import Found, zxids
 from logwright.codec.zookeeper.repair.logs import Log
@@ -104,7 +104,7 @@ def up_to(log: Log, at: int, why: str) -> Log:
     start = int(log.start[at])
     kept = log.drop(gone)
     kept.cut = [one for one in log.cut if one.offset < start]
-    kept.cut.append(Cut(log.file, start, log.size - start, why, 0, len(log.zxid) - at, lost))
+    kept.cut.append(Removed(log.file, start, log.size - start, why, 0, len(log.zxid) - at, lost))
     return kept
 
 

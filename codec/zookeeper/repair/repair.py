@@ -1,23 +1,21 @@
-"""Mending a data directory: which snapshots and logs are kept, and how much of them.
+"""Repair a data directory: which snapshots and logs are kept, and how much of them.
 
-What can be put right for certain is, by both strategies (`heal`, `snapshots`). PREFIX goes back to the longest history without a gap: a
-sound snapshot, and the transactions behind it up to the first one that is missing; logs end there. SALVAGE keeps every good
-transaction, and puts one that changes nothing in the place of each that is missing, so that a server starts. SYSTEM is what a server
-leaves when it is started (`system`).
+Both strategies correct what can be corrected for certain (`heal`, `snapshots`). Prefix goes back to the longest history without a gap:
+a sound snapshot, and the transactions behind it up to the first one that is missing; logs end there. Salvage keeps every good
+transaction, and puts one that changes nothing in the place of each that is missing, so that a server starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
 
+from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan, Strategy
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_hexadecimal, parse_text, used_by
-from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
@@ -27,13 +25,13 @@ from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, z
 from logwright.codec.zookeeper.repair import epochs, logs, reach, snapshots
 from logwright.codec.zookeeper.repair.assembled import Assembled
 from logwright.codec.zookeeper.repair.epochs import EPOCHS
-from logwright.codec.zookeeper.repair.examine import LIMITS, Found, examine, zxids
+from logwright.codec.zookeeper.repair.examine import LIMITS, Found, examine, reorder, zxids
 from logwright.codec.zookeeper.repair.heal import DATA_INCONSISTENCY, error_record
 from logwright.codec.zookeeper.repair.judge import judge
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.reach import Base, Gap, up_to
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.system import SystemMending
+from logwright.codec.zookeeper.repair.system import SystemPlan
 from logwright.codec.zookeeper.startup import start
 from logwright.codec.zookeeper.startup.settings import AUTOCREATE
 from logwright.codec.zookeeper.store import files
@@ -81,50 +79,38 @@ BEFORE_QUORUM = (
 )
 
 
-def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.capability.DirectoryRepair`."""
-    if len(copies) > 1:
-        raise UsageError(
-            f"the data directories of several servers are no copies of one another, {len(copies)} paths are named",
-            advice="Mend one, and let the others of the ensemble fetch its tree: start them on empty directories",
-        )
-    if strategy is Strategy.SYSTEM:
-        return SystemMending(copies[0], options, options[VERSION.name])
-    mending = DataDirMending(examine(copies[0], options), options)
-    if strategy is Strategy.PREFIX:
-        mending.go_back()
-    else:
-        mending.salvage()
-    return mending
+class DataDirRepair(RepairPlan, Repairer):
+    """Snapshots are kept or dropped as a whole, logs in records."""
 
-
-@dataclass
-class DataDirMending:
-    """See `logwright.codec.mending.Mending`."""
-
+    one_copy = (
+        "the data directories of several servers are no copies of one another, {} paths are named",
+        "Mend one, and let the others of the ensemble fetch its tree: start them on empty directories",
+    )
     found: Found
-    options: Options
-    gone: list[Cut] = field(default_factory=list)
-    drops: list[str] = field(default_factory=list)
-    cut: Sequence[Cut] = field(init=False)
-    """`gone`, as `removes` is `drops`."""
-    removes: Sequence[str] = field(init=False)
-    notes: list[str] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)
-    made: dict[str, Sequence[Chunk]] = field(default_factory=dict)
-    """Snapshots that are made, by name."""
-    fills: list[Gap] = field(default_factory=list)
-    """Transactions that are made up for, behind the records of that number."""
-    rows: int = 0
 
-    def __post_init__(self) -> None:
-        self.cut, self.removes = self.gone, self.drops
-        self.chop: int | None = self.options[CHOP.name]
+    def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
+        RepairPlan.__init__(self, copies[0])
+        Repairer.__init__(self, copies, plans, options)
+        self.chop: int | None = options[CHOP.name]
+        self.made_files: dict[str, Sequence[Chunk]] = {}
+        """Snapshots and epochs that are made, by name."""
+        self.fills: list[Gap] = []
+        """Transactions that are made up for, behind the records of that number."""
+
+    @classmethod
+    def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
+        return SystemPlan(listing, options, options[VERSION.name])
+
+    def survey(self) -> None:
+        self.found = examine(self.listing, self.options)
+
+    def reorder(self) -> None:
+        reorder(self.found)
 
     # What stays
 
-    def go_back(self) -> None:
-        """To the longest history without a gap, or less where that is asked for."""
+    def go_back(self) -> RepairPlan:
+        """Go back to the longest history without a gap, or less where that is asked for."""
         found = self.found
         judge(found)
         base = self._base()
@@ -150,7 +136,7 @@ class DataDirMending:
                 )
         self._cut_logs(until, why)
         self._snapshots(until, base)
-        self._finish(base, until)
+        return self._finish(base, until)
 
     def _base(self) -> Base:
         """The newest snapshot from which a replay has all that may be in it already."""
@@ -191,8 +177,8 @@ class DataDirMending:
     def _traced(self, base: Base) -> Trace:
         """A replay of what is there, put right, from a snapshot on."""
         found = self.found
-        pieces = [Mended(one.name, one.pieces or []) for one in found.snapshots if one is base.snapshot]
-        pieces += [Mended(log.file, list(logs.pieces(log))) for log in found.logs]
+        pieces = [OutputFile(one.name, one.pieces or []) for one in found.snapshots if one is base.snapshot]
+        pieces += [OutputFile(log.file, list(logs.pieces(log))) for log in found.logs]
         seen = Assembled(found.listing, pieces)
         return trace(seen, next(iter(files.snapshots(seen)), None))
 
@@ -203,8 +189,8 @@ class DataDirMending:
             advice="Strategy salvage keeps what can be read",
         )
 
-    def salvage(self) -> None:
-        """All good transactions, and the newest tree that they can be applied to."""
+    def salvage(self) -> RepairPlan:
+        """Keep all good transactions, and the newest tree that they can be applied to."""
         found = self.found
         judge(found)
         base = next(iter(reach.bases(found)), None) or self._left()
@@ -221,7 +207,7 @@ class DataDirMending:
         self._fill(base)
         self._snapshots(None if self.chop is None else self.chop, base)
         last = int(max([base.zxid, *zxids(found.logs)[-1:].tolist()]))
-        self._finish(base, last)
+        return self._finish(base, last)
 
     def _left(self) -> Base:
         """Where no snapshot is sound, and the logs don't begin with the first transaction: a tree of what can be read."""
@@ -232,7 +218,7 @@ class DataDirMending:
             if left is None:
                 continue
             name = snapshot_name(one.zxid)
-            self.made[name] = snapshots.written(left, one.zxid)
+            self.made_files[name] = snapshots.written(left, one.zxid)
             self.rows += left.rows.num_rows
             self.notes.append(
                 f"{name} has the {left.rows.num_rows} nodes of {one.file} that can be read, nothing vouches for them; parents that are missing "
@@ -278,13 +264,12 @@ class DataDirMending:
 
     def _drop(self, log: Log, why: str) -> None:
         """A whole log goes."""
-        self.drops.append(log.file)
         lost = {}
         if len(log.zxid):
             lost = {"first_zxid": int(log.zxid[0]), "last_zxid": int(log.zxid[-1])}
         known = [cut.rows_lost for cut in log.cut]
         rows = None if None in known else len(log.zxid) + sum(one or 0 for one in known)
-        self.gone.append(Cut(log.file, 0, log.size, why, 0, rows, lost))
+        self.cut.append(Removed(log.file, 0, log.size, why, 0, rows, lost))
 
     def _fill(self, base: Base) -> None:
         left = MOST_FILLED
@@ -321,7 +306,7 @@ class DataDirMending:
                 if not base.zxid
                 else {"digest.enabled": False, "serializeLastProcessedZxid.enabled": False}
             )
-            self.made[snapshot_name(base.zxid)] = _empty_tree(base.zxid, plain)
+            self.made_files[snapshot_name(base.zxid)] = _empty_tree(base.zxid, plain)
             if not base.zxid:
                 self.notes.append(
                     "snapshot.0 is the tree of a server that has done nothing yet: the logs begin with the first transaction."
@@ -330,15 +315,14 @@ class DataDirMending:
             if one.sound and (until is None or (one.zxid <= until and one.until <= until)):
                 kept.append(one)
                 continue
-            self.drops.append(one.file)
             if one.sound:
                 why = f"it has transactions up to {zxid_text(one.until)}"
-                self.gone.append(Cut(one.file, 0, one.size, why, 0, 0))
+                self.cut.append(Removed(one.file, 0, one.size, why, 0, 0))
             else:
-                self.gone += [self._dropped(one, cut, base) for cut in one.cut]
+                self.cut += [self._dropped(one, cut, base) for cut in one.cut]
         found.snapshots = kept
 
-    def _dropped(self, one: Snapshot, cut: Cut, base: Base) -> Cut:
+    def _dropped(self, one: Snapshot, cut: Removed, base: Base) -> Removed:
         """A damaged snapshot goes: what is in it may follow from what stays."""
         got = reach.furthest(self.found.logs, base.zxid)
         if base.snapshot is one:
@@ -364,36 +348,36 @@ class DataDirMending:
         if left > 0:
             log, at = reach.place(self.found.logs, gap.record)
             why = f"{reach.span(gap)} {reach.are(gap)} in no file"
-            self.gone.append(Cut(log.file, int(log.start[at]), 0, why, 0, left, lost))
+            self.cut.append(Removed(log.file, int(log.start[at]), 0, why, 0, left, lost))
 
-    def _finish(self, base: Base, until: int) -> None:
+    def _finish(self, base: Base, until: int) -> RepairPlan:
         found = self.found
         for log in [*found.logs]:
             if not log.sound and not len(log.zxid):
                 found.logs.remove(log)
-                self.drops.append(log.file)
-            self.gone += log.cut
+            self.cut += log.cut
         for file, other in found.twice:
-            self.drops.append(file)
             why = f"{other} is of the same zxid, and a server reads both"
-            self.gone.append(Cut(file, 0, found.sizes[file], why, 0, 0))
+            self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
         for one in found.snapshots:
-            self.gone += one.cut
+            self.cut += one.cut
         self._judge_losses(base)
-        kept = {log.file for log in found.logs} | {one.name for one in found.snapshots} | set(self.made)
-        kept |= self._filled_logs()
-        self.drops[:] = [name for name in dict.fromkeys(self.drops) if name not in kept]
-        self.drops += [one.file for one in found.snapshots if one.name != one.file]
         self.rows += sum(one.rows for one in found.snapshots) + sum(len(log.zxid) for log in found.logs)
         self._epochs(until)
         self._tell(until)
         large = max((log.largest for log in found.logs), default=0)
         if large:
-            self.before.append(f"set jute.maxbuffer to {large} at least: a transaction is that large")
+            self.before_you_start.append(
+                f"set jute.maxbuffer to {large} at least: a transaction is that large"
+            )
+        all_ = zxids(found.logs)
+        if len(all_):
+            self.ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
+        return self
 
     def _tell(self, until: int) -> None:
         """What is in the result, seen as a server would."""
-        seen = Assembled(self.found.listing, self.files())
+        seen = Assembled(self.listing, self.outputs())
         found = trace(seen, next(iter(files.candidates(seen)), None))
         nodes = len(found.tree)
         self.notes.append(
@@ -410,13 +394,13 @@ class DataDirMending:
         found = self.found
         missing = reach.gaps(found.logs, min([base.zxid, *(one.zxid for one in found.snapshots)]))
         firsts = [log.first for log in found.logs if len(log.zxid)]
-        for i, cut in enumerate(self.gone):
+        for i, cut in enumerate(self.cut):
             first = cut.lost.get("first_zxid")
             if cut.rows_lost is not None or first is None:
                 continue
             behind = any(one >= first for one in firsts)
             if behind and not any(one.first <= first <= one.last for one in missing):
-                self.gone[i] = Cut(cut.file, cut.offset, cut.length, cut.why, cut.copy, 0)
+                self.cut[i] = Removed(cut.file, cut.offset, cut.length, cut.why, cut.copy, 0)
         older = [one for one in found.snapshots if one.zxid < base.zxid]
         holes = [gap for gap in missing if gap.last <= base.zxid]
         for one in older:
@@ -434,7 +418,7 @@ class DataDirMending:
         for name, value in epochs.right(known, until).items() if known else ():
             was = known.get(name)
             if was != value:
-                self.made[name] = [str(value).encode()]
+                self.made_files[name] = [str(value).encode()]
                 told = (
                     "can't be read"
                     if name in known and was is None
@@ -444,9 +428,9 @@ class DataDirMending:
                 )
                 self.notes.append(f"{name} {told}, it is {value} now, the least that a server starts with.")
                 if name in known:
-                    self.gone.append(Cut(name, 0, self.found.sizes[name], f"it {told}", 0, 0))
+                    self.cut.append(Removed(name, 0, self.sizes[name], f"it {told}", 0, 0))
         if known:
-            self.before.append(BEFORE_QUORUM)
+            self.before_you_start.append(BEFORE_QUORUM)
 
     # The files
 
@@ -462,21 +446,21 @@ class DataDirMending:
         folder = next((files.folder(log.file) for log in self.found.logs), "")
         return f"{folder}/{log_name(gap.first)}" if folder else log_name(gap.first)
 
-    def files(self) -> Iterator[Mended]:
+    def outputs(self) -> Iterator[OutputFile]:
         found = self.found
         for name in found.others:
-            yield Mended(name, [Kept(name, 0, found.sizes[name])], name)
+            yield self.unchanged(name)
         for name in EPOCHS:
-            if name in found.epochs and name not in self.made:
-                yield Mended(name, [Kept(name, 0, found.sizes[name])], name)
+            if name in found.epochs and name not in self.made_files:
+                yield self.unchanged(name)
         for one in found.snapshots:
             assert one.pieces is not None
-            yield Mended(one.name, one.pieces, one.file)
-        for name, data in self.made.items():
-            yield Mended(name, [bytes(one) for one in data], name if name in found.sizes else None)
+            yield OutputFile(one.name, one.pieces, one.file)
+        for name, data in self.made_files.items():
+            yield self.made(name, *(bytes(one) for one in data))
         yield from self._logs()
 
-    def _logs(self) -> Iterator[Mended]:
+    def _logs(self) -> Iterator[OutputFile]:
         first, own = 0, self._filled_logs()
         for log in self.found.logs:
             count = len(log.zxid)
@@ -485,13 +469,13 @@ class DataDirMending:
             gap = here.get(0)
             if gap is not None and self._log_name(gap) in own:
                 pieces = [FILE_HEADER.pack({}), *self._filled(log, 0, here.pop(0))]
-                yield Mended(self._log_name(gap), pieces, log.file)
+                yield OutputFile(self._log_name(gap), pieces, log.file)
             name = log.file
             if log.sound and not here:
-                yield Mended(name, [Kept(log.file, 0, log.size)], log.file)
+                yield self.unchanged(log.file, name)
             else:
                 fills = {at: self._filled(log, at, gap) for at, gap in here.items()}
-                yield Mended(name, list(logs.pieces(log, fills)), log.file)
+                yield OutputFile(name, list(logs.pieces(log, fills)), log.file)
 
     def _filled(self, log: Log, at: int, gap: Gap) -> Iterator[bytes]:
         """Transactions that change nothing, of the time of the one behind them."""
@@ -499,13 +483,6 @@ class DataDirMending:
         for low in range(gap.first, gap.last + 1, _FILLED_AT_ONCE):
             high = min(low + _FILLED_AT_ONCE, gap.last + 1)
             yield b"".join(error_record(0, 0, zxid, time, DATA_INCONSISTENCY) for zxid in range(low, high))
-
-    def summary(self) -> Summary:
-        all_ = zxids(self.found.logs)
-        ids = {}
-        if len(all_):
-            ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
-        return Summary(self.rows, ids, tuple(self.notes), tuple(self.before))
 
 
 def _lost_end(gap: Gap) -> str:

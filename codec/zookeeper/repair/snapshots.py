@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.describe import I64BE
+from logwright.codec.engine.repair import Kept, Removed
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
-from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Bytes, Chunk
@@ -55,7 +55,7 @@ class Snapshot:
     """In its name: all transactions up to it are in the tree."""
     pieces: list[Kept | bytes] | None
     """What it is made of, where it is sound or is made so; None: it is not."""
-    cut: list[Cut] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
     until: int = 0
     """Transactions up to this one may be in it too: it was written while they were made."""
     rows: int = 0
@@ -166,11 +166,11 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Snapsho
         if not mended.faults:
             out.rows, out.until = mended.rows, max(mended.until, zxid)
             out.pieces, out.doubt = list(_patched(file, patches, stop)), doubt
-            out.cut = [*(Cut(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
+            out.cut = [*(Removed(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
             if stop < size:
-                out.cut.append(Cut(file, stop, size - stop, why, 0, 0))
+                out.cut.append(Removed(file, stop, size - stop, why, 0, 0))
             return out
-    out.cut = [Cut(file, 0, size, out.why, 0, None)]
+    out.cut = [Removed(file, 0, size, out.why, 0, None)]
     return out
 
 
@@ -186,9 +186,9 @@ def _unpacked(out: Snapshot, found: _Read) -> Snapshot:
             whole = _Read.of(ListedFile(alone, alone.name, len(plain)), Options(LIMITS))
             if not whole.faults:
                 out.pieces, out.name = [plain], alone.name
-                out.cut = [Cut(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
+                out.cut = [Removed(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
                 return out
-    out.cut = [Cut(out.file, 0, out.size, out.why, 0, None)]
+    out.cut = [Removed(out.file, 0, out.size, out.why, 0, None)]
     return out
 
 

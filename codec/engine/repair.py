@@ -1,0 +1,231 @@
+"""Repair, rebuild and edit a directory: the phases that all systems share, and the form of every result.
+
+A repair has five phases. A system implements the first four in a subclass of `Repairer`:
+
+1. survey: read every file once. Note what is sound, what can be corrected for certain and what is damaged.
+2. reorder: put the sound parts into the system's order. Merge replicas.
+3. choose, by strategy. `salvage` keeps every sound part, `go_back` (strategy prefix) keeps what lies before the first loss, and
+   strategy system keeps what the real system leaves when it starts.
+4. derive: `outputs` yields the files of the result. Files that follow from others are made on the way (`codec.engine.derive`).
+5. check: the writer verifies the result with the layout's own check, before it commits anything.
+
+A rebuild surveys, refuses damage and derives. An edit changes rows in between.
+
+A result is a list of ranges copied from the input and of new bytes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.fault import Fault, UsageError
+from logwright.codec.option import Options
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan
+
+
+class Strategy(StrEnum):
+    """What a repair keeps of a directory."""
+
+    SALVAGE = "salvage"  # every undamaged frame
+    PREFIX = "prefix"  # everything before the first damage
+    SYSTEM = "system"  # what the real system would leave
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes `[start, stop)` of a file of one of the copies given, which go into the result as they are."""
+
+    file: str
+    start: int
+    stop: int
+    copy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Bytes of a primary file that are not in the result. `lost` as in `Fault`."""
+
+    file: str
+    offset: int
+    length: int
+    why: str
+    copy: int = 0
+    rows_lost: int | None = None
+    lost: Mapping[str, Any] = field(default_factory=dict)
+    redacted: int = 0
+    """Rows that are still there, with other values."""
+
+    @classmethod
+    def damaged(cls, file: str, fault: Fault, copy: int = 0) -> Self:
+        """Return the range of a fault."""
+        why = f"{fault.kind}: {fault.detail}"
+        return cls(file, fault.offset, fault.length, why, copy, fault.rows_lost, fault.lost)
+
+    @classmethod
+    def edited(
+        cls, file: str, start: int, stop: int, dropped: int, redacted: int, lost: Mapping[str, Any]
+    ) -> Self:
+        """Return the range of a frame in which an edit dropped or redacted rows. `lost` says where the dropped ones were."""
+        why = edit_text(dropped, redacted)
+        return cls(file, start, stop - start, why, 0, dropped, lost if dropped else {}, redacted)
+
+    def to_end(self, size: int) -> Self:
+        """Return the range from here to the end of a file of `size` bytes: it is not known how many rows are in it."""
+        why = f"{self.why}; all behind it is cut too"
+        return replace(self, length=size - self.offset, why=why, rows_lost=None, lost={})
+
+
+def edit_text(dropped: int, redacted: int) -> str:
+    """Return what an edit did to rows, for people."""
+    said = [f"{count} {what}" for count, what in ((dropped, "dropped"), (redacted, "redacted")) if count]
+    return f"edited: {', '.join(said)}"
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file of the result and the pieces that it is made of, in order. One piece that is all of a file of the same name: unchanged."""
+
+    name: str
+    pieces: Sequence[Kept | bytes]
+    like: str | None = None
+    """The file of the first copy whose owner and mode it takes; None: those of the directory's primary files."""
+
+
+class RepairPlan(ABC):
+    """The result of a repair, a rebuild or an edit. `files` is run once; everything else is complete when it is exhausted."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.listing = listing
+        self.sizes: Mapping[str, int] = {entry.name: entry.size for entry in listing.entries()}
+        self.cut: list[Removed] = []
+        self.removes: Sequence[str] = ()
+        """Files of the first copy that are not in the result."""
+        self.rows = 0
+        """Rows kept."""
+        self.ids: Mapping[str, Any] = {}
+        """Their first and last ids."""
+        self.notes: list[str] = []
+        self.before_you_start: list[str] = []
+        """What the real system needs before it is started on the result."""
+
+    @abstractmethod
+    def outputs(self) -> Iterator[OutputFile]:
+        """Yield every file of the result, unchanged ones too, in the order in which they are put in place.
+
+        A derived file comes soon after its primary file, and is in memory only until the next one.
+        """
+        ...
+
+    def files(self) -> Iterator[OutputFile]:
+        """Yield every file of the result, and note which files are not in it."""
+        made: set[str] = set()
+        for file in self.outputs():
+            made.add(file.name)
+            yield file
+        self.removes = [name for name in self.sizes if name not in made]
+
+    def unchanged(self, name: str, new_name: str | None = None) -> OutputFile:
+        """Return a file of the first copy as it is, perhaps under another name."""
+        return OutputFile(new_name or name, [Kept(name, 0, self.sizes[name])], name)
+
+    def made(self, name: str, *data: bytes) -> OutputFile:
+        """Return a file of new bytes. It takes owner and mode of the file that it replaces."""
+        return OutputFile(name, list(data), name if name in self.sizes else None)
+
+    def summary(self) -> Summary:
+        """Return rows kept, first and last ids, warnings, and what the system needs before it is started."""
+        return Summary(self.rows, self.ids, tuple(dict.fromkeys(self.notes)), tuple(self.before_you_start))
+
+
+class Repairer(ABC):
+    """The phases of a repair: see the top of this file."""
+
+    one_copy: ClassVar[tuple[str, str]]
+    """What to say where several copies are given and one is taken: an error, in which `{}` is their number, and an advice."""
+    merges_copies: ClassVar[bool] = False
+    """Whether salvage and prefix merge several copies."""
+
+    def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
+        self.copies, self.plans, self.options = copies, plans, options
+
+    @classmethod
+    def repair(
+        cls, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+    ) -> RepairPlan:
+        """See `codec.capability.Repair`."""
+        system = strategy is Strategy.SYSTEM
+        if len(copies) > 1 and (system or not cls.merges_copies):
+            text, advice = cls.one_copy
+            raise UsageError(text.format(len(copies)), advice=advice)
+        if system:
+            return cls.as_system(copies[0], plans[0], options)
+        repairer = cls(copies, plans, options).prepared()
+        return repairer.go_back() if strategy is Strategy.PREFIX else repairer.salvage()
+
+    def prepared(self) -> Self:
+        """Run the first two phases."""
+        self.survey()
+        self.reorder()
+        return self
+
+    @classmethod
+    @abstractmethod
+    def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
+        """Keep what the real system leaves when it starts. Raises `DamageError` where it does not start."""
+        ...
+
+    @abstractmethod
+    def survey(self) -> None:
+        """Read every file of all copies."""
+        ...
+
+    @abstractmethod
+    def reorder(self) -> None:
+        """Put the sound parts into the system's order, and merge copies. Raises `UsageError` where copies diverged."""
+        ...
+
+    @abstractmethod
+    def salvage(self) -> RepairPlan:
+        """Keep every sound part."""
+        ...
+
+    @abstractmethod
+    def go_back(self) -> RepairPlan:
+        """Keep what lies before the first loss. Raises `DamageError` where the directory never had such a state."""
+        ...
+
+
+class Change(Protocol):
+    """What an edit does to rows."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns that it looks at."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, bytes | None]:
+        """The new values of redacted rows, by column."""
+        ...
+
+    @property
+    def every(self) -> bool:
+        """Whether all frames are written again, whatever happens to their rows."""
+        ...
+
+    def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which rows are dropped."""
+        ...
+
+    def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which rows get new values."""
+        ...
