@@ -30,7 +30,7 @@ from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.resync import NONE, UNSURE, Finder, Prefixes
-from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head
+from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head, zeros_in
 from logwright.codec.frames.specification import FrameSpec, Marker, Position, span_of
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
@@ -430,7 +430,7 @@ class FramedCodec(Codec):
         system = self.systems.get(why, "")
         rest = data[stop:]
         if why == scanner.ZERO:
-            zeros = _zeros_in(rest)
+            zeros = zeros_in(rest)
             if zeros == len(rest):
                 return Fault(self.name, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO)
             if zeros < spec.peek:
@@ -803,17 +803,6 @@ def _one(rows: pa.Table) -> pa.RecordBatch:
         )
     (batch,) = rows.combine_chunks().to_batches()
     return batch
-
-
-def _zeros_in(data: Bytes) -> int:
-    """Zero bytes at the start."""
-    at, step = 0, 256
-    while at < len(data):
-        filled = np.flatnonzero(data[at : at + step])
-        if len(filled):
-            return at + int(filled[0])
-        at, step = at + step, min(2 * step, 1 << 20)
-    return len(data)
 
 
 def _portions(frames: Frames) -> Iterator[Frames]:

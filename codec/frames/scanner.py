@@ -83,7 +83,7 @@ def scanner(spec: FrameSpec) -> Scan:
     `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. `base` is the position that a frame at `buf[0]` would
     claim, or `NO_BASE`. Frames lie side by side: `starts` gets where each starts. `heads`, unless it is empty, gets what is kept of each
     head, as `FrameSpec.head` says, one after the other: what was looked at is in the cache still. What a short frame lacks of the head is 0.
-    `odd` is 0 if each value of the ascending field is the one that the frame before it leads to.
+    `odd` is 0 if each frame has a whole head, whose value of the ascending field is the one that the frame before it leads to.
     """
     struct = spec.struct
     peek = spec.peek
@@ -124,15 +124,16 @@ def scanner(spec: FrameSpec) -> Scan:
             size_bias, size_low = marker.length.bias, marker.length.low
     claims = 1 if isinstance(spec.claims, Position) else 0
     ascends, spans = 0, 0
-    load_claim, claim_at, claim_end, load_delta, delta_at = load_length, 0, 0, load_length, 0
+    load_claim, claim_at, load_delta, delta_at = load_length, 0, load_length, 0
     if spec.claims is not None:
         load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
     if isinstance(spec.claims, Ascending):
-        ascends, claim_end = 1, spec.struct_end(spec.claims.field)
+        ascends = 1
         if spec.claims.delta:
-            spans, claim_end = 1, max(claim_end, spec.struct_end(spec.claims.delta))
+            spans = 1
             load_delta, delta_at = load_of(struct, spec.claims.delta), struct.offset(spec.claims.delta)
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
+    whole = width + marks
     algorithm = spec.checksums[0].algorithm if spec.checksums else NO_ALGORITHM
     checksum = algorithm.of
     sums = len(spec.checksums)
@@ -142,7 +143,7 @@ def scanner(spec: FrameSpec) -> Scan:
     chained = 1 if spec.followers else 0
     rule = no_rule if spec.rule is None else spec.rule
 
-    plain = 0 if markers or tests else 1
+    plain = 0 if markers else 1
 
     def peeked(buf: Bytes, at: int, left: int) -> tuple[int, int, int]:
         """(reason or 0, size, kind) from the first bytes of a frame, which are there."""
@@ -208,7 +209,7 @@ def scanner(spec: FrameSpec) -> Scan:
     ) -> tuple[int, int, int, int, int]:
         n = 0
         odd = 0
-        due = load_claim(buf, at + claim_at) if ascends and len(buf) - at >= claim_end else 0
+        due = load_claim(buf, at + claim_at) if ascends and len(buf) - at >= width else 0
         while True:
             if left <= 0:
                 return n, at, END, 0, odd
@@ -230,6 +231,14 @@ def scanner(spec: FrameSpec) -> Scan:
                 length = load_length(buf, at + length_at)
                 if zero_ends and length == 0:
                     return n, at, ZERO, 0, odd
+                if tests:
+                    value = load_test(buf, at + test_at)
+                    passed = False
+                    for one in test_values:
+                        if value == one:
+                            passed = True
+                    if not passed:
+                        return n, at, BAD_TEST, 0, odd
                 why, size, kind = END, length + bias, MAIN
                 if size < low or size > high:
                     return n, at, BAD_LENGTH, 0, odd
@@ -275,7 +284,9 @@ def scanner(spec: FrameSpec) -> Scan:
                     return n, at, NEED, size - after, odd
                 if after == 0:
                     return n, at, UNFOLLOWED, size, odd
-            if ascends and size >= claim_end:
+            if ascends:
+                odd |= size < whole
+            if ascends and size >= whole:
                 claim = load_claim(buf, at + claim_at)
                 odd |= claim ^ due
                 due = claim + 1
@@ -348,3 +359,14 @@ class Scanner:
         """Whether a good frame is at `data[at]`. `left` are the bytes of the file from there on."""
         count, *_ = self.scan(data, at, left, base, 1, np.empty(1, np.int64), np.empty(0, np.uint8))
         return bool(count)
+
+
+def zeros_in(data: Bytes) -> int:
+    """Return the number of zero bytes that `data` starts with."""
+    at, step = 0, 256
+    while at < len(data):
+        filled = np.flatnonzero(data[at : at + step])
+        if len(filled):
+            return at + int(filled[0])
+        at, step = at + step, min(2 * step, 1 << 20)
+    return len(data)

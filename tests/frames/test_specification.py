@@ -21,15 +21,11 @@ from logwright.codec.frames.specification import (
     CRC32C,
     IMPOSSIBLE,
     PLAUSIBLE,
-    Ascending,
-    Checksum,
-    Equals,
     FrameSpec,
     Length,
     Marker,
 )
-from logwright.codec.kafka.formats.log import scan as kafka
-from logwright.codec.kafka.formats.log.layout import RECORD_BATCH
+from logwright.codec.kafka.formats.log.heads import SPECIFICATION as BATCH
 from logwright.codec.kernels.intrinsics import Bytes, load_i64be
 from logwright.codec.kernels.kernel import Kernel, fingerprint, kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC, MESSAGE, SPECIFICATION, V1
@@ -38,12 +34,6 @@ from logwright.codec.zookeeper.formats.txnlog.scan import SPECIFICATION as TXN
 from logwright.roundtrip.specimen import Specimen
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora" / "golden"
-
-
-BATCH = FrameSpec(
-    "test.batch", RECORD_BATCH, Length("batch_length", bias=12, low=61), test=Equals("magic", (2,)),
-    checksums=(Checksum(CRC32C, "crc", "attributes"),), claims=Ascending("base_offset"),
-)  # fmt: skip
 
 
 scanner_of, finder_of = functools.cache(scanner), functools.cache(finder)
@@ -61,17 +51,6 @@ def found(spec: FrameSpec, data: Bytes, at: int = 0, base: int = NO_BASE) -> tup
         data, at, len(data) - at, base, LOWEST, HIGHEST, LOWEST, 0, prefixes.known, prefixes.filled
     )
     return int(place), int(what)
-
-
-@pytest.mark.parametrize(
-    "path", sorted((GOLDEN / "kafka").glob("v2_*/data/*/*.log"))[:12], ids=lambda one: one.parts[-4]
-)
-def test_kafkas_batches_are_scanned_as_by_hand(path: Path) -> None:
-    data = np.fromfile(path, np.uint8)
-    starts = np.empty(len(data) // 61 + 1, np.int64)
-    count, stop, _, _ = kafka.walk_sound(data, 0, len(data), starts)
-    mine, end, _ = scanned(BATCH, data)
-    assert (mine, end) == (starts[:count].tolist(), int(stop))
 
 
 def test_the_next_frame_is_found_behind_any_damage() -> None:

@@ -7,8 +7,11 @@ import pytest
 from kafka_log import batch, context, record, window
 
 from logwright.codec.describe import VARINT
+from logwright.codec.frames.resync import UNSURE
 from logwright.codec.kafka.formats.log import resync
+from logwright.codec.kafka.formats.log.heads import FINDER, LIMIT
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD, RECORD_BATCH
+from logwright.codec.window import Window
 
 LENGTH = RECORD_BATCH.offset("batch_length")
 
@@ -54,15 +57,15 @@ def test_a_batch_ends_where_its_checksum_is_right_not_where_the_next_starts() ->
     first, others = batch(0, [record(value=b"x" * 50)]), [batch(1), batch(2)]
     for between, found in ((b"", True), (b"?" * 5, False)):
         data = first + between + b"".join(others)
-        search = resync._Search(window(data), 0, context(), 1)
+        search = resync._Search(window(data), context(), 1)
         assert search.own_end(0, 1) == (len(first) if found else -1)
 
 
 def test_a_batch_too_large_to_be_true_counts_only_where_it_is_due() -> None:
     head = bytearray(batch(7)[:HEAD_SIZE])
-    head[LENGTH : LENGTH + 4] = (resync.LIMIT + 1).to_bytes(4, "big")
-    data = np.frombuffer(bytes(head) + bytes(40), np.uint8)
-    left = resync.LIMIT * 2
-    assert resync.candidate(data, 0, left, 0, 1 << 40, 7) == 0
-    assert resync.candidate(data, 0, left, 7, 1 << 40, -1) == 0
-    assert resync.candidate(data, 0, left, 0, 1 << 40, 8) == -1
+    head[LENGTH : LENGTH + 4] = (LIMIT + 1).to_bytes(4, "big")
+    there = Window(np.frombuffer(bytes(head) + bytes(40), np.uint8), 0, LIMIT * 2)
+    prefixes = FINDER.prefixes(there.data)
+    for low, due, place in ((0, 7, 0), (7, -1, 0), (0, 8, -1)):
+        found = FINDER.next(there, 0, prefixes, low=low, high=1 << 40, due=due)
+        assert (found[0] if found[1] == UNSURE else -1) == place

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from kafka_log import batch, compressed, context, record, section, window
 
+from logwright.codec.frames.resync import STEP, Finder, Prefixes
+from logwright.codec.frames.scanner import BAD_CHECKSUM, END
 from logwright.codec.frames.walk import Hole, Stretch, Walk
-from logwright.codec.kafka.formats.log import resync, scan
 from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.heads import LIMIT, SCANNER
 from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kernels.compress import compress
 from logwright.codec.window import Window
@@ -174,7 +176,7 @@ def test_a_length_of_four_bytes_tells_of_content_too() -> None:
 
 def test_a_large_batch_is_looked_for_where_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel's own limit is a constant: this one is larger.
-    big = batch(3, [record(value=bytes(resync.LIMIT + 1))])
+    big = batch(3, [record(value=bytes(LIMIT + 1))])
     data = bytearray(b"".join(SAME[:3]) + big + batch(4))
     data[2 * SIZE + 80] ^= 1
     whole = Window(np.frombuffer(bytes(data), np.uint8), 0, len(data))
@@ -238,20 +240,20 @@ BAIT = ("claims of the rest", "claims of a little", "claims of a half", "magic",
 
 def looked_at(data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Bytes that a walk reads, and bytes that it makes checksums of prefixes of."""
-    summed = 0
-    true_prefixes = resync._Search.__init__
+    true_prefixes = Finder.prefixes
+    made: list[Prefixes] = []
 
-    class Search(resync._Search):
-        def __init__(self, *given: Any) -> None:
-            true_prefixes(self, *given)
-            searches.append(self)
+    def prefixes(self: Finder, data: Any, kept: Prefixes | None = None) -> Prefixes:
+        got = true_prefixes(self, data, kept)
+        if not made or made[-1] is not got:
+            made.append(got)
+        return got
 
-    searches: list[resync._Search] = []
-    monkeypatch.setattr(resync, "_Search", Search)
+    monkeypatch.setattr(Finder, "prefixes", prefixes)
     source = Counting(data)
     ended = [one for one in Walk(source, CODEC, context(), step=1 << 16) if isinstance(one, Hole)]
     assert ended
-    summed = sum((int(one.filled[0]) - 1) * resync._STEP for one in searches)
+    summed = sum((int(one.filled[0]) - 1) * STEP for one in made)
     return source.read, summed
 
 
@@ -275,12 +277,9 @@ def test_good_batches_in_a_torn_value_are_followed_once(monkeypatch: pytest.Monk
 
 def test_a_scan_stops_at_the_first_bad_checksum() -> None:
     data = bytearray(b"".join(SAME * 40))
-    starts = np.empty(400, np.int64)
     data[20 * SIZE + 80] ^= 1
-    buf = np.frombuffer(bytes(data), np.uint8)
-    count, stop, why, computed = scan.walk_sound(buf, 0, len(buf), starts)
-    assert (count, stop, why) == (20, 20 * SIZE, scan.BAD_CRC)
-    assert computed != int.from_bytes(data[20 * SIZE + 17 : 20 * SIZE + 21], "big")
-    whole = np.frombuffer(b"".join(SAME * 40), np.uint8)
-    assert scan.walk_sound(whole, 0, len(whole), starts)[:3] == (320, len(whole), scan.END)
-    assert scan.walk_sound(whole, 0, len(whole), starts[:19])[:3] == (19, 19 * SIZE, scan.FULL)
+    found = SCANNER.frames(window(bytes(data)), 0)
+    assert (len(found.start), found.stop, found.why, found.need) == (20, 20 * SIZE, BAD_CHECKSUM, SIZE)
+    whole = b"".join(SAME * 40)
+    found = SCANNER.frames(window(whole), 0)
+    assert (len(found.start), found.stop, found.why) == (320, len(whole), END)

@@ -1,4 +1,4 @@
-"""What a scan keeps of damaged batches, which is bounded; and the kernel that counts zeros, in both its forms."""
+"""What a scan keeps of damaged batches, which is bounded; and the count of zeros."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import batch, context, window
 
+from logwright.codec.frames.scanner import zeros_in
 from logwright.codec.kafka.formats.log import scan as module
-from logwright.codec.kafka.formats.log.scan import believe, zeros_at
+from logwright.codec.kafka.formats.log.scan import believe
 from logwright.codec.kafka.formats.log.tables import Believed
 
 
 @given(st.integers(0, 200_000), st.integers(0, 3), st.integers(0, 100))
-def test_zeros_are_counted_alike(zeros: int, behind: int, before: int) -> None:
+def test_zeros_are_counted(zeros: int, behind: int, before: int) -> None:
     data = np.frombuffer(b"\7" * before + bytes(zeros) + b"\1\0\2"[:behind], np.uint8)
     for at in (0, before // 2, before, before + zeros // 2, len(data)):
         expected = len(bytes(data[at:])) - len(bytes(data[at:]).lstrip(b"\0"))
-        assert zeros_at(data, at) == expected
-    assert zeros_at.py_func(data[:5000], min(before, 5000)) == zeros_at(data[:5000], min(before, 5000))
+        assert zeros_in(data[at:]) == expected
 
 
 def test_so_many_damaged_batches_in_a_row_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:

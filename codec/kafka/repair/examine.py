@@ -21,6 +21,7 @@ from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import consume
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     CONTROL,
@@ -33,7 +34,6 @@ from logwright.codec.kafka.formats.log.layout import (
     TIMESTAMP_TYPE,
 )
 from logwright.codec.kafka.formats.log.markers import bad_markers
-from logwright.codec.kafka.formats.log.scan import heads_at
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Run, lost, offsets, place

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import UnsupportedError
+from logwright.codec.kafka.formats.log.heads import SCANNER
 from logwright.codec.kafka.formats.log.layout import (
     CRC_START,
     HEAD,
@@ -22,22 +23,13 @@ from logwright.codec.kafka.formats.log.layout import (
     MAGIC,
     RECORD_BATCH,
 )
-from logwright.codec.kafka.formats.log.scan import (
-    BAD_SIZE,
-    END,
-    FULL,
-    HEAD_UP_TO_MAGIC,
-    LEGACY_MIN,
-    MORE,
-    PARTIAL,
-    first_bad,
-    heads_at,
-    walk,
-)
+from logwright.codec.kafka.formats.log.scan import BAD_SIZE, END, LEGACY_MIN, MORE, PARTIAL, why_stopped
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kernels.crc32c import crc32c
+from logwright.codec.kernels.intrinsics import load_u32be
+from logwright.codec.kernels.kernel import kernel
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Frames, Positions, Window
+from logwright.codec.window import Bytes, Frames, Positions, Window
 
 _WINDOW = 1 << 20
 _WHOLE = 64 << 20
@@ -107,7 +99,7 @@ class Entries:
             return self._invalid_legacy()
         small = np.flatnonzero(self.end - self.start < HEAD_SIZE)
         upto = int(small[0]) if len(small) else len(self)
-        bad = first_bad(self.window.data, self.start[:upto], self.end[:upto])
+        bad = _first_bad(self.window.data, self.start[:upto], self.end[:upto])
         if bad < upto:
             start, end = int(self.start[bad]), int(self.end[bad])
             stored = int.from_bytes(self.window.data[start + _CRC : start + _CRC + 4].tobytes(), "big")
@@ -134,6 +126,15 @@ class Entries:
         )
 
 
+@kernel("const u1[], const i8[], const i8[]")
+def _first_bad(buf: Bytes, starts: Positions, ends: Positions) -> int:
+    """The first entry whose checksum is wrong, or the number of entries."""
+    for i in range(len(starts)):
+        if crc32c(buf, starts[i] + CRC_START, ends[i]) != load_u32be(buf, starts[i] + _CRC):
+            return i
+    return len(starts)
+
+
 def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = False) -> Iterator[Entries]:
     """The entries in bytes `[start, end)` of a log, in order; a torn one ends them. With `check` each is in its window whole.
 
@@ -147,16 +148,14 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
             data, first = np.frombuffer(listing.read(file, at, length), np.uint8), at
         inside, length = at - first, HEAD_SIZE
         window = Window(data, first, end)
-        room = np.empty(max(1, (len(data) - inside) // HEAD_SIZE + 1), np.int64)
-        found, stop, why, need = walk(data[: max(inside, end - first)], inside, end - at, room)
-        if found:
-            starts = room[:found].copy()
-            ends = np.append(starts[1:], stop)
-            yield Entries(window, starts, ends, heads_at(data, starts))
-        at = first + stop
+        cut = Window(data[: max(inside, end - first)], first, end)
+        found = SCANNER.frames(cut, inside, check=False)
+        if len(found.start):
+            yield Entries(window, found.start, found.end, found.head)
+        at = first + found.stop
+        why, need = why_stopped(cut.data, found.stop, end - at)
         if why in (END, PARTIAL):
             return
-        assert why != FULL  # there is room for all that fit
         if why == MORE and (check or need <= _WHOLE):
             length = max(need, _WINDOW)
             continue
@@ -196,6 +195,3 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
         legacy,
         whole,
     )
-
-
-assert HEAD_UP_TO_MAGIC == _MAGIC_AT + 1

@@ -11,8 +11,8 @@ import numpy as np
 from logwright.codec.fault import Kind
 from logwright.codec.frames.walk import Stretch, walk_file
 from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, HEAD_SIZE
-from logwright.codec.kafka.formats.log.scan import heads_at
 from logwright.codec.kafka.names import TopicPartition, parse_segment, segment_name
 from logwright.codec.kafka.startup.fetch import Served
 from logwright.codec.option import Options

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     COMPRESSION_NAMES,
@@ -21,7 +22,6 @@ from logwright.codec.kafka.formats.log.layout import (
     TRANSACTIONAL,
 )
 from logwright.codec.kafka.formats.log.rows import Read
-from logwright.codec.kafka.formats.log.scan import heads_at
 from logwright.codec.kafka.formats.log.sections import PORTION, sections
 from logwright.codec.kafka.formats.log.tables import NOTHING_SERVED, LogContext
 from logwright.codec.table import Table

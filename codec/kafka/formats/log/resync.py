@@ -25,15 +25,13 @@ With several in a row either may happen: a batch in a value is taken for one of 
 batch is gone and the value holds more than batches; a good batch is passed over when it lies between two damaged ones, the
 first of which claims it and takes offsets that are not known to end before it.
 
-Candidates are cheap to refuse by their offsets, which have to be above all before and within the file's range. Checksums of
-candidates come from those of prefixes, so a file full of headers that each claim the rest of it takes no longer than others.
+The candidates are those of `heads.SPECIFICATION`, with offsets above all before and within the file's range.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from logwright.codec.frames.resync import BROKEN, CUT, NONE, OVER, SOUND, follower, range_sum
+from logwright.codec.kafka.formats.log.heads import FINDER, LIMIT, SPECIFICATION
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     COMPRESSION_NAMES,
@@ -46,12 +44,12 @@ from logwright.codec.kafka.formats.log.layout import (
     RECORD_BATCH,
 )
 from logwright.codec.kafka.formats.log.tables import Damaged, LogContext
-from logwright.codec.kernels.crc32c import crc32c_combine, crc32c_update
 from logwright.codec.kernels.intrinsics import (
     load_i16be,
     load_i32be,
     load_i64be,
     load_u8,
+    load_u32be,
     read_varint,
     read_varlong,
 )
@@ -68,11 +66,6 @@ _PRODUCER = RECORD_BATCH.offset("producer_id")
 _COUNT = RECORD_BATCH.offset("records_count")
 _CODECS = len(COMPRESSION_NAMES)
 
-LIMIT = 64 << 20
-"""A batch that is larger is looked for after damage only with the very offset that is due, and hides nothing when it is damaged:
-`max.message.bytes` is 1 MiB unless someone raised it."""
-_STEP = 1024
-"""Bytes between two checksums of prefixes."""
 _CHAIN = 64 << 10
 """So far are good batches followed to see whether what comes after them is the rest of a record."""
 _FAR = 16 << 20
@@ -82,9 +75,6 @@ _NEAR = 1 << 20
 _CREDIBLE = 6
 """Of eight points."""
 _END_OF_LOG = 1 << 62
-
-BROKEN, CUT, OVER = range(3)
-"""Why a chain of good batches is followed no further: no good one is there, the window ends, or it leads to where it was to."""
 
 
 def offset_range(context: LogContext) -> tuple[int, int]:
@@ -106,143 +96,6 @@ def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
         return Damaged(offset, -1, -1)
     size, after = claims(data, stop, window.size - offset, *offset_range(context))
     return Damaged(offset, offset + size if size >= 0 else -1, after)
-
-
-@kernel("const u1[], i8, i8, i8, i8, i8")
-def candidate(buf: Bytes, at: int, left: int, low: int, high: int, after: int) -> int:
-    """The next place from `at` on where the header of a batch with offsets in `[low, high]` may be; -1 if there is none.
-
-    `left` are the bytes of the file from `at` on. A batch of more than `LIMIT` has to have the offset `low` or `after`.
-    """
-    for p in range(at, len(buf) - HEAD_SIZE + 1):
-        if load_u8(buf, p + _MAGIC) != MAGIC:
-            continue
-        size = load_i32be(buf, p + _LENGTH)
-        if size < MIN_LENGTH or size > left - (p - at) - LENGTH_END:
-            continue
-        offset = load_i64be(buf, p)
-        delta = load_i32be(buf, p + _DELTA)
-        if offset < low or delta < 0 or offset > high - delta:
-            continue
-        if size > LIMIT and offset != low and offset != after:
-            continue
-        if (
-            load_i32be(buf, p + _EPOCH) < -1
-            or load_i64be(buf, p + _PRODUCER) < -1
-            or load_i32be(buf, p + _COUNT) < 0
-        ):
-            continue
-        return p
-    return -1
-
-
-@kernel("const u1[], i8, i8[], i8[], i8")
-def prefixes(
-    buf: Bytes, origin: int, known: npt.NDArray[np.int64], filled: npt.NDArray[np.int64], end: int
-) -> None:
-    """Have the checksum of `buf[origin : origin + k * _STEP]` in `known` for each such place up to `end`. `filled` is how many
-    there are; the first one is 0."""
-    upto = (end - origin) // _STEP + 1
-    k = filled[0]
-    if k >= upto:
-        return
-    crc = known[k - 1]
-    while k < upto:
-        crc = crc32c_update(crc, buf, origin + (k - 1) * _STEP, origin + k * _STEP)
-        known[k] = crc
-        k += 1
-    filled[0] = k
-
-
-@kernel("const u1[], i8, i8[], i8[], i8, i8")
-def range_crc(
-    buf: Bytes,
-    origin: int,
-    known: npt.NDArray[np.int64],
-    filled: npt.NDArray[np.int64],
-    start: int,
-    end: int,
-) -> int:
-    """The checksum of `buf[start:end]`, from those of the prefixes that start at `origin`."""
-    prefixes(buf, origin, known, filled, end)
-    k = (start - origin) // _STEP
-    first = crc32c_update(known[k], buf, origin + k * _STEP, start)
-    k = (end - origin) // _STEP
-    second = crc32c_update(known[k], buf, origin + k * _STEP, end)
-    return crc32c_combine(first, second, end - start)
-
-
-@kernel("const u1[], i8, i8[], i8[], i8")
-def sound(
-    buf: Bytes, origin: int, known: npt.NDArray[np.int64], filled: npt.NDArray[np.int64], start: int
-) -> bool:
-    """Whether the batch at `start`, which is within `buf`, has its checksum."""
-    end = start + LENGTH_END + load_i32be(buf, start + _LENGTH)
-    stored = load_i32be(buf, start + _CRC) & 0xFFFFFFFF
-    return range_crc(buf, origin, known, filled, start + CRC_START, end) == stored
-
-
-@kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[]")
-def next_sound(
-    buf: Bytes,
-    at: int,
-    left: int,
-    low: int,
-    high: int,
-    after: int,
-    origin: int,
-    known: npt.NDArray[np.int64],
-    filled: npt.NDArray[np.int64],
-) -> tuple[int, bool]:
-    """The next batch from `at` on that has its checksum, and True; or the next one that `buf` has too little of to judge, and
-    False; -1 where there is neither. Arguments as those of `candidate` and `range_crc`."""
-    while True:
-        p = candidate(buf, at, left, low, high, after)
-        if p < 0:
-            return -1, False
-        left -= p - at
-        end = p + LENGTH_END + load_i32be(buf, p + _LENGTH)
-        if min(p + left, end + HEAD_SIZE) > len(buf):
-            return p, False
-        if sound(buf, origin, known, filled, p):
-            return p, True
-        left -= 1
-        at = p + 1
-
-
-@kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[]")
-def follow(
-    buf: Bytes,
-    at: int,
-    end: int,
-    left: int,
-    low: int,
-    high: int,
-    origin: int,
-    known: npt.NDArray[np.int64],
-    filled: npt.NDArray[np.int64],
-) -> tuple[int, int, int]:
-    """Go over good batches with growing offsets from `at` to `end` or beyond: (where that ends, why, the offset due there)."""
-    while at < end:
-        if len(buf) - at < HEAD_SIZE:
-            return at, CUT if left > len(buf) - at else BROKEN, low
-        if load_u8(buf, at + _MAGIC) != MAGIC:
-            return at, BROKEN, low
-        size = load_i32be(buf, at + _LENGTH)
-        offset = load_i64be(buf, at)
-        delta = load_i32be(buf, at + _DELTA)
-        if size < MIN_LENGTH or size > left - LENGTH_END:
-            return at, BROKEN, low
-        if offset < low or delta < 0 or offset > high - delta:
-            return at, BROKEN, low
-        if size > len(buf) - at - LENGTH_END:
-            return at, CUT, low
-        if not sound(buf, origin, known, filled, at):
-            return at, BROKEN, low
-        low = offset + delta + 1
-        at += LENGTH_END + size
-        left -= LENGTH_END + size
-    return at, OVER, low
 
 
 @kernel("const u1[], i8, i8")
@@ -337,22 +190,6 @@ def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, in
     return (LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1), after
 
 
-@kernel("const u1[], i8, i8[], i8[], i8, i8")
-def ends_at(
-    buf: Bytes,
-    origin: int,
-    known: npt.NDArray[np.int64],
-    filled: npt.NDArray[np.int64],
-    start: int,
-    end: int,
-) -> bool:
-    """Whether the batch at `start` has its checksum when it ends at `end`."""
-    if start < origin or end - start < HEAD_SIZE or end > len(buf):
-        return False
-    stored = load_i32be(buf, start + _CRC) & 0xFFFFFFFF
-    return range_crc(buf, origin, known, filled, start + CRC_START, end) == stored
-
-
 @kernel("const u1[], i8")
 def content_end(buf: Bytes, at: int) -> int:
     """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
@@ -362,56 +199,36 @@ def content_end(buf: Bytes, at: int) -> int:
     return records_end(buf, at + HEAD_SIZE, min(count, (len(buf) - at) // MIN_RECORD + 1))
 
 
-@kernel("const u1[], i8, i8[], i8[], i8, i8, i8, i8, i8, i8")
-def no_more_than_content(
-    buf: Bytes,
-    origin: int,
-    known: npt.NDArray[np.int64],
-    filled: npt.NDArray[np.int64],
-    start: int,
-    end: int,
-    left: int,
-    low: int,
-    high: int,
-    after: int,
-) -> bool:
-    """Whether it is the content of the batch at `start` that is damaged, the usual case: its checksum is wrong at the end of its
-    records too, and a good batch with the offset `after` is at the `end` that it claims. `left` are the bytes from there on."""
-    content = content_end(buf, start)
-    if content <= len(buf) and ends_at(buf, origin, known, filled, start, content):
-        return False
-    _, why, _ = follow(buf, end, end + 1, left, low, high, origin, known, filled)
-    return why == OVER and load_i64be(buf, end) == after
+_follow, _sum = follower(SPECIFICATION), range_sum(SPECIFICATION)
 
 
 class _Search:
-    """One search through a window, with the checksums of its prefixes from `origin` on, made as far as they are asked for."""
+    """One search through a window. `after` is the offset that follows the damaged batch, or -1."""
 
-    def __init__(self, window: Window, origin: int, context: LogContext, after: int) -> None:
-        self.data, self.origin, self.after = window.data, origin, after
+    def __init__(self, window: Window, context: LogContext, after: int) -> None:
+        self.window, self.data, self.after = window, window.data, after
         self.size = window.size - window.offset
         """Where the file ends, as a position in the window."""
         self.low, self.high = offset_range(context)
-        self.known = np.empty((len(self.data) - origin) // _STEP + 1, np.int64)
-        self.known[0] = 0
-        self.filled = np.ones(1, np.int64)
+        self.prefixes = context.prefixes = FINDER.prefixes(window.data, context.prefixes)
 
-    def next(self, at: int) -> tuple[int, bool]:
-        return next_sound(
-            self.data,
-            at,
-            self.size - at,
-            self.low,
-            self.high,
-            self.after,
-            self.origin,
-            self.known,
-            self.filled,
-        )
+    def next(self, at: int, end: int = -1) -> tuple[int, bool]:
+        """Return the next good batch from `at` on, before `end`, and True; or one that the window has too little of to judge, and False;
+        or -1."""
+        window, due = self.window, self.after
+        if end >= 0:
+            window, due = Window(self.data[:end], window.offset, window.offset + end), -1
+        place, what, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=self.high, due=due)
+        if what == NONE:
+            return -1, False
+        follows = end >= 0 or min(self.size, self.end_of(place) + HEAD_SIZE) <= len(self.data)
+        return place, what == SOUND and follows
 
     def follow(self, at: int, end: int) -> tuple[int, int, int]:
-        left = self.size - at
-        return follow(self.data, at, end, left, self.low, self.high, self.origin, self.known, self.filled)
+        """Go over good batches with growing offsets from `at` to `end` or beyond: (where that ends, why, the offset due there)."""
+        known, filled = self.prefixes.known, self.prefixes.filled
+        where, why, due = _follow(self.data, at, end, self.size - at, self.low, self.high, known, filled)
+        return int(where), int(why), int(due)
 
     def end_of(self, at: int) -> int:
         return at + LENGTH_END + load_i32be(self.data, at + _LENGTH)
@@ -420,13 +237,19 @@ class _Search:
         return load_i64be(self.data, at)
 
     def ends_at(self, start: int, end: int) -> bool:
-        return ends_at(self.data, self.origin, self.known, self.filled, start, end)
+        """Whether the batch at `start` has its checksum when it ends at `end`."""
+        if start < 0 or end - start < HEAD_SIZE or end > len(self.data):
+            return False
+        known, filled = self.prefixes.known, self.prefixes.filled
+        return _sum(self.data, known, filled, start + CRC_START, end) == load_u32be(self.data, start + _CRC)
 
     def content_alone(self, start: int, end: int) -> bool:
-        left = self.size - end
-        return no_more_than_content(
-            self.data, self.origin, self.known, self.filled, start, end, left, self.low, self.high, self.after
-        )
+        """Whether the content of the batch at `start` is damaged, the usual case: its checksum is wrong at the end of its records too, and
+        the good batch that is due is at the `end` that it claims."""
+        content = content_end(self.data, start)
+        if content <= len(self.data) and self.ends_at(start, content):
+            return False
+        return self.follow(end, end + 1)[1] == OVER and self.offset(end) == self.after
 
     def zeros_at(self, at: int) -> bool:
         return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()
@@ -477,13 +300,11 @@ class _Search:
         take exactly the offsets between the damaged one and the good one at `end`; else `end`."""
         top = self.offset(end) if self.follow(end, end + 1)[1] == OVER else -1
         # Its own word for the offsets counts if it says the same twice.
-        sure = start >= self.origin and (
+        sure = start >= 0 and (
             load_i32be(self.data, start + _COUNT) == load_i32be(self.data, start + _DELTA) + 1
         )
         while top != self.after or top < 0:
-            p, _ = next_sound(
-                self.data[:end], at, end - at, self.low, self.high, -1, self.origin, self.known, self.filled
-            )
+            p, _ = self.next(at, end)
             if p < 0:
                 break
             at, _, due = self.follow(p, end)
@@ -570,7 +391,7 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
         start, after = damaged.start - window.offset, damaged.after
         if 0 <= damaged.end - damaged.start <= LIMIT:
             end = damaged.end - window.offset
-    search = _Search(window, start if start >= 0 else at, context, after)
+    search = _Search(window, context, after)
     # Whether it is here, and to be believed.
     told = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
     barrier = end

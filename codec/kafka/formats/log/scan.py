@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
+from logwright.codec.frames import scanner
+from logwright.codec.frames.scanner import zeros_in
+from logwright.codec.kafka.formats.log.heads import LIMIT, SCANNER
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CRC_START,
@@ -25,11 +28,11 @@ from logwright.codec.kafka.formats.log.layout import (
     MIN_LENGTH,
     RECORD_BATCH,
 )
-from logwright.codec.kafka.formats.log.resync import LIMIT, damaged_at, find_batch
+from logwright.codec.kafka.formats.log.resync import damaged_at, find_batch
 from logwright.codec.kafka.formats.log.rows import records_end
 from logwright.codec.kafka.formats.log.tables import NAME, Believed, Damaged, LogContext
 from logwright.codec.kernels.crc32c import crc32c
-from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, load_u8
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -49,110 +52,28 @@ MAX_OFFSET_DELTA = (1 << 31) - 1
 MAX_OFFSET = (1 << 63) - (1 << 32)
 """Above this, the offsets of a batch might not fit 64 bits."""
 
-FULL, MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL, BAD_CRC = range(8)
-_SOME = 16
-"""Frames that are walked over before their checksums are looked at: their headers are in the cache still, and behind damage
-there is little that was looked at in vain."""
+MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL = range(6)
+"""Why there is no batch of magic 2 at a place: more bytes are needed; the rest of the file is too short for one; an impossible length; an
+impossible magic; an entry of magic 0 or 1; the file ends in an entry."""
 
 
-@kernel("const u1[], i8, i8, i8[]")
-def walk(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
-    """Follow batch_length from header to header: (frames, where it stopped, why, bytes needed from there).
+def why_stopped(data: Bytes, at: int, left: int) -> tuple[int, int]:
+    """Return why there is no batch of magic 2 at `data[at]`, and the bytes needed from there. `left` are the bytes of the file from there on.
 
-    `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. Puts where frames start into `starts`, until
-    that is full.
+    The order of the tests is that of `FileLogInputStream`, which takes an entry of any magic by its length.
     """
-    here = len(buf)
-    found = 0
-    while True:
-        if left <= HEAD_UP_TO_MAGIC:
-            return found, at, END, 0
-        if found == len(starts):
-            return found, at, FULL, 0
-        if here - at < HEAD_UP_TO_MAGIC:
-            return found, at, MORE, min(left, HEAD_SIZE)
-        size = load_i32be(buf, at + _LENGTH)
-        magic = load_u8(buf, at + _MAGIC)
-        if size < LEGACY_MIN:
-            return found, at, BAD_SIZE, 0
-        if size > left - LENGTH_END:
-            return found, at, PARTIAL, 0
-        if magic != MAGIC:
-            return found, at, LEGACY if magic < MAGIC else BAD_MAGIC, LENGTH_END + size
-        if size < MIN_LENGTH:
-            return found, at, BAD_SIZE, 0
-        if size > here - at - LENGTH_END:
-            return found, at, MORE, LENGTH_END + size
-        starts[found] = at
-        found += 1
-        at += LENGTH_END + size
-        left -= LENGTH_END + size
-
-
-@kernel("const u1[], const i8[], const i8[]")
-def first_bad(buf: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> int:
-    """The first frame whose checksum is wrong, or the number of frames."""
-    for i in range(len(starts)):
-        at = starts[i]
-        stored = load_i32be(buf, at + _CRC) & 0xFFFFFFFF
-        if crc32c(buf, at + CRC_START, ends[i]) != stored:
-            return i
-    return len(starts)
-
-
-@kernel("const u1[], i8, i8, i8[]")
-def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
-    """As `walk`, and stops at the first frame whose checksum is wrong: `BAD_CRC`, its start, and the checksum that it has."""
-    found = 0
-    while True:
-        some, stop, why, need = walk(buf, at, left, starts[found : found + _SOME])
-        for i in range(found, found + some):
-            at = starts[i]
-            end = stop if i + 1 == found + some else starts[i + 1]
-            computed = crc32c(buf, at + CRC_START, end)
-            if computed != load_i32be(buf, at + _CRC) & 0xFFFFFFFF:
-                return i, at, BAD_CRC, computed
-            left -= end - at
-        found += some
-        if why != FULL or found == len(starts):
-            return found, stop, why, need
-        at = stop
-
-
-def _zeros_at(buf: Bytes, at: int) -> int:
-    done, size = at, HEAD_SIZE
-    while done < len(buf):
-        filled = np.flatnonzero(buf[done : done + size])
-        if len(filled):
-            return done - at + int(filled[0])
-        done, size = done + size, min(2 * size, 1 << 16)
-    return len(buf) - at
-
-
-@kernel("const u1[], i8", python=_zeros_at)
-def zeros_at(buf: Bytes, at: int) -> int:
-    """How many zero bytes there are from `at` on."""
-    end = len(buf)
-    p = at
-    while p < end and load_u8(buf, p) == 0:
-        p += 1
-    return p - at
-
-
-@kernel("const u1[], const i8[], u1[]")
-def gather_heads(buf: Bytes, starts: npt.NDArray[np.int64], heads: Bytes) -> None:
-    """Put the headers one after the other, so that they are an array of `HEAD`."""
-    at = 0
-    for i in range(len(starts)):
-        copy(heads, at, buf, starts[i], HEAD_SIZE)
-        at += HEAD_SIZE
-
-
-def heads_at(buf: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """The headers of the frames that start there, as an array of `HEAD`."""
-    out = np.empty(len(starts) * HEAD_SIZE, np.uint8)
-    gather_heads(buf, starts, out)
-    return out.view(HEAD)
+    if left <= HEAD_UP_TO_MAGIC:
+        return END, 0
+    if len(data) - at < HEAD_UP_TO_MAGIC:
+        return MORE, min(left, HEAD_SIZE)
+    size, magic = load_i32be(data, at + _LENGTH), load_u8(data, at + _MAGIC)
+    if size < LEGACY_MIN:
+        return BAD_SIZE, 0
+    if size > left - LENGTH_END:
+        return PARTIAL, 0
+    if magic != MAGIC:
+        return LEGACY if magic < MAGIC else BAD_MAGIC, LENGTH_END + size
+    return (BAD_SIZE, 0) if size < MIN_LENGTH else (MORE, LENGTH_END + size)
 
 
 def scan(window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
@@ -161,28 +82,18 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     Raises UnsupportedError at an entry of message format v0 or v1 whose own checksum is right.
     """
     data = window.data
-    left = window.size - window.offset - at
-    # Batches are often of 16 KiB; a full array of starts is only a reason to make a larger one.
-    starts = np.empty(max(64, (len(data) - at) // 2048), np.int64)
-    step = walk_sound if check else walk
-    count, stop, why, need = step(data, at, left, starts)
-    while why == FULL:
-        more = np.empty(2 * len(starts), np.int64)
-        more[:count] = starts[:count]
-        found, stop, why, need = step(data, stop, window.size - window.offset - stop, more[count:])
-        starts, count = more, count + found
-    start = starts[:count]
-    stop, need = int(stop), int(need)
-    end = np.append(start[1:], stop) if count else start
+    good = SCANNER.frames(window, at, check=check)
+    stop = good.stop
+    why, need = why_stopped(data, stop, window.size - window.offset - stop)
     damage = None
-    if why == BAD_CRC:
-        damage = _bad_checksum(window, stop, need)
+    if good.why == scanner.BAD_CHECKSUM:
+        damage = _bad_checksum(window, stop, good.need)
         why, need = END, 0
     if why == LEGACY and need > len(data) - stop:
         why = MORE
     if check and why == MORE and need > LIMIT:
         damage = _too_long(window, stop, need, context)
-    frames = Frames(start, end, heads_at(data, start), stop, need if why == MORE else 0, damage)
+    frames = Frames(good.start, good.end, good.head, stop, need if why == MORE else 0, damage)
     if frames.damage is not None:
         frames.need = 0
     if check and not context.stored:
@@ -210,17 +121,16 @@ def has_holes(header: npt.NDArray[Any]) -> bool:
     return bool(fewer.any() or (base[1:] > (base + delta)[:-1] + 1).any())
 
 
-def _bad_checksum(window: Window, start: int, computed: int) -> Fault:
-    size = load_i32be(window.data, start + _LENGTH)
-    stored = load_i32be(window.data, start + _CRC) & 0xFFFFFFFF
-    return Fault(
-        NAME,
-        window.offset + start,
-        LENGTH_END + size,
-        Kind.CHECKSUM,
-        f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}",
-        system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
-    )
+def _bad_checksum(window: Window, start: int, size: int) -> Fault:
+    stored = load_u32be(window.data, start + _CRC)
+    computed = crc32c(window.data, start + CRC_START, start + size)
+    text = f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}"
+    return Fault(NAME, window.offset + start, size, Kind.CHECKSUM, text, system=_CUTS)
+
+
+_CUTS = (
+    "after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)"
+)
 
 
 (_AT_COUNT, _AT_BASE, _AT_LENGTH, _AT_MAGIC, _AT_DELTA, _AT_ATTRIBUTES, _AT_FIRST, _AT_LAST) = (
@@ -558,7 +468,7 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
     left = window.size - offset
     if left == 0:
         return None
-    zeros = zeros_at(data, stop)
+    zeros = zeros_in(data[stop:])
     if why == LEGACY and _is_legacy(data, stop):
         magic = int(data[stop + _MAGIC])
         raise UnsupportedError(
@@ -586,14 +496,7 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
         length = LENGTH_END + size
         magic = int(data[stop + _MAGIC : stop + _MAGIC + 1].view(np.int8)[0])
         kind, what = Kind.MAGIC, f"magic is {magic}, {MAGIC} is needed"
-    return Fault(
-        NAME,
-        offset,
-        length,
-        kind,
-        what,
-        system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
-    )
+    return Fault(NAME, offset, length, kind, what, system=_CUTS)
 
 
 def _tail(

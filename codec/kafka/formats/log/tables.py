@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.frames.resync import Prefixes
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.option import Option, Options
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
@@ -216,6 +217,7 @@ class LogContext:
     """The highest offset of the batches before `last_end`, a byte of the file."""
     last_end: int = 0
     damaged: Damaged | None = None
+    prefixes: Prefixes | None = None
     found: tuple[int, int] | None = None
     """Where the last damage started, and where the next batch after it does: bytes of the file."""
     believed: dict[tuple[int, int], Believed] = field(default_factory=dict)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from logwright.codec.base import Forgotten
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log import pack
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION_NAMES,
     CRC_START,
@@ -28,7 +29,6 @@ from logwright.codec.kafka.formats.log.layout import (
     LOG_APPEND_TIME,
     RECORD_BATCH,
 )
-from logwright.codec.kafka.formats.log.scan import heads_at
 from logwright.codec.kernels.compress import compress
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import copy, store_32be
