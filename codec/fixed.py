@@ -1,4 +1,5 @@
-"""Files that are arrays of entries of one fixed width: no header, no checksum, perhaps a tail of zeros allocated ahead.
+"""Files that are arrays of entries of one fixed width: no header, no checksum, perhaps a tail of zeros allocated ahead. They are read and
+written by window.
 
 A codec of such a file is its entry's description, the columns that its fields become, and the order that entries must have.
 """
@@ -21,7 +22,7 @@ from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import exactly, kept
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
 Entries = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -61,6 +62,10 @@ class FixedContext:
 
     base: int | None = None
     last: bool | None = None
+    used: int | None = None
+    """Bytes up to the last that is not zero, in the whole file; None before `FixedCodec.prepare`."""
+    before: tuple[int, Entries] | None = None
+    """The last entry of the window before, and the byte of the file where it ends."""
 
 
 class FixedCodec(Codec):
@@ -74,7 +79,7 @@ class FixedCodec(Codec):
     are none, and the sentence that says so. `count`: a file has exactly this number of entries.
     """
 
-    whole = True
+    scans_empty = True
 
     def __init__(
         self,
@@ -97,6 +102,7 @@ class FixedCodec(Codec):
         self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
         self.version, self.allocated = version, allocated
         self.numbered, self.impossible, self.count = numbered, impossible, count
+        self.whole = count is not None
         self.structures = (entry,)
         self.dtype = dtype_of(entry)
         self.tables = {
@@ -124,27 +130,39 @@ class FixedCodec(Codec):
         base = hints.get("base_offset", named)
         return FixedContext(base if base is None or base <= _INT64_MAX else None, hints.get("last"))
 
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: FixedContext) -> None:
+        end = size
+        while end and not (found := _without_zeros(read(max(0, end - _STEP), min(_STEP, end)))):
+            end = max(0, end - _STEP)
+        context.used = max(0, end - _STEP) + found if end else 0
+
     def scan(self, window: Window, at: int, context: FixedContext, *, check: bool = True) -> Frames:
         size = self.dtype.itemsize
         data = window.data[at:]
+        first = window.offset + at
         if self.count is not None and window.size != self.count * size:
             text = f"the file has {window.size} bytes, expected {self.count * size}"
             kind = Kind.TRUNCATED if window.size < self.count * size else Kind.PADDING
-            return self._none(
-                at, Fault(self.name, window.offset + at, len(data), kind, text, system=self.system)
-            )
-        used = len(data) if self.count is not None else _without_zeros(data)
-        count = -(-used // size)
-        if count * size > len(data):
+            return self._none(at, Fault(self.name, first, len(data), kind, text, system=self.system))
+        # Of the bytes from here on, the ones before the zeros at the end of the file, and all.
+        left = window.size - first
+        used = left if self.count is not None else self._used(window, context) - first
+        count = max(-(-used // size), 0)
+        if count * size > left:
             count -= 1
-        if not count and len(data) == size and self.allocated and not at and self.impossible is None:
+        if not count and left == size and self.allocated and not first and self.impossible is None:
             # A file of one entry that is zero: it was not allocated ahead.
             count, used = 1, size
-        entries = data[: count * size].view(self.dtype)
-        first = window.offset + at
-        damage = self._ending(
-            context, first + count * size, max(used - count * size, 0), len(data) - count * size
-        )
+        here = min(count, len(data) // size)
+        entries = data[: here * size].view(self.dtype)
+        damage, need = None, 0
+        if here < count and not window.final:
+            need = size
+        elif here == count:
+            damage = self._ending(
+                context, first + count * size, max(used - count * size, 0), left - count * size
+            )
+        count = here
         if self.version is not None:
             odd = np.flatnonzero(entries[self.version].astype(np.int64) >> 8 > 0)
             if len(odd):
@@ -159,7 +177,7 @@ class FixedCodec(Codec):
                 place = first + count * size
                 damage = Fault(self.name, place, size, Kind.LENGTH, self.impossible[1], system=self.system)
                 entries = entries[:count]
-        faults = list(self._order(entries, first, context.base or 0)) if check else []
+        faults = list(self._order(entries, first, context)) if check else []
         if self.relative and context.base is None and not first:
             text = "the file's name has no offset to count from: 0 is taken"
             faults.append(Fault(self.name, 0, 0, Kind.LINK, text, Severity.INFO))
@@ -169,7 +187,13 @@ class FixedCodec(Codec):
             damage = None
         stop = at + count * size
         start = np.arange(at, stop, size, dtype=np.int64)
-        return Frames(start, start + size, entries, stop, 0, damage, faults)
+        return Frames(start, start + size, entries, stop, 0 if damage is not None else need, damage, faults)
+
+    def _used(self, window: Window, context: FixedContext) -> int:
+        """Return the bytes of the file before the zeros at its end."""
+        if context.used is not None:
+            return min(context.used, window.size)
+        return window.offset + _without_zeros(window.data) if window.final else window.size
 
     def _none(self, at: int, damage: Fault) -> Frames:
         empty = np.empty(0, np.int64)
@@ -194,9 +218,18 @@ class FixedCodec(Codec):
             severity, system = Severity.WARNING, "the system takes them for entries where it trusts the file"
         return Fault(self.name, offset, left, Kind.PADDING, text, severity, system)
 
-    def _order(self, entries: Entries, first: int, base: int) -> Iterator[Fault]:
-        size = self.dtype.itemsize
+    def _order(self, entries: Entries, first: int, context: FixedContext) -> Iterator[Fault]:
+        size, base = self.dtype.itemsize, context.base or 0
+        # With the entry before, which the first one is compared with.
+        behind = context.before is not None and context.before[0] == first
+        if behind:
+            assert context.before is not None
+            entries = np.concatenate([context.before[1], entries], dtype=self.dtype)
+            first -= size
+        if len(entries):
+            context.before = first + len(entries) * size, entries[-1:].copy()
         for mask, text in (*self._range(entries, base), *self.wrong(entries, base)):
+            mask[:behind] = False
             found = np.flatnonzero(mask)
             for i in found[:_MOST_FAULTS].tolist():
                 yield Fault(self.name, first + i * size, size, Kind.ORDER, text, system=self.system)
@@ -252,9 +285,10 @@ class FixedCodec(Codec):
 
     def resync(self, window: Window, at: int, context: FixedContext) -> tuple[int, int]:
         """The next entry: one that is bad says nothing about others."""
+        context.before = None
         size = self.dtype.itemsize
         place = -(-at // size) * size
-        used = _without_zeros(window.data)
+        used = min(self._used(window, context) - window.offset, len(window.data))
         if self.count is not None or place >= used:
             return -1, 0
         if self.impossible is not None:
@@ -271,24 +305,30 @@ class FixedCodec(Codec):
         if base is None:
             base = context.base or 0
         given = exactly(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
-        out = np.zeros(given.num_rows, self.dtype)
-        if self.count is not None and file is None and len(out) != self.count:
-            raise UsageError(f"{self.name}: {len(out)} rows, the file has exactly {self.count}")
+        if self.count is not None and file is None and given.num_rows != self.count:
+            raise UsageError(f"{self.name}: {given.num_rows} rows, the file has exactly {self.count}")
+        places = range(0, given.num_rows, _PIECE)
+        entries = (self._entries(given.slice(at, _PIECE), base, at, alone=file is None) for at in places)
+        yield from _around(entries, self.dtype.itemsize, frames)
+        yield kept(file, "trailing") or b""
+        yield Zeros(kept(file, "trailing_zeros") or 0)
+
+    def _entries(self, rows: pa.Table, base: int, first: int, *, alone: bool) -> bytes:
+        """Return rows as entries. `first` is the number of the first one."""
+        out = np.zeros(rows.num_rows, self.dtype)
         for column in self.columns:
             if column.name == self.numbered:
                 continue
-            values = given[column.name].fill_null(0).cast(pa.int64()).to_numpy()
+            values = rows[column.name].fill_null(0).cast(pa.int64()).to_numpy()
             field = self.relative.get(column.name, column.name)
             if column.name in self.relative:
                 values = values - np.int64(base)
                 # Below its base no file should have any, but a damaged one is written as it was.
-                _fits(self.name, column.name, values, out.dtype[field], 0 if file is None else None, base)
+                _fits(self.name, column.name, values, out.dtype[field], first, 0 if alone else None, base)
             else:
-                _fits(self.name, column.name, values, out.dtype[field])
+                _fits(self.name, column.name, values, out.dtype[field], first)
             out[field] = values
-        yield from _around(out.tobytes(), self.dtype.itemsize, frames)
-        yield kept(file, "trailing") or b""
-        yield bytes(kept(file, "trailing_zeros") or 0)
+        return out.tobytes()
 
     def _numbered(self, rows: pa.Table, base: int, alone: bool) -> pa.Table:
         """The rows with their numbers, which may be left out. Raises `UsageError` for a number that is not that of its place."""
@@ -314,6 +354,7 @@ def _fits(
     column: str,
     numbers: npt.NDArray[np.int64],
     dtype: np.dtype[Any],
+    first: int,
     low: int | None = None,
     base: int | None = None,
 ) -> None:
@@ -323,21 +364,21 @@ def _fits(
         i = int(bad[0])
         less = "" if base is None else f" less {base}, the number in the file's name"
         raise UsageError(
-            f"{codec}: {column} of row {i}{less}, {numbers[i]}, does not fit {8 * dtype.itemsize} bits",
+            f"{codec}: {column} of row {first + i}{less}, {numbers[i]}, does not fit {8 * dtype.itemsize} bits",
             advice="" if base is None else "Is the file named after the segment that the rows are of?",
         )
 
 
-def _around(entries: bytes, size: int, frames: pa.Table | None) -> Iterator[bytes]:
-    """The entries, with the damaged stretches of the frames table between them."""
+def _around(pieces: Iterable[bytes], size: int, frames: pa.Table | None) -> Iterator[bytes]:
+    """The entries, given in pieces, with the damaged stretches of the frames table between them."""
     if (
         frames is None
         or not {"raw", "size"} <= set(frames.schema.names)
         or frames["raw"].null_count == len(frames)
     ):
-        yield entries
+        yield from pieces
         return
-    at = 0
+    at, entries = 0, b"".join(pieces)
     before_each = np.cumsum(frames["size"].is_valid().to_numpy()) * size
     for i in np.flatnonzero(frames["raw"].is_valid().to_numpy()).tolist():
         before = int(before_each[i])

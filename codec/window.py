@@ -13,7 +13,23 @@ from logwright.codec.fault import Fault
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
-Chunk = bytes | bytearray | memoryview | Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """Zero bytes that are to be written. They take no memory, and no space on the disk: they become a hole in the file."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.size)
+
+
+Chunk = bytes | bytearray | memoryview | Bytes | Zeros
+"""Bytes to be written."""
 
 
 @dataclass(frozen=True, slots=True)

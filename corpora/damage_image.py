@@ -17,6 +17,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Plan, PlannedFile
+from logwright.codec.store.roots import folder_of, holds_files
 from logwright.codec.window import Bytes
 from logwright.readers.source import Source
 
@@ -186,6 +187,8 @@ class Tree:
         if folder not in self._plans:
             listing = TreeListing(self, folder)
             layout = registry.detect_layout(listing)
+            if layout is not None:
+                listing = TreeListing(self, folder, layout.folders)
             self._plans[folder] = (
                 None if layout is None else (layout, layout.plan(listing, Options(layout.read_options)))
             )
@@ -194,8 +197,15 @@ class Tree:
     def planned(self, name: str) -> PlannedFile | None:
         """What the plan around a file says of it."""
         folder, _, own = name.rpartition("/")
-        found = None if self.single else self.plan(folder)
-        return next((one for one in found[1].files if one.name == own), None) if found else None
+        while not self.single:
+            found = self.plan(folder)
+            file = next((one for one in found[1].files if one.name == own), None) if found else None
+            if file is not None or not folder:
+                return file
+            # It may be in a sub-folder of a store.
+            folder, _, above = folder.rpartition("/")
+            own = f"{above}/{own}"
+        return None
 
     def known(self, name: str, codec: Codec | None = None) -> Known | None:
         """What a file is; None where it is none that we know. `codec`: take it for one of that."""
@@ -214,21 +224,29 @@ class Tree:
 class TreeListing:
     """A directory of a tree, as layouts see it (`codec.layout.Listing`)."""
 
-    def __init__(self, tree: Tree, folder: str) -> None:
-        self._tree, self._folder = tree, folder
+    def __init__(self, tree: Tree, folder: str, patterns: Sequence[str] = ()) -> None:
+        self._tree, self._folder, self._patterns = tree, folder, patterns
         self.name = folder.rpartition("/")[2] or tree.name
 
     def _at(self, name: str) -> str:
         return f"{self._folder}/{name}" if self._folder else name
 
-    def entries(self) -> Sequence[Entry]:
+    def _below(self) -> dict[str, int]:
+        """The sizes of all files below it."""
         prefix = self._at("")
-        below = {
-            name[len(prefix) :]: one.size
+        return {
+            name.removeprefix(prefix): one.size
             for name, one in self._tree.images.items()
-            if name.startswith(prefix) and "/" not in name[len(prefix) :]
+            if name.startswith(prefix)
         }
-        return [Entry(name, size) for name, size in sorted(below.items())]
+
+    def entries(self) -> Sequence[Entry]:
+        found = sorted(self._below().items())
+        return [Entry(name, size) for name, size in found if holds_files(folder_of(name), self._patterns)]
+
+    def folders(self) -> Sequence[str]:
+        """The names of the sub-folders at the top."""
+        return sorted({name.partition("/")[0] for name in self._below() if "/" in name})
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         image = self._tree.images[self._at(name)]

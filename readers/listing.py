@@ -195,15 +195,17 @@ class LocalDirectory(Directory):
             left = record.overlay(present, staged)
             for name in {**record.sizes, **left}:
                 root, inner = split(name, record.roots)
-                if root != own or not holds_files(folder_of(inner), self._patterns):
+                if root != own:
                     continue
                 source_name = left.get(name, "")
+                if "/" in inner and source_name is not None:
+                    found.folders.add(inner.partition("/")[0])
+                if not holds_files(folder_of(inner), self._patterns):
+                    continue
                 if source_name is None:
                     found.sizes.pop(inner, None)
                     continue
                 found.sizes[inner] = record.sizes[name]
-                if "/" in inner:
-                    found.folders.add(inner.partition("/")[0])
                 if source_name:
                     self._moved[inner] = places.at(source_name)
 

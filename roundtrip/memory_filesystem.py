@@ -80,6 +80,9 @@ class _State:
             end = change.offset + len(change.data)
             data.extend(bytes(max(0, end - len(data))))
             data[change.offset : end] = change.data
+        elif change.what == "truncate":
+            data = self.contents[change.inode]
+            data[change.offset :] = bytes(max(0, change.offset - len(data)))
         for folder, name, _, after in change.names:
             if after is None:
                 self.folders[folder].pop(name, None)
@@ -302,6 +305,10 @@ class MemoryFileSystem:
         self._change(Change("write", inode=inode, offset=offset, data=bytes(view)))
         return len(view)
 
+    def truncated(self, path: str, inode: int, size: int) -> None:
+        self._tick(path)
+        self._change(Change("truncate", inode=inode, offset=size))
+
     def synced(self, path: str, inode: int) -> None:
         self._tick(path)
         self._change(Change("sync", inode=inode))
@@ -389,6 +396,9 @@ class _Open:
 
     def pwrite(self, data: Chunk, offset: int) -> int:
         return self._files.written(self._path, self._inode, data, offset)
+
+    def truncate(self, size: int) -> None:
+        self._files.truncated(self._path, self._inode, size)
 
     def sync(self) -> None:
         self._files.synced(self._path, self._inode)

@@ -46,3 +46,5 @@ class Box:
     key: str
     options: Mapping[str, Any] = field(default_factory=dict)
     own: Sequence[Any] = ()
+    roots: Sequence[str] = ()
+    """Options that name further roots: it is written with a directory for each."""

@@ -14,13 +14,14 @@ import argparse
 import contextlib
 import functools
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import FrameType
 from typing import Any
@@ -29,7 +30,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.fault import LogwrightError
+from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.option import Options, Verb
 from logwright.readers import plan, rescue
 from logwright.readers.report import Report
@@ -46,6 +47,7 @@ from logwright.roundtrip.sample import Box, Sample
 from logwright.roundtrip.specimens import BOXES, SAMPLES
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
+from logwright.writers.target import Target
 from logwright.writers.write import write
 
 MEMORY = 64 << 20
@@ -344,56 +346,81 @@ def writing(sample: Sample) -> Figures:
 
 
 class BoxReader:
-    """Reads directories out of a file system in memory; the same bytes only once."""
+    """Reads directories out of a file system in memory; the same bytes only once. They have the same paths there and on the disk."""
 
     def __init__(self, box: Box, scratch: str) -> None:
         self.box, self.layout = box, registry.get_layout(box.layout)
-        self.target = f"/place/{box.name}"
-        self._place = os.path.join(scratch, box.name)
+        self.place = os.path.join(scratch, "place")
+        self.target = f"{self.place}/{box.name}"
+        self.roots = {option: f"{scratch}/{option}/{box.name}" for option in box.roots}
+        """The directories of further roots, by option."""
+        self.options = {**box.options, **self.roots}
         self._known: dict[Any, list[Any] | None] = {}
+
+    def empty(self, **more: Any) -> MemoryFileSystem:
+        """Return a file system in which nothing was written yet."""
+        files = MemoryFileSystem(**more)
+        for path in (self.target, *self.roots.values()):
+            files.make(os.path.dirname(path))
+        return files
 
     def rows(self, files: MemoryFileSystem) -> list[Any] | None:
         """The values of the key column as readers see them; None where there is no directory."""
+        trees = {path: files.tree(path) for path in (self.target, *self.roots.values())}
         if files.stat(self.target) is None:
             return None
-        tree = files.tree(self.target)
-        known = tuple(sorted(tree.items()))
+        known = tuple(tuple(sorted(tree.items())) for tree in trees.values())
         if known not in self._known:
-            with tempfile.TemporaryDirectory(prefix="logwright-trust-") as scratch:
-                place = os.path.join(scratch, self.box.name)
-                os.mkdir(place)
-                files.dump(self.target, place)
-                found = read_directory(place, self.box.key) if tree else []
-                self._known[known] = [one for one in found if one not in self.box.own]
+            for path in trees:
+                shutil.rmtree(path, ignore_errors=True)
+                os.makedirs(path)
+                files.dump(path, path)
+            try:
+                found = read_directory(self.target, self.box.key, self.roots) if trees[self.target] else []
+            except UsageError:
+                if not self.roots:
+                    raise
+                found = []
+            found = [one for one in found if one not in self.box.own]
+            # The directories of several roots are made before anything is committed.
+            self._known[known] = found or ([] if not self.roots else None)
         return self._known[known]
 
     def settled(self, files: MemoryFileSystem) -> list[Any] | None:
         """The same once the next writer has been there: nothing but the directory is left, and nothing in it to finish."""
-        finish_or_undo(files, self.layout, self.target)
-        beside = {item.name for item in files.listdir("/place")}
-        if not beside <= {self.box.name}:
-            raise BrokenPromise(f"left behind beside {self.target}: {sorted(beside)}")
-        if beside and any(item.directory for item in files.listdir(self.target)):
-            raise BrokenPromise(f"left behind in {self.target}: {files.listdir(self.target)}")
+        roots = self.layout.roots(Options(self.layout.options, self.options))
+        target = Target.at(files, self.layout, self.target, roots)
+        finish_or_undo(files, self.layout, self.target, roots)
+        for path in target.roots:
+            beside = {item.name for item in files.listdir(os.path.dirname(path))}
+            if not beside <= {os.path.basename(path)}:
+                raise BrokenPromise(f"left behind beside {path}: {sorted(beside)}")
+        strange: list[str] = []
+        if files.stat(target.path) is not None:
+            target.sizes(strange)
+        if strange:
+            raise BrokenPromise(f"left behind in {self.target}: {strange}")
         return self.rows(files)
 
 
-def read_directory(path: str, column: str) -> list[Any]:
+def read_directory(path: str, column: str, options: Mapping[str, Any]) -> list[Any]:
     """One column of the default view of a directory. Raises on the first damage."""
-    found = plan.reading(resolve(path))
+    found = plan.reading(resolve(path, None, options))
     batches = run(found.tasks, [column], Report(path), mode=Mode.FAILFAST)
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
-def boxes(box: Box) -> Iterator[tuple[str, MemoryFileSystem, Callable[[MemoryFileSystem], None], Any, Any]]:
+def boxes(
+    reader: BoxReader,
+) -> Iterator[tuple[str, MemoryFileSystem, Callable[[MemoryFileSystem], None], Any, Any]]:
     """Every way to write a directory: its name, the disk before, the command, and the keys before and after."""
-    target = f"/place/{box.name}"
+    box, target, options = reader.box, reader.target, reader.options
 
     def put(on: MemoryFileSystem, rows: Sequence[Any], mode: str) -> None:
-        write(list(rows), target, box.layout, mode=mode, files=on, **box.options)
+        write(list(rows), target, box.layout, mode=mode, files=on, **options)
 
     def put_by_tasks(on: MemoryFileSystem, rows: Sequence[Any], mode: str) -> None:
-        staged = StagedWrite(target, box.layout, mode, box.options, files=on)
+        staged = StagedWrite(target, box.layout, mode, options, files=on)
         half = len(rows) // 2
         try:
             messages = []
@@ -416,8 +443,7 @@ def boxes(box: Box) -> Iterator[tuple[str, MemoryFileSystem, Callable[[MemoryFil
             if way and before is None:
                 mode = "append"
             for can_exchange in (True, False) if mode == "overwrite" else (True,):
-                files = MemoryFileSystem(can_exchange=can_exchange)
-                files.make("/place")
+                files = reader.empty(can_exchange=can_exchange)
                 if before is not None:
                     put(files, box.old, "error")
                 files = files.fork()
@@ -437,7 +463,7 @@ def writing_directory(box: Box, ways: Sequence[str] | None = None) -> Figures:
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="logwright-trust-") as scratch:
         reader = BoxReader(box, scratch)
-        for name, files, command, before, after in boxes(box):
+        for name, files, command, before, after in boxes(reader):
             if ways is not None and name not in ways:
                 continue
             what = f"{box.layout}, {name}"

@@ -33,7 +33,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
-from logwright.codec.window import Chunk
+from logwright.codec.window import Chunk, Zeros
 from logwright.readers.live import held_here
 
 
@@ -61,6 +61,10 @@ class OpenFile(Protocol):
 
     def pwrite(self, data: Chunk, offset: int) -> int:
         """Write at a place; returns how many bytes were taken, which may be fewer than given."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the size in bytes. Bytes that are added are zero, and take no space where the file system has holes."""
         ...
 
     def sync(self) -> None:
@@ -176,6 +180,13 @@ class LocalFile:
     def pwrite(self, data: Chunk, offset: int) -> int:
         try:
             return os.pwrite(self._fd, as_view(data), offset)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
         except OSError as error:
             error.filename = self.path
             raise
@@ -482,11 +493,17 @@ def plain_errors(path: str) -> Iterator[None]:
 
 def as_view(data: Chunk) -> memoryview:
     """The bytes of a chunk, not copied where they lie together."""
+    if isinstance(data, Zeros):
+        data = bytes(data)
     return memoryview(np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data).cast("B")
 
 
 def write_all(file: OpenFile, data: Chunk, offset: int) -> int:
-    """Write all of the data; returns how many bytes that were."""
+    """Write all of the data; returns how many bytes that were. `Zeros` go to the end of the file only: they become a hole."""
+    if isinstance(data, Zeros):
+        if data:
+            file.truncate(offset + len(data))
+        return len(data)
     view = as_view(data)
     done = 0
     while done < len(view):

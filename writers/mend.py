@@ -13,6 +13,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from logwright.codec import registry
 from logwright.codec.capability import Checker
 from logwright.codec.engine.repair import Kept, Removed, RepairPlan
@@ -31,7 +33,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.roots import gathered
-from logwright.codec.window import Chunk
+from logwright.codec.window import Chunk, Zeros
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
 from logwright.writers.commit import How, Transaction
@@ -213,8 +215,8 @@ class Mender:
         stage.append(name, b"")
         for piece in pieces:
             for data in _windows(copies, piece):
-                stage.append(name, data)
-                self._show(len(as_view(data)))
+                stage.append(name, _sparse(data))
+                self._show(len(data))
 
     def _adopt(self, path: str, copy: Copy, name: str, done: Done, *, times: bool = False) -> None:
         """Owner and mode of a file of a copy, or ("") of the directory itself."""
@@ -366,6 +368,14 @@ def _joined(pieces: Iterable[Kept | bytes]) -> list[Kept | bytes]:
         else:
             out.append(piece)
     return out
+
+
+def _sparse(data: Chunk) -> Chunk:
+    """Return a window of a file, as a hole where it has nothing but zeros."""
+    view = as_view(data)
+    if not len(view) or view[0] or view[-1] or np.frombuffer(view, np.uint8).any():
+        return data
+    return Zeros(len(view))
 
 
 def _length(piece: Kept | bytes) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from logwright.codec.fault import BusyError, StorageError
 from logwright.codec.layout import Layout
-from logwright.codec.store.roots import Roots, folder_of
+from logwright.codec.store.roots import Root, Roots, folder_of
 from logwright.readers.journal import (
     COMMIT,
     LINK,
@@ -37,15 +37,16 @@ _LAST = frozenset({LOCK, TRANSACTIONS, TRANSACTIONS_DRAFT})
 """What is left of an inner staging directory when its token has been removed."""
 
 
-def finish_or_undo(files: FileSystem, layout: Layout, path: str) -> None:
-    """Finish what an earlier writer of this directory committed, and undo what it did not. Every writer begins with it.
+def finish_or_undo(files: FileSystem, layout: Layout, path: str, roots: Sequence[Root] = ()) -> None:
+    """Finish what an earlier writer of this store committed, and undo what it did not. Every writer begins with it.
 
     Raises `BusyError` when the system or another writer is at work, `StorageError` when something was committed that can't
     be carried out any more; its rows are kept.
     """
     path = meant(files, layout, path)
-    target = Target.at(files, layout, path)
-    if files.stat(target.inner) is not None:
+    target = Target.at(files, layout, path, roots)
+    staging = target.roots.below(layout.inner_staging)
+    if files.stat(target.path) is not None and any(files.stat(one) is not None for one in staging):
         refuse_running(files, layout, target.path)
         lock = WriterLock(files, target.inner)
         if not lock.take():
@@ -123,6 +124,8 @@ def _discard_orphans(target: Target, root: str, inner: str) -> None:
         own = target.inside(item.name)
         if item.directory and files.stat(own.own) is None and _is_orphan(files, own.of(root), own.own):
             discard_inside(files, own)
+    with contextlib.suppress(OSError):  # it is gone already, or another writer's too
+        files.rmdir(inner)
 
 
 def _is_orphan(files: FileSystem, place: str, own: str) -> bool:

@@ -17,7 +17,7 @@ from logwright.codec.store.roots import Roots, holds_files, patterns_in, split
 from logwright.codec.window import Bytes, Chunk
 from logwright.readers.journal import COMMIT, LINK
 from logwright.readers.source import Source
-from logwright.writers.filesystem import FileSystem, OpenFile, make_above, remove_tree, write_all
+from logwright.writers.filesystem import FileSystem, OpenFile, as_view, make_above, remove_tree, write_all
 
 OWNER = "owner.json"
 """The file in a staging directory of many tasks that says which process its driver is."""
@@ -139,7 +139,10 @@ class StagedFolder(FolderListing):
     def take(self, pieces: Iterable[Piece]) -> None:
         """Carry out what a builder says."""
         for piece in pieces:
-            self.append(piece.name, piece.data)
+            if piece.offset is None:
+                self.append(piece.name, piece.data)
+            else:
+                self.patch(piece.name, piece.offset, piece.data)
             if piece.done:
                 self.close_file(piece.name)
 
@@ -147,12 +150,11 @@ class StagedFolder(FolderListing):
         file = self._file(name)
         self._size[name] += write_all(file, data, self._size[name])
 
-    def write(self, name: str, offset: int, data: Chunk) -> None:
-        end = offset + len(data)
-        file = self._file(name)
-        if offset < 0 or end > self._size[name]:
-            raise ValueError(f"bytes {offset}..{end} are not all in {name}, which has {self._size[name]}")
-        write_all(file, data, offset)
+    def patch(self, name: str, offset: int, data: Chunk) -> None:
+        end, size = offset + len(data), self._size.get(name, 0)
+        if offset < 0 or end > size:
+            raise ValueError(f"bytes {offset}..{end} are not all in {name}, which has {size}")
+        write_all(self._file(name), as_view(data), offset)
 
     def staged(self) -> dict[str, int]:
         """The sizes of all files made here, by name."""

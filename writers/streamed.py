@@ -92,7 +92,7 @@ class StreamWrite:
         with plain_errors(self.path):
             self._options = Options(self.layout.options, options)
             target = self._target()
-            finish_or_undo(self._files, self.layout, self.path)
+            finish_or_undo(self._files, self.layout, self.path, self.layout.roots(self._options))
             refuse_running(self._files, self.layout, target.path)
             if target.occupied():
                 refuse_foreign(target, mode)

@@ -35,7 +35,7 @@ from logwright.codec.frames.specification import FrameSpec, Marker, Position, sp
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import kept
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
 Int64s = npt.NDArray[np.int64]
 
@@ -43,7 +43,6 @@ PORTION = 8 << 20
 """Bytes of frames that are decoded at a time, or one frame if that is larger."""
 _ROWS = 1 << 15
 """Rows that are encoded at a time."""
-_ZEROS = 1 << 20
 
 PAYLOAD = Column(
     "payload",
@@ -684,10 +683,7 @@ class FramedCodec(Codec):
         else:
             yield from _Reencoder(self, given, frames, file, context).write()
         yield kept(file, "trailing") or b""
-        left = kept(file, "trailing_zeros") or 0
-        while left > 0:
-            yield bytes(min(left, _ZEROS))
-            left -= _ZEROS
+        yield Zeros(kept(file, "trailing_zeros") or 0)
 
     def _given(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table, in their types; null where a column is absent."""

@@ -14,11 +14,15 @@ from logwright.codec.window import Chunk
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes to be appended to a file of the directory being written. `done` closes the file."""
+    """Bytes for a file of the store being written. `done` closes the file.
+
+    Without an `offset` they are appended. With one they overwrite bytes that were appended before: a place that was left out as `Zeros`, say.
+    """
 
     name: str
     data: Chunk
     done: bool = False
+    offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class Builder(Protocol):
 class Stage(Listing, Protocol):
     """A directory of staged files that may still be changed."""
 
-    def write(self, name: str, offset: int, data: Chunk) -> None:
-        """Overwrite bytes of a staged file."""
+    def patch(self, name: str, offset: int, data: Chunk) -> None:
+        """Overwrite bytes of a staged file. Raises `ValueError` for bytes that it does not have."""
         ...
 
     def append(self, name: str, data: Chunk) -> None:
@@ -82,5 +86,7 @@ def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
     """All pieces put together, by file name. For small directories and tests."""
     files: dict[str, bytearray] = {}
     for piece in pieces:
-        files.setdefault(piece.name, bytearray()).extend(bytes(piece.data))
+        content = files.setdefault(piece.name, bytearray())
+        at = len(content) if piece.offset is None else piece.offset
+        content[at : at + len(piece.data)] = bytes(piece.data)
     return {name: bytes(data) for name, data in files.items()}

@@ -67,6 +67,11 @@ class Folders(Protocol):
     def folders(self) -> Sequence[str]: ...
 
 
+def folders_of(listing: Listing) -> Sequence[str]:
+    """Return the names of the sub-directories at the top, as far as the listing knows them."""
+    return listing.folders() if isinstance(listing, Folders) else ()
+
+
 @dataclass(frozen=True)
 class PlannedFile:
     """One file in a plan: what it is, and what the plan says of it."""

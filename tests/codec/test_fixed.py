@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -17,9 +18,11 @@ from logwright.codec.base import Match
 from logwright.codec.describe import I16BE, I32BE, Field, Struct
 from logwright.codec.fault import Kind, Severity, UsageError
 from logwright.codec.fixed import Entries, FixedCodec, Mask
+from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.option import Options
 from logwright.codec.table import Column
 from logwright.codec.window import Window
+from logwright.readers.source import MemorySource
 
 PAIR = Struct("Pair", Field("version", I16BE, default=0), Field("near", I32BE))
 
@@ -212,3 +215,31 @@ def test_large_files_in_pieces() -> None:
     parts = [part.batch for part in ALLOCATED.decode(window, frames, "rows", ["far"], context)]
     assert [part.num_rows for part in parts] == [1 << 20, 5]
     assert zlib.crc32(encoded(pa.Table.from_batches(parts))) == zlib.crc32(out.tobytes())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 0, 0, 1 << 8]), st.integers(0, 9)), max_size=40),
+    st.integers(0, 40),
+    st.sampled_from([ALLOCATED, EXACT]),
+    st.sampled_from([NAME, "x.pairs"]),
+)
+def test_windows_do_not_matter(
+    entries: list[tuple[int, int]], zeros: int, chosen: FixedCodec, name: str
+) -> None:
+    """Small windows give the same entries and findings as one that holds the file, in a file longer than the smallest window."""
+    ahead = b"".join(struct.pack(">hi", 0, n + 1) for n in range(700))
+    behind = b"".join(struct.pack(">hi", *one) for one in entries)
+    data = ahead + behind + bytes(zeros)
+
+    def found(step: int) -> tuple[list[int], list[str]]:
+        places: list[int] = []
+        said: list[object] = []
+        for one in Walk(MemorySource(data), chosen, chosen.context(name, Options(())), step=step):
+            if isinstance(one, Hole):
+                said.append((one.fault, one.tail))
+                continue
+            places += (one.frames.start + one.window.offset).tolist()
+            said += one.faults
+        return places, sorted(map(repr, said))
+
+    assert found(1 << 12) == found(1 << 20)

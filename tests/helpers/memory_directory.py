@@ -40,7 +40,7 @@ class MemoryDirectory:
     def parent(self) -> Listing | None:
         return self.above
 
-    def write(self, name: str, offset: int, data: Chunk) -> None:
+    def patch(self, name: str, offset: int, data: Chunk) -> None:
         raise AssertionError(f"{name} is overwritten, and builders only append")
 
     def append(self, name: str, data: Chunk) -> None:
@@ -52,7 +52,10 @@ class MemoryDirectory:
 
     def take(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            self.append(piece.name, piece.data)
+            if piece.offset is None:
+                self.append(piece.name, piece.data)
+            else:
+                self.patch(piece.name, piece.offset, piece.data)
 
     def drop(self, name: str) -> None:
         del self.files[name]

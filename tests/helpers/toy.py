@@ -118,7 +118,7 @@ class Toy(Layout):
         start, renames = first, []
         for stage, _ in parts:
             for entry in stage.entries():
-                stage.write(entry.name, 0, first.to_bytes(8, "big"))
+                stage.patch(entry.name, 0, first.to_bytes(8, "big"))
                 renames.append((stage, entry.name, f"{segment:05}.seg"))
                 first += entry.size // 8 - 1
                 segment += 1

@@ -295,12 +295,12 @@ def test_a_directory_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_left_behind_is_seen(tmp_path: Path) -> None:
     box = BOXES[0]
     reader = trust.BoxReader(box, str(tmp_path))
-    files = MemoryFileSystem()
-    files.make("/place/other")
+    files = reader.empty()
+    files.make(f"{reader.place}/other")
     with pytest.raises(BrokenPromise, match="left behind beside"):
         reader.settled(files)
     files = MemoryFileSystem()
-    files.make(f"/place/{box.name}/inner")
+    files.make(f"{reader.target}/inner")
     with pytest.raises(BrokenPromise, match="left behind in"):
         reader.settled(files)
 

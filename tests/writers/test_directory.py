@@ -432,11 +432,11 @@ def test_what_a_layout_sees() -> None:
         assert top is not None
         assert top.parent() is None
     stage.append("a", b"12345")
-    stage.write("a", 1, b"xy")
+    stage.patch("a", 1, b"xy")
     assert stage.read("a", 1, 3) == b"xy4"
     for offset in (-1, 4):
         with pytest.raises(ValueError, match="not all in a, which has 5"):
-            stage.write("a", offset, b"zz")
+            stage.patch("a", offset, b"zz")
     transaction.undo()
 
     files.fail(1)

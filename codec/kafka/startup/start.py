@@ -48,7 +48,7 @@ from logwright.codec.kafka.store import builder
 from logwright.codec.kafka.store.raft_log import check_raft_log
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.predict import Verdict
-from logwright.codec.store.listing import Entry, Folders, Listing, Plan
+from logwright.codec.store.listing import Entry, Listing, Plan, folders_of
 from logwright.codec.store.overlay import Disk
 from logwright.codec.store.view import Part
 from logwright.codec.whole import ParseError
@@ -453,11 +453,6 @@ class RaftLogAbove(Above):
 def is_default_version(version: str | None) -> bool:
     """Whether no version in particular was asked about."""
     return version is None or version.lower() in ("", "kafka", "true")
-
-
-def folders_of(listing: Listing) -> Sequence[str]:
-    """The names of the sub-directories, where the listing has them."""
-    return listing.folders() if isinstance(listing, Folders) else ()
 
 
 def mode_of_directory(content: bytes, names: Collection[str]) -> tuple[str, str]:

@@ -41,7 +41,7 @@ from logwright.codec.kafka.names import (
     segment_name,
 )
 from logwright.codec.kafka.startup.errors import BrokerError
-from logwright.codec.kafka.startup.start import LOG_START_OFFSET, folders_of, mode_of_directory
+from logwright.codec.kafka.startup.start import LOG_START_OFFSET, mode_of_directory
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.state.producers import AbortedTxn
 from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder
@@ -53,7 +53,7 @@ from logwright.codec.kafka.store.transactions import transactions
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, Verb, used_by
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
-from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.view import Part, View
 
 NAME = "kafka.partition"

@@ -133,7 +133,7 @@ def _shift(stage: Stage, name: str, size: int, delta: int, epoch: int) -> None:
         done = rebase(data, delta, epoch)
         if not 0 < done <= size - at:
             raise LogwrightError("a staged segment is not what its task wrote", path=name, offset=at)
-        stage.write(name, at, data[:done].tobytes())
+        stage.patch(name, at, data[:done].tobytes())
         at += done
 
 

@@ -110,9 +110,7 @@ class LogWriter:
     def finish(self) -> Iterator[Piece]:
         """Finish the log that is being written, if there is one."""
         if self._name:
-            for zeros in txnlog_encode.allocated(self._size, self._options):
-                yield Piece(self._name, zeros)
-            yield Piece(self._name, b"", done=True)
+            yield Piece(self._name, txnlog_encode.allocated(self._size, self._options), done=True)
         self._name, self._size = "", 0
 
 

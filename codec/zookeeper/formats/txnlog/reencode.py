@@ -11,7 +11,7 @@ from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers,
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import store_32be, store_64be
 from logwright.codec.whole import kept
-from logwright.codec.window import Chunk, Frames, Window
+from logwright.codec.window import Chunk, Frames, Window, Zeros
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     DIGEST_VERSION,
     EOR,
@@ -26,7 +26,6 @@ from logwright.codec.zookeeper.formats.txnlog.write import (
     allocated,
     file_header,
     records_of,
-    zeros,
 )
 from logwright.codec.zookeeper.jute import Int64s
 
@@ -45,11 +44,11 @@ def encode(
             size += len(data)
             yield data
         if file is None:
-            yield from allocated(size, context.options)
+            yield allocated(size, context.options)
     else:
         yield from _Reencoder(given, frames, file, context).write()
     yield kept(file, "trailing") or b""
-    yield from zeros(kept(file, "trailing_zeros") or 0)
+    yield Zeros(kept(file, "trailing_zeros") or 0)
 
 
 class _Reencoder(Reencoder):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.whole import kept
-from logwright.codec.window import Bytes
+from logwright.codec.window import Bytes, Zeros
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers, validity
 from logwright.codec.zookeeper.formats.txnlog.layout import (
@@ -236,17 +236,10 @@ def times_of(columns: TxnColumns, now: int) -> Int64s:
 # A file
 
 
-def allocated(size: int, options: Options) -> Iterator[bytes]:
-    """The zeros behind a log of that size, where they are asked for."""
+def allocated(size: int, options: Options) -> Zeros:
+    """Return the zeros behind a log of that size, where they are asked for."""
     ahead = options["preAllocSize"] << 10
-    if ahead:
-        yield from zeros(HEADER_SIZE + max(-(-(size - HEADER_SIZE) // ahead), 1) * ahead - size)
-
-
-def zeros(left: int) -> Iterator[bytes]:
-    while left > 0:
-        yield bytes(min(left, 1 << 20))
-        left -= 1 << 20
+    return Zeros(HEADER_SIZE + max(-(-(size - HEADER_SIZE) // ahead), 1) * ahead - size if ahead else 0)
 
 
 def file_header(file: pa.Table | None, stored: bytes | None) -> bytes:

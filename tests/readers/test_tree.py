@@ -1,0 +1,83 @@
+"""A store with sub-folders, in one root or in two, is read like a flat folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import queue_store as stores
+
+import logwright as lw
+
+queue_store = stores.queue_store
+BODIES = [row["body"] for row in stores.messages(0, 7)]
+
+
+@pytest.fixture(params=["one root", "two roots"])
+def store(request: Any, tmp_path: Path, queue_store: stores.QueueStore) -> tuple[Path, dict[str, str]]:
+    options = {"storePathCommitLog": str(tmp_path / "log")} if request.param == "two roots" else {}
+    path = tmp_path / "store"
+    lw.write(stores.messages(0, 4), path, "test.queues", **options)
+    lw.write(stores.messages(4, 3), path, "test.queues", mode="append", **options)
+    return path, options
+
+
+def test_files_have_their_paths(store: Any) -> None:
+    path, options = store
+    found = lw.read(path, view="files", **options)
+    names = found["name"].to_pylist()
+    assert names[1:3] == [f"commitlog/{stores.number(0)}", f"commitlog/{stores.number(1024)}"]
+    assert f"consumequeue/T1/2/{stores.number(0)}" in names
+    log = Path(options.get("storePathCommitLog", path / "commitlog"))
+    assert sorted(one.name for one in log.iterdir()) == [stores.number(0), stores.number(1024)]
+    assert (log / stores.number(0)).stat().st_size == stores.FILE_SIZE
+
+
+def test_views_jobs_and_filters(store: Any) -> None:
+    path, options = store
+    assert lw.read(path, **options)["body"].to_pylist() == BODIES
+    assert lw.read(path, jobs=2, **options)["body"].to_pylist() == BODIES
+    assert lw.read(path, filter=[("queue_id", "==", 2)], **options)["body"].to_pylist() == BODIES[2::3]
+    units = lw.read(path, view="units", columns=["queue_offset", "physical_offset"], **options).to_pylist()
+    assert sorted(one["physical_offset"] for one in units)[0] == 0
+    assert [one["queue_offset"] for one in units] == [0, 1, 0, 0, 0, 0, 0]
+
+
+def test_verify_inspect_and_explain(store: Any) -> None:
+    path, options = store
+    assert lw.verify(path, **options).ok
+    assert lw.inspect(path, **options)["codec"] == "test.queues"
+    log = Path(options.get("storePathCommitLog", path / "commitlog")) / stores.number(0)
+    damaged = bytearray(log.read_bytes())
+    damaged[100] ^= 1
+    log.write_bytes(damaged)
+    report = lw.verify(path, **options)
+    assert not report.ok
+    assert any("commitlog" in file.path or str(log) in file.path for file in report.files if file.faults)
+
+
+def test_diff(store: Any, tmp_path: Path) -> None:
+    path, options = store
+    other = tmp_path / "other"
+    lw.write(stores.messages(0, 4), other, "test.queues")
+    lw.write(stores.messages(4, 2), other, "test.queues", mode="append")
+    found = lw.diff(path, other, by="files", **options) if options else lw.diff(path, other, by="files")
+    files = [one["id"]["file"] for one in found.differences]
+    assert f"consumequeue/T0/0/{stores.number(0)}" in files
+
+
+def test_a_file_in_a_sub_folder_alone(store: Any) -> None:
+    path, _ = store
+    one = path / f"consumequeue/T0/0/{stores.number(0)}"
+    assert lw.read(one)["queue_offset"].to_pylist() == [0, 1]
+
+
+def test_damage_of_a_tree(store: Any, tmp_path: Path) -> None:
+    path, options = store
+    if options:
+        shutil.copytree(options["storePathCommitLog"], path / "commitlog")
+    out = tmp_path / "damaged"
+    lw.damage(path, out, [f"zero:file=commitlog/{stores.number(0)},at=100,length=8"])
+    assert not lw.verify(out).ok

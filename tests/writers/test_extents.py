@@ -1,0 +1,81 @@
+"""Zeros become holes, and what was staged can be patched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.codec.store.build import Piece, take
+from logwright.codec.store.roots import Root, Roots, gathered, holds_files, patterns_in
+from logwright.codec.window import Zeros
+from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
+from logwright.writers.filesystem import FileSystem, LocalFileSystem
+from logwright.writers.stage import StagedFolder
+
+PIECES = [
+    Piece("a/slots", Zeros(1 << 24)),
+    Piece("a/slots", b"behind"),
+    Piece("a/slots", b"slot", offset=1 << 20),
+    Piece("b", b"0123"),
+    Piece("b", b"9", done=True, offset=3),
+]
+
+
+def staged(files: FileSystem, place: str) -> None:
+    stage = StagedFolder(files, Roots(place), "place")
+    stage.take(PIECES)
+    stage.close()
+
+
+def test_zeros_take_no_space_and_are_patched(tmp_path: Path) -> None:
+    staged(LocalFileSystem(), str(tmp_path))
+    found = tmp_path / "a/slots"
+    assert found.stat().st_size == (1 << 24) + 6
+    assert found.stat().st_blocks * 512 < 1 << 20
+    data = found.read_bytes()
+    assert data[1 << 20 : (1 << 20) + 4] == b"slot"
+    assert data.endswith(b"behind")
+    assert data.count(b"\0") == (1 << 24) - 4
+    assert (tmp_path / "b").read_bytes() == b"0129"
+
+
+def test_in_memory_it_is_the_same(tmp_path: Path) -> None:
+    files = MemoryFileSystem()
+    files.make("/place")
+    staged(files, "/place")
+    found = {name: data for name, data in files.tree("/place").items() if data is not None}
+    assert found == take(PIECES)
+    assert files.crash(len(files.trace), Kept.NOTHING).tree("/place") == files.tree("/place")
+
+
+@pytest.mark.parametrize(
+    "piece", [Piece("b", b"12345", offset=0), Piece("b", b"1", offset=-1), Piece("c", b"1", offset=0)]
+)
+def test_only_what_was_staged_is_patched(piece: Piece) -> None:
+    files = MemoryFileSystem()
+    files.make("/place")
+    stage = StagedFolder(files, Roots("/place"), "place")
+    stage.take([Piece("b", b"0123")])
+    with pytest.raises(ValueError, match="are not all in"):
+        stage.take([piece])
+
+
+def test_the_names_of_a_tree() -> None:
+    roots = Roots("/store", {"log": "/other"})
+    assert roots.at("log/1") == "/other/1"
+    assert roots.at("queues/a/1") == "/store/queues/a/1"
+    assert [*roots.below("x/y")] == ["/store/x/y", "/other/x/y"]
+    assert gathered("log/1", [Root("log", "/other")]) == "1"
+    assert gathered("log/1", [Root("log", "/other", "in/log")]) == "in/log/1"
+    assert gathered("queues/a/1", [Root("log", "/other")]) == "queues/a/1"
+
+
+def test_which_folders_belong_to_a_tree() -> None:
+    patterns = ("queues/*/*", "log")
+    for folder in ("", "queues", "queues/a", "queues/a/1", "log"):
+        assert holds_files(folder, patterns), folder
+    for folder in ("other", "queues/a/1/more", "log/more", "queues/.staging"):
+        assert not holds_files(folder, patterns), folder
+    assert patterns_in("queues", patterns) == ("*/*",)
+    assert patterns_in("log", patterns) == ()
