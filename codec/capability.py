@@ -5,12 +5,13 @@ A system's `__init__` fills in the records. A capability that a format does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan, Strategy
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
@@ -108,21 +109,8 @@ class Prediction:
     """Whether the system's start depends on how it was stopped. Where it does not, the option `clean` is refused."""
 
 
-class Checker(Protocol):
-    """Holds the files of one directory against each other, from the frames of its primary files."""
-
-    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
-        """Good frames of a primary file, in the order of the plan and of the file. What lies between them is damaged, or can't
-        be read."""
-        ...
-
-    def finish(self) -> Iterator[tuple[str, Fault]]:
-        """What does not fit, by file ("" is the directory itself)."""
-        ...
-
-
 class Check(Protocol):
-    """Find what cannot be seen in a single file."""
+    """Find what cannot be seen in a single file: a fold over the primary files into faults by file ("" is the directory itself)."""
 
     def __call__(
         self,
@@ -133,7 +121,7 @@ class Check(Protocol):
         clean: bool | None,
         live: bool | None,
         deep: bool,
-    ) -> Checker:
+    ) -> Fold[Iterable[tuple[str, Fault]]]:
         """`clean`: whether the last stop counts as a clean one; None: the system's own marker decides. `deep`: the content of
         frames is checked too, not only their headers."""
         ...

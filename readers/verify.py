@@ -17,7 +17,8 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.capability import Checker, Prediction
+from logwright.codec.capability import Prediction
+from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Kept, OutputFile, Removed, Strategy
 from logwright.codec.fault import (
     AccessError,
@@ -49,6 +50,9 @@ from logwright.readers.task import PIECE, codec_options
 
 _SMALL = 64 << 20
 """A directory with fewer bytes is one piece of work for several processes, in a larger one each file is."""
+
+
+DirectoryCheck = Fold[Iterable[tuple[str, Fault]]]
 
 
 class Depth(StrEnum):
@@ -198,7 +202,7 @@ def _files(target: DirectoryTarget) -> list[PlannedFile]:
     ]
 
 
-def _checker(target: DirectoryTarget, wish: Wish, deep: Depth | None = None) -> Checker | None:
+def _checker(target: DirectoryTarget, wish: Wish, deep: Depth | None = None) -> DirectoryCheck | None:
     """What holds the files against each other; `deep` is the depth that was asked for, where that is another than what is read here."""
     check = target.layout.capabilities.check
     if check is None:
@@ -311,7 +315,7 @@ _UNREAD = (UnsupportedError, AccessError, NotFoundError, StorageError)
 
 
 def look(
-    target: DirectoryTarget, file: PlannedFile, wish: Wish, checker: Checker | None = None
+    target: DirectoryTarget, file: PlannedFile, wish: Wish, checker: DirectoryCheck | None = None
 ) -> FileReport:
     """One file of a directory."""
     return _seen(_looking(target, file, wish), target, file, checker, Meter())
@@ -341,22 +345,24 @@ def _seen(
     found: Iterator[Stretch | FileReport],
     target: DirectoryTarget,
     file: PlannedFile,
-    checker: Checker | None,
+    checker: DirectoryCheck | None,
     meter: Meter,
 ) -> FileReport:
     """The next file of those that are looked at, given to what holds the files against each other."""
     failed: LogwrightError | None = None
     if file.role is not Role.PRIMARY:
         checker = None
+    if checker is not None:
+        checker.begin(file)
     for size, one in _reached(found):
         if isinstance(one, FileReport):
             if failed is not None:
                 _note_unread(one, failed, target, file)
             return one
         meter.add(size)
-        if checker is not None and failed is None:
+        if checker is not None and failed is None and len(one.frames):
             try:
-                checker.add(file, one.window, one.frames)
+                checker.add(one.window, one.frames)
             except _UNREAD as error:
                 failed = error
     raise AssertionError(f"nothing is said of {file.name}")

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.capability import Checker
+from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Kept, Removed, RepairPlan
 from logwright.codec.fault import (
     BusyError,
@@ -330,7 +330,7 @@ def _severe(faults: Iterable[tuple[str, Fault]]) -> list[tuple[str, Fault]]:
 
 
 def _in_files(
-    listing: Opens, layout: Layout, plan: Plan, checker: Checker | None
+    listing: Opens, layout: Layout, plan: Plan, checker: Fold[Iterable[tuple[str, Fault]]] | None
 ) -> Iterator[tuple[str, Fault]]:
     """What is wrong with the files of a directory, checksums included; their frames go to the checker."""
     for file in plan.files:
@@ -339,14 +339,17 @@ def _in_files(
         codec = registry.get(file.codec)
         hints = {"directory": listing.name, "live": False, **file.hints}
         context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **hints)
+        fold = checker if file.role is Role.PRIMARY else None
+        if fold is not None:
+            fold.begin(file)
         with listing.open(file.name) as source:
             for found in Walk(source, codec, context):
                 if isinstance(found, Hole):
                     yield file.name, found.fault
                     continue
                 yield from ((file.name, fault) for fault in found.faults)
-                if checker is not None and file.role is Role.PRIMARY:
-                    checker.add(file, found.window, found.frames)
+                if fold is not None and len(found.frames):
+                    fold.add(found.window, found.frames)
 
 
 # Pieces

@@ -493,13 +493,33 @@ class Walk:
 
 def walk_file(listing: Listing, file: PlannedFile, codec: Codec, *, check: bool = True) -> Walk:
     """Return a walk over a file of a plan, with the codec's default options."""
-    context = codec.context(file.name, Options(codec.options), **file.hints)
+    context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **file.hints)
     return Walk(ListedFile(listing, file.name, file.size), codec, context, check=check)
 
 
 def good_frames(found: Iterable[Stretch | Hole]) -> Iterator[tuple[Window, Frames]]:
     """Iterate over the good frames of a walk."""
     return ((one.window, one.frames) for one in found if isinstance(one, Stretch) and len(one.frames))
+
+
+def frames_of(
+    listing: Listing,
+    files: Iterable[PlannedFile],
+    codec: Codec,
+    *,
+    check: bool = True,
+    report: Callable[[str, Fault], None] | None = None,
+) -> Iterator[tuple[PlannedFile, Iterator[tuple[Window, Frames]]]]:
+    """Iterate over files of a plan, each with its good frames (`codec.engine.fold`). `report` is called with a file's name and a fault."""
+
+    def reported(file: PlannedFile) -> Iterator[Stretch | Hole]:
+        for found in walk_file(listing, file, codec, check=check):
+            for fault in [found.fault] if isinstance(found, Hole) else found.faults:
+                if report is not None:
+                    report(file.name, fault)
+            yield found
+
+    return ((file, good_frames(reported(file))) for file in files)
 
 
 def _naming(fault: Fault, unreadable: Iterable[UnreadableError]) -> Fault:

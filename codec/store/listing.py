@@ -90,7 +90,7 @@ class Plan:
     """A directory understood: its files in the system's order, and what is wrong with it as a whole.
 
     `faults` name the file ("" is the directory itself). `facts` are what `inspect` shows. `missing` are files that other files
-    prove to be lost: readers report them, and a `Checker` reports them with what it knows besides.
+    prove to be lost: readers report them, and a check reports them with what it knows besides.
     """
 
     files: tuple[PlannedFile, ...]

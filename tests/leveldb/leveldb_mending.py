@@ -80,13 +80,15 @@ def checked(
         if file.role is not Role.PRIMARY:
             continue
         codec = log.CODEC if file.codec == log.CODEC.name else table.CODEC
+        checker.begin(file)
         context = codec.context(file.name, Options(codec.options), **file.hints)
         for one in Walk(ListedFile(directory, file.name, file.size), codec, context):
             if isinstance(one, Hole):
                 found.append((file.name, one.fault))
             else:
                 found += [(file.name, fault) for fault in one.frames.faults]
-                checker.add(file, one.window, one.frames)
+                if len(one.frames):
+                    checker.add(one.window, one.frames)
     found += checker.finish()
     return [one for one in found if one[1].severity is severity]
 

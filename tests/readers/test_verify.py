@@ -30,8 +30,11 @@ class Counting:
         self.clean, self.live = clean, live
         self.fed: dict[str, int] = {}
 
-    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
-        self.fed[file.name] = self.fed.get(file.name, 0) + len(frames)
+    def begin(self, file: PlannedFile) -> None:
+        self.file = file.name
+
+    def add(self, window: Window, frames: Frames) -> None:
+        self.fed[self.file] = self.fed.get(self.file, 0) + len(frames)
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         text = f"fed {self.fed}, clean {self.clean}, live {self.live}"

@@ -61,6 +61,8 @@ def checked(
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
             continue
         codec = registry.get(file.codec)
+        if file.role is Role.PRIMARY:
+            checker.begin(file)
         context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **file.hints)
         for one in Walk(ListedFile(directory, file.name, file.size), codec, context):
             if isinstance(one, Hole):
@@ -70,8 +72,8 @@ def checked(
             if len(one.frames):
                 for decoded in codec.decode(one.window, one.frames, "rows", (), context):
                     found += [(file.name, fault) for _, fault in decoded.faults]
-            if file.role is Role.PRIMARY:
-                checker.add(file, one.window, one.frames)
+            if file.role is Role.PRIMARY and len(one.frames):
+                checker.add(one.window, one.frames)
     found += checker.finish()
     return [one for one in found if one[1].severity is severity]
 

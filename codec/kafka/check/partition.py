@@ -58,7 +58,7 @@ _HOLES = 1000
 
 
 class PartitionChecker:
-    """See `logwright.codec.layout.Checker`."""
+    """See `logwright.codec.capability.Check`."""
 
     def __init__(
         self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None, start: int | None = None
@@ -89,8 +89,6 @@ class PartitionChecker:
         self._taken = sorted(snapshots)
         self._producers = ProducerCheck(first, snapshots)
         self._epochs = EpochCheck(_epochs(listing, self._derived))
-        self._next = 0
-        """Index of the segment that comes after the one at hand."""
         self._at: _Segment | None = None
         self._end: int | None = None
         """Offset behind the last batch; None before the first segment."""
@@ -103,12 +101,10 @@ class PartitionChecker:
         self._torn = False
         """The segment before ended in damage."""
 
-    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
-        if not len(frames):
-            return
-        while self._at is None or self._at.file.name != file.name:
-            self._begin()
+    def add(self, window: Window, frames: Frames) -> None:
         segment = self._at
+        assert segment is not None
+        file = segment.file
         start, end = frames.start + window.offset, frames.end + window.offset
         head = frames.header
         base = head["base_offset"].astype(np.int64)
@@ -143,11 +139,9 @@ class PartitionChecker:
         if segment.holes <= _HOLES:
             segment.strays += _whole(self._listing, segment.file.name, start, stop)
 
-    def _begin(self) -> None:
-        """The next segment, which the one before may overlap."""
+    def begin(self, file: PlannedFile) -> None:
+        """Begin the next segment, which the one before may overlap."""
         self._close()
-        file = self._segments[self._next]
-        self._next += 1
         base, after = file.hints["base_offset"], file.hints["next_base"]
         trusted = self._clean is not False or (after is not None and after <= self._recovery_point)
         parts = {suffix: self._read(base, suffix) for suffix in (".index", ".timeindex", ".txnindex")}
@@ -190,7 +184,7 @@ class PartitionChecker:
         segment, self._at = self._at, None
         if segment is None:
             return
-        file, active = segment.file, self._next == len(self._segments)
+        file, active = segment.file, segment.file.name == self._segments[-1].name
         base = file.hints["base_offset"]
         torn = segment.end < file.size and not self._zeros(segment)
         if torn:
@@ -287,8 +281,6 @@ class PartitionChecker:
         return [one for one in found if one is not None]
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
-        while self._next < len(self._segments):
-            self._begin()
         self._close()
         end = self._end or 0
         self._gap_faults()

@@ -41,7 +41,7 @@ ADVICE = (
 
 
 class DatabaseChecker:
-    """See `logwright.codec.layout.Checker`. `deep`: blocks are looked into."""
+    """See `logwright.codec.capability.Check`. `deep`: blocks are looked into."""
 
     def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
         self._listing, self._deep = listing, deep
@@ -51,6 +51,7 @@ class DatabaseChecker:
         self._comparator = comparator_of(plan.facts.get("comparator", BYTEWISE))
         self._limit = MAX_DECOMPRESSED.default
         self._found: list[tuple[str, Fault]] = []
+        self._file: PlannedFile | None = None
         self._at: tuple[PlannedFile, TableCheck] | None = None
         self._tables: dict[int, tuple[str, TableCheck]] = {}
         self._sequence: int | None = None if self._version is None else self._version.last_sequence
@@ -61,12 +62,17 @@ class DatabaseChecker:
         self._log: tuple[str, int] = ("", 0)
         """The log at hand, and where its last good record ended."""
 
-    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+    def begin(self, file: PlannedFile) -> None:
+        self._close()
+        self._file = file
+
+    def add(self, window: Window, frames: Frames) -> None:
+        file = self._file
+        assert file is not None
         if file.codec == log.NAME:
             self._batches(file, window, frames)
         elif file.codec == table.CODEC.name and self._deep:
-            if self._at is None or self._at[0].name != file.name:
-                self._close()
+            if self._at is None:
                 read = ListedFile(self._listing, file.name, file.size)
                 self._at = file, TableCheck(read, self._limit, self._comparator)
             self._at[1].add(window, frames)

@@ -47,15 +47,20 @@ _MOST = 20
 
 
 class DataDirChecker:
-    """See `logwright.codec.layout.Checker`. `deep`: the transactions are replayed, and digests compared."""
+    """See `logwright.codec.capability.Check`. `deep`: the transactions are replayed, and digests compared."""
 
     def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
         self._listing, self._plan, self._deep = listing, plan, deep
         self._found: list[tuple[str, Fault]] = []
+        self._file: PlannedFile | None = None
         self._records: dict[str, list[tuple[Int64s, Int64s, Int64s]]] = {}
 
-    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
-        if file.codec == LOG.name:
+    def begin(self, file: PlannedFile) -> None:
+        self._file = file
+
+    def add(self, window: Window, frames: Frames) -> None:
+        file = self._file
+        if file is not None and file.codec == LOG.name:
             frames = frames.pick(frames.header["kind"] == TXN_FRAME)
             place = frames.start + window.offset, frames.end + window.offset
             self._records.setdefault(file.name, []).append(
