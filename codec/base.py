@@ -23,7 +23,7 @@ from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
 
 
 class Match(IntEnum):
@@ -120,6 +120,11 @@ class Codec(ABC):
     ) -> Iterator[Decoded]:
         """The rows (or frames) of these frames, in order, in pieces of bounded memory; only the columns asked for."""
         ...
+
+    def row_frames(self, window: Window, frames: Frames, context: Any) -> Iterator[RowFrames]:
+        """Return those of the frames that hold rows, for a reader that takes them as they are stored. Of a compressed file they are in
+        what it holds."""
+        yield RowFrames(window, frames, context)
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any

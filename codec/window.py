@@ -87,3 +87,13 @@ class Decoded:
 
     batch: pa.RecordBatch
     faults: list[tuple[int, Fault]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RowFrames:
+    """Frames that hold rows, with the window and the context that decode them, and the faults of places where more frames were."""
+
+    window: Window
+    frames: Frames
+    context: Any
+    faults: list[Fault] = field(default_factory=list)

@@ -13,6 +13,7 @@ from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault
 from logwright.codec.frames.walk import WINDOW
 from logwright.codec.table import Table
+from logwright.codec.window import RowFrames
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
@@ -219,6 +220,13 @@ class _Stream:
         )
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self._carried_out(columns)
+
+    def frames(self) -> Iterator[RowFrames]:
+        """See `codec.layout.Stream`."""
+        return self._carried_out(None)
+
+    def _carried_out(self, columns: Sequence[str] | None) -> Iterator[Any]:
         reading = self._reading
         errands = []
         for task in self._run.tasks:

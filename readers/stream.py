@@ -22,7 +22,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
-from logwright.codec.window import Decoded, Window
+from logwright.codec.window import Decoded, Frames, RowFrames, Window
 from logwright.readers.ahead import threaded
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
@@ -95,6 +95,25 @@ def stream(
     ).run()
 
 
+def stream_frames(
+    source: Source,
+    codec: Codec,
+    *,
+    context: Any,
+    report: FileReport,
+    mode: Mode,
+    start: int,
+    stop: int | None,
+    window: int,
+    aside: Callable[[pa.RecordBatch], None],
+    crew: Crew,
+) -> Iterator[RowFrames]:
+    """The frames that hold the rows of `[start, stop)` of a file, as they are stored. The rows of damaged regions go `aside`."""
+    return _FrameStream(
+        source, codec, "rows", (), context, report, mode, start, stop, None, None, window, aside, crew
+    ).run()
+
+
 @contextlib.contextmanager
 def named(source: Source) -> Iterator[None]:
     """Codecs know no paths: errors that they raise get that of the source."""
@@ -155,13 +174,13 @@ class _Stream:
         """Damage goes up to there."""
         self.frames = 0
 
-    def run(self) -> Iterator[pa.RecordBatch]:
+    def run(self) -> Iterator[Any]:
         if self.left == 0:
             return
         with named(self.source):
             yield from self._run()
 
-    def _run(self) -> Iterator[pa.RecordBatch]:
+    def _run(self) -> Iterator[Any]:
         seen, found = self.walk.start, None
         for found in self._found():
             batches = self._rows(found) if isinstance(found, Stretch) else self._hole(found)
@@ -218,7 +237,7 @@ class _Stream:
         columns = self.codec.tables[self.table].columns
         return (next((c.name for c in columns if pa.types.is_primitive(c.type)), columns[0].name),)
 
-    def _give(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _give(self, batch: Any) -> Iterator[Any]:
         if self.left is not None:
             batch = batch.slice(0, self.left)
             self.left -= batch.num_rows
@@ -227,7 +246,7 @@ class _Stream:
 
     # Good frames
 
-    def _rows(self, found: Stretch) -> Iterator[pa.RecordBatch]:
+    def _rows(self, found: Stretch) -> Iterator[Any]:
         first = self._error(found.faults)
         frames = found.frames
         if first is not None:
@@ -238,10 +257,7 @@ class _Stream:
             if self.filter is not None and (wanted := self.filter.frames(self.codec, frames)) is not None:
                 frames = frames if wanted.all() else frames.pick(wanted)
             if len(frames):
-                for decoded in self.codec.decode(
-                    found.window, frames, self.table, self.decoded, self.context
-                ):
-                    yield from self._decoded(decoded, found.window)
+                yield from self._read(found.window, frames)
         for fault in found.faults:
             self.report.add(fault)
         if first is not None:
@@ -249,6 +265,18 @@ class _Stream:
         if found.damage is not None and self._error([found.damage]):
             self.report.add(found.damage, damaged=True)
             raise DamageError.of(found.damage, self.source.path)
+
+    def _read(self, window: Window, frames: Frames) -> Iterator[Any]:
+        """Decode good frames."""
+        for decoded in self.codec.decode(window, frames, self.table, self.decoded, self.context):
+            yield from self._decoded(decoded, window)
+
+    def _refuse(self, fault: Fault, window: Window) -> Iterator[pa.RecordBatch]:
+        """Report what could not be decoded."""
+        self.report.add(fault, damaged=True)
+        if self._error([fault]):
+            raise DamageError.of(fault, self.source.path)
+        yield from self._corrupt(fault, window)
 
     def _error(self, faults: Sequence[Fault]) -> Fault | None:
         """The first fault on which this mode raises."""
@@ -263,10 +291,7 @@ class _Stream:
         for before, fault in decoded.faults:
             yield self._data(decoded.batch.slice(at, before - at))
             at = before
-            self.report.add(fault, damaged=True)
-            if self._error([fault]):
-                raise DamageError.of(fault, self.source.path)
-            yield from self._corrupt(fault, window)
+            yield from self._refuse(fault, window)
         yield self._data(decoded.batch.slice(at) if at else decoded.batch)
 
     def _data(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -361,3 +386,17 @@ class _Stream:
                 break
             at = low
         return zero_filled(self.source, start, at - start)[0].tobytes(), self.walk.size - at
+
+
+class _FrameStream(_Stream):
+    """The frames of a file, not decoded."""
+
+    def _read(self, window: Window, frames: Frames) -> Iterator[RowFrames]:
+        for found in self.codec.row_frames(window, frames, self.context):
+            self.report.rows += len(found.frames)
+            for fault in found.faults:
+                yield from self._refuse(fault, window)
+            yield found
+
+    def _give(self, batch: RowFrames) -> Iterator[RowFrames]:
+        yield batch

@@ -16,6 +16,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault
 from logwright.codec.frames.walk import WINDOW
 from logwright.codec.option import Option, Options, fold
+from logwright.codec.window import RowFrames
 from logwright.readers import jobs as _jobs
 from logwright.readers.crew import ALONE, FEW, Crew, usable
 from logwright.readers.filter import Filter
@@ -23,7 +24,7 @@ from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
 from logwright.readers.source import Source, open_source
 from logwright.readers.split import split
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import Mode, stream, stream_frames
 
 PIECE = 16 << 20
 """Bytes of a file that another process reads at a time; smaller files are read several at a time by threads."""
@@ -143,6 +144,35 @@ class Task:
             if self.source is None:
                 source.close()
 
+    def frames(
+        self,
+        report: Report,
+        *,
+        mode: Mode,
+        window: int,
+        aside: Callable[[pa.RecordBatch], None],
+        crew: Crew = ALONE,
+    ) -> Iterator[RowFrames]:
+        """The frames that hold the rows, as they are stored. See `stream_frames`."""
+        codec = registry.get(self.codec)
+        source = self.open()
+        try:
+            yield from stream_frames(
+                source,
+                codec,
+                context=self.context(codec),
+                report=report.file(self.file, self.codec),
+                mode=mode,
+                start=self.start,
+                stop=self.stop,
+                window=window,
+                aside=aside,
+                crew=crew,
+            )
+        finally:
+            if self.source is None:
+                source.close()
+
     def split(self, max_bytes: int) -> Sequence[Task]:
         codec = registry.get(self.codec)
         if self.table == "file" or codec.whole or (self.length is not None and self.length <= max_bytes):
@@ -202,37 +232,50 @@ class Errand:
     report: Report
     aside: Callable[[pa.RecordBatch], None] | None = None
 
+    def read(
+        self,
+        columns: Sequence[str] | None,
+        report: Report,
+        mode: Mode,
+        window: int,
+        aside: Callable[[pa.RecordBatch], None] | None,
+        crew: Crew = ALONE,
+    ) -> Iterator[Any]:
+        """The rows with these columns; the frames that hold them where no columns are named."""
+        if columns is None:
+            assert aside is not None
+            return self.task.frames(report, mode=mode, window=window, aside=aside, crew=crew)
+        return self.task.rows(
+            columns, report, mode=mode, filter=self.filter, window=window, crew=crew, aside=aside
+        )
+
 
 def carry_out(
-    errands: Sequence[Errand], columns: Sequence[str], mode: Mode, window: int, crew: Crew
-) -> Iterator[pa.RecordBatch]:
-    """The rows of files, one after the other. Small files are read several at a time."""
+    errands: Sequence[Errand], columns: Sequence[str] | None, mode: Mode, window: int, crew: Crew
+) -> Iterator[Any]:
+    """The rows of files (without columns the frames that hold them), one after the other. Small files are read several at a time."""
     for small, some in groupby(errands, lambda one: one.task.length is not None and one.task.length <= PIECE):
         group = list(some)
         if small and len(group) > 1 and crew.threads > 1:
             for found in crew.each([partial(_apart, one, columns, mode, window) for one in group], _weight):
-                if isinstance(found, pa.RecordBatch):
-                    yield found
-                else:
+                if callable(found):
                     found()
+                else:
+                    yield found
             continue
         for one in group:
-            yield from one.task.rows(
-                columns, one.report, mode=mode, filter=one.filter, window=window, crew=crew, aside=one.aside
-            )
+            yield from one.read(columns, one.report, mode, window, one.aside, crew)
 
 
 def _apart(
-    errand: Errand, columns: Sequence[str], mode: Mode, window: int
-) -> Iterator[pa.RecordBatch | Callable[[], object]]:
+    errand: Errand, columns: Sequence[str] | None, mode: Mode, window: int
+) -> Iterator[pa.RecordBatch | RowFrames | Callable[[], object]]:
     """The rows of a file that another thread may read, and between them what the caller is to do about what was met."""
     part = Report(errand.report.path, max_faults=errand.report.max_faults)
     damaged: list[pa.RecordBatch] = []
     aside = None if errand.aside is None else damaged.append
     try:
-        for batch in errand.task.rows(
-            columns, part, mode=mode, filter=errand.filter, window=window, aside=aside
-        ):
+        for batch in errand.read(columns, part, mode, window, aside):
             yield from _put_aside(errand, damaged)
             yield batch
         yield from _put_aside(errand, damaged)
@@ -249,7 +292,9 @@ def _put_aside(errand: Errand, damaged: list[pa.RecordBatch]) -> Iterator[Callab
     damaged.clear()
 
 
-def _weight(found: pa.RecordBatch | Callable[[], object]) -> int:
+def _weight(found: pa.RecordBatch | RowFrames | Callable[[], object]) -> int:
+    if isinstance(found, RowFrames):
+        return len(found.window.data)
     return found.nbytes if isinstance(found, pa.RecordBatch) else 0
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from logwright.codec.table import Table
+from logwright.codec.window import RowFrames
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class View:
     """What is on disk and not seen through it, for people: "the markers of transactions"."""
 
 
-class Stream(Protocol):
-    """One run of a group, to be read. Each call reads it from its start; what is damaged is told once."""
+class RowStream(Protocol):
+    """The rows of one run of a group. Each call reads them from the start; damage is reported once."""
 
     @property
     def how(self) -> Mapping[str, Any]:
@@ -82,4 +83,12 @@ class Stream(Protocol):
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows with these columns, in the order of the parts. Of a part where all rows are wanted, and of the others perhaps only
         those that a filter on `Group.key` lets pass."""
+        ...
+
+
+class Stream(RowStream, Protocol):
+    """One run of a group, as rows or as frames."""
+
+    def frames(self) -> Iterator[RowFrames]:
+        """Return the frames that hold these rows, as they are stored, in the order of the parts. No filter is used on them."""
         ...

@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.option import Options
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
@@ -57,11 +61,22 @@ def restored(
             if isinstance(one, Hole):
                 break  # the server stops reading here
             if by_rows:
-                for part in txnlog.CODEC.decode(one.window, one.frames, "rows", Tree.TXN_COLUMNS, context):
-                    since = _add(out, tree.apply(part.batch, since=since, check=check), since)
+                window, frames = encoded(one.window, one.frames, context)
+                since = _add(out, tree.apply_frames(window, frames, since=since, check=check), since)
             else:
                 since = _add(out, tree.apply_frames(one.window, one.frames, since=since, check=check), since)
     return tree, out
+
+
+def encoded(window: Window, frames: Frames, context: Any) -> tuple[Window, Frames]:
+    """The same transactions, decoded into rows and encoded from these alone."""
+    names = txnlog.CODEC.tables["rows"].names(detail=True)
+    batches = [part.batch for part in txnlog.CODEC.decode(window, frames, "rows", names, context)]
+    rows = pa.Table.from_batches(batches, txnlog.CODEC.tables["rows"].schema(names))
+    fresh = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
+    data = b"".join(bytes(chunk) for chunk in txnlog.CODEC.encode(rows, None, None, fresh))
+    again = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    return again, txnlog.CODEC.scan(again, 0, fresh, check=False)
 
 
 def _add(out: Applied, more: Applied, since: int | None) -> int | None:

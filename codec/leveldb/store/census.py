@@ -16,7 +16,7 @@ from logwright.codec.kernels.intrinsics import load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.store.merge import Int32s, Int64s, Keys, Shape, firsts, sequences, sorting
-from logwright.codec.store.view import Stream
+from logwright.codec.store.view import RowStream
 from logwright.codec.window import Bytes
 
 UNREFERENCED, LIVE, OVERWRITTEN, DELETED = range(4)
@@ -53,7 +53,7 @@ class Census:
 
     def __init__(
         self,
-        runs: Sequence[Stream],
+        runs: Sequence[RowStream],
         referenced: Sequence[bool],
         visible: Sequence[int | None],
         budget: int,

@@ -28,7 +28,7 @@ from logwright.codec.leveldb.store.census import BUDGET, LIVE, STATE_NAMES, Cens
 from logwright.codec.leveldb.store.merge import Shape, merge, sorted_run
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
-from logwright.codec.store.view import Group, Part, Run, Stream, View
+from logwright.codec.store.view import Group, Part, RowStream, Run, View
 from logwright.codec.table import Column, Table
 
 NAME = "leveldb.db"
@@ -264,7 +264,7 @@ def _each(plan: Plan, comparator: str) -> list[Run]:
 def combine(
     view: str,
     how: Mapping[str, Any],
-    runs: Sequence[Stream],
+    runs: Sequence[RowStream],
     columns: Sequence[str],
     tell: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
@@ -285,7 +285,7 @@ def _needed(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
 
 
 def _iterate(
-    how: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str], tell: Callable[[Fault], None]
+    how: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str], tell: Callable[[Fault], None]
 ) -> Iterator[pa.RecordBatch]:
     needed, marker = _needed(columns)
     order = comparator_of(how["comparator"])
@@ -352,7 +352,7 @@ def _batch(arrays: Sequence[pa.Array], of: Table, columns: Sequence[str], rows: 
 
 
 def _unordered(
-    how: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str]
+    how: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     needed = _needed(columns)[0]
     seen = _limits(how, runs)
@@ -362,12 +362,12 @@ def _unordered(
         yield _chosen(batch if chosen.all() else batch.filter(pa.array(chosen)), columns)
 
 
-def _limits(how: Mapping[str, Any], runs: Sequence[Stream]) -> list[int | None]:
+def _limits(how: Mapping[str, Any], runs: Sequence[RowStream]) -> list[int | None]:
     return [None if run.how.get("log") else how["visible"] for run in runs]
 
 
 def _history(
-    how: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str]
+    how: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     referenced = [bool(run.how.get("referenced")) for run in runs]
     wanted = tuple(name for name in columns if name != "state")

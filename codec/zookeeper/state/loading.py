@@ -5,19 +5,15 @@ Source: `DataTree.deserialize`, `FileSnap.deserialize`, `ZKDatabase.loadDataBase
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import pyarrow as pa
 
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.frames.walk import Hole, MemoryFile, RandomAccess, Stretch, Walk, zero_filled
 from logwright.codec.option import Options
 from logwright.codec.window import Frames, Window
-from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
-from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, raw_lists
 from logwright.codec.zookeeper.formats.snapshot.codec import CODEC as SNAPSHOT
 from logwright.codec.zookeeper.formats.snapshot.expand import expand
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, OPEN_ACL
@@ -30,8 +26,6 @@ from logwright.codec.zookeeper.state import tree as at
 from logwright.codec.zookeeper.state.acl_cache import LIST
 from logwright.codec.zookeeper.state.arrays import Store
 from logwright.codec.zookeeper.state.digest import VERSION
-from logwright.codec.zookeeper.state.from_rows import stored
-from logwright.codec.zookeeper.state.given import Given
 
 CONFIG_SINCE = (3, 5)
 """The first version whose fresh tree has /zookeeper/config."""
@@ -60,12 +54,6 @@ class Loaded:
 
 class Loading(Store):
     """A tree that is loaded."""
-
-    SNAPSHOT_COLUMNS = (
-        "path", "path_raw", "data", "czxid", "mzxid", "ctime_ms", "mtime_ms", "version", "stored_cversion", "aversion", "ephemeral_owner",
-        "pzxid", "kind", "ttl", "acl_id",
-    )  # fmt: skip
-    """What `of_rows` needs of a snapshot's rows."""
 
     @classmethod
     def bare(cls, **settings: bool) -> Self:
@@ -155,46 +143,6 @@ class Loading(Store):
         if check and context.shape is not None:
             faults[before:before] = seal_faults(context.shape)
         return out, faults
-
-    @classmethod
-    def of_rows(
-        cls,
-        batches: Iterable[pa.RecordBatch],
-        sessions: pa.RecordBatch | None,
-        acls: pa.RecordBatch | None,
-        *,
-        zxid: int,
-        **settings: bool,
-    ) -> Self:
-        """The tree of a snapshot's rows (`SNAPSHOT_COLUMNS`; a column `acl` counts where there is no `acl_id`), parents first, and of its
-        session and ACL tables."""
-        made = cls(**settings)
-        table = AclTable.empty()
-        if acls is not None:
-            raw = acls.column("acl_raw") if "acl_raw" in acls.schema.names else None
-            table = AclTable(
-                np.asarray(acls.column("acl_id")).astype(np.int64), raw_lists(acls.column("acl"), raw)
-            )
-        made._acls.load(table)
-        if sessions is not None:
-            for one in sessions.to_pylist():
-                made.add_session(one["session_id"], one["timeout"])
-        made._s[at.LAST] = zxid
-        lists = AclLists(table)
-        known = len(lists.ids)
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            nodes = stored(Given(pa.Table.from_batches([batch])), lists)
-            for number, content in zip(lists.ids[known:], lists.lists[known:], strict=True):
-                made._acls.add(number, content)
-            known = len(lists.ids)
-            numbered, first = nodes.number("acl"), 0
-            for one in nodes.chunks(0, len(nodes)):
-                acl = numbered[first : first + len(one.starts)]
-                made._load(one.data, one.starts, one.paths, one.lengths, acl)
-                first += len(one.starts)
-        return made
 
     # Parts of a snapshot
 

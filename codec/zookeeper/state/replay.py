@@ -9,16 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
-from logwright.codec.option import Options
 from logwright.codec.window import Bytes, Frames, Window
-from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.formats.txnlog import reencode as records_again
 from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
 from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
-from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.jute import Int64s, skip_acl
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.state import apply
@@ -75,12 +70,6 @@ class Applied:
 class Tree(Loading, Looking):
     """A tree that transactions change."""
 
-    TXN_COLUMNS = (
-        "zxid", "session_id", "cxid", "type", "path", "data", "acl", "ephemeral", "parent_cversion", "version", "ttl", "time_out", "err",
-        "paths_to_delete", "txns", "sub", "digest_version", "tree_digest", "time_ms", "path_raw", "acl_raw",
-    )  # fmt: skip
-    """What `apply` needs of a log's rows."""
-
     def apply_frames(
         self,
         window: Window,
@@ -127,32 +116,6 @@ class Tree(Loading, Looking):
             done = stop
         out.digests = np.concatenate(parts)
         return out
-
-    def apply(
-        self,
-        batch: pa.RecordBatch,
-        *,
-        since: int | None = None,
-        upto: int | None = None,
-        check: bool = False,
-    ) -> Applied:
-        """The same from rows (`TXN_COLUMNS`). A multi in rows of its own must be whole in the batch."""
-        if since is not None and batch.num_rows:
-            later = np.asarray(batch.column("zxid")) > since
-            batch = batch.slice(int(np.argmax(later))) if later.any() else batch.slice(batch.num_rows)
-        if not batch.num_rows:
-            return Applied()
-        context = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
-        data = np.frombuffer(
-            b"".join(
-                bytes(one)
-                for one in records_again.encode(pa.Table.from_batches([batch]), None, None, context)
-            ),
-            np.uint8,
-        )
-        window = Window(data, 0, len(data))
-        frames = txnlog.CODEC.scan(window, 0, context, check=False)
-        return self.apply_frames(window, frames, upto=upto, check=check)
 
     def _apply(
         self, buf: Bytes, starts: Int64s, ends: Int64s, heads: Int64s, upto: int, check: bool, out: Applied

@@ -13,9 +13,7 @@ Source: `FileTxnSnapLog.restore` and `FileSnap.deserialize` of ZooKeeper.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,14 +25,11 @@ from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.view import Group, Part, Run, Stream, View
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
-from logwright.codec.zookeeper.formats.snapshot.layout import HEAD
 from logwright.codec.zookeeper.formats.snapshot.rows import Nodes
-from logwright.codec.zookeeper.formats.snapshot.sections import HEADER_SIZE, SESSION_DTYPE, Shape
-from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
+from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE as HEADER_SIZE_OF_LOG
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.state.replay import Tree
@@ -45,19 +40,17 @@ from logwright.codec.zookeeper.store.succession import gaps, stop_of
 
 NAME = "zookeeper.datadir"
 LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
-_RECORDS, _SESSIONS, _ACLS = "records", "sessions", "acls"
 _MAX = (1 << 63) - 1
-_ANY_LENGTH = Options(txnlog.CODEC.options, {"jute.maxbuffer": (1 << 31) - 1})
 
 
 # What is to be read
 
 
-def log_parts(listing: Listing, logs: Sequence[DataFile], table: str = "rows") -> list[Part]:
+def log_parts(listing: Listing, logs: Sequence[DataFile]) -> list[Part]:
     """The logs one after the other, each up to where the next one has put others in their place."""
     following: list[int | None] = [*(one.zxid for one in logs[1:]), None]
     return [
-        Part(log.name, LOG, table, {}, stop=stop_of(listing, log, after))
+        Part(log.name, LOG, "rows", {}, stop=stop_of(listing, log, after))
         for log, after in zip(logs, following[: len(logs)], strict=True)
     ]
 
@@ -76,8 +69,8 @@ def group(listing: Listing, logs: Sequence[DataFile], how: Mapping[str, Any]) ->
         found = done
     runs: list[Run] = []
     for place, one in enumerate(found):
-        said = {"base": place, "zxid": one.zxid, "name": one.name, "whole": one in whole}
-        runs += [Run((part,), {**said, "of": part.table}) for part in _snapshot_parts(listing, one)]
+        part = Part(one.name, SNAPSHOT, "rows", {})
+        runs.append(Run((part,), {"base": place, "zxid": one.zxid, "name": one.name, "whole": one in whole}))
     first = 0 if complete else min((one.zxid for one in found), default=0) + 1
     runs += [
         Run((part,), {"base": None, "zxid": zxid, "next": after})
@@ -90,23 +83,8 @@ def _from(listing: Listing, logs: Sequence[DataFile], first: int) -> Iterator[tu
     """The logs that may hold a zxid from `first` on, with their own and the next one's zxid."""
     following = [*(one.zxid for one in logs[1:]), _MAX]
     kept = [(log, after) for log, after in zip(logs, following[: len(logs)], strict=True) if after > first]
-    for part, (log, after) in zip(log_parts(listing, [log for log, _ in kept], _RECORDS), kept, strict=True):
+    for part, (log, after) in zip(log_parts(listing, [log for log, _ in kept]), kept, strict=True):
         yield part, log.zxid, after
-
-
-def _snapshot_parts(listing: Listing, one: DataFile) -> list[Part]:
-    """Its nodes, with all that can be wrong with the file; its sessions and ACLs, which lie before them."""
-    nodes = Part(one.name, SNAPSHOT, _RECORDS, {})
-    if one.named.compression:
-        return [nodes, *(Part(one.name, SNAPSHOT, table, {"begin": True}) for table in (_SESSIONS, _ACLS))]
-    head = ListedFile(listing, one.name, one.size)(HEADER_SIZE, 4)
-    count = max(int.from_bytes(head.tobytes(), "big", signed=True), 0)
-    acls = HEADER_SIZE + 4 + count * SESSION_DTYPE.itemsize
-    return [
-        nodes,
-        Part(one.name, SNAPSHOT, _SESSIONS, {}, HEADER_SIZE, HEADER_SIZE + 1),
-        Part(one.name, SNAPSHOT, _ACLS, {}, acls, acls + 1),
-    ]
 
 
 def check_alone(listing: Listing, at: int) -> None:
@@ -138,30 +116,13 @@ def _reaches(listing: Listing, one: DataFile) -> int:
 # How it is put together
 
 
-@dataclass(frozen=True)
-class _Base:
-    """A snapshot that the tree may be made from."""
-
-    how: Mapping[str, Any]
-    streams: Mapping[str, Stream]
-
-    @property
-    def zxid(self) -> int:
-        zxid: int = self.how["zxid"]
-        return zxid
-
-
 class _Replay:
     """Makes the tree of a group."""
 
     def __init__(self, how: Mapping[str, Any], runs: Sequence[Stream], tell: Callable[[Fault], None]) -> None:
         self.how, self.tell = how, tell
         self.upto: int | None = how["upto"]
-        streams: dict[int, dict[str, Stream]] = {}
-        for run in runs:
-            if run.how["base"] is not None:
-                streams.setdefault(run.how["base"], {})[run.how["of"]] = run
-        self.bases = [_Base(one[_RECORDS].how, one) for _, one in sorted(streams.items())]
+        self.bases = [run for run in runs if run.how["base"] is not None]
         self.logs = [run for run in runs if run.how["base"] is None]
 
     def run(self) -> Tree:
@@ -189,47 +150,45 @@ class _Replay:
                 "the tree of that time cannot be made"
             )
             self._fault(text)
-        damaged: list[_Base] = []
+        damaged: list[Stream] = []
         for one in self.bases:
             tree = self._load(one) if one.how["whole"] else None
             if tree is not None:
                 if damaged:
                     gone = ", ".join(each.how["name"] for each in damaged)
                     self._fault(f"{gone}: damaged, the tree is made from {one.how['name']}", Severity.WARNING)
-                return tree, one.zxid
+                return tree, one.how["zxid"]
             damaged.append(one)
         if self.how["complete"] or not damaged:
             if not self.how["complete"] and self.logs:
                 self._fault("there is no snapshot, and the logs don't go back to the first transaction")
             return Tree.empty(digests=False, extended_types=True), 0
         self._fault(f"no snapshot is sound: the tree is made from what is left of {damaged[0].how['name']}")
-        return self._load_all(damaged[0])[0], damaged[0].zxid
+        return self._load_all(damaged[0])[0], damaged[0].how["zxid"]
 
-    def _load(self, one: _Base) -> Tree | None:
+    def _load(self, one: Stream) -> Tree | None:
         """None where the snapshot is damaged."""
         tree, sound = self._load_all(one)
         return tree if sound else None
 
-    def _load_all(self, one: _Base) -> tuple[Tree, bool]:
+    def _load_all(self, one: Stream) -> tuple[Tree, bool]:
         """What can be read of a snapshot, and whether that is all of it, so that a server loads it too."""
-        # The first records come first: with them all that is wrong with the file is told.
-        batches = one.streams[_RECORDS](("path_size", "data_size", "acl_id", "record"))
-        first = list(itertools.islice(batches, 1))
-        sessions, acls = (_whole(one.streams[name]) for name in (_SESSIONS, _ACLS))
         # TTL nodes count for such, whether the server was told to or not.
-        tree = Tree.of_rows((), sessions, acls, zxid=one.zxid, digests=False, extended_types=True)
-        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8))
-        late, sound = 0, True
-        for batch in itertools.chain(first, batches):
-            window, frames = _nodes_of(batch)
-            sound &= tree.load_frames(window, frames, shape).orphan is None
-            if self.upto is not None and len(frames):
-                stats = Nodes(window, frames, shape).stats
+        tree = Tree.bare(digests=False, extended_types=True)
+        begun, late, sound = False, 0, True
+        for found in one.frames():
+            shape = found.context.shape
+            if not begun:
+                tree.load_shape(shape, one.how["zxid"])
+                begun = True
+            sound &= tree.load_frames(found.window, found.frames, shape).orphan is None
+            if self.upto is not None and len(found.frames):
+                stats = Nodes(found.window, found.frames, shape).stats
                 late = max(late, *(int(stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
         tree.loaded()
         if self.upto is not None and late > self.upto and not self.how["late"]:
             self._fault(f"{one.how['name']} holds what came later, up to {zxid_text(late)}")
-        return tree, sound and not one.streams[_RECORDS].damaged
+        return tree, sound and not one.damaged
 
     # The transactions
 
@@ -238,23 +197,22 @@ class _Replay:
         for run in self.logs:
             if run.how["next"] <= since + 1:
                 continue
-            for batch in run(("zxid", "record")):
-                zxids = np.asarray(batch.column("zxid"))
+            for found in run.frames():
+                zxids = found.frames.header["zxid"]
                 zxids = zxids[zxids > since]
                 if self.upto is not None:
                     zxids = zxids[: int(np.argmax([*(zxids > self.upto), True]))]
                 if len(zxids):
                     self._missing(last, zxids)
                     last = max(last, int(zxids.max()))
-                if self._apply(tree, batch.column("record"), since):
+                if self._apply(tree, found.window, found.frames, since):
                     return
         if self.upto is not None and last < self.upto:
             text = f"the last transaction is {zxid_text(last)}, {zxid_text(self.upto)} is beyond it"
             self._fault(text, Severity.WARNING)
 
-    def _apply(self, tree: Tree, records: pa.Array, since: int) -> bool:
-        """Whether the last one that counts is behind us."""
-        window, frames = _txns_of(records)
+    def _apply(self, tree: Tree, window: Window, frames: Frames, since: int) -> bool:
+        """Apply transactions. Return whether the last one that counts is among them."""
         while len(frames):
             done = tree.apply_frames(window, frames, since=since, upto=self.upto)
             for noted in done.noted:
@@ -273,39 +231,6 @@ class _Replay:
             return  # what is missing was told where it was damaged
         for first, upto in gaps(last, zxids):
             self._fault(f"the transactions {zxid_text(first)} to {zxid_text(upto)} are in no log")
-
-
-def _bytes_of(column: pa.Array) -> tuple[Bytes, Int64s, Int64s]:
-    """The bytes of a binary column's values, and where each starts and ends in them."""
-    _, places, data = column.buffers()
-    found = np.frombuffer(places, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    return np.frombuffer(data, np.uint8), found[:-1], found[1:]
-
-
-def _nodes_of(batch: pa.RecordBatch) -> tuple[Window, Frames]:
-    """The nodes of a snapshot, as its codec finds them."""
-    data, starts, ends = _bytes_of(batch.column("record"))
-    header = np.zeros(len(starts), HEAD)
-    header["kind"] = NODE_FRAME
-    for name, column in (("path", "path_size"), ("data", "data_size"), ("acl", "acl_id")):
-        header[name] = np.asarray(batch.column(column))
-    return Window(data, 0, len(data)), Frames(starts, ends, header, len(data))
-
-
-def _txns_of(records: pa.Array) -> tuple[Window, Frames]:
-    """The transactions of a log, as its codec finds them; they lie side by side."""
-    data, starts, ends = _bytes_of(records)
-    data = data[int(starts[0]) : int(ends[-1])] if len(starts) else data[:0]
-    window = Window(data, HEADER_SIZE_OF_LOG, HEADER_SIZE_OF_LOG + len(data))
-    frames = txnlog.CODEC.scan(window, 0, txnlog.CODEC.context("", _ANY_LENGTH), check=False)
-    return window, frames
-
-
-def _whole(stream: Stream) -> pa.RecordBatch | None:
-    """All rows of a small table; None where there are none."""
-    names = ("session_id", "timeout") if stream.how["of"] == _SESSIONS else ("acl_id", "acl", "acl_raw")
-    found = list(stream(names))
-    return pa.Table.from_batches(found).combine_chunks().to_batches()[0] if found else None
 
 
 # Rows

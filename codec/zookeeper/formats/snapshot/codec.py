@@ -21,12 +21,12 @@ from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
 from logwright.codec.table import Table
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
 from logwright.codec.zookeeper.formats.explain import packed_of, snapshot_of
 from logwright.codec.zookeeper.formats.snapshot import reencode as again
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
-from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, begin, expand
+from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, expand
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, NODE_MIN, seek
 from logwright.codec.zookeeper.formats.snapshot.rows import (
@@ -96,8 +96,6 @@ OPTIONS = (
     *used_by({Verb.WRITE}, encode.SESSION_TIMEOUT),
     *ROW_OPTIONS,
 )
-_FIRST = 1 << 18
-"""So many bytes are decompressed at first where only those before the nodes are wanted."""
 
 
 class ZooKeeperSnapshot(Codec):
@@ -132,15 +130,12 @@ class ZooKeeperSnapshot(Codec):
         found = parse(name)
         may_be_old = hints.pop("directory", "version-2") == VERSION_1
         hints.pop("live", None)
-        only = bool(hints.pop("begin", False))
         if hints:
             raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
         if found is None or found.kind != SNAPSHOT:
             # A server goes by the name: without one, by what is said.
-            return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""], only)
-        return SnapshotContext(
-            options, found.zxid, COMPRESSION[found.compression], only, may_be_old=may_be_old
-        )
+            return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""])
+        return SnapshotContext(options, found.zxid, COMPRESSION[found.compression], may_be_old=may_be_old)
 
     def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:
         context.read, context.size = read, size
@@ -171,8 +166,6 @@ class ZooKeeperSnapshot(Codec):
         if not check:
             return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
         made = self._expand(window, context)
-        if context.begin:
-            return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
         if not len(made.data):
             text = made.error or "there is nothing in it"
             nothing.damage = Fault(NAME, 0, window.size, made.kind, text, system=NEXT)
@@ -190,25 +183,11 @@ class ZooKeeperSnapshot(Codec):
         return GZIP_FRAME if context.compression == "gzip" else SNAPPY_FRAME
 
     def _expand(self, window: Window, context: SnapshotContext) -> Expanded:
-        if context.expanded is None and not (context.begin and self._begun(window, context)):
+        if context.expanded is None:
             limit = int(context.options["max.decompressed.bytes"])
             self._expanded(expand(context.compression, window.data, limit), context)
         assert context.expanded is not None
         return context.expanded
-
-    def _begun(self, window: Window, context: SnapshotContext) -> bool:
-        """Whether what lies before the nodes was found in the first bytes of what a compressed file holds."""
-        size = _FIRST
-        while True:
-            data = begin(context.compression, window.data, size)
-            if data is None:
-                return False
-            self._expanded(Expanded(data), context)
-            if context.plain is not None and context.plain.nodes is not None:
-                return True
-            if len(data) < size or size >= int(context.options["max.decompressed.bytes"]):
-                return False
-            size *= 4
 
     def _expanded(self, made: Expanded, context: SnapshotContext) -> None:
         data = made.data
@@ -254,9 +233,7 @@ class ZooKeeperSnapshot(Codec):
             if (kinds == ACLS_FRAME).any():
                 yield batch_of(ACL_ROWS, columns, acl_arrays(shape))
         else:
-            wanted = np.flatnonzero(kinds != NODE_FRAME)
-            nodes = frames.pick(kinds == NODE_FRAME) if len(wanted) else frames
-            for part in portions(nodes):
+            for part in portions(_nodes_of(frames)):
                 if table == "records":
                     yield batch_of(RECORDS, columns, record_arrays(window, part))
                 else:
@@ -265,6 +242,20 @@ class ZooKeeperSnapshot(Codec):
     def _decode_packed(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: SnapshotContext
     ) -> Iterator[Decoded]:
+        for inner in self._inside(window, frames, context):
+            yield from self.decode(inner.window, inner.frames, table, columns, inner.context)
+            if table in ("rows", "records"):
+                empty = pa.RecordBatch.from_pylist([], schema=self.tables[table].schema(columns))
+                yield from (Decoded(empty, [(0, fault)]) for fault in inner.faults)
+
+    def row_frames(self, window: Window, frames: Frames, context: SnapshotContext) -> Iterator[RowFrames]:
+        plain = [RowFrames(window, frames, context)]
+        for found in plain if context.compression == "none" else self._inside(window, frames, context):
+            found.frames = _nodes_of(found.frames)
+            yield found
+
+    def _inside(self, window: Window, frames: Frames, context: SnapshotContext) -> Iterator[RowFrames]:
+        """The frames within a compressed file, in the end the places where there are none."""
         if not len(frames):
             return
         self._expand(window, context)
@@ -284,7 +275,7 @@ class ZooKeeperSnapshot(Codec):
                     Fault(NAME, start, int(found.end[gone][-1]) - start, Kind.PAYLOAD, text, system=NEXT)
                 )
                 found = found.pick(~gone)
-            yield from self.decode(within, found, table, columns, context.inner)
+            yield RowFrames(within, found, context.inner)
             if found.damage is None:
                 break
             holes.append(found.damage)
@@ -292,14 +283,12 @@ class ZooKeeperSnapshot(Codec):
             if place < 0:
                 break
             at = place
-        if holes and table in ("rows", "records"):
-            empty = pa.RecordBatch.from_pylist([], schema=self.tables[table].schema(columns))
+        if holes:
             more = f", and {len(holes) - 1} more such places" if len(holes) > 1 else ""
-            fault = outside(holes[0], window.size)
-            text = f"{fault.detail}{more}"
-            yield Decoded(
-                empty, [(0, Fault(NAME, 0, window.size, fault.kind, text, fault.severity, fault.system))]
-            )
+            first = outside(holes[0], window.size)
+            text = f"{first.detail}{more}"
+            whole = Fault(NAME, 0, window.size, first.kind, text, first.severity, first.system)
+            yield RowFrames(within, found.pick(slice(0)), context.inner, [whole])
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: SnapshotContext
@@ -354,6 +343,12 @@ def _selected(nodes: Nodes, columns: Sequence[str], context: SnapshotContext) ->
     if not prefix_of(options["path_prefix"]):
         return node_rows(nodes, columns)
     return select_nodes(node_rows(nodes, tuple(dict.fromkeys((*columns, "path")))), columns, options)
+
+
+def _nodes_of(frames: Frames) -> Frames:
+    """The nodes, without the sections before and behind them."""
+    nodes = frames.header["kind"] == NODE_FRAME
+    return frames if nodes.all() else frames.pick(nodes)
 
 
 def _shape(context: SnapshotContext) -> Shape:

@@ -75,24 +75,6 @@ def expand(compression: str, data: Bytes, limit: int) -> Expanded:
         return Expanded(left, str(error), lost=tuple(lost))
 
 
-def begin(compression: str, data: Bytes, size: int) -> Bytes | None:
-    """The first bytes of what is in a file, so many if it is not damaged within them and holds as many; None where it does not even begin
-    as it should."""
-    if data[: len(MAGICS[compression])].tobytes() != MAGICS[compression]:
-        return None
-    if compression == "snappy":
-        made, lost = _rest_of_snappy(data, size + _CHUNK)
-        return made[: min(size, lost[0][0] if lost else size)]
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    out = bytearray()
-    with contextlib.suppress(zlib.error):
-        for at in range(0, len(data), _FED):
-            out += stream.decompress(data[at : at + _FED].tobytes(), size - len(out))
-            if len(out) >= size or stream.eof:
-                break
-    return np.frombuffer(out, np.uint8)
-
-
 def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
     """What deflate gives before it gives up, whatever the checksum behind it says."""
     raw = data.tobytes()

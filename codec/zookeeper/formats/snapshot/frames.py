@@ -37,8 +37,6 @@ class SnapshotContext:
     options: Options
     zxid: int | None = None
     compression: str = "none"
-    begin: bool = False
-    """Only what lies before the nodes is asked for: no more of a compressed file is decompressed."""
     seals: bool = True
     """What they say is looked at before anything else; else whoever reads does it, when all is read (`Shape.add`)."""
     shape: Shape | None = None

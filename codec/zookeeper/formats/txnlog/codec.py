@@ -25,7 +25,7 @@ from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.table import Table
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.explain import log_of
 from logwright.codec.zookeeper.formats.txnlog import reencode as records_again
@@ -272,8 +272,8 @@ class TxnLog(Codec):
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TxnLogContext
     ) -> Iterator[Decoded]:
-        if table != "frames" and len(frames) and frames.header["kind"][0] == FILE_HEADER_FRAME:
-            frames = frames.pick(slice(1, None))
+        if table != "frames":
+            frames = _without_header(frames)
         for part in _portions(frames):
             if table == "rows":
                 yield _rows(window, part, columns, context)
@@ -281,6 +281,9 @@ class TxnLog(Codec):
                 yield Decoded(_records_batch(window, part, columns))
             else:
                 yield Decoded(_frames_batch(window, part, columns))
+
+    def row_frames(self, window: Window, frames: Frames, context: TxnLogContext) -> Iterator[RowFrames]:
+        yield RowFrames(window, _without_header(frames), context)
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TxnLogContext
@@ -487,6 +490,12 @@ def _records_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa
     zxids = numbers(pa.int64(), np.ascontiguousarray(frames.header["zxid"]))
     arrays = {"zxid": zxids, "record": slices(window.data, frames.start, frames.end)}
     return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=RECORDS.schema(columns))
+
+
+def _without_header(frames: Frames) -> Frames:
+    """The transactions."""
+    headed = len(frames) and frames.header["kind"][0] == FILE_HEADER_FRAME
+    return frames.pick(slice(1, None)) if headed else frames
 
 
 def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
