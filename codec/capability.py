@@ -27,7 +27,7 @@ class RepairFile(Protocol):
     """Repair a file whose good frames cannot simply be laid side by side: positions count, or the file stores them."""
 
     def __call__(
-        self, listing: Listing, name: str, strategy: Strategy, options: Options
+        self, listing: Listing, file: PlannedFile, strategy: Strategy, options: Options
     ) -> tuple[Iterator[Kept | bytes], Sequence[Removed]]:
         """Return what the repaired file is made of (`SALVAGE` or `PREFIX`), and what is not kept.
 

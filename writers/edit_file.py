@@ -18,7 +18,7 @@ from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.writers.filesystem import plain_errors
 from logwright.writers.repair import edited
-from logwright.writers.repair_file import Alone, FileMender
+from logwright.writers.repair_file import Alone, FileMender, removed_entry
 from logwright.writers.request import Request
 
 
@@ -68,13 +68,7 @@ def _tell(
     saved = path if request.backup is None else os.path.join(request.backup, target.name)
     kept = [one for one in pieces if isinstance(one, Kept)]
     report.kept = [{"file": path, "offset": one.start, "length": one.stop - one.start} for one in kept[:room]]
-    report.cut = [
-        {
-            "file": path, "offset": one.offset, "length": one.length, "saved_to": saved, "why": one.why,
-            "rows_lost": one.rows_lost, "lost": dict(one.lost),
-        }
-        for one in cuts[:room]
-    ]  # fmt: skip
+    report.cut = [removed_entry(one, path, saved) for one in cuts[:room]]
     report.rows_kept = rows
     would = "would be " if request.dry_run and cuts else ""
     report.notes.append(f"{would}{edited(cuts, report.nouns[0])}")

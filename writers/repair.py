@@ -10,7 +10,7 @@ import difflib
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
 from logwright.writers.mend import Copy, Done, Make, Mender, about
-from logwright.writers.repair_file import repair_file
+from logwright.writers.repair_file import removed_entry, repair_file
 from logwright.writers.repair_stores import repair_stores
 from logwright.writers.request import Request
 from logwright.writers.target import Target as Place
@@ -476,13 +476,7 @@ def _tell(
         }
         for one in done.kept[:room]
     ]
-    report.cut = [
-        {
-            "file": cut.file, "offset": int(cut.offset), "length": int(cut.length), "saved_to": saved_to(cut), "why": cut.why,
-            "rows_lost": cut.rows_lost, "lost": dict(cut.lost), **where(cut.copy),
-        }
-        for cut in done.cut[:room]
-    ]  # fmt: skip
+    report.cut = [removed_entry(cut, cut.file, saved_to(cut)) | where(cut.copy) for cut in done.cut[:room]]
     # No byte of these is left, so nothing of them is saved.
     # A layout may list them among what it cuts.
     missing = [
@@ -491,12 +485,9 @@ def _tell(
         if verb != EDIT and not any(cut.rows_lost != 0 and _covers(cut.lost, one[1].lost) for cut in done.cut)
     ]
     report.cut += [
-        {
-            "file": name, "offset": fault.offset, "length": 0, "saved_to": None, "why": fault.detail,
-            "rows_lost": fault.rows_lost, "lost": dict(fault.lost), **where(0),
-        }
+        removed_entry(replace(Removed.damaged(name, fault), why=fault.detail), name, None) | where(0)
         for name, fault in missing[: max(0, room - len(report.cut))]
-    ]  # fmt: skip
+    ]
     for what, count in (("kept", len(done.kept)), ("cut", len(done.cut))):
         if count > room:
             report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")

@@ -9,11 +9,12 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from typing import Any
 
 from logwright.codec.engine.repair import Kept, Removed, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
 from logwright.codec.frames.walk import Hole, Walk
-from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.listing import Entry, Listing, PlannedFile, Role
 from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
 from logwright.readers.report import Report
@@ -180,13 +181,7 @@ class _Repair(FileMender):
             if target.source is None:
                 source.close()
         report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
-        report.cut = [
-            {
-                "file": target.path, "offset": one.offset, "length": one.length, "saved_to": saved_to, "why": one.why,
-                "rows_lost": one.rows_lost, "lost": dict(one.lost),
-            }
-            for one in cut
-        ]  # fmt: skip
+        report.cut = [removed_entry(one, target.path, saved_to) for one in cut]
         report.rows_kept = rows
         report.incomplete = any(one.rows_lost != 0 for one in cut)
         self._say(cut, rows, out, backup, dry_run)
@@ -201,11 +196,12 @@ class _Repair(FileMender):
         if repair is not None:
             options = codec_options(codec, target.options)
             with named(source):
-                pieces, gone = repair(Alone(target.name, source), target.name, self._strategy, options)
+                file = PlannedFile(target.name, source.size, Role.PRIMARY, codec.name)
+                pieces, gone = repair(Alone(target.name, source), file, self._strategy, options)
                 return gone, list(pieces)
         cut = self._holes(source)
         if cut and self._strategy is Strategy.PREFIX:
-            cut = [_to_the_end(cut[0], source.size)]
+            cut = [cut[0].to_end(source.size)]
         kept = _others([(one.offset, one.offset + one.length) for one in cut], source.size)
         return cut, [Kept(target.name, at, end) for at, end in kept]
 
@@ -217,12 +213,7 @@ class _Repair(FileMender):
                     fault = found.fault
                     if codec.whole:
                         raise _one_frame(self._target, fault)
-                    why = f"{fault.kind}: {fault.detail}"
-                    cut.append(
-                        Removed(
-                            self._target.name, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost
-                        )
-                    )
+                    cut.append(Removed.damaged(self._target.name, fault))
                     if self._strategy is Strategy.PREFIX:
                         break
         return cut
@@ -264,11 +255,6 @@ def _one_frame(target: FileTarget, fault: Fault) -> DamageError:
     return error
 
 
-def _to_the_end(first: Removed, size: int) -> Removed:
-    """All behind the first damage goes; how much that is in rows nobody has counted."""
-    return Removed(first.file, first.offset, size - first.offset, f"{first.why}; all behind it is cut too")
-
-
 def _others(gone: Stretches, size: int) -> Stretches:
     """What is left of `[0, size)` without some stretches, which are in order."""
     out: Stretches = []
@@ -294,6 +280,19 @@ def _windows(source: Source, pieces: Pieces) -> Iterator[Chunk]:
                 )
             yield data
             at += len(data)
+
+
+def removed_entry(cut: Removed, file: str, saved_to: str | None) -> dict[str, Any]:
+    """Return what `Report.cut` says of a removed range of a file, whose bytes are saved in another file."""
+    return {
+        "file": file,
+        "offset": int(cut.offset),
+        "length": int(cut.length),
+        "saved_to": saved_to,
+        "why": cut.why,
+        "rows_lost": cut.rows_lost,
+        "lost": dict(cut.lost),
+    }
 
 
 class Alone:

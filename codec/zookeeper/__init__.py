@@ -15,15 +15,15 @@ from logwright.codec.zookeeper.formats import epochs
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.repair.edit import EDIT_OPTIONS, edit
-from logwright.codec.zookeeper.repair.file import mend_log, mend_snapshot
+from logwright.codec.zookeeper.repair.file import repair_log, repair_snapshot
 from logwright.codec.zookeeper.repair.rebuild import REBUILDS, rebuild
 from logwright.codec.zookeeper.repair.repair import REPAIR_OPTIONS, DataDirRepair
 from logwright.codec.zookeeper.startup.start import VERSIONS, start
 from logwright.codec.zookeeper.store import configuration, datadir, views
 
 CODECS: tuple[Codec, ...] = (
-    txnlog.CODEC.with_capabilities(FileCapabilities(repair=mend_log)),
-    snapshot.CODEC.with_capabilities(FileCapabilities(repair=mend_snapshot)),
+    txnlog.CODEC.with_capabilities(FileCapabilities(repair=repair_log)),
+    snapshot.CODEC.with_capabilities(FileCapabilities(repair=repair_snapshot)),
     *epochs.CODECS,
 )
 LAYOUTS: tuple[Layout, ...] = (

@@ -118,7 +118,6 @@ class PartitionChecker:
         records = head["attributes"].astype(np.int64) & CONTROL == 0
         self._compacted |= bool((head["records_count"] <= head["last_offset_delta"])[records].any())
         self._epochs.add(file.name, head, start, end)
-        marks = markers(window, frames)
         before = np.r_[segment.end, end[:-1]]
         holes = np.flatnonzero(before != start).tolist()
         cuts = sorted({0, *holes, len(frames)})
@@ -126,9 +125,8 @@ class PartitionChecker:
             if low in holes:
                 self._producers.lose()
                 self._stray(segment, int(before[low]), int(start[low]))
-            mine = marks[(marks["frame"] >= low) & (marks["frame"] < high)].copy()
-            mine["frame"] -= low
-            self._producers.add(file.name, head[low:high], start[low:high], mine, segment.transactions)
+            marks = markers(window, frames.pick(slice(low, high)))
+            self._producers.add(file.name, head[low:high], start[low:high], marks, segment.transactions)
         segment.whole = segment.whole and not holes
         segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
         self._end = max(segment.last + 1, self._end or 0)

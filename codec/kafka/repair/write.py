@@ -26,6 +26,7 @@ from logwright.codec.kafka.formats.log.layout import (
 from logwright.codec.kafka.formats.log.markers import ABORT, markers
 from logwright.codec.kafka.names import parse_segment, segment_name
 from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, lost, offsets, removed_run
+from logwright.codec.window import Frames, Window
 
 _INT_MAX = (1 << 31) - 1
 
@@ -50,16 +51,7 @@ class _Out:
 
     def keep(self, pieces: Iterable[Kept | bytes]) -> None:
         for piece in pieces:
-            before = self.pieces[-1] if self.pieces else None
-            if isinstance(piece, Kept):
-                self.size += piece.stop - piece.start
-                if isinstance(before, Kept) and (before.file, before.copy, before.stop) == (
-                    piece.file, piece.copy, piece.start,
-                ):  # fmt: skip
-                    self.pieces[-1] = Kept(piece.file, before.start, piece.stop, piece.copy)
-                    continue
-            else:
-                self.size += len(piece)
+            self.size += len(piece) if isinstance(piece, bytes) else piece.stop - piece.start
             self.pieces.append(piece)
 
 
@@ -171,9 +163,8 @@ class PartitionPlan(RepairPlan):
     def _add(self, run: Run) -> Iterator[OutputFile]:
         for some in self.reader.batches(run):
             header = some.frames.header
-            found = markers(some.window, some.frames)
             size = some.frames.end - some.frames.start
-            bad = self._forbidden(header, found)
+            bad = self._forbidden(some.window, some.frames)
             fresh = ~bad
             if self.only is not None and bad.any():
                 self._refuse(run, header, some.at, size, fresh, bad)
@@ -186,15 +177,10 @@ class PartitionPlan(RepairPlan):
                 self._stopped = True
             if not fresh.all():
                 self._refuse(run, header, some.at, size, fresh, bad)
-                number = np.cumsum(fresh) - 1
-                found = found[fresh[found["frame"]]].copy()
-                found["frame"] = number[found["frame"]]
-            yield from self._feed(run, header[fresh], some.at[fresh], size[fresh], found)
+            yield from self._feed(run, some.window, some.frames.pick(fresh), some.at[fresh])
 
-    def _feed(
-        self, run: Run, header: npt.NDArray[Any], at: Numbers, size: Numbers, found: npt.NDArray[Any]
-    ) -> Iterator[OutputFile]:
-        done = 0
+    def _feed(self, run: Run, window: Window, frames: Frames, at: Numbers) -> Iterator[OutputFile]:
+        header, size, done = frames.header, frames.end - frames.start, 0
         base, last = offsets(header)
         while done < len(header):
             out = self._out
@@ -207,9 +193,8 @@ class PartitionPlan(RepairPlan):
             if fit == done:
                 yield from self._begin(int(base[done]))
                 continue
-            some = found[(found["frame"] >= done) & (found["frame"] < fit)].copy()
-            some["frame"] -= done
-            self.deriver.add(header[done:fit], ends[: fit - done] - size[done:fit], some)
+            part = frames.pick(slice(done, fit))
+            self.deriver.add(part.header, ends[: fit - done] - size[done:fit], markers(window, part))
             low = done
             for i in [
                 *(np.flatnonzero(at[done + 1 : fit] != (at + size)[done : fit - 1]) + done + 1).tolist(),
@@ -249,8 +234,9 @@ class PartitionPlan(RepairPlan):
 
     # Transactions
 
-    def _forbidden(self, header: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def _forbidden(self, window: Window, frames: Frames) -> npt.NDArray[np.bool_]:
         """The batches outside of an open transaction of their producer."""
+        header = frames.header
         out = np.zeros(len(header), np.bool_)
         flags = header["attributes"].astype(np.int64)
         owned = header["producer_id"] >= 0
@@ -264,7 +250,7 @@ class PartitionPlan(RepairPlan):
         asked = np.isin(header["producer_id"], list(opened | begun))
         if not (plain & asked).any():
             return out
-        ending = set(found["frame"].tolist())
+        ending = set(markers(window, frames)["frame"].tolist())
         for i in np.flatnonzero(asked).tolist():
             producer = int(header["producer_id"][i])
             if flags[i] & CONTROL:

@@ -58,9 +58,9 @@ def resume(listing: Listing, plan: Plan) -> Resumed:
         for window, frames in _batches(listing, file, last):
             head = frames.header
             offsets = head["base_offset"].astype(np.int64)
-            fresh = offsets >= start
-            if fresh.any():
-                state.add(*_only(head, markers(window, frames), fresh))
+            fresh = frames.pick(offsets >= start)
+            if len(fresh):
+                state.add(fresh.header, markers(window, fresh))
             if not stored:
                 epochs.add(head)
             if indexes is not None:
@@ -184,15 +184,6 @@ class Indexes:
             return {}
         index, times = self._names
         return {index: self._indexer.index_bytes(), times: self._indexer.timeindex_bytes()}
-
-
-def _only(head: Any, found: Any, fresh: Any) -> tuple[Any, Any]:
-    """The batches from an offset on, and their markers by their new numbers."""
-    number = np.cumsum(fresh) - 1
-    kept = found[fresh[found["frame"]]].copy() if len(found) else found
-    if len(kept):
-        kept["frame"] = number[kept["frame"]]
-    return head[fresh], kept
 
 
 def stored_epochs(listing: Listing) -> list[tuple[int, int]]:

@@ -23,8 +23,7 @@ from logwright.codec.frames.walk import Hole, ListedFile, Stretch
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
-from logwright.codec.leveldb.formats.records.codec import Payloads
-from logwright.codec.leveldb.formats.records.layout import Int64s, room_for, write_records
+from logwright.codec.leveldb.formats.records.layout import Int64s
 from logwright.codec.leveldb.formats.table.entries import Portion, portions
 from logwright.codec.leveldb.formats.table.layout import INTERVAL, sealed, stored
 from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Unpacked, packed
@@ -38,7 +37,7 @@ from logwright.codec.leveldb.repair.tables import Block, Table, Tables, compress
 from logwright.codec.leveldb.store.guess_comparator import guess
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
-from logwright.codec.window import Window
+from logwright.codec.window import Bytes, Frames, Window
 
 Mask = npt.NDArray[np.bool_]
 EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")
@@ -311,21 +310,14 @@ class LogEdit:
         if not self._new:
             yield Kept(found.file, 0, found.size)
             return
-        at = min(self._new)
-        first = at
-        yield Kept(found.file, 0, at)
-        for one in _sound(logs.walk_log(ListedFile(self.listing, found.file, found.size), self.options)):
-            starts = one.frames.start + one.window.offset
-            behind = starts >= first
-            if not behind.any():
-                continue
-            payloads = Payloads.of(one.window, one.frames.pick(behind), joined=True)
-            parts: list[bytes] = []
-            for i, start in enumerate(starts[behind].tolist()):
-                whole = payloads.data[int(payloads.start[i]) : int(payloads.end[i])].tobytes()
-                parts += self._new.get(start, [whole])
-            stops = _ends(parts)
-            out = np.empty(room_for(int(stops[-1]), len(parts)), np.uint8)
-            size = int(write_records(np.frombuffer(b"".join(parts), np.uint8), stops, at, out))
-            yield out[:size].tobytes()
-            at += size
+        walk = logs.walk_log(ListedFile(self.listing, found.file, found.size), self.options)
+        yield from logs.rewritten(walk, found.file, min(self._new), self._records)
+
+    def _records(self, window: Window, frames: Frames) -> tuple[Bytes, Int64s]:
+        """Return the records of some frames after the edit."""
+        data, stops = logs.unchanged_records(window, frames)
+        starts = (frames.start + window.offset).tolist()
+        parts: list[bytes] = []
+        for start, low, high in zip(starts, stops[:-1].tolist(), stops[1:].tolist(), strict=True):
+            parts += self._new.get(start, [data[low:high].tobytes()])
+        return np.frombuffer(b"".join(parts), np.uint8), _ends(parts)

@@ -1,12 +1,13 @@
-"""Logs mended: every good batch is kept, in its order; what is before the first damage stays as it lies.
+"""Repair a log: every good batch is kept, in its order.
 
-Behind it records are written anew: where a record lies in its block of 32 KiB decides how it is cut into physical ones.
+Bytes before the first damage stay. Records behind it are written again, since the place of a record in its block of 32 KiB decides how it
+is split into physical records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, Int64s,
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Bytes
+from logwright.codec.window import Bytes, Frames, Window
 
 _COUNT = WRITE_BATCH.offset("count")
 _POISON = "a batch without operations at sequence number 0: LevelDB would count on from 2^64-1"
@@ -59,13 +60,17 @@ class Log:
     def up_to_damage(self) -> Log:
         """The same with nothing behind the first damage."""
         assert self.first is not None
-        text = "; ".join([self.cut[0].why, "all behind it is cut too"])
-        lost = self.rows - self.rows_before
-        behind = Removed(self.file, self.first, self.size - self.first, text, 0, None if self.cut else lost)
+        behind = replace(self.cut[0], offset=self.first).to_end(self.size)
         return Log(
             self.file, self.number, self.size, self.rows_before, self.low, self.high_before, [behind], self.first,
             self.rows_before, self.high_before,
         )  # fmt: skip
+
+
+def unchanged_records(window: Window, frames: Frames) -> tuple[Bytes, Int64s]:
+    """Return the records of some frames as they are: see `rewritten`."""
+    payloads = Payloads.of(window, frames, joined=True)
+    return payloads.data, np.concatenate((payloads.start[:1], payloads.end))
 
 
 def examine(listing: Listing, file: str, number: int, size: int, options: Options) -> Log:
@@ -74,12 +79,10 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
     read = ListedFile(listing, file, size)
     for one in walk_log(read, options):
         if isinstance(one, Hole):
-            fault = one.fault
-            if fault.severity is not Severity.INFO:
-                why = f"{fault.kind}: {fault.detail}"
-                _cut(found, Removed(file, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost))
+            if one.fault.severity is not Severity.INFO:
+                _cut(found, Removed.damaged(file, one.fault))
             continue
-        judged = _Judged.of(one)
+        judged = _Judged.of(one.window, one.frames)
         for i in np.flatnonzero(judged.why != "").tolist():
             start, end = (one.window.offset + int(edge[i]) for edge in (one.frames.start, one.frames.end))
             text = (
@@ -105,25 +108,41 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
 
 
 def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = False) -> Iterator[Kept | bytes]:
-    """What the log is made of when it is mended."""
+    """Yield what the repaired log is made of."""
     if found.first is None:
         yield Kept(found.file, 0, found.size)
         return
-    yield Kept(found.file, 0, found.first)
     if prefix:
+        yield Kept(found.file, 0, found.first)
         return
-    at = found.first
-    for one in walk_log(ListedFile(listing, found.file, found.size), options):
+    walk = walk_log(ListedFile(listing, found.file, found.size), options)
+    yield from rewritten(
+        walk, found.file, found.first, lambda window, frames: _Judged.of(window, frames).kept()
+    )
+
+
+def rewritten(
+    walk: Iterable[Stretch | Hole],
+    file: str,
+    first: int,
+    records: Callable[[Window, Frames], tuple[Bytes, Int64s]] = unchanged_records,
+) -> Iterator[Kept | bytes]:
+    """Keep a file of records up to the byte `first`, where a record starts, and write the records behind it again.
+
+    `records` returns the new records of some frames, one after the other, and where each starts, with the end of the last.
+    """
+    yield Kept(file, 0, first)
+    at = first
+    for one in walk:
         if isinstance(one, Hole):
             continue
-        behind = one.frames.start + one.window.offset >= found.first
-        if not behind.any():
-            continue
-        payloads, stops = _Judged.of(Stretch(one.window, one.frames.pick(behind))).kept()
-        out = np.empty(room_for(len(payloads), len(stops) - 1), np.uint8)
-        size = int(write_records(payloads, stops, at, out))
-        yield out[:size].tobytes()
-        at += size
+        frames = one.frames.pick(one.frames.start + one.window.offset >= first)
+        if len(frames):
+            data, stops = records(one.window, frames)
+            out = np.empty(room_for(len(data), len(stops) - 1), np.uint8)
+            size = int(write_records(data, stops, at, out))
+            yield out[:size].tobytes()
+            at += size
 
 
 def walk_log(read: ListedFile, options: Options) -> Walk:
@@ -149,11 +168,11 @@ class _Judged:
     why: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, one: Stretch) -> _Judged:
-        payloads = Payloads.of(one.window, one.frames, joined=True)
-        measured = np.zeros((len(one.frames), MEASURES), np.int64)
+    def of(cls, window: Window, frames: Frames) -> _Judged:
+        payloads = Payloads.of(window, frames, joined=True)
+        measured = np.zeros((len(frames), MEASURES), np.int64)
         measure(payloads.data, payloads.start, payloads.end, measured)
-        head = one.frames.header
+        head = frames.header
         first = np.where(head["size"] >= BATCH_HEADER, head["sequence"].astype(np.int64), -1)
         status, rows = measured[:, STATUS], measured[:, OPERATIONS].copy()
         rows[status == TOO_HIGH] = 0
