@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan, Strategy
+from logwright.codec.engine.startup import Startup
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
-from logwright.codec.predict import Opened
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.store.view import Stream
 from logwright.codec.window import Frames, Window
@@ -86,27 +86,6 @@ class Combine(Protocol):
         where the read mode says so.
         """
         ...
-
-
-class Start(Protocol):
-    """Simulate the start of the real system on a directory."""
-
-    def __call__(
-        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-    ) -> Opened:
-        """`version` None means the newest. `clean` None: the system's own marker decides."""
-        ...
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Say what the real system would do with a directory."""
-
-    versions: Sequence[str]
-    """The versions that can be asked about, the newest first."""
-    start: Start
-    clean_matters: bool = True
-    """Whether the system's start depends on how it was stopped. Where it does not, the option `clean` is refused."""
 
 
 class Check(Protocol):
@@ -252,7 +231,7 @@ class DirectoryCapabilities:
     """What a layout offers beyond its core."""
 
     combine: Combine | None = None
-    predict: Prediction | None = None
+    predict: Startup | None = None
     check: Check | None = None
     repair: DirectoryRepair | None = None
     edit: DirectoryEdit | None = None

@@ -75,6 +75,19 @@ class Fault:
         }
 
 
+def join_lost(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is lost in two places (`Fault.lost`) as one range. Keys of `other` come after those of `one`."""
+    out = {**other, **one}
+    for name in one.keys() & other.keys():
+        if name.startswith("first_"):
+            out[name] = min(one[name], other[name])
+        elif name.startswith("last_"):
+            out[name] = max(one[name], other[name])
+        elif name == "largest":
+            out[name] = other[name]
+    return out
+
+
 class LogwrightError(Exception):
     """The root of all errors that logwright raises on purpose.
 

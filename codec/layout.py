@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 from logwright.codec.base import Match
 from logwright.codec.capability import DirectoryCapabilities
+from logwright.codec.engine.startup import Startup
 from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing, Plan
@@ -199,6 +200,10 @@ class Gathering(Protocol):
     """The layout."""
     own_files: Container[str]
     """The names of files that belong to the directory itself."""
+    lock: str
+    """The name of the file in each directory on which the running system holds an operating-system lock."""
+    startup: Startup
+    """The start of the system on all directories that it is given, before it loads a store."""
 
     def recognise(self, listing: Listing) -> bool:
         """Whether it is one, by the files beside what it holds."""

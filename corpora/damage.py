@@ -382,10 +382,10 @@ def _verdict(targets: Sequence[Target], staging: str, given: Input) -> dict[str,
         if isinstance(target, DirectoryTarget) and predict is not None:
             said: dict[str, Any] = {"target": prefix.sub("", target.path) or given.name}
             for name, clean in (("clean", True), ("unclean", False)):
-                opened = predict.start(
+                started = predict.run(
                     target.directory, target.plan, target.layout_options, version=None, clean=clean
                 )
-                said[name] = opened.verdict.to_dict()
+                said[name] = started.verdict.to_dict()
             systems.append(said)
     return {"verify": {**summary, "faults": faults[:MOST_FAULTS]}, "system": systems}
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from logwright.codec.fault import NotFoundError
 from logwright.codec.store.listing import Role
-from logwright.readers.plan import Reading, Started, reading
+from logwright.readers.plan import AsSystem, Reading, reading
 from logwright.readers.resolve import DirectoryTarget, Target
 from logwright.readers.task import Task
 
@@ -22,7 +22,7 @@ MOST = 512
 
 @contextlib.contextmanager
 def pinned(
-    look: Callable[[], Sequence[Target]], view: str | None, started: Started | None, found: Reading
+    look: Callable[[], Sequence[Target]], view: str | None, started: AsSystem | None, found: Reading
 ) -> Iterator[Reading]:
     """What is to be read, with all of its files open, as they were at one moment. `look` resolves the targets anew; `found` is what
     it came to before: that is taken as it is where no system runs, or where there are more files than can be held open."""

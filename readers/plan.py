@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
+from logwright.codec.engine.startup import Started
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.option import Verb, fold
-from logwright.codec.predict import Opened
 from logwright.codec.store.listing import Plan, Role
 from logwright.codec.store.view import Group, Part
 from logwright.codec.table import Column, Table
@@ -21,7 +21,7 @@ from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, alone, folder_of, kind
-from logwright.readers.served import Served
+from logwright.readers.served import ServedRows
 from logwright.readers.task import Task, Work
 from logwright.readers.words import after_stop, skips
 
@@ -57,21 +57,20 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Started:
-    """Read what the real system would serve: the version asked about (None: the newest), and whether its last stop was clean
-    (None: its own marker says)."""
+class AsSystem:
+    """Read what the real system would serve. Version None is the newest; clean None: the system's own marker decides."""
 
     version: str | None = None
     clean: bool | None = None
 
 
-def reading(targets: Sequence[Target], view: str | None = None, started: Started | None = None) -> Reading:
+def reading(targets: Sequence[Target], view: str | None = None, as_system: AsSystem | None = None) -> Reading:
     """What is to be read for a view of these targets. Raises `UsageError` for a view that one of them does not have, and for
-    copies of one thing where option `replicas` chooses none; with `started` `DamageError` where the system would not open it."""
+    copies of one thing where option `replicas` chooses none; with `as_system` `DamageError` where the system would not open it."""
     if view != "files":
         targets = one_of_each(targets)
     parts = [
-        _of_file(t, view, started) if isinstance(t, FileTarget) else _of_directory(t, view, started)
+        _of_file(t, view, as_system) if isinstance(t, FileTarget) else _of_directory(t, view, as_system)
         for t in targets
     ]
     if len(targets) > 1:
@@ -104,8 +103,8 @@ def _named(part: Reading, target: Target) -> Reading:
     return replace(part, tasks=tasks, faults=faults)
 
 
-def _of_file(target: FileTarget, view: str | None, started: Started | None) -> Reading:
-    if started is not None:
+def _of_file(target: FileTarget, view: str | None, as_system: AsSystem | None) -> Reading:
+    if as_system is not None:
         raise UsageError(
             "what the real system would serve is asked of a directory, this is one file",
             path=target.path,
@@ -156,12 +155,12 @@ def _no_view(view: str, known: Sequence[str], path: str) -> UsageError:
     return UsageError(f"no view {view!r}", path=path, advice=hint)
 
 
-def _of_directory(target: DirectoryTarget, view: str | None, started: Started | None) -> Reading:
+def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem | None) -> Reading:
     layout, plan, directory = target.layout, target.plan, target.directory
     view = view or layout.default_view
     shown = directory.notes()
-    if started is not None:
-        return _as_system(target, view, started)
+    if as_system is not None:
+        return _as_system(target, view, as_system)
     if view == "files":
         usage.check_view(target, view, Verb.READ, ())
         return Reading(FILES, (), plan.faults, shown, (_files(plan),), target.live)
@@ -192,21 +191,22 @@ def _decoded(target: DirectoryTarget, view: str, tasks: Sequence[Work]) -> set[t
     return found
 
 
-def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
+def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Reading:
     """What the real system would serve. That the rest of the directory is damaged is said in what it would do, not as faults."""
     layout = target.layout
-    if layout.capabilities.predict is None:
+    predict = layout.capabilities.predict
+    if predict is None:
         raise UsageError(
             f"what the real system would serve of a {layout.name} is not known", path=target.path
         )
     if view not in layout.views:
         raise _no_view(view, tuple(layout.views), target.path)
-    if started.clean is not None:
+    if as_system.clean is not None:
         usage.check_clean([target])
-    opened = layout.capabilities.predict.start(
-        target.directory, target.plan, target.layout_options, version=started.version, clean=started.clean
+    started = predict.run(
+        target.directory, target.plan, target.layout_options, version=as_system.version, clean=as_system.clean
     )
-    verdict = opened.verdict
+    verdict = started.verdict
     if not verdict.opens:
         said = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
         raise DamageError(
@@ -214,10 +214,10 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
             path=target.path,
             advice="See all of it with `logwright verify --as-system`, or read what is sound with mode=DROPMALFORMED",
         )
-    if opened.serves(view):
-        tasks: tuple[Work, ...] = (_served(target, view, started, opened),)
-    else:
-        tasks = tuple(_tasks(target, view, opened.parts(view)))
+    parts = started.parts(view)
+    tasks = (
+        (_served(target, view, as_system, started),) if parts is None else tuple(_tasks(target, view, parts))
+    )
     usage.check_view(target, view, Verb.AS_SYSTEM, _decoded(target, view, tasks))
     table = registry.table_of(layout.views[view])
     notes = target.directory.notes()
@@ -228,14 +228,21 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 
 
-def _served(target: DirectoryTarget, view: str, started: Started, opened: Opened) -> Served:
+def _served(target: DirectoryTarget, view: str, as_system: AsSystem, started: Started) -> ServedRows:
     files = tuple(
         task_of(target, Part(file.name, file.codec, "rows", file.hints))
         for file in target.plan.files
         if file.role is Role.PRIMARY and file.codec is not None
     )
-    return Served(
-        target.path, target.layout.name, target.options, view, started.version, started.clean, files, opened
+    return ServedRows(
+        target.path,
+        target.layout.name,
+        target.options,
+        view,
+        as_system.version,
+        as_system.clean,
+        files,
+        started,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the real system's clients get of a directory, where these are no stretches of its files (`Opened.serves`)."""
+"""Read what the real system's clients get of a directory, where that is no stretch of its files (`codec.engine.startup.Served.rows`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec.engine.startup import Started
 from logwright.codec.frames.walk import WINDOW
-from logwright.codec.predict import Opened
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
@@ -19,8 +19,8 @@ from logwright.readers.task import Task, Work
 
 
 @dataclass(frozen=True)
-class Served:
-    """A directory that the system is started on where it is read. See `readers.task.Work`."""
+class ServedRows:
+    """The rows of a directory on which the system is simulated where it is read. See `readers.task.Work`."""
 
     path: str
     layout: str
@@ -30,11 +30,11 @@ class Served:
     clean: bool | None
     files: tuple[Task, ...] = ()
     """Those that count for what is served."""
-    opened: Opened | None = None
-    """Where it was started already: that does not go to another process."""
+    started: Started | None = None
+    """The start, where it was simulated already; it does not go to another process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Served, (
+        return ServedRows, (
             self.path, self.layout, self.options, self.view, self.version, self.clean, self.files,
         )  # fmt: skip
 
@@ -66,7 +66,7 @@ class Served:
             entry.bytes += task.length or 0
             entry.combined = True
         left = limit
-        for batch in self._started().serve(self.view, wanted):
+        for batch in self._start().rows(self.view, wanted):
             found = (batch if filter is None else filter.apply(batch)).select(list(columns))
             found = found if left is None else found.slice(0, left)
             if not found.num_rows:
@@ -78,13 +78,13 @@ class Served:
                 if not left:
                     return
 
-    def _started(self) -> Opened:
-        if self.opened is not None:
-            return self.opened
+    def _start(self) -> Started:
+        if self.started is not None:
+            return self.started
         (target,) = resolve(self.path, self.layout, self.options)
         assert isinstance(target, DirectoryTarget)
         predict = target.layout.capabilities.predict
         assert predict is not None
-        return predict.start(
+        return predict.run(
             target.directory, target.plan, target.layout_options, version=self.version, clean=self.clean
         )

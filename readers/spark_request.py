@@ -16,7 +16,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
 from logwright.readers.copies import one_of_each
 from logwright.readers.follow import PACE_OPTIONS, Following
-from logwright.readers.plan import Reading, Started, reading
+from logwright.readers.plan import AsSystem, Reading, reading
 from logwright.readers.resolve import DirectoryTarget, Target, expand, resolve
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
@@ -217,12 +217,12 @@ class Request:
         return Mode.of(self.words["mode"])
 
     @property
-    def started(self) -> Started | None:
+    def started(self) -> AsSystem | None:
         """The system that is asked what it would serve, in mode `AS_SYSTEM`."""
-        asked = Started(self.words["as_system"], self.words["clean"])
+        asked = AsSystem(self.words["as_system"], self.words["clean"])
         if self.mode is Mode.AS_SYSTEM:
             return asked
-        if asked != Started():
+        if asked != AsSystem():
             raise UsageError(
                 "as_system and clean say which system is asked", advice="They go with mode=AS_SYSTEM"
             )

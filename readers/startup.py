@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from logwright.codec import registry
+from logwright.codec.engine.startup import DirectoryState, ServerDirectory, Verdict
 from logwright.codec.fault import LogwrightError
 from logwright.codec.layout import Gathering
-from logwright.codec.predict import Root, RootState, Starts, Verdict
 from logwright.codec.store.listing import Listing
 from logwright.readers.listing import open_listing
 from logwright.readers.live import held
@@ -27,29 +27,20 @@ def predict_start(
     paths = expand(path)
     if len(paths) != 1 or paths[0] == STDIN:
         return None
-    settings = None
-    system: Starts | None = None
-    found = configuration(paths[0]) if codec in (None, *(one.name for one in registry.gatherings())) else None
+    gatherings = registry.gatherings()
+    found = configuration(paths[0]) if codec in (None, *(one.name for one in gatherings)) else None
+    directories: Sequence[str] = paths
+    gathering = None
     if found is not None:
-        system = next((one for one in _systems() if one.system == found.system), None)
-        directories: Sequence[str] = found.directories
-        settings = found.settings
+        gathering = next((one for one in gatherings if one.startup.system == found.system), None)
+        directories = found.directories
     elif is_remote(paths[0]) or os.path.isdir(local_path(paths[0])):
-        directories = paths
         gathering = _gathering(paths[0], codec)
-        system = _starts(gathering)
-    if system is None:
+    if gathering is None:
         return None
-    roots = [root_of(one, system.lock) for one in directories]
-    return system.start(roots, settings, version=version)
-
-
-def _systems() -> list[Starts]:
-    return [one for one in map(_starts, registry.gatherings()) if one is not None]
-
-
-def _starts(gathering: object) -> Starts | None:
-    return gathering if isinstance(gathering, Starts) else None
+    roots = [root_of(one, gathering.lock) for one in directories]
+    settings = None if found is None else found.settings
+    return gathering.startup.run_server(roots, settings, version=version).verdict
 
 
 def _gathering(path: str, codec: str | None) -> Gathering | None:
@@ -63,21 +54,21 @@ def _gathering(path: str, codec: str | None) -> Gathering | None:
     return named or registry.gathering(listing)
 
 
-def root_of(path: str, lock: str) -> Root:
+def root_of(path: str, lock: str) -> ServerDirectory:
     """List one of the directories that a system is started on."""
     if not is_remote(path):
         local = local_path(path)
         if not os.path.exists(local):
-            return Root(path, RootState.MISSING)
+            return ServerDirectory(path, DirectoryState.MISSING)
         if not os.path.isdir(local):
-            return Root(path, RootState.FILE)
+            return ServerDirectory(path, DirectoryState.FILE)
     try:
         listing = open_listing(path)
     except LogwrightError as error:
-        return Root(path, RootState.UNREADABLE, error.message)
-    return Root(
+        return ServerDirectory(path, DirectoryState.UNREADABLE, error.message)
+    return ServerDirectory(
         path,
-        RootState.DIRECTORY,
+        DirectoryState.DIRECTORY,
         listing=listing,
         folders=frozenset(listing.folders()),
         open=partial(_inner, path),

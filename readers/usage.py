@@ -178,7 +178,7 @@ def check_clean(targets: Sequence[Any]) -> None:
     for target in targets:
         layout = getattr(target, "layout", None)
         predict = None if layout is None else layout.capabilities.predict
-        if predict is not None and predict.clean_matters:
+        if predict is not None and predict.last_stop is not None:
             return
     name = targets[0].codec.name if hasattr(targets[0], "codec") else targets[0].layout.name
     what = "a single file" if hasattr(targets[0], "codec") else "its system starts alike after any stop"

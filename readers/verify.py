@@ -17,9 +17,9 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.capability import Prediction
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Kept, OutputFile, Removed, Strategy
+from logwright.codec.engine.startup import Startup
 from logwright.codec.fault import (
     AccessError,
     DamageError,
@@ -438,7 +438,7 @@ def _frames(
 # What the real system would do
 
 
-def _prediction(target: Target, version: str) -> Prediction:
+def _prediction(target: Target, version: str) -> Startup:
     """Return what predicts the system's start on a target. Raises `UsageError` where nothing does."""
     if isinstance(target, FileTarget):
         raise UsageError(
@@ -451,25 +451,19 @@ def _prediction(target: Target, version: str) -> Prediction:
         raise UsageError(
             f"what its system would do with a {target.layout.name} is not known", path=target.path
         )
-    # A line of releases stands for its newest one.
-    if version and not any(f"{one}.".startswith(f"{version}.") for one in predict.versions):
-        raise UsageError(
-            f"no version {version!r} of the system is known",
-            path=target.path,
-            advice=f"There are: {', '.join(predict.versions)}",
-        )
+    predict.version_of(version, target.path)
     return predict
 
 
 def _predict(target: DirectoryTarget, wish: Wish) -> Mapping[str, Any]:
-    opened = _prediction(target, wish.system or "").start(
+    started = _prediction(target, wish.system or "").run(
         target.directory,
         target.plan,
         target.layout_options,
         version=wish.system or None,
         clean=wish.clean,
     )
-    return opened.verdict.to_dict()
+    return started.verdict.to_dict()
 
 
 # Several processes

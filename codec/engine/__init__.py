@@ -1,1 +1,1 @@
-"""What systems do alike."""
+"""What systems do alike, once for all of them."""

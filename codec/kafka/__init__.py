@@ -7,7 +7,6 @@ from logwright.codec.capability import (
     DirectoryRepair,
     FileCapabilities,
     FileEdit,
-    Prediction,
     Replicas,
 )
 from logwright.codec.kafka.check.partition import check as check_partition
@@ -18,7 +17,7 @@ from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, RECODES, edit, edit_file
 from logwright.codec.kafka.repair.rebuild import REBUILDS, rebuild
 from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, PartitionRepair
-from logwright.codec.kafka.startup.start import VERSIONS, start
+from logwright.codec.kafka.startup.start import STARTUP
 from logwright.codec.kafka.store import configuration, copies, logdir, partition
 from logwright.codec.kafka.store.follow import PartitionFollow
 from logwright.codec.layout import Configures, Gathering, Layout
@@ -36,7 +35,7 @@ CODECS: tuple[Codec, ...] = (
 LAYOUTS: tuple[Layout, ...] = (
     partition.LAYOUT.with_capabilities(
         DirectoryCapabilities(
-            predict=Prediction(VERSIONS, start),
+            predict=STARTUP,
             check=check_partition,
             repair=DirectoryRepair(PartitionRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
             edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES),

@@ -7,7 +7,6 @@ from logwright.codec.capability import (
     DirectoryRepair,
     FileCapabilities,
     FileEdit,
-    Prediction,
 )
 from logwright.codec.layout import Layout
 from logwright.codec.leveldb.check.database import check as check_database
@@ -19,7 +18,7 @@ from logwright.codec.leveldb.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, edit
 from logwright.codec.leveldb.repair.file import repair_log, repair_manifest, repair_table
 from logwright.codec.leveldb.repair.rebuild import REBUILDS, rebuild
 from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseRepair
-from logwright.codec.leveldb.startup.start import VERSIONS, start
+from logwright.codec.leveldb.startup.start import STARTUP
 from logwright.codec.leveldb.store import db, live
 
 CODECS: tuple[Codec, ...] = (
@@ -34,7 +33,7 @@ LAYOUTS: tuple[Layout, ...] = (
     db.LAYOUT.with_capabilities(
         DirectoryCapabilities(
             combine=live.combine,
-            predict=Prediction(VERSIONS, start, clean_matters=False),
+            predict=STARTUP,
             check=check_database,
             repair=DirectoryRepair(DatabaseRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),

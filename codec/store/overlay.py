@@ -1,127 +1,180 @@
-"""A directory on which a system is started in thought: what it cuts, removes, renames and writes is kept beside.
+"""A copy-on-write overlay of a directory, used to simulate a system's start and to read a repair before it is written.
 
-The listing underneath is never changed. Contents that the system would write are in memory.
+The listing below is never changed. New content is held in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from itertools import accumulate
 
+from logwright.codec.engine.repair import Kept, OutputFile
 from logwright.codec.store.listing import Entry, Listing
 
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Bytes `[start, start + size)` of a file of the listing underneath."""
-
-    name: str
-    start: int
-    size: int
+Piece = Kept | bytes
 
 
-class Disk:
-    """A `Listing` that can be changed. See `logwright.codec.layout.Listing`."""
+class _Content:
+    """The content of one file: ranges copied from files below, and new bytes. `later` makes it when it is first read."""
 
-    def __init__(self, below: Listing) -> None:
-        self.name = below.name
-        self._below = below
+    def __init__(self, pieces: Sequence[Piece], later: Callable[[], bytes] | None = None) -> None:
+        self._pieces, self.later = pieces, later
+
+    @cached_property
+    def pieces(self) -> Sequence[Piece]:
+        return self._pieces if self.later is None else [self.later()]
+
+    @cached_property
+    def ends(self) -> Sequence[int]:
+        """Where each piece ends in the file."""
+        return list(accumulate(map(_size, self.pieces)))
+
+    @property
+    def size(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def slice(self, start: int, stop: int) -> Sequence[Piece]:
+        """Return the pieces of the bytes `[start, stop)`."""
+        if len(self.pieces) == 1:
+            return [_cut(self.pieces[0], start, stop)]
+        out: list[Piece] = []
+        for i in range(bisect_right(self.ends, start), len(self.pieces)):
+            begin = self.ends[i - 1] if i else 0
+            if begin >= stop:
+                break
+            out.append(_cut(self.pieces[i], max(start - begin, 0), stop - begin))
+        return out
+
+
+class Overlay:
+    """A `Listing` that can be changed. `below` is the directory as it is.
+
+    With `files` it has these files only, and not those below.
+    """
+
+    def __init__(self, below: Listing, files: Iterable[OutputFile] | None = None) -> None:
+        self.name, self.below = below.name, below
         self._before = {entry.name: entry.size for entry in below.entries()}
-        self._files: dict[str, _Stretch | bytes] = {
-            name: _Stretch(name, 0, size) for name, size in self._before.items()
-        }
+        self._files: dict[str, _Content] = {}
+        if files is None:
+            for name, size in self._before.items():
+                self.assemble(name, [Kept(name, 0, size)])
+        else:
+            for file in files:
+                self.assemble(file.name, file.pieces)
 
-    # As a listing
+    # The listing
 
     def entries(self) -> Sequence[Entry]:
         return [Entry(name, self.size(name)) for name in sorted(self._files)]
 
     def parent(self) -> Listing | None:
-        return self._below.parent()
+        return self.below.parent()
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         content = self._files[name]
-        if isinstance(content, bytes):
-            return content[offset : None if length is None else offset + length]
-        left = max(0, content.size - offset)
-        return self._below.read(
-            content.name, content.start + offset, left if length is None else min(length, left)
-        )
-
-    # As the system changes it
+        stop = content.size if length is None else min(offset + length, content.size)
+        pieces = [
+            piece if isinstance(piece, bytes) else self.below.read(piece.file, piece.start, _size(piece))
+            for piece in content.slice(offset, stop)
+        ]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
 
     def size(self, name: str) -> int:
-        content = self._files[name]
-        return len(content) if isinstance(content, bytes) else content.size
+        return self._files[name].size
 
-    def put(self, name: str, content: bytes) -> None:
-        if name not in self._files or self.size(name) != len(content) or self.read(name) != content:
-            self._files[name] = content
+    # Changes
+
+    def put(self, name: str, content: bytes | Callable[[], bytes]) -> None:
+        """Write a file. One that has these bytes already stays as it is. A function is called when the file is first read."""
+        if callable(content):
+            self._files[name] = _Content((), content)
+        elif name not in self._files or self.size(name) != len(content) or self.read(name) != content:
+            self.assemble(name, [content])
+
+    def assemble(self, name: str, pieces: Iterable[Piece]) -> None:
+        """Write a file made of ranges of the files below and of new bytes."""
+        self._files[name] = _Content(list(pieces))
+
+    def copy(self, source: str, start: int, stop: int, name: str) -> None:
+        """Write the bytes `[start, stop)` of a file to another one."""
+        self.assemble(name, self._files[source].slice(start, stop))
 
     def truncate(self, name: str, size: int) -> None:
-        content = self._files[name]
-        if isinstance(content, bytes):
-            self._files[name] = content[:size]
-        elif size < content.size:
-            self._files[name] = _Stretch(content.name, content.start, size)
-
-    def cut_out(self, name: str, source: str, start: int, stop: int) -> None:
-        """A new file with a stretch of another."""
-        content = self._files[source]
-        if isinstance(content, bytes):
-            self._files[name] = content[start:stop]
-        else:
-            self._files[name] = _Stretch(content.name, content.start + start, stop - start)
+        if size < self.size(name):
+            self.copy(name, 0, size, name)
 
     def delete(self, name: str) -> None:
         self._files.pop(name, None)
+
+    def restore(self, name: str) -> None:
+        """Make a file what it is below; delete one that is not there."""
+        self.delete(name)
+        if name in self._before:
+            self.assemble(name, [Kept(name, 0, self._before[name])])
 
     def rename(self, name: str, to: str) -> None:
         if name in self._files:
             self._files[to] = self._files.pop(name)
 
-    # What became of it
+    # What has changed
 
-    def origin(self, name: str) -> tuple[str, int, int] | None:
-        """The file underneath, and the stretch of it, that a file is; None for one whose content was made."""
+    def pieces(self, name: str) -> Sequence[Piece]:
+        return self._files[name].pieces
+
+    def origin(self, name: str) -> Kept | None:
+        """Return the range of a file below that a file is; None for new content."""
         content = self._files[name]
-        return (
-            None
-            if isinstance(content, bytes)
-            else (content.name, content.start, content.start + content.size)
-        )
+        if content.later is not None or len(content.pieces) != 1 or isinstance(content.pieces[0], bytes):
+            return None
+        return content.pieces[0]
 
-    def _same(self, name: str) -> bool:
-        return self._files[name] == _Stretch(name, 0, self._before[name])
+    def _unchanged(self, name: str) -> bool:
+        return self.origin(name) == Kept(name, 0, self._before[name])
 
     @property
-    def truncates(self) -> dict[str, int]:
-        """Files that became a shorter stretch of themselves, with their new sizes."""
+    def truncated(self) -> dict[str, int]:
+        """The new sizes of files that became a shorter prefix of themselves."""
+        kept = {name: self.origin(name) for name in self._before if name in self._files}
         return {
-            name: self.size(name)
-            for name in self._before
-            if name in self._files
-            and not self._same(name)
-            and self.origin(name) == (name, 0, self.size(name))
+            name: origin.stop
+            for name, origin in kept.items()
+            if origin is not None
+            and (origin.file, origin.start) == (name, 0)
+            and origin.stop < self._before[name]
         }
 
     @property
-    def removes(self) -> list[str]:
+    def removed(self) -> list[str]:
         return [name for name in sorted(self._before) if name not in self._files]
 
     @property
-    def rewrites(self) -> list[str]:
-        """Files that are there before and after, with another content, those that were merely cut left out."""
-        cut = self.truncates
+    def rewritten(self) -> list[str]:
+        """Files that have other content than before, but for truncated ones."""
+        truncated = self.truncated
         return [
             name
             for name in sorted(self._before)
-            if name in self._files and name not in cut and not self._same(name)
+            if name in self._files and name not in truncated and not self._unchanged(name)
         ]
 
     @property
-    def creates(self) -> list[str]:
+    def created(self) -> list[str]:
         return [name for name in sorted(self._files) if name not in self._before]
+
+
+def _size(piece: Piece) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.stop - piece.start
+
+
+def _cut(piece: Piece, start: int, stop: int) -> Piece:
+    """Return the bytes `[start, stop)` of a piece, or fewer at its end."""
+    if isinstance(piece, bytes):
+        return piece[start:stop]
+    low = min(piece.start + start, piece.stop)
+    return Kept(piece.file, low, max(low, min(piece.start + stop, piece.stop)), piece.copy)

@@ -6,7 +6,6 @@ from logwright.codec.capability import (
     DirectoryEdit,
     DirectoryRepair,
     FileCapabilities,
-    Prediction,
 )
 from logwright.codec.engine.repair import Strategy
 from logwright.codec.layout import Configures, Layout
@@ -18,7 +17,7 @@ from logwright.codec.zookeeper.repair.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.repair.file import repair_log, repair_snapshot
 from logwright.codec.zookeeper.repair.rebuild import REBUILDS, rebuild
 from logwright.codec.zookeeper.repair.repair import REPAIR_OPTIONS, DataDirRepair
-from logwright.codec.zookeeper.startup.start import VERSIONS, start
+from logwright.codec.zookeeper.startup.start import STARTUP
 from logwright.codec.zookeeper.store import configuration, datadir, views
 
 CODECS: tuple[Codec, ...] = (
@@ -30,7 +29,7 @@ LAYOUTS: tuple[Layout, ...] = (
     datadir.LAYOUT.with_capabilities(
         DirectoryCapabilities(
             combine=views.combine,
-            predict=Prediction(VERSIONS, start, clean_matters=False),
+            predict=STARTUP,
             check=check_datadir,
             repair=DirectoryRepair(DataDirRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),

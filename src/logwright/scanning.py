@@ -133,7 +133,7 @@ class Scan:
             )
         started = None
         if self._mode is Mode.AS_SYSTEM:
-            started = plan.Started(None if as_system is None else str(as_system), flag("clean", clean))
+            started = plan.AsSystem(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
         self._resolve = functools.partial(resolve.resolve, path, codec, options, gathered=True)
         self._view, self._started, self._passed = word("view", view), started, list[str]()

@@ -75,7 +75,7 @@ def execute(copies: Sequence[MemoryDirectory], mending: RepairPlan) -> MemoryDir
 def started(directory: MemoryDirectory, *, clean: bool = False, **given: Any) -> Any:
     """What a broker would do with a directory (`Opened`)."""
     wanted = Options(LAYOUT.read_options, given)
-    return LAYOUT.capabilities.predict.start(
+    return LAYOUT.capabilities.predict.run(
         directory, LAYOUT.plan(directory, wanted), wanted, version=None, clean=clean
     )
 

@@ -14,18 +14,16 @@ import pyarrow as pa
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
+from logwright.codec.engine.startup import Started, Verdict
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FULL, HEADER, RECORD
 from logwright.codec.leveldb.formats.table.layout import sealed
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name
-from logwright.codec.leveldb.startup.start import Opened
 from logwright.codec.leveldb.startup.version_set import logged
 from logwright.codec.option import Options
-from logwright.codec.predict import Verdict
 from logwright.codec.store.listing import Listing
-from logwright.codec.store.overlay import Disk
 
 LAYOUT = registry.get_layout("leveldb.db")
 
@@ -121,19 +119,18 @@ def dropped(verdict: Verdict) -> list[str]:
     return [one for one in verdict.warnings if ": dropping " in one or one.startswith("Ignoring error ")]
 
 
-def open_listing(listing: Listing, *, version: str | None = None, **options: Any) -> Opened:
+def open_listing(listing: Listing, *, version: str | None = None, **options: Any) -> Started:
     """Open it as LevelDB would."""
     given = Options(LAYOUT.read_options, options)
     plan = LAYOUT.plan(listing, Options(LAYOUT.read_options))
-    opened = LAYOUT.capabilities.predict.start(listing, plan, given, version=version, clean=None)
-    assert isinstance(opened, Opened)
+    opened = LAYOUT.capabilities.predict.run(listing, plan, given, version=version, clean=None)
     return opened
 
 
-def rows_of(opened: Opened) -> Rows:
+def rows_of(opened: Started) -> Rows:
     return [
         row
-        for batch in opened.serve("live", ("key", "value"))
+        for batch in opened.rows("live", ("key", "value"))
         for row in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
     ]
 
@@ -228,7 +225,7 @@ class Made:
         out["CURRENT"] = f"{manifest_name(manifest)}\n".encode()
         return out | dict(self.more)
 
-    def open(self, **options: Any) -> Opened:
+    def open(self, **options: Any) -> Started:
         return open_listing(MemoryDirectory(self.files), **options)
 
     def changed(self, name: str, change: Callable[[bytearray], None]) -> MemoryDirectory:
@@ -262,9 +259,8 @@ def fill(to: int, sequence: int = 1) -> bytes:
     return physical(large(sequence, b"fill", BLOCK - to - HEADER))
 
 
-def after(opened: Opened) -> dict[str, bytes]:
+def after(opened: Started) -> dict[str, bytes]:
     """The files that LevelDB would leave."""
-    assert isinstance(opened.after, Disk)
     return {entry.name: opened.after.read(entry.name) for entry in opened.after.entries()}
 
 

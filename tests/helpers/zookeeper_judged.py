@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from memory_directory import MemoryDirectory
-from zookeeper_opening import COLUMNS, node_shown
+from zookeeper_opening import COLUMNS, node_shown, server
 
+from logwright.codec.engine.startup import Started
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.startup.exceptions import Thrown
 from logwright.codec.zookeeper.startup.file_txn_snap_log import FileTxnSnapLog
-from logwright.codec.zookeeper.startup.settings import OPTIONS, Settings, version_of
-from logwright.codec.zookeeper.startup.start import Opened
+from logwright.codec.zookeeper.startup.settings import OPTIONS, ServerSettings
 from logwright.codec.zookeeper.state.replay import Tree
 from logwright.roundtrip.oracles import zookeeper as oracle
 
@@ -27,9 +27,9 @@ _TOLD = (
 
 def ours(directory: MemoryDirectory, **options: Any) -> Answer:
     """What we say of it, in the oracle's words."""
-    settings = Settings(version_of("3.9.5"), Options(OPTIONS, options))
+    settings = ServerSettings("3.9.5", Options(OPTIONS, options))
     try:
-        restored = FileTxnSnapLog(Disk(directory), settings).restore()
+        restored = FileTxnSnapLog(Overlay(directory), settings).restore()
     except Thrown as thrown:
         return {"error": (thrown.java, masked(thrown.message))}
     tree = restored.tree
@@ -48,7 +48,7 @@ def ours(directory: MemoryDirectory, **options: Any) -> Answer:
     }
 
 
-def _node(row: dict[str, Any], tree: Tree, settings: Settings) -> dict[str, Any]:
+def _node(row: dict[str, Any], tree: Tree, settings: ServerSettings) -> dict[str, Any]:
     stat = node_shown(row)["stat"]
     owner = row["ephemeral_owner"]
     if row["kind"] == "ttl" and not settings.extended_types:
@@ -61,11 +61,10 @@ def _node(row: dict[str, Any], tree: Tree, settings: Settings) -> dict[str, Any]
     }  # fmt: skip
 
 
-def seen_by_us(opened: Opened) -> list[dict[str, Any]]:
+def seen_by_us(started: Started) -> list[dict[str, Any]]:
     """The nodes that clients see after a start."""
-    assert opened.tree is not None
-    rows = [row for batch in opened.serve("tree", (*COLUMNS, "kind")) for row in batch.to_pylist()]
-    return [_node(row, opened.tree, opened.settings) for row in rows]
+    rows = [row for batch in started.rows("tree", (*COLUMNS, "kind")) for row in batch.to_pylist()]
+    return [_node(row, server(started).tree, server(started).settings) for row in rows]
 
 
 def theirs(path: Path, properties: dict[str, str]) -> Answer:

@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow as pa
 from memory_directory import MemoryDirectory
 
+from logwright.codec.engine.startup import Started
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing
-from logwright.codec.zookeeper.startup.start import OPTIONS, Opened, open_datadir
+from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.zookeeper.startup.settings import OPTIONS
+from logwright.codec.zookeeper.startup.start import STARTUP, ServedTree
 from logwright.readers import listing as listings
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/zookeeper"
@@ -120,8 +122,14 @@ def listing_of(case: str) -> Listing:
     return listings.open_listing(str(folder / "version-2"))
 
 
-def start(listing: Listing, *, version: str | None = None, **options: Any) -> Opened:
-    return open_datadir(listing, Options(OPTIONS, options), version=version, clean=None)
+def start(listing: Listing, *, version: str | None = None, **options: Any) -> Started:
+    return STARTUP.run(listing, Plan(()), Options(OPTIONS, options), version=version, clean=None)
+
+
+def server(started: Started) -> ServedTree:
+    """What a server that has started has in memory."""
+    assert isinstance(started.served, ServedTree)
+    return started.served
 
 
 def node_shown(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,9 +148,9 @@ def node_shown(node: Mapping[str, Any]) -> dict[str, Any]:
     return said | {"stat": stat}
 
 
-def nodes_of(opened: Opened) -> list[dict[str, Any]]:
+def nodes_of(started: Started) -> list[dict[str, Any]]:
     """What clients see, as the golden cases have it."""
-    batches = list(opened.serve("tree", COLUMNS))
+    batches = list(started.rows("tree", COLUMNS))
     return [node_shown(one) for one in pa.Table.from_batches(batches).to_pylist()]
 
 

@@ -10,6 +10,8 @@ from kafka_mending import ID, partition_directory
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
+from logwright.codec.engine.repair import Kept
+from logwright.codec.engine.startup import LostRows, Started
 from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka.formats.log.layout import CONTROL, RECORD_BATCH, TRANSACTIONAL
 from logwright.codec.kafka.names import segment_name
@@ -18,9 +20,9 @@ from logwright.codec.kafka.startup import lost as losing
 from logwright.codec.kafka.startup.entries import entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.index import OffsetIndex
-from logwright.codec.kafka.startup.start import Started, version_of
+from logwright.codec.kafka.startup.start import STARTUP, ServedPartition
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 
 LAYOUT = registry.get_layout("kafka.partition")
 
@@ -65,11 +67,15 @@ def partition(*batches: bytes, above: dict[str, bytes] | None = None, **files: b
 
 def opened(directory: Any, *, clean: bool | None = False, **given: Any) -> Started:
     options = Options(LAYOUT.read_options, {name.replace("_", "."): value for name, value in given.items()})
-    found = LAYOUT.capabilities.predict.start(
+    found = LAYOUT.capabilities.predict.run(
         directory, LAYOUT.plan(partition_directory({}), options), options, version=None, clean=clean
     )
-    assert isinstance(found, Started)
     return found
+
+
+def log_offsets(started: Started) -> tuple[int, int]:
+    assert isinstance(started.served, ServedPartition)
+    return started.served.log_offsets
 
 
 def legacy(base: int, attributes: int, magic: int = 0) -> bytes:
@@ -149,19 +155,19 @@ def test_several_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_kept_in_memory_can_be_cut_too() -> None:
-    disk = Disk(partition_directory({"a": b"0123456789", "b": b"xy"}))
+    disk = Overlay(partition_directory({"a": b"0123456789", "b": b"xy"}))
     disk.put("c", b"hello")
     disk.truncate("c", 2)
-    disk.cut_out("d", "c", 1, 2)
-    disk.cut_out("e", "a", 2, 5)
+    disk.copy("c", 1, 2, "d")
+    disk.copy("a", 2, 5, "e")
     disk.truncate("a", 20)
     disk.rename("nothing", "else")
     disk.delete("nothing")
     assert {entry.name: disk.read(entry.name) for entry in disk.entries()} == {
         "a": b"0123456789", "b": b"xy", "c": b"he", "d": b"e", "e": b"234",
     }  # fmt: skip
-    assert (disk.truncates, disk.removes, disk.rewrites, disk.creates) == ({}, [], [], ["c", "d", "e"])
-    assert disk.origin("e") == ("a", 2, 5)
+    assert (disk.truncated, disk.removed, disk.rewritten, disk.created) == ({}, [], [], ["c", "d", "e"])
+    assert disk.origin("e") == Kept("a", 2, 5)
     assert disk.origin("c") is None
     assert disk.parent() is None
     assert disk.read("e", 1, 1) == b"3"
@@ -239,7 +245,7 @@ def test_time_entries_that_go_back() -> None:
         index = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
         found = opened(partition(*batches, **index), index_interval_bytes=100)
         assert found.verdict.truncates == {LOG: 0}
-        assert found.log_offsets == (0, 0)
+        assert log_offsets(found) == (0, 0)
 
 
 def test_aborts_that_go_back() -> None:
@@ -283,7 +289,7 @@ def test_an_open_transaction_in_a_snapshot_is_looked_up() -> None:
 def test_a_directory_to_be_deleted_is_not_recovered_into_existence() -> None:
     """Nothing but a log start: one empty segment is made."""
     found = opened(partition_directory(dict(METADATA)), log_start_offset=7)
-    assert found.log_offsets == (7, 7)
+    assert log_offsets(found) == (7, 7)
     assert found.verdict.creates == tuple(
         sorted(
             [*(segment_name(7, one) for one in (".log", ".index", ".timeindex")), "leader-epoch-checkpoint"]
@@ -304,13 +310,13 @@ def test_checkpoints_above() -> None:
 
     batches = [batch(i) for i in range(5)]
     found = opened(partition(*batches, above=above("5", "2")), clean=None)
-    assert found.log_offsets == (2, 5)
+    assert log_offsets(found) == (2, 5)
     assert found.verdict.clean_from == ".kafka_cleanshutdown is not there"
     found = opened(partition(*batches, above=above("5x", "2x")))
-    assert found.log_offsets == (0, 5)
+    assert log_offsets(found) == (0, 5)
     assert len([one for one in found.verdict.warnings if "resetting" in one]) == 2
     found = opened(partition(*batches, above={**above("5", "2"), "replication-offset-checkpoint": b"0\n7\n"}))
-    assert (found.verdict.opens, found.verdict.scope, found.log_offsets) == (False, "log_dir", None)
+    assert (found.verdict.opens, found.verdict.scope, found.served) == (False, "log_dir", None)
     assert opened(partition(*batches, above={".kafka_cleanshutdown": b""}), clean=None).verdict.clean
     assert opened(partition(*batches), clean=None).verdict.clean_from.startswith("assumed")
 
@@ -339,9 +345,9 @@ def test_metadata_that_can_not_be_read() -> None:
 
 def test_versions() -> None:
     for asked in (None, "", "kafka", "4.3", "4.3.0", "kafka-4.3", "Kafka 4.3.1"):
-        assert version_of(asked) == "4.3"
+        assert STARTUP.version_of(asked) == "4.3"
     with pytest.raises(UsageError, match=r"4\.3"):
-        version_of("2.8")
+        STARTUP.version_of("2.8")
 
 
 # Consumers
@@ -504,18 +510,21 @@ def test_an_index_finds_every_entry_and_what_is_between() -> None:
     assert (len(found), found.last_offset) == (39, 1390)
 
 
-def test_what_is_lost_is_counted_beyond_the_ranges_that_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_lost_between_batches_that_are_served() -> None:
     """Each second batch is served; of those that are not, one has no times."""
-    monkeypatch.setattr(losing, "_RANGES", 2)
     times = {0: 7, 1: 0, 2: -1, 3: 0, 4: 9}
     was = partition(*(batch(offset, timestamp=time) for offset, time in times.items()))
-    served = fetch.Served(position=0)
+    served = fetch.Consumed(position=0)
     served.note(np.array([1, 3]), [(np.array([1, 3]), np.array([2, 4]))], 0)
-    found = losing.lost(was, served, None)
-    assert found.rows == 3
-    assert found.ranges == [
-        {"first_offset": 0, "last_offset": 0, "first_timestamp": 7, "last_timestamp": 7},
-        {"first_offset": 2, "last_offset": 2},
+    place = {"topic": "orders", "partition": 0}
+    assert list(losing.lost(Overlay(was), served, 0)) == [
+        LostRows(
+            1, {**place, "first_offset": 0, "last_offset": 0, "first_timestamp": 7, "last_timestamp": 7}
+        ),
+        LostRows(1, {**place, "first_offset": 2, "last_offset": 2}),
+        LostRows(
+            1, {**place, "first_offset": 4, "last_offset": 4, "first_timestamp": 9, "last_timestamp": 9}
+        ),
     ]
 
 

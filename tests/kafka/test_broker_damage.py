@@ -12,8 +12,8 @@ from kafka_damage import BASES, damage
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.engine.startup import Started
 from logwright.codec.option import Options
-from logwright.codec.predict import Opened
 from logwright.corpora.cases import cases
 from logwright.readers.listing import LocalDirectory
 
@@ -31,10 +31,10 @@ def damaged(seed: int, place: Path) -> tuple[Path, random.Random]:
     return directory, rng
 
 
-def opened(directory: Path, clean: bool) -> Opened:
+def opened(directory: Path, clean: bool) -> Started:
     listing = LocalDirectory(str(directory))
     options = Options(LAYOUT.read_options, SETTINGS)
-    return LAYOUT.capabilities.predict.start(
+    return LAYOUT.capabilities.predict.run(
         listing, LAYOUT.plan(listing, options), options, version=None, clean=clean
     )
 

@@ -20,7 +20,7 @@ from logwright.codec.kafka.startup.fetch import Consumer
 from logwright.codec.kafka.startup.producers import ProducerStateManager
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 
 LOG = segment_name(0, ".log")
 INDEX, TIMEINDEX, TXNINDEX = (segment_name(0, kind) for kind in (".index", ".timeindex", ".txnindex"))
@@ -37,7 +37,9 @@ def partition(*batches: bytes, name: str = "orders-0", **segments: bytes) -> Mem
 
 def consumer(directory: MemoryDirectory) -> Consumer:
     found = started(directory)
-    return Consumer(found.after, found._loaded, "orders-0", Options(LAYOUT.read_options), committed=True)
+    return Consumer(
+        found.after, found.served._loaded, "orders-0", Options(LAYOUT.read_options), committed=True
+    )
 
 
 def test_up_to_where_is_served_when_offsets_are_missing() -> None:
@@ -127,7 +129,7 @@ def test_a_marker_that_can_not_be_read() -> None:
 
 def test_batches_behind_a_marker_that_can_not_be_read_are_not_indexed() -> None:
     bad = raw_batch(1, b"x" * 20, 1, **ENDS)
-    disk = Disk(partition(batch(0), bad, *(batch(at) for at in range(2, 9))))
+    disk = Overlay(partition(batch(0), bad, *(batch(at) for at in range(2, 9))))
     segment = LogSegment(disk, 0, 1, 1 << 20)
     assert segment.recover(ProducerStateManager(disk, "orders-0", None, None), EpochCache()) > 0
     assert disk.size(LOG) == len(batch(0)) + len(bad)
@@ -204,7 +206,7 @@ def test_where_a_consumer_stops_behind_offsets_without_records() -> None:
 def test_a_segment_emptied() -> None:
     data = batch(0) + batch(1)
     for files, cut in (({LOG: data, TXNINDEX: bytes(34)}, len(data)), ({LOG: b""}, 0)):
-        disk = Disk(partition_directory(files))
+        disk = Overlay(partition_directory(files))
         segment = LogSegment(disk, 0, 4096, 1 << 20)
         assert segment.truncate_to_base() == cut
         assert {one.name for one in disk.entries()} == {*files, INDEX, TIMEINDEX}
@@ -213,7 +215,7 @@ def test_a_segment_emptied() -> None:
 
 def test_indexes_opened_for_appending_have_whole_entries() -> None:
     for files, size in (({LOG: b"", INDEX: bytes(20), TIMEINDEX: bytes(30)}, 24), ({LOG: b""}, 0)):
-        disk = Disk(partition_directory(files))
+        disk = Overlay(partition_directory(files))
         LogSegment(disk, 0, 4096, 1 << 20).trim()
         assert disk.size(TIMEINDEX) == size
         assert disk.size(INDEX) == size // 3 * 2

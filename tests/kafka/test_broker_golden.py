@@ -14,10 +14,10 @@ from kafka_golden import CASES, of_class
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.engine.startup import Started
 from logwright.codec.fault import UnsupportedError
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE
 from logwright.codec.option import Options
-from logwright.codec.predict import Opened
 from logwright.corpora.cases import Case
 from logwright.readers.listing import LocalDirectory
 
@@ -50,10 +50,10 @@ MINE = [
 IDS = [f"{case.name}-{run}" for case, run in MINE]
 
 
-def opened(directory: Path, clean: bool | None, **options: Any) -> Opened:
+def opened(directory: Path, clean: bool | None, **options: Any) -> Started:
     listing = LocalDirectory(str(directory))
     given = Options(LAYOUT.read_options, {**SETTINGS, **options})
-    return LAYOUT.capabilities.predict.start(
+    return LAYOUT.capabilities.predict.run(
         listing, LAYOUT.plan(listing, given), given, version=None, clean=clean
     )
 

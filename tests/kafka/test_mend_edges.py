@@ -10,14 +10,13 @@ from kafka_log import batch, raw_batch, record, section
 from kafka_mending import ID, LAYOUT, OPTIONS, lawful, options, partition_directory, rebuild, repair
 from memory_directory import MemoryDirectory
 
-from logwright.codec.fault import DamageError, UnreadableError
+from logwright.codec.fault import DamageError, UnreadableError, join_lost
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.names import METADATA_FILE, segment_name
 from logwright.codec.kafka.repair import runs
 from logwright.codec.kafka.repair.intervals import interval_of
-from logwright.codec.kafka.repair.runs import Copies, Run, joined, lost
-from logwright.codec.kafka.repair.system import _holes
+from logwright.codec.kafka.repair.runs import Copies, Run, lost
 from logwright.codec.kafka.repair.write import name_segments
 from logwright.codec.option import Options
 
@@ -132,14 +131,9 @@ def test_what_is_lost_without_times() -> None:
     rows, what = lost(was, found.frames.header)
     assert (rows, what) == (3, {**place, "first_offset": 0, "last_offset": 2})
     assert lost(was, found.frames.header[:0]) == (0, {})
-    assert joined(what, {"first_offset": 9, "last_offset": 9, "first_timestamp": 5}) == {
+    assert join_lost(what, {"first_offset": 9, "last_offset": 9, "first_timestamp": 5}) == {
         **place, "first_offset": 0, "last_offset": 9, "first_timestamp": 5,
     }  # fmt: skip
-
-
-def test_holes() -> None:
-    assert _holes([(5, 8), (8, 9), (12, 20)], 20) == [(0, 5), (9, 12)]
-    assert _holes([], 3) == [(0, 3)]
 
 
 # Transactions

@@ -19,7 +19,7 @@ from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name
 from logwright.codec.leveldb.startup import memtable
-from logwright.codec.leveldb.startup.start import version_of
+from logwright.codec.leveldb.startup.start import STARTUP
 from logwright.codec.leveldb.startup.status import Corruption, IOFailure, parsed
 from logwright.codec.leveldb.startup.version_set import logged
 from logwright.codec.leveldb.store.version import recover
@@ -37,7 +37,7 @@ def refused(files: dict[str, bytes], **options: Any) -> str:
     assert verdict.scope == "database"
     assert verdict.rows == 0
     assert rows_of(opened) == []
-    assert opened.serves("live")
+    assert opened.served is None
     return status(verdict)
 
 
@@ -331,7 +331,7 @@ def test_log_file_reuse() -> None:
     opened = MADE.open(reuse_logs=True)
     assert opened.verdict.creates == ("LOCK", "LOG")
     assert not opened.verdict.removes
-    batches = opened.serve("live", ("file", "level", "position"))
+    batches = opened.rows("live", ("file", "level", "position"))
     assert pa.Table.from_batches(batches).to_pylist() == [
         {"file": 5, "level": 1, "position": 0},
         {"file": 5, "level": 1, "position": 0},
@@ -402,7 +402,7 @@ def test_rows_of_logs_say_where_they_are() -> None:
     (found,) = (
         Made(logs={3: logged(records)})
         .open()
-        .serve("live", ("key", "sequence", "type", "file", "level", "position"))
+        .rows("live", ("key", "sequence", "type", "file", "level", "position"))
     )
     size = len(logged(records[:1]))
     assert found.to_pylist() == [
@@ -415,16 +415,16 @@ def test_rows_of_logs_say_where_they_are() -> None:
 
 
 def test_versions() -> None:
-    assert [version_of(one) for one in (None, "", "leveldb", "true", "main", "1.23", "1.22.0", "v1.22")] == [
+    assert [STARTUP.version_of(one) for one in (None, "", "leveldb", "true", "main", "1.23", "1.22.0", "v1.22")] == [
         "main", "main", "main", "main", "main", "1.23", "1.22", "1.22",
     ]  # fmt: skip
-    with pytest.raises(UsageError, match=r"'1\.14' would do"):
-        version_of("1.14")
+    with pytest.raises(UsageError, match=r"no version '1\.14'"):
+        STARTUP.version_of("1.14")
 
 
 def test_other_views() -> None:
     with pytest.raises(UsageError, match="serves no view 'history'"):
-        MADE.open().serves("history")
+        MADE.open().parts("history")
 
 
 def test_status_from_text() -> None:
@@ -439,10 +439,10 @@ def test_clean_makes_no_difference(tmp_path: Path) -> None:
     options = Options(LAYOUT.read_options)
     predict = LAYOUT.capabilities.predict
     assert predict is not None
-    assert not predict.clean_matters
+    assert predict.last_stop is None
     plan = LAYOUT.plan(listing, options)
     verdicts = [
-        predict.start(listing, plan, options, version=None, clean=clean).verdict
+        predict.run(listing, plan, options, version=None, clean=clean).verdict
         for clean in (None, False, True)
     ]
     assert [(one.clean, one.clean_from) for one in verdicts] == [
@@ -472,7 +472,7 @@ def test_large_databases_are_read_in_pieces() -> None:
     big = (b"999999", sequence + 1, b"z" * 3_000_000)
     tables.append((5, 8, [big]))
     opened = Made(tables=tables, last_sequence=sequence + 1).open()
-    batches = list(opened.serve("live", ("key", "value", "sequence")))
+    batches = list(opened.rows("live", ("key", "value", "sequence")))
     found = pa.Table.from_batches(batches).to_pylist()
     want = [(key, value, n) for key, (n, value) in sorted(expected.items())] + [(big[0], big[2], big[1])]
     assert [(one["key"], one["value"], one["sequence"]) for one in found] == want

@@ -8,16 +8,16 @@ import pytest
 from leveldb_opening import Made, batch, dropped, fill, large, open_listing, physical, put, rows_of, status
 from memory_directory import MemoryDirectory
 
+from logwright.codec.engine.startup import Started
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.formats.manifest.layout import EditField
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, ZERO
-from logwright.codec.leveldb.startup.start import Opened
 from logwright.codec.leveldb.startup.version_set import logged
 
 LOG = "db/000003.log"
 
 
-def opened(log: bytes, **options: Any) -> Opened:
+def opened(log: bytes, **options: Any) -> Started:
     return Made(logs={3: log}).open(**options)
 
 

@@ -11,7 +11,7 @@ from leveldb_opening import GOLDEN
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
-from logwright.readers.plan import Started, reading
+from logwright.readers.plan import AsSystem, reading
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.task import split_tasks
@@ -75,7 +75,7 @@ def test_what_is_refused() -> None:
 
 def test_a_task_goes_to_another_process() -> None:
     (target,) = resolve(str(DAMAGED), None, {"verify_checksums": False})
-    found = reading([target], "live", Started())
+    found = reading([target], "live", AsSystem())
     assert len(found.tasks) == 1
     assert found.systems[0]["rows"] == 69
     (task,) = split_tasks(pickle.loads(pickle.dumps(found.tasks)), 1)

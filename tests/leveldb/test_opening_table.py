@@ -10,11 +10,11 @@ import pytest
 from leveldb_opening import Made, Rows, iterated, key_of, open_listing, resealed, rows_of, status
 from memory_directory import MemoryDirectory
 
+from logwright.codec.engine.startup import Started
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, survey
 from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
 from logwright.codec.leveldb.formats.table.write import TableSettings, footer
-from logwright.codec.leveldb.startup.start import Opened
 
 ROWS = [(b"k%02d" % n, n + 1, b"value%02d" % n) for n in range(12)]
 ALL: Rows = [(key, value) for key, _, value in ROWS]
@@ -39,7 +39,7 @@ INDEX = BLOCKS[-1]
 assert len(BLOCKS) > 5
 
 
-def damaged(change: Callable[[bytearray], None], *, made: Made = MADE, **options: Any) -> Opened:
+def damaged(change: Callable[[bytearray], None], *, made: Made = MADE, **options: Any) -> Started:
     return open_listing(made.changed(TABLE, change), **options)
 
 
@@ -63,7 +63,7 @@ def without(*of: int) -> Rows:
     return [row for row in ALL if row[0] not in gone]
 
 
-def gives(opened: Opened, rows: Rows, said: str) -> None:
+def gives(opened: Started, rows: Rows, said: str) -> None:
     assert rows_of(opened) == rows
     assert iterated(opened.verdict) == said
     assert opened.verdict.rows == len(rows)
@@ -233,7 +233,7 @@ def _index(
     return rewrite
 
 
-def resized(change: Callable[[bytearray], None], **options: Any) -> Opened:
+def resized(change: Callable[[bytearray], None], **options: Any) -> Started:
     """A table changed, and of the size that the manifest says."""
     data = bytearray(MADE.files[TABLE])
     change(data)

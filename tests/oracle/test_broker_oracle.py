@@ -14,7 +14,7 @@ from kafka_damage import BASES, damage
 
 from logwright.codec import registry
 from logwright.codec.kafka.names import METADATA_FILE
-from logwright.codec.kafka.startup.start import Started
+from logwright.codec.kafka.startup.start import ServedPartition
 from logwright.codec.option import Options
 from logwright.corpora.cases import cases
 from logwright.readers.listing import LocalDirectory
@@ -44,10 +44,9 @@ def compare(kafka: Any, seed: int, place: Path) -> str:
     options = Options(
         LAYOUT.read_options, {**SETTINGS, "recovery.point": recovery, "log.start.offset": start}
     )
-    found = LAYOUT.capabilities.predict.start(
+    found = LAYOUT.capabilities.predict.run(
         listing, LAYOUT.plan(listing, options), options, version=None, clean=clean
     )
-    assert isinstance(found, Started)
     verdict = found.verdict
     loaded = None
     with contextlib.suppress(JavaError):
@@ -65,7 +64,8 @@ def compare(kafka: Any, seed: int, place: Path) -> str:
     if verdict.error is not None and METADATA_FILE in verdict.error:
         return "set aside"  # the loader does not look at it
     assert verdict.opens, f"{what}: {verdict.error_class}: {verdict.error}"
-    assert found.log_offsets == (loaded["log_start_offset"], loaded["log_end_offset"]), what
+    assert isinstance(found.served, ServedPartition)
+    assert found.served.log_offsets == (loaded["log_start_offset"], loaded["log_end_offset"]), what
     left = {one.name: one.read_bytes() for one in real.iterdir() if not one.name.endswith(".deleted")}
     said = {entry.name: found.after.read(entry.name) for entry in found.after.entries()}
     assert sorted(said) == sorted(left), what

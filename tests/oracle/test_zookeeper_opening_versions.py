@@ -10,7 +10,7 @@ from memory_directory import MemoryDirectory
 from zookeeper_crafted import CRAFTED
 from zookeeper_damaged import RUNS, directory_of, twice
 from zookeeper_judged import masked, seen_by_us, written
-from zookeeper_opening import start
+from zookeeper_opening import server, start
 
 from logwright.roundtrip.oracles import zookeeper_old as oracle
 
@@ -38,10 +38,10 @@ def theirs(version: str, path: Path) -> dict[str, Any]:
 
 def ours(version: str, directory: MemoryDirectory) -> dict[str, Any]:
     opened = start(directory, version=version)
-    if opened.thrown is not None:
-        return {"error": (opened.thrown.java, masked(opened.thrown.message))}
-    restored = opened.restored
-    assert restored is not None
+    verdict = opened.verdict
+    if not verdict.opens:
+        return {"error": (verdict.error_class, masked(verdict.error or ""))}
+    restored = server(opened).restored
     return {
         "returned_zxid": restored.zxid,
         "last_processed_zxid": restored.last_processed,

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from shelf import FRAMES_CODEC, Shelf, ToyNote, frame
 
 import logwright as lw
 from logwright.cli import group
 from logwright.codec import registry
-from logwright.codec.capability import DirectoryCapabilities, Prediction
+from logwright.codec.capability import DirectoryCapabilities
+from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup
 from logwright.codec.fault import AccessError, Fault, Kind, Severity, UnsupportedError
 from logwright.codec.option import Options
-from logwright.codec.predict import Verdict
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Part
 from logwright.codec.window import Frames, Window
 from logwright.readers import listing
@@ -41,18 +41,23 @@ class Counting:
         yield "", Fault("toy.shelf", 0, 0, Kind.ORDER, text, Severity.INFO)
 
 
-class Started:
-    def __init__(self, verdict: Verdict, after: Listing) -> None:
-        self.verdict, self.after = verdict, after
+class ServedShelf(Served):
+    """A shelf that is served with this verdict."""
+
+    def __init__(self, verdict: Mapping[str, Any]) -> None:
+        self.verdict = verdict
+
+    def answers(self) -> Answers:
+        return Answers(None, self.verdict.get("serves", {}), self.verdict.get("error"))
+
+    def lost(self) -> Sequence[LostRows] | None:
+        rows, ranges = self.verdict.get("rows_lost"), self.verdict.get("lost", ())
+        if rows is None and not ranges:
+            return None
+        return [LostRows(rows, where) for where in ranges or [{}] * (rows or 0)]
 
     def parts(self, view: str) -> Sequence[Part]:
         return ()
-
-    def serves(self, view: str) -> bool:
-        return False
-
-    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
 
 
 class Watched(Shelf):
@@ -61,12 +66,13 @@ class Watched(Shelf):
     nouns = ("text", "box")
     advice = ("ask for another shelf",)
     asked: list[tuple[str | None, bool | None]]
+    clean: bool | None
     verdict: Mapping[str, Any]
 
     def __init__(self, **verdict: Any) -> None:
         self.asked, self.verdict = [], verdict
         self.capabilities = DirectoryCapabilities(
-            predict=Prediction(("2", "1"), self.open_as), check=self.checker
+            predict=Startup("toys", ("2", "1"), self.start, self.last_stop), check=self.checker
         )
 
     def checker(
@@ -84,13 +90,17 @@ class Watched(Shelf):
     def discards(self, name: str) -> bool:
         return name.startswith("gone")
 
-    def open_as(
-        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-    ) -> Started:
-        self.asked.append((version, clean))
+    def last_stop(self, listing: Listing, asked: bool | None) -> tuple[bool, str]:
+        self.clean = asked
+        return bool(asked), "asked"
+
+    def start(self, overlay: Overlay, settings: Settings) -> Served | Refused:
+        self.asked.append((settings.version if settings.version_given else None, self.clean))
         if self.verdict.get("error_class") == "raise":
             raise UnsupportedError("an old one")
-        return Started(Verdict("toys", version or "2", bool(clean), "asked", **self.verdict), listing)
+        if not self.verdict.get("opens", True):
+            return Refused(self.verdict["scope"], None, None)
+        return ServedShelf(self.verdict)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, layout: Shelf) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from zookeeper_opening import DATA_LOG_DIR, data_directory, memory_of, start
+from zookeeper_opening import DATA_LOG_DIR, data_directory, memory_of, server, start
 
 import logwright as lw
 from logwright.codec import registry
@@ -88,9 +88,8 @@ class Places:
         }
         # A server knows of the other directory though it is empty.
         opened = start(data_directory(held | {f"{DATA_LOG_DIR}/readme": b""}))
-        return (
-            (opened.restored.zxid, "") if opened.restored is not None else (None, opened.verdict.error or "")
-        )
+        verdict = opened.verdict
+        return (server(opened).restored.zxid, "") if verdict.opens else (None, verdict.error or "")
 
 
 def old_of(at: Places) -> MemoryFileSystem:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from zookeeper_opening import data_directory, memory_of, start
+from zookeeper_opening import data_directory, memory_of, server, start
 
 import logwright as lw
 from logwright.codec import registry
@@ -64,7 +64,7 @@ def served(files: MemoryFileSystem) -> int | None:
     """The last transaction of a server that is started on what it sees; None where it does not start."""
     held = {name: data for name, data in files.tree(TARGET).items() if "/" not in name and data is not None}
     opened = start(data_directory(held))
-    return opened.restored.zxid if opened.restored is not None else None
+    return server(opened).restored.zxid if opened.verdict.opens else None
 
 
 @pytest.mark.parametrize("strategy", [Strategy.PREFIX, Strategy.SALVAGE])

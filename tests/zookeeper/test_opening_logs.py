@@ -24,17 +24,18 @@ from zookeeper_crafted import (
     snapshot,
     ttl,
 )
-from zookeeper_opening import data_directory, memory_of, nodes_of, start
+from zookeeper_opening import data_directory, memory_of, nodes_of, server, start
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.startup import file_txn_log
 from logwright.codec.zookeeper.startup.exceptions import Thrown
 from logwright.codec.zookeeper.startup.file_txn_log import FileTxnLog, Records, Stop
 from logwright.codec.zookeeper.startup.file_txn_snap_log import Committed
-from logwright.codec.zookeeper.startup.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.startup.settings import OPTIONS, VERSIONS, ServerSettings
+from logwright.codec.zookeeper.startup.start import STARTUP
 
 A, B, C = (record(zxid, 1, create(path)) for zxid, path in ((1, b"/a"), (2, b"/b"), (3, b"/c")))
 PATHS = ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
@@ -46,7 +47,9 @@ def read(
     """The zxids that are read, what ends it (class and message), and where logs end before their time."""
     zxids: list[int] = []
     stops = []
-    reader = FileTxnLog(Disk(data_directory(files)), Settings(version_of(version), Options(OPTIONS, options)))
+    reader = FileTxnLog(
+        Overlay(data_directory(files)), ServerSettings(STARTUP.version_of(version), Options(OPTIONS, options))
+    )
     try:
         for found in reader.read(zxid):
             if isinstance(found, Records):
@@ -81,10 +84,10 @@ def test_a_header_that_is_cut_short_or_is_none() -> None:
 
 def test_an_empty_log() -> None:
     files = {"log.1": log(A), "log.2": b""}
-    disk = Disk(data_directory(files))
-    reader = FileTxnLog(disk, Settings(version_of("3.9.3"), Options(OPTIONS)))
+    disk = Overlay(data_directory(files))
+    reader = FileTxnLog(disk, ServerSettings("3.9.3", Options(OPTIONS)))
     assert len(list(reader.read(1))) == 1
-    assert disk.removes == reader.deleted == ["log.2"]
+    assert disk.removed == reader.deleted == ["log.2"]
     assert read(files, version="3.9.2")[1] == "java.io.EOFException"
     # Only the last one may be empty.
     assert read({"log.1": b"", "log.2": log(B)})[1] == "java.io.EOFException"
@@ -218,8 +221,8 @@ def test_a_log_that_becomes_shorter_meanwhile() -> None:
             return [Entry(one.name, one.size + 5000) for one in super().entries()]
 
     reader = FileTxnLog(
-        Disk(Shorter({"log.1": log(A, B), "log.3": log(C)[:-1]})),
-        Settings(version_of(None), Options(OPTIONS)),
+        Overlay(Shorter({"log.1": log(A, B), "log.3": log(C)[:-1]})),
+        ServerSettings(VERSIONS[0], Options(OPTIONS)),
     )
     found = list(reader.read(1))
     assert sum(len(one.frames) for one in found if isinstance(one, Records)) == 2
@@ -236,7 +239,7 @@ def test_digests_where_the_body_of_close_session_is_not_read() -> None:
     data = written.files["log.1"]
     (at,) = [
         found.frames.start[i] + found.window.offset + 12
-        for found in FileTxnLog(Disk(written), Settings(version_of(None), Options(OPTIONS, off))).read(0)
+        for found in FileTxnLog(Overlay(written), ServerSettings(VERSIONS[0], Options(OPTIONS, off))).read(0)
         if isinstance(found, Records)
         for i in np.flatnonzero(found.frames.header["type"] == -11)[:1].tolist()
     ]
@@ -389,8 +392,7 @@ def test_the_root_deleted() -> None:
         opened = start(CRAFTED[name])
         assert "/b" in paths(opened)
         assert stat(opened, "/")["version"] == 0
-        assert opened.tree is not None
-        assert opened.tree.digest == digest
+        assert server(opened).tree.digest == digest
     twice = directory((2, buf(b"/")), (2, buf(b"/")), (7, buf(b"/") + i4(0) + i4(9)), (1, create(b"/")))
     found = start(twice)
     assert stat(found, "/")["aversion"] == 0

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import FRESH, ROOT, buf, i4, i8, sealed_sections, snapshot
-from zookeeper_opening import data_directory, start
+from zookeeper_opening import data_directory, server, start
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.kernels.compress import compress
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.startup.exceptions import Thrown
 from logwright.codec.zookeeper.startup.file_snap import FileSnap, Loaded
-from logwright.codec.zookeeper.startup.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.startup.settings import OPTIONS, ServerSettings
+from logwright.codec.zookeeper.startup.start import STARTUP
 from logwright.codec.zookeeper.startup.stream import Stream
 
 TREE_END = 0x19B
@@ -29,15 +30,15 @@ SEAL = 13
 
 def load(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> Loaded:
     return FileSnap(
-        Disk(data_directory(files)), Settings(version_of(version), Options(OPTIONS, options))
+        Overlay(data_directory(files)), ServerSettings(STARTUP.version_of(version), Options(OPTIONS, options))
     ).deserialize()
 
 
 def refused(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> str:
     """What is said of the only snapshot."""
-    disk = Disk(data_directory(files))
+    disk = Overlay(data_directory(files))
     loaded = []
-    reader = FileSnap(disk, Settings(version_of(version), Options(OPTIONS, options)))
+    reader = FileSnap(disk, ServerSettings(STARTUP.version_of(version), Options(OPTIONS, options)))
     original = Loaded.__init__
 
     def kept(self: Loaded, **args: Any) -> None:
@@ -155,10 +156,10 @@ def test_a_chunk_that_is_too_large_is_the_end_of_a_server(size: int, words: str)
     data = compress("snappy", FRESH)
     broken = data[:16] + size.to_bytes(4, "big", signed=True) + data[20:]
     opened = start(data_directory({"snapshot.0": FRESH, "snapshot.5.snappy": broken}))
-    assert str(opened.thrown) == f"org.xerial.snappy.SnappyError: {words}"
     assert opened.verdict.error_class == "org.xerial.snappy.SnappyError"
+    assert opened.verdict.error == words
     just = data[:16] + (512 << 20).to_bytes(4, "big") + data[20:]
-    assert start(data_directory({"snapshot.0": FRESH, "snapshot.5.snappy": just})).thrown is None
+    assert start(data_directory({"snapshot.0": FRESH, "snapshot.5.snappy": just})).verdict.opens
 
 
 @pytest.mark.parametrize("compression", ["gz", "snappy"])
@@ -324,9 +325,7 @@ def test_a_node_whose_path_has_no_slash_is_the_root() -> None:
     # The last one counts.
     early = start(data_directory({"snapshot.5": snapshot((b"abc", -1, 0), ROOT, (b"/a", -1, 0))}))
     assert not [one for one in early.verdict.warnings if "slash" in one]
-    assert early.tree is not None
-    assert opened.tree is not None
-    assert len(early.tree) == len(opened.tree) == 2
+    assert len(server(early).tree) == len(server(opened).tree) == 2
 
 
 def test_a_quota_of_everything_ends_the_start() -> None:

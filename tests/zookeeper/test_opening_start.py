@@ -19,8 +19,9 @@ import logwright as lw
 from logwright.cli import main
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
-from logwright.codec.zookeeper.startup.settings import VERSIONS, version_of
-from logwright.readers.plan import Started, reading
+from logwright.codec.zookeeper.startup.settings import VERSIONS
+from logwright.codec.zookeeper.startup.start import STARTUP
+from logwright.readers.plan import AsSystem, reading
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.task import split_tasks
@@ -39,18 +40,18 @@ def warned(opened: Any) -> str:
 @pytest.mark.parametrize(
     ("asked", "version"),
     [
-        (None, (3, 9, 5)), ("zookeeper", (3, 9, 5)), ("3.8", (3, 8, 6)), ("ZooKeeper 3.6.2", (3, 6, 2)), ("v3.4.14", (3, 4, 14)),
-        ("zookeeper-3.5.0", (3, 5, 0)), ("", (3, 9, 5)),
+        (None, "3.9.5"), ("zookeeper", "3.9.5"), ("3.8", "3.8.6"), ("ZooKeeper 3.6.2", "3.6.2"), ("v3.4.14", "3.4.14"),
+        ("zookeeper-3.5.0", "3.5.0"), ("", "3.9.5"),
     ],
 )  # fmt: skip
-def test_versions(asked: str | None, version: tuple[int, ...]) -> None:
-    assert version_of(asked) == version
+def test_versions(asked: str | None, version: str) -> None:
+    assert STARTUP.version_of(asked) == version
 
 
 @pytest.mark.parametrize("asked", ["3.3", "3.9.99", "4", "3.10", "kafka", "3.9.5-rc0"])
 def test_versions_that_are_not_known(asked: str) -> None:
-    with pytest.raises(UsageError, match="is not known"):
-        version_of(asked)
+    with pytest.raises(UsageError, match="is known"):
+        STARTUP.version_of(asked)
     assert VERSIONS[:7] == ("3.9.5", "3.9.4", "3.9.3", "3.9.2", "3.9.1", "3.9.0", "3.8.6")
     assert VERSIONS[-1] == "3.4.0"
 
@@ -150,7 +151,7 @@ def test_sessions_that_are_gone() -> None:
     assert [one["path"] for one in nodes_of(opened)][:2] == ["/", "/mine"]
     assert "nodes of sessions that are gone are deleted: /other" in warned(opened)
     assert opened.verdict.rows_lost == 0
-    sessions = pa.Table.from_batches(opened.serve("sessions", ["session_id", "timeout"]))
+    sessions = pa.Table.from_batches(opened.rows("sessions", ["session_id", "timeout"]))
     assert sessions.to_pylist() == [{"session_id": 77, "timeout": 3000}]
 
 
@@ -195,7 +196,7 @@ def test_ttl_nodes_that_are_not_known_for_such() -> None:
 def test_acls_that_the_table_does_not_have() -> None:
     opened = start(listing_of("syn_acl_dangling"))
     assert "ends with MarshallingError: 4242" in warned(opened)
-    rows = pa.Table.from_batches(opened.serve("acls", ["acl_id", "acl"])).to_pylist()
+    rows = pa.Table.from_batches(opened.rows("acls", ["acl_id", "acl"])).to_pylist()
     assert 4242 not in [one["acl_id"] for one in rows]
     # From 3.9.2 on the ACL of a node that changes is looked up.
     memory = memory_of("syn_acl_dangling")
@@ -297,7 +298,7 @@ def test_a_disk_that_can_not_be_read() -> None:
     assert start(broken, distributed=True).verdict.error == "Input/output error"
     opened = start(broken)
     assert opened.verdict.opens
-    assert opened.parts("tree") == []
+    assert opened.parts("tree") is None
 
 
 def test_epochs_that_are_written() -> None:
@@ -340,7 +341,7 @@ def test_mode_as_system(tmp_path: Path) -> None:
 
 def test_a_task_goes_to_another_process() -> None:
     (target,) = resolve(str(GOLDEN / "dmg_flip_eor"), None, {"extendedTypesEnabled": True})
-    found = reading([target], "tree", Started())
+    found = reading([target], "tree", AsSystem())
     assert found.systems[0]["rows"] == 18
     (task,) = split_tasks(pickle.loads(pickle.dumps(found.tasks)), 1)
     report = Report(str(GOLDEN / "dmg_flip_eor"), "zookeeper.datadir")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from carried_out import carried_out
 from memory_directory import MemoryDirectory
-from zookeeper_opening import GOLDEN, data_directory, nodes_of, start
+from zookeeper_opening import GOLDEN, data_directory, nodes_of, server, start
 
 from logwright.codec import registry
 from logwright.codec.engine.repair import Removed, RepairPlan, Strategy
@@ -89,8 +89,7 @@ def served(directory: MemoryDirectory, **options: Any) -> list[dict[str, Any]]:
     opened = start(directory, **{"extendedTypesEnabled": True, **options})
     verdict = opened.verdict
     assert verdict.opens, (verdict.error_class, verdict.error)
-    assert opened.restored is not None
-    assert opened.restored.mismatches == []
+    assert server(opened).restored.mismatches == []
     return nodes_of(opened)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.repair import Kept, OutputFile, Repairer, RepairPlan, Strategy
+from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -21,9 +22,10 @@ from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.order import arrange
 from logwright.codec.kafka.repair.replicas import Merged, merge
 from logwright.codec.kafka.repair.runs import Copies, Run, place, removed_run
-from logwright.codec.kafka.repair.system import SystemPlan
 from logwright.codec.kafka.repair.write import PartitionPlan, Segment, name_segments
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
+from logwright.codec.kafka.startup.start import STARTUP
+from logwright.codec.kafka.store.partition import LAYOUT
 from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 
@@ -110,7 +112,8 @@ class PartitionRepair(Repairer):
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
-        return SystemPlan(listing, plan, options)
+        started = STARTUP.run(listing, plan, options, version=options["version"], clean=options["clean"])
+        return SystemRepair(started, LAYOUT.order)
 
     def survey(self) -> None:
         check_copies(self.copies)

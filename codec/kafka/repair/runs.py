@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.engine.repair import Kept, Removed
-from logwright.codec.fault import LogwrightError
+from logwright.codec.fault import LogwrightError, join_lost
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.names import parse_directory
@@ -153,7 +153,7 @@ class Copies:
         for some in self.batches(run):
             more, what = lost(self.listings[run.copy], some.frames.header)
             rows += more
-            out = joined(out, what)
+            out = join_lost(out, what)
         return rows, out
 
     def single(self, run: Run) -> Iterator[tuple[Run, npt.NDArray[Any]]]:
@@ -190,18 +190,6 @@ def lost(listing: Listing, header: npt.NDArray[Any]) -> tuple[int, Mapping[str, 
     if len(times):
         out |= {"first_timestamp": int(times.min()), "last_timestamp": int(times.max())}
     return rows, out
-
-
-def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What is lost in two places, as one."""
-    out = {**other, **one}
-    choices: tuple[tuple[str, Callable[..., Any]], ...] = (("first", min), ("last", max))
-    for name, choose in choices:
-        for what in ("offset", "timestamp"):
-            found = [each[f"{name}_{what}"] for each in (one, other) if f"{name}_{what}" in each]
-            if found:
-                out[f"{name}_{what}"] = choose(found)
-    return out
 
 
 def place(listing: Listing) -> Mapping[str, Any]:

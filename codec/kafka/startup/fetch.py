@@ -32,7 +32,7 @@ from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.loader import Loaded
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 
 FETCH_BYTES = 1 << 20
 POLL_RECORDS = 500
@@ -57,7 +57,7 @@ class Stretch:
 
 
 @dataclass
-class Served:
+class Consumed:
     """What a consumer gets from the log's start on, and how that ends. `position` is where it stops."""
 
     stretches: list[Stretch] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Consumer:
     """A consumer that starts at the log's start (`auto.offset.reset=earliest`). `topic` and `partition` as in the file's rows."""
 
     def __init__(
-        self, disk: Disk, loaded: Loaded, partition: str, options: Options, *, committed: bool = False
+        self, disk: Overlay, loaded: Loaded, partition: str, options: Options, *, committed: bool = False
     ) -> None:
         self.disk, self.loaded, self.partition, self.options, self.committed = (
             disk, loaded, partition, options, committed,
@@ -146,13 +146,13 @@ class Consumer:
         stable = loaded.producers.state.first_unstable if committed else None
         self.end = loaded.log_end_offset if stable is None else min(stable, loaded.log_end_offset)
         self.limit = self._limit(stable)
-        self.served = Served(position=loaded.log_start_offset)
+        self.served = Consumed(position=loaded.log_start_offset)
         self._got: list[npt.NDArray[np.int64]] = []
         """Offsets of what the fetch under way has delivered."""
         self._passed = 0
         """The offset behind the last control batch, or batch of an aborted transaction, of the fetch under way."""
 
-    def run(self) -> Served:
+    def run(self) -> Consumed:
         """Raises `UnsupportedError` where there are entries of an older format."""
         served = self.served
         seen: set[int] = set()

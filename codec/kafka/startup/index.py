@@ -9,7 +9,7 @@ import numpy as np
 
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.startup.errors import InvalidOffset
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 
 _ENTRY = INDEX_ENTRY.head_size
 _WARM = 8192 // _ENTRY
@@ -26,7 +26,7 @@ class OffsetIndex:
         self._position = found["position"].astype(np.int64)
 
     @classmethod
-    def open(cls, disk: Disk, name: str, base_offset: int, max_size: int) -> OffsetIndex:
+    def open(cls, disk: Overlay, name: str, base_offset: int, max_size: int) -> OffsetIndex:
         """The index of a segment, made empty where there is none."""
         if name not in disk:
             disk.put(name, b"")

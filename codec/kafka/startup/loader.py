@@ -17,7 +17,7 @@ from logwright.codec.kafka.startup.errors import BrokerError, CorruptIndex, Inva
 from logwright.codec.kafka.startup.names import number_of, offset_of
 from logwright.codec.kafka.startup.producers import ProducerStateManager, check
 from logwright.codec.kafka.startup.segment import LogSegment
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 
 _INDEXES = (".index", ".timeindex", ".txnindex")
 
@@ -73,7 +73,7 @@ class Loaded:
 class LogLoader:
     """Load the log on a disk. `partition` is its name in messages, `epochs` what its checkpoint holds."""
 
-    def __init__(self, disk: Disk, partition: str, config: Config, epochs: EpochCache) -> None:
+    def __init__(self, disk: Overlay, partition: str, config: Config, epochs: EpochCache) -> None:
         self.disk, self.partition, self.config, self.epochs = disk, partition, config, epochs
         self.segments: dict[int, LogSegment] = {}
         self.warnings: list[str] = []
@@ -260,7 +260,7 @@ class LogLoader:
             self.disk.rename(segment.log, source)
         made = []
         for first, start, stop in new:
-            self.disk.cut_out(segment_name(first, ".log"), source, start, stop)
+            self.disk.copy(source, start, stop, segment_name(first, ".log"))
             made.append(first)
         for name in (
             segment.index_file,

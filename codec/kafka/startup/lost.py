@@ -1,82 +1,76 @@
-"""What is undamaged in a partition and not served after a start: in numbers, and in the broker's words."""
+"""The undamaged records of a partition that no consumer gets, in numbers and in the broker's words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from logwright.codec.engine.repair import Kept
+from logwright.codec.engine.startup import LostRows, lost_runs
 from logwright.codec.fault import Kind
 from logwright.codec.frames.walk import Stretch, walk_file
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, HEAD_SIZE
-from logwright.codec.kafka.names import TopicPartition, parse_segment, segment_name
-from logwright.codec.kafka.startup.fetch import Served
+from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
+from logwright.codec.kafka.startup.fetch import Consumed
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile, Role
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 
-_RANGES = 1000
+Offsets = npt.NDArray[np.int64]
 
 
-@dataclass
-class Lost:
-    """So many rows; and the ranges that they are in, the first thousand of them."""
+def lost(overlay: Overlay, consumed: Consumed | None, deleted: int) -> Iterator[LostRows]:
+    """Return the records of good batches that a consumer does not get; `consumed` is None where the partition does not open.
 
-    rows: int = 0
-    ranges: list[Mapping[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-
-def lost(
-    listing: Listing,
-    served: Served,
-    where: TopicPartition | None,
-    deleted: int = 0,
-    after: Disk | None = None,
-) -> Lost:
-    """Rows of good batches that a consumer does not get. `deleted`: those below were deleted by somebody who asked for it
-    (`DeleteRecords`), or by retention. `after` is the directory after the start, where it opened."""
-    out = Lost()
-    if after is not None and served.error is None and served.in_order and _all(listing, after, served):
-        return out
-    names = {} if where is None else {"topic": where.topic, "partition": where.partition}
-    open_range: dict[str, Any] | None = None
-    highest = max(deleted, 0) - 1
+    Offsets below `deleted` do not count: somebody asked for their deletion (`DeleteRecords`), or retention did it.
+    """
+    listing = overlay.below
+    if consumed is not None and consumed.error is None and consumed.in_order and _all(overlay, consumed):
+        return
+    served = Consumed() if consumed is None else consumed
+    place = parse_directory(listing.name)
+    names = {} if place is None else {"topic": place.topic, "partition": place.partition}
     misplaced: list[_Misplaced] = []
+    yield from lost_runs(_salvaged(listing, served, names, deleted, misplaced))
+    if misplaced:
+        yield from _lost_misplaced(listing, served, misplaced, names, deleted)
+
+
+def _salvaged(
+    listing: Listing, served: Consumed, names: Mapping[str, Any], deleted: int, misplaced: list[_Misplaced]
+) -> Iterator[tuple[npt.NDArray[np.bool_], Callable[[int, int], Mapping[str, Any]]]]:
+    """Salvage the records of a partition, each offset once. See `lost_runs`."""
+    highest = max(deleted, 0) - 1
     for window, frames, base in _good(listing, misplaced):
         context = log.CODEC.context(
             segment_name(base, ".log"), Options(log.CODEC.options), topic="", partition=0, control=False
         )
         for decoded in log.CODEC.decode(window, frames, "rows", ("offset", "timestamp_ms"), context):
-            offsets = decoded.batch.column(0).to_numpy()
-            times = decoded.batch.column(1).to_numpy()
+            offsets, times = (decoded.batch.column(i).to_numpy() for i in range(2))
             new = offsets > highest
-            mask = new & ~served.covers(offsets)
             highest = max(highest, int(offsets.max(initial=-1)))
-            # Runs of lost rows; what is served between two of them ends a range.
-            for lost_run, run in _runs(mask, new):
-                if not lost_run:
-                    open_range = None
-                    continue
-                out.rows += len(run)
-                known = times[run][times[run] >= 0]
-                if open_range is None:
-                    open_range = {**names, "first_offset": int(offsets[run[0]])}
-                    if len(out.ranges) < _RANGES:
-                        out.ranges.append(open_range)
-                open_range["last_offset"] = int(offsets[run[-1]])
-                if len(known):
-                    low, high = int(known.min()), int(known.max())
-                    open_range["first_timestamp"] = min(open_range.get("first_timestamp", low), low)
-                    open_range["last_timestamp"] = max(open_range.get("last_timestamp", high), high)
-    if misplaced:
-        _count_misplaced(out, listing, served, misplaced, names, deleted)
-    return out
+            offsets, times = offsets[new], times[new]
+            yield ~served.covers(offsets), _where(offsets, times, names)
+
+
+def _where(
+    offsets: Offsets, times: Offsets, names: Mapping[str, Any]
+) -> Callable[[int, int], Mapping[str, Any]]:
+    def where(start: int, stop: int) -> Mapping[str, Any]:
+        out = {**names, "first_offset": int(offsets[start]), "last_offset": int(offsets[stop - 1])}
+        known = times[start:stop][times[start:stop] >= 0]
+        if len(known):
+            out |= {"first_timestamp": int(known.min()), "last_timestamp": int(known.max())}
+        return out
+
+    return where
 
 
 @dataclass
@@ -104,54 +98,38 @@ class _Misplaced:
         return 0 if int(self.header["attributes"]) & CONTROL else max(0, int(self.header["records_count"]))
 
 
-def _count_misplaced(
-    out: Lost,
+def _lost_misplaced(
     listing: Listing,
-    served: Served,
+    served: Consumed,
     misplaced: list[_Misplaced],
     names: Mapping[str, Any],
     deleted: int,
-) -> None:
-    """Count the rows of misplaced batches, which no consumer gets at their own offsets, unless they are only moved or there twice."""
+) -> Iterator[LostRows]:
+    """Return the records of misplaced batches, which no consumer gets at their own offsets, unless they are only moved or duplicates."""
     heads = [frames.header for _, frames, _ in _good(listing, [])]
     good = np.concatenate(heads) if heads else np.empty(0, HEAD)
     first = good["base_offset"].astype(np.int64)
     last = first + good["last_offset_delta"]
-    for one in misplaced:
-        if not one.rows or ((first == one.base) & (good["crc"] == one.header["crc"])).any():
+    for batch in misplaced:
+        if not batch.rows or ((first == batch.base) & (good["crc"] == batch.header["crc"])).any():
             continue
-        free = not ((first <= one.last) & (last >= one.base)).any()
-        moved = free and bool((last + 1 == one.base).any() or (first == one.last + 1).any())
-        got = bool(served.covers(np.array([one.base], np.int64))[0])
+        free = not ((first <= batch.last) & (last >= batch.base)).any()
+        moved = free and bool((last + 1 == batch.base).any() or (first == batch.last + 1).any())
+        got = bool(served.covers(np.array([batch.base], np.int64))[0])
         if moved and got:
             continue
         where: dict[str, Any] = {}
         if moved:
-            where = {"first_offset": one.base, "last_offset": one.last}
-        elif one.behind is not None and one.behind - one.due == one.last - one.base + 1:
-            where = {"first_offset": one.due, "last_offset": one.behind - 1}
+            where = {"first_offset": batch.base, "last_offset": batch.last}
+        elif batch.behind is not None and batch.behind - batch.due == batch.last - batch.base + 1:
+            where = {"first_offset": batch.due, "last_offset": batch.behind - 1}
         if where and where["last_offset"] < deleted:
             continue
-        out.rows += one.rows
-        if len(out.ranges) < _RANGES:
-            out.ranges.append({**names, **where})
-        if got:
-            out.warnings.append(
-                f"consumers get {one.rows} records at offsets {one.base} to {one.last}, which are wrong: base_offset of the batch at "
-                f"byte {one.position} of {one.file} does not fit the batches around it"
-            )
-
-
-def _runs(
-    mask: np.ndarray[Any, Any], new: np.ndarray[Any, Any]
-) -> Iterator[tuple[bool, np.ndarray[Any, Any]]]:
-    """Stretches of equal values of the mask, among the rows that are new."""
-    places = np.flatnonzero(new)
-    values = mask[places]
-    edges = np.flatnonzero(np.diff(values.astype(np.int8))) + 1
-    for run in np.split(places, edges):
-        if len(run):
-            yield bool(mask[run[0]]), run
+        warning = (
+            f"consumers get {batch.rows} records at offsets {batch.base} to {batch.last}, which are wrong: base_offset of the batch at "
+            f"byte {batch.position} of {batch.file} does not fit the batches around it"
+        )
+        yield LostRows(batch.rows, {**names, **where}, warning=warning if got else "")
 
 
 def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Window, Frames, int]]:
@@ -184,15 +162,15 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
             one.behind = min(later, default=None)
 
 
-def _all(listing: Listing, after: Disk, served: Served) -> bool:
-    """Whether every log of the directory is as it was, and served from its first to its last byte."""
-    stretches = {one.file: (one.start, one.stop) for one in served.stretches}
-    for entry in listing.entries():
+def _all(overlay: Overlay, consumed: Consumed) -> bool:
+    """Whether every log of the directory is as it was, and consumed from its first to its last byte."""
+    stretches = {stretch.file: (stretch.start, stretch.stop) for stretch in consumed.stretches}
+    for entry in overlay.below.entries():
         found = parse_segment(entry.name)
         if found is None or found.suffix != ".log" or not entry.size:
             continue
-        if entry.name not in after or after.origin(entry.name) != (entry.name, 0, entry.size):
+        if entry.name not in overlay or overlay.origin(entry.name) != Kept(entry.name, 0, entry.size):
             return False
         if stretches.get(entry.name) != (0, entry.size):
             return False
-    return len(stretches) == len(served.stretches)
+    return len(stretches) == len(consumed.stretches)

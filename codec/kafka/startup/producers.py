@@ -18,7 +18,7 @@ from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.names import offset_of
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 
 _SUFFIX = ".snapshot"
 _CONTROL_TYPES = {
@@ -71,7 +71,7 @@ class ProducerStateManager:
     `now` and `expiration` in milliseconds: idle producers are forgotten when a snapshot is loaded, not without them.
     """
 
-    def __init__(self, disk: Disk, partition: str, now: int | None, expiration: int | None) -> None:
+    def __init__(self, disk: Overlay, partition: str, now: int | None, expiration: int | None) -> None:
         self.disk, self.partition, self.now, self.expiration = disk, partition, now, expiration
         self.state = ProducerState()
         self.map_end = 0

@@ -21,7 +21,7 @@ from logwright.codec.kafka.startup.errors import (
 from logwright.codec.kafka.startup.index import OffsetIndex, backwards
 from logwright.codec.kafka.startup.producers import ProducerStateManager, check
 from logwright.codec.kafka.state.producers import AbortedTxn
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 
 MAX_SEGMENT = (1 << 31) - 1
 _ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
@@ -31,7 +31,7 @@ class LogSegment:
     """One segment on a disk. `interval` is `index.interval.bytes`, `max_index` `segment.index.bytes`."""
 
     def __init__(
-        self, disk: Disk, base_offset: int, interval: int, max_index: int, *, suffix: str = ""
+        self, disk: Overlay, base_offset: int, interval: int, max_index: int, *, suffix: str = ""
     ) -> None:
         self.disk, self.base_offset, self.interval, self.max_index = disk, base_offset, interval, max_index
         self.log, self.index_file, self.timeindex_file, self.txnindex_file = (

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
+from logwright.codec.engine.startup import (
+    Answers,
+    DirectoryState,
+    Mode,
+    Refused,
+    Served,
+    ServerDirectory,
+    Settings,
+    Startup,
+)
 from logwright.codec.fault import UnreadableError
 from logwright.codec.kafka.formats.checkpoint import OFFSETS
 from logwright.codec.kafka.formats.meta_properties import (
@@ -35,22 +46,25 @@ from logwright.codec.kafka.names import (
 from logwright.codec.kafka.startup.errors import BrokerError, Offline
 from logwright.codec.kafka.startup.start import (
     OPTIONS,
-    is_default_version,
+    VERSIONS,
     mode_of_directory,
-    start_broker,
-    title_of,
-    version_of,
+    mode_of_version,
+    start,
+    zookeeper_mode,
 )
 from logwright.codec.kafka.store.raft_log import check_bootstrap
 from logwright.codec.option import Options
-from logwright.codec.predict import Root, RootState, Verdict
 from logwright.codec.store.listing import Listing
+from logwright.codec.store.overlay import Overlay
+from logwright.codec.store.view import Part
 from logwright.codec.whole import ParseError
 
 _KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 _BROKER, _CONTROLLER = "broker", "controller"
 _MAX_BOOTSTRAP = 64 << 20
+_DIRECTORY_ID = b"directory.id=AAAAAAAAAAAAAAAAAAAAAA\n"
+"""What a broker adds to `meta.properties` of a directory without an id; the id itself is random."""
 _FEW_VOTERS = 4
 """A Scala set of up to this many elements keeps their order."""
 
@@ -61,54 +75,63 @@ class _Exit(BrokerError):
     java = ""
 
 
-def start_server(
-    roots: Sequence[Root], settings: Mapping[str, str] | None, *, version: str | None
-) -> Verdict:
-    """Predict the start of a broker. See `logwright.codec.predict.Starts`."""
-    release = version_of(version)
-    server = Server(roots, settings or {}, configured=settings is not None)
-    mode, mode_from = (KRAFT, f"Kafka {release} has no other mode")
-    if is_default_version(version):
-        mode, mode_from = server.mode()
-    opens, scope, text, java = True, None, None, None
+class Running(Served):
+    """A broker that has started, and has not loaded a log yet."""
+
+    def __init__(self, mode: Mode, warnings: Sequence[str]) -> None:
+        self.mode, self._warnings = mode, warnings
+
+    def answers(self) -> Answers:
+        return Answers(None, {}, warnings=self._warnings)
+
+    def lost(self) -> None:
+        """No log is loaded yet."""
+
+    def parts(self, view: str) -> Sequence[Part]:
+        return []
+
+
+def start_server(overlay: Overlay, settings: Settings) -> Running | Refused:
+    """Follow the start of a broker up to the load of its logs. See `codec.engine.startup.Start`."""
+    server = Server(settings)
+    mode = server.mode()
     try:
-        server.start_in_zookeeper_mode() if mode == ZOOKEEPER else server.start()
+        server.start_in_zookeeper_mode() if mode.name == ZOOKEEPER else server.start()
     except BrokerError as error:
-        opens, scope, text, java = False, error.scope, error.message, error.java or None
-    else:
-        if server.offline:
-            # The others are served.
-            opens, scope = False, Offline.scope
-            text, java = next(iter(server.offline.values()))
-    return Verdict(
-        "kafka",
-        release,
-        clean=False,
-        clean_from="",
-        opens=opens,
-        scope=scope,
-        error=text,
-        error_class=java,
-        rewrites=tuple(server.rewrites) if opens else (),
-        warnings=(*server.warnings, *(said for said, _ in server.offline.values() if said != text)),
-        mode=mode,
-        mode_from=mode_from,
-        title=title_of(mode, release),
-    )
+        return Refused(
+            error.scope,
+            error.message,
+            error.java or None,
+            warnings=server.all_warnings(error.message),
+            rows=None,
+            mode=mode,
+        )
+    if server.offline:
+        # The others are served.
+        text, java = next(iter(server.offline.values()))
+        return Refused(Offline.scope, text, java, warnings=server.all_warnings(text), rows=None, mode=mode)
+    for name in server.rewrites:
+        overlay.put(name, overlay.read(name) + _DIRECTORY_ID)
+    return Running(mode, server.warnings)
+
+
+STARTUP = Startup("kafka", VERSIONS, start_server)
 
 
 class Server:
     """One start. `offline` are log directories that the broker goes without: path to text and exception class."""
 
-    def __init__(self, roots: Sequence[Root], settings: Mapping[str, str], *, configured: bool) -> None:
-        self.settings, self.configured = settings, configured
+    def __init__(self, given: Settings) -> None:
+        self.given, roots = given, given.roots
+        self.configured = given.configuration is not None
+        settings = self.settings = given.configuration or {}
         self.roots = {posixpath.normpath(root.path): root for root in sorted(roots, key=lambda one: one.path)}
         first = posixpath.normpath(roots[0].path)
         self.metadata_dir = posixpath.normpath(settings.get("metadata.log.dir", "").strip() or first)
         named = (settings.get("log.dirs") or settings.get("log.dir") or "").split(",")
         data = dict.fromkeys(posixpath.normpath(name.strip()) for name in named if name.strip())
         self.data_dirs = [path for path in data if path in self.roots] or [
-            path for path in self.roots if not configured or path != settings.get("metadata.log.dir")
+            path for path in self.roots if not self.configured or path != settings.get("metadata.log.dir")
         ]
         self.found: dict[str, MetaProperties] = {}
         self.absent: list[str] = []
@@ -119,18 +142,24 @@ class Server:
 
     # Mode
 
-    def mode(self) -> tuple[str, str]:
-        """The mode of the broker, and how it is known."""
+    def mode(self) -> Mode:
+        """Return the mode of the broker."""
+        if self.given.version_given:
+            return mode_of_version(self.given.version)
         if self.settings.get("process.roles"):
-            return KRAFT, "the configuration has process.roles"
+            return Mode(KRAFT, "the configuration has process.roles")
         if "zookeeper.connect" in self.settings:
-            return ZOOKEEPER, "the configuration has zookeeper.connect and no process.roles"
+            return zookeeper_mode("the configuration has zookeeper.connect and no process.roles")
         for root in self.roots.values():
             if root.listing is not None and META_PROPERTIES_FILE in _names(root):
                 return mode_of_directory(
                     _read(root.listing, META_PROPERTIES_FILE), {*_names(root), *root.folders}
                 )
-        return KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}"
+        return Mode(KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}")
+
+    def all_warnings(self, error: str) -> Sequence[str]:
+        """Return the warnings, and what is wrong with directories that are offline besides `error`."""
+        return [*self.warnings, *(text for text, _ in self.offline.values() if text != error)]
 
     # KRaft
 
@@ -221,10 +250,10 @@ class Server:
         """Read `meta.properties` of each log directory (`MetaPropertiesEnsemble.Loader`)."""
         for path, root in self.roots.items():
             file = f"{path}/{META_PROPERTIES_FILE}"
-            if root.state is RootState.MISSING:
+            if root.state is DirectoryState.MISSING:
                 self.absent.append(path)
             elif root.listing is None:
-                what = "Not a directory" if root.state is RootState.FILE else root.error
+                what = "Not a directory" if root.state is DirectoryState.FILE else root.error
                 self._offline(
                     path,
                     f"Error while reading meta.properties file {file}: {what}",
@@ -322,11 +351,13 @@ class Server:
         listing = root.open(METADATA_PARTITION) if METADATA_PARTITION in root.folders else None
         if listing is None:
             return
-        verdict = start_broker(listing, Options(OPTIONS), version=None, clean=False).verdict
-        if not verdict.opens:
+        # The metadata log is recovered after any stop.
+        given = replace(self.given, options=Options(OPTIONS), version_given=False, clean=False)
+        outcome = start(Overlay(listing), given)
+        if isinstance(outcome, Refused):
             # Above the partition the same file is called by its whole path.
-            text = (verdict.error or "").replace(f" {METADATA_PARTITION}/", f" {place}/")
-            raise BrokerError(text, verdict.error_class)
+            text = (outcome.error or "").replace(f" {METADATA_PARTITION}/", f" {place}/")
+            raise BrokerError(text, outcome.error_class)
 
     def _lock(self) -> None:
         for path in [*self.data_dirs, self.metadata_dir] if _BROKER in self.roles else [self.metadata_dir]:
@@ -347,7 +378,7 @@ class Server:
         live = [path for path in self.data_dirs if path not in self.offline]
         for path in live:
             if self.roots[path].read_only:
-                self._offline(path, f"Disk error while locking directory {path}: Read-only file system")
+                self._offline(path, f"Overlay error while locking directory {path}: Read-only file system")
         for path in live:
             for name in sorted(self.roots[path].folders) if path not in self.offline else ():
                 if name not in (REMOTE_INDEX_CACHE, CLEAN_SHUTDOWN_FILE) and not loads_directory(name):
@@ -404,7 +435,7 @@ class Server:
         self._load_directories()
 
 
-def _names(root: Root) -> set[str]:
+def _names(root: ServerDirectory) -> set[str]:
     return set() if root.listing is None else {entry.name for entry in root.listing.entries()}
 
 

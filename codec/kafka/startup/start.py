@@ -1,19 +1,28 @@
-"""Starting a broker on a partition, in thought: what it reads above the partition, the load, and what its consumers then get.
+"""Simulate the start of a broker on a partition: what it reads above the partition, the load, and what its consumers then get.
 
-Source: `LogManager.loadLogs`, `UnifiedLog.create`, `LeaderEpochFileCache`, `PartitionMetadataFile`; the exceptions decide how far
+Source: `LogManager.loadLogs`, `UnifiedLog.create`, `LeaderEpochFileCache`, `PartitionMetadataFile`. The exceptions decide how far
 the damage goes: an `IOException` takes the log directory offline, any other one ends the start of the whole broker.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
-from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.engine.repair import Removed
+from logwright.codec.engine.startup import (
+    Answers,
+    LostRows,
+    Mode,
+    Refused,
+    Served,
+    Settings,
+    Startup,
+    SystemRepair,
+)
+from logwright.codec.fault import UnreadableError, join_lost
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, NoNumber
@@ -38,18 +47,20 @@ from logwright.codec.kafka.names import (
     parse_directory,
     segment_name,
 )
+from logwright.codec.kafka.repair.examine import examine
+from logwright.codec.kafka.repair.runs import Copies
+from logwright.codec.kafka.repair.runs import lost as lost_batches
 from logwright.codec.kafka.startup.entries import entries
 from logwright.codec.kafka.startup.errors import BrokerError, Offline, Stray
-from logwright.codec.kafka.startup.fetch import Consumer, Served, Stretch
+from logwright.codec.kafka.startup.fetch import Consumed, Consumer, Stretch
 from logwright.codec.kafka.startup.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.startup.lost import lost
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.kafka.store import builder
 from logwright.codec.kafka.store.raft_log import check_raft_log
 from logwright.codec.option import Option, Options, parse_text
-from logwright.codec.predict import Verdict
-from logwright.codec.store.listing import Entry, Listing, Plan, folders_of
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.listing import Entry, Listing, PlannedFile, folders_of
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Part
 from logwright.codec.whole import ParseError
 
@@ -102,151 +113,175 @@ OPTIONS = (
 _IO_EXCEPTION = "java.io.IOException"
 
 
-def version_of(asked: str | None) -> str:
-    """The version asked about: "4.3", "4.3.0" or "kafka 4.3" are one. Raises `UsageError`."""
-    if asked is None or asked.lower() in ("", "kafka", "true"):
-        return VERSIONS[0]
-    number = asked.lower().removeprefix("kafka").strip(" -=")
-    for one in VERSIONS:
-        if number == one or number.startswith(f"{one}."):
-            return one
-    raise UsageError(
-        f"what Kafka {asked!r} would do is not known",
-        advice=f"Versions that can be asked about: {', '.join(VERSIONS)}",
-    )
+class ServedPartition(Served):
+    """A partition that its broker has loaded. Records below the offset `deleted` were deleted on purpose."""
 
-
-class Started:
-    """A partition after a start. See `logwright.codec.predict.Opened`."""
-
-    def __init__(self, verdict: Verdict, disk: Disk, loaded: Loaded | None, partition: str) -> None:
-        self.verdict, self.after = verdict, disk
-        self._loaded, self._partition = loaded, partition
+    def __init__(
+        self,
+        overlay: Overlay,
+        options: Options,
+        mode: Mode,
+        loaded: Loaded,
+        consumed: Consumed,
+        deleted: int,
+        warnings: Sequence[str],
+    ) -> None:
+        self.overlay, self.options, self.mode = overlay, options, mode
+        self._loaded, self._consumed, self._deleted, self._warnings = loaded, consumed, deleted, warnings
 
     @property
-    def log_offsets(self) -> tuple[int, int] | None:
-        """Log start offset and log end offset; None where it does not open."""
-        return None if self._loaded is None else (self._loaded.log_start_offset, self._loaded.log_end_offset)
+    def log_offsets(self) -> tuple[int, int]:
+        """Log start offset and log end offset."""
+        return self._loaded.log_start_offset, self._loaded.log_end_offset
 
-    def serves(self, view: str) -> bool:
-        return False
-
-    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError(f"view {view} is read as parts")
-
-    def parts(self, view: str) -> Sequence[Part]:
-        if self._loaded is None:
-            return []
-        if view in ("read_uncommitted", "read_committed"):
-            served = consume(self.after, self._loaded, self._partition, committed=view == "read_committed")
-            return [part for one in served.stretches for part in self._served(one)]
-        return [part for segment in self._segments() for part in self._whole(segment, view)]
-
-    def _segments(self) -> Sequence[LogSegment]:
-        assert self._loaded is not None
-        return [segment for _, segment in sorted(self._loaded.segments.items())]
-
-    def _whole(self, segment: LogSegment, view: str) -> Iterator[Part]:
-        later = [one.base_offset for one in self._segments() if one.base_offset > segment.base_offset]
-        hints = {"base_offset": segment.base_offset, "next_base": min(later, default=None), "last": not later}
-        table = "frames" if view == "batches" else "rows"
-        yield from self._where(segment.log, table, hints, 0, segment.size)
-
-    def _served(self, one: Stretch) -> Iterator[Part]:
-        hints = {
-            "base_offset": one.base_offset,
-            "control": False,
-            "partial": True,
-            "stored": True,
-            "start_offset": one.first_offset,
-            "end_offset": one.next_offset,
-            "aborted": one.aborted,
-        }
-        bounds = {"offset": (one.first_offset, one.next_offset - 1)}
-        for part in self._where(one.file, "rows", hints, one.start, one.stop + one.partial):
-            yield replace(part, bounds=bounds)
-
-    def _where(
-        self, file: str, table: str, hints: Mapping[str, Any], start: int, stop: int
-    ) -> Iterator[Part]:
-        """The stretch in the directory as it is, before anything was renamed or split."""
-        origin = self.after.origin(file)
-        if origin is not None and start < stop:
-            yield Part(origin[0], log.CODEC.name, table, hints, origin[1] + start, origin[1] + stop)
-
-
-def consume(disk: Disk, loaded: Loaded, partition: str, *, committed: bool = False) -> Served:
-    """What a consumer gets."""
-    return Consumer(disk, loaded, partition, Options(log.CODEC.options), committed=committed).run()
-
-
-def start(
-    listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-) -> Started:
-    """See `codec.capability.Start`."""
-    return start_broker(listing, options, version=version, clean=clean)
-
-
-def start_broker(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Started:
-    """Simulate the start of a broker on a partition."""
-    release = version_of(version)
-    above = RaftLogAbove(listing) if listing.name == METADATA_PARTITION else Above(listing)
-    was_clean, clean_from = above.clean(clean)
-    mode, mode_from = above.mode(version)
-    disk = Disk(listing)
-    verdict = Verdict(
-        "kafka", release, was_clean, clean_from, mode=mode, mode_from=mode_from, title=title_of(mode, release)
-    )
-    where = parse_directory(listing.name)
-    loaded: Loaded | None = None
-    deleted = 0
-    try:
-        above.identity(mode)
-        config = above.config(options, was_clean)
-        deleted = config.log_start_offset
-        loaded = load(disk, listing.name, config)
-        above.high_watermark()
-        above.check(disk, loaded, mode, options["topic.id"])
-        served = consume(disk, loaded, listing.name)
-    except (BrokerError, UnreadableError) as error:
-        verdict = above.refused(_refused(verdict, error))
-        gone = lost(listing, Served(), where, deleted)
-        loaded = None
-    else:
-        verdict = replace(
-            verdict,
-            rows=served.rows,
-            serves={
-                "first": served.first,
-                "last": served.last,
-                "stops_at": None if served.error is None else served.position,
+    def answers(self) -> Answers:
+        consumed = self._consumed
+        return Answers(
+            consumed.rows,
+            {
+                "first": consumed.first,
+                "last": consumed.last,
+                "stops_at": None if consumed.error is None else consumed.position,
             },
-            error=served.error,
-            error_class=served.error_class,
-            warnings=(
-                *loaded.warnings,
-                *_ahead(disk, loaded),
-                *([] if served.warning is None else [served.warning]),
+            consumed.error,
+            consumed.error_class,
+            (
+                *self._warnings,
+                *self._loaded.warnings,
+                *_append_warnings(self.overlay, self._loaded),
+                *([] if consumed.warning is None else [consumed.warning]),
             ),
         )
-        # Where the log ends before its start, all of it is deleted, and one empty segment made.
-        emptied = segment_name(loaded.log_start_offset, ".log") in disk.creates
-        gone = lost(listing, served, where, 0 if emptied else deleted, after=disk)
-    verdict = replace(
-        verdict,
-        truncates=disk.truncates,
-        removes=tuple(disk.removes),
-        rewrites=tuple(disk.rewrites),
-        creates=tuple(disk.creates),
-        warnings=(*above.warnings, *verdict.warnings, *gone.warnings),
-        rows_lost=gone.rows,
-        lost=tuple(gone.ranges),
+
+    def lost(self) -> Iterable[LostRows]:
+        # Where the log ends before its start, the broker deletes all of it and makes one empty segment.
+        emptied = segment_name(self._loaded.log_start_offset, ".log") in self.overlay.created
+        return lost(self.overlay, self._consumed, 0 if emptied else self._deleted)
+
+    def parts(self, view: str) -> Sequence[Part]:
+        if view in ("read_uncommitted", "read_committed"):
+            consumed = consume(self.overlay, self._loaded, committed=view == "read_committed")
+            return [_consumed_part(stretch) for stretch in consumed.stretches]
+        bases = sorted(self._loaded.segments)
+        return [
+            _whole_part(self._loaded.segments[base], following, view)
+            for base, following in zip(bases, [*bases[1:], None], strict=True)
+        ]
+
+    def settle(self, repair: SystemRepair) -> None:
+        repair.cut += [
+            _removed(repair.listing, *removed, self.options) for removed in repair.removed_ranges()
+        ]
+        serves = repair.verdict.serves
+        if serves["first"] is not None:
+            repair.ids = {"first_offset": serves["first"], "last_offset": serves["last"]}
+        if repair.verdict.error:
+            repair.notes.append(f"Consumers stop at offset {serves['stops_at']}: {repair.verdict.error}")
+
+
+def _whole_part(segment: LogSegment, next_base: int | None, view: str) -> Part:
+    hints = {"base_offset": segment.base_offset, "next_base": next_base, "last": next_base is None}
+    table = "frames" if view == "batches" else "rows"
+    return Part(segment.log, log.CODEC.name, table, hints, 0, segment.size)
+
+
+def _consumed_part(stretch: Stretch) -> Part:
+    hints = {
+        "base_offset": stretch.base_offset,
+        "control": False,
+        "partial": True,
+        "stored": True,
+        "start_offset": stretch.first_offset,
+        "end_offset": stretch.next_offset,
+        "aborted": stretch.aborted,
+    }
+    bounds = {"offset": (stretch.first_offset, stretch.next_offset - 1)}
+    stop = stretch.stop + stretch.partial
+    return Part(stretch.file, log.CODEC.name, "rows", hints, stretch.start, stop, bounds)
+
+
+def _removed(listing: Listing, file: PlannedFile, start: int, stop: int, options: Options) -> Removed:
+    """Count the records of a range of a log that is not in the result."""
+    found = examine(listing, 0, file, options)
+    rows: int | None = 0
+    what: dict[str, Any] = {}
+    for cut in found.cut:
+        if start <= cut.offset < stop and cut.rows_lost != 0:
+            rows = None if rows is None or cut.rows_lost is None else rows + cut.rows_lost
+            what = join_lost(what, cut.lost)
+    for run in [*found.good, *found.odd]:
+        if run.stop <= start or run.begin >= stop:
+            continue
+        for batches in Copies([listing]).batches(run):
+            position = batches.at + run.begin
+            inside = (position >= start) & (position < stop)
+            more, where = lost_batches(listing, batches.frames.header[inside])
+            rows = None if rows is None else rows + more
+            what = join_lost(what, where)
+    return Removed(file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, what)
+
+
+def consume(overlay: Overlay, loaded: Loaded, *, committed: bool = False) -> Consumed:
+    """Return what a consumer gets."""
+    return Consumer(overlay, loaded, overlay.name, Options(log.CODEC.options), committed=committed).run()
+
+
+def start(overlay: Overlay, settings: Settings) -> ServedPartition | Refused:
+    """Follow a broker that starts on a partition. See `codec.engine.startup.Start`."""
+    options = settings.options
+    above = above_of(overlay.below)
+    mode = above.mode(settings)
+    deleted = 0
+    try:
+        above.identity(mode.name)
+        config = above.config(options, settings.clean)
+        deleted = config.log_start_offset
+        loaded = load(overlay, overlay.name, config)
+        above.high_watermark()
+        above.check(overlay, loaded, mode.name, options["topic.id"])
+        consumed = consume(overlay, loaded)
+    except UnreadableError as error:
+        # Where batches are iterated over, the exception of the disk becomes one that nothing catches.
+        text = f"{error.path}: {error.message}"
+        return _refused(
+            overlay, above, mode, BrokerError(text, "org.apache.kafka.common.KafkaException"), deleted
+        )
+    except BrokerError as error:
+        return _refused(overlay, above, mode, error, deleted)
+    return ServedPartition(overlay, options, mode, loaded, consumed, deleted, above.warnings)
+
+
+def _refused(overlay: Overlay, above: Above, mode: Mode, error: BrokerError, deleted: int) -> Refused:
+    return above.refused(
+        Refused(
+            error.scope,
+            error.message,
+            error.java or None,
+            {"first": None, "last": None, "stops_at": None},
+            tuple(above.warnings),
+            lost=lambda: lost(overlay, None, deleted),
+            mode=mode,
+        )
     )
-    return Started(verdict, disk, loaded, listing.name)
 
 
-def _ahead(disk: Disk, loaded: Loaded) -> Iterator[str]:
-    """What goes wrong as soon as something is appended: nothing of it is noticed when the broker starts."""
+def last_stop(listing: Listing, asked: bool | None) -> tuple[bool, str]:
+    """Return whether the last stop of the broker was clean. See `codec.engine.startup.Startup`."""
+    return above_of(listing).clean(asked)
+
+
+STARTUP = Startup(
+    "kafka",
+    VERSIONS,
+    start,
+    last_stop,
+    "the broker does not open the partition: {error}",
+    "Strategy salvage keeps every sound batch, and leaves what a broker opens",
+)
+
+
+def _append_warnings(disk: Overlay, loaded: Loaded) -> Iterator[str]:
+    """Warn of what goes wrong at the first append. The broker notices nothing of it when it starts."""
     active = loaded.segments[max(loaded.segments)]
     end, highest = 0, active.base_offset - 1
     try:
@@ -267,23 +302,7 @@ def _ahead(disk: Disk, loaded: Loaded) -> Iterator[str]:
         )
 
 
-def _refused(verdict: Verdict, error: BrokerError | UnreadableError) -> Verdict:
-    """It does not open: the exception says how far that goes."""
-    if isinstance(error, UnreadableError):
-        # Where batches are iterated over, the exception of the disk becomes one that nothing catches.
-        error = BrokerError(f"{error.path}: {error.message}", "org.apache.kafka.common.KafkaException")
-    return replace(
-        verdict,
-        opens=False,
-        scope=error.scope,
-        error=error.message,
-        error_class=error.java or None,
-        rows=0,
-        serves={"first": None, "last": None, "stops_at": None},
-    )
-
-
-def load(disk: Disk, partition: str, config: Config) -> Loaded:
+def load(disk: Overlay, partition: str, config: Config) -> Loaded:
     """Load the log, and write down what the broker would. Raises `BrokerError`."""
     epochs = _epochs(disk)
     loaded = LogLoader(disk, partition, config, epochs).load()
@@ -296,7 +315,7 @@ def load(disk: Disk, partition: str, config: Config) -> Loaded:
     return loaded
 
 
-def _epochs(disk: Disk) -> EpochCache:
+def _epochs(disk: Overlay) -> EpochCache:
     epochs = EpochCache()
     if EPOCH_FILE in disk:
         try:
@@ -312,7 +331,7 @@ def _text_error(name: str, error: ParseError, java: str) -> BrokerError:
     return BrokerError(text, java) if error.system else Offline(text, _IO_EXCEPTION)
 
 
-def _topic(disk: Disk, topic_id: str | None, mode: str) -> None:
+def _topic(disk: Overlay, topic_id: str | None, mode: str) -> None:
     """The topic id of the partition, which the cluster's metadata must know in KRaft mode."""
     if METADATA_FILE not in disk:
         if mode == ZOOKEEPER:
@@ -371,22 +390,22 @@ class Above:
         """Read when the partition gets its leader; without other replicas the log's end counts. Raises `BrokerError`."""
         self._offset(HIGH_WATERMARK_FILE)
 
-    def check(self, disk: Disk, loaded: Loaded, mode: str, topic_id: str | None) -> None:
+    def check(self, disk: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
         """Check the files that belong to the partition as a whole. Raises `BrokerError`."""
         _topic(disk, topic_id, mode)
 
-    def refused(self, verdict: Verdict) -> Verdict:
-        """The verdict on a partition that does not open."""
-        return verdict
+    def refused(self, refused: Refused) -> Refused:
+        """Return what the broker says of a partition that it does not open."""
+        return refused
 
-    def mode(self, version: str | None) -> tuple[str, str]:
-        """The mode of the broker, and how it is known."""
-        if not is_default_version(version):
-            return KRAFT, f"Kafka {VERSIONS[0]} has no other mode"
+    def mode(self, settings: Settings) -> Mode:
+        """Return the mode of the broker."""
+        if settings.version_given:
+            return mode_of_version(settings.version)
         if self.parent is None:
-            return KRAFT, "assumed: the directory above can't be read"
+            return Mode(KRAFT, "assumed: the directory above can't be read")
         if META_PROPERTIES_FILE not in self.names:
-            return KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}"
+            return Mode(KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}")
         return mode_of_directory(
             self.parent.read(META_PROPERTIES_FILE), {*self.names, *folders_of(self.parent)}
         )
@@ -439,42 +458,45 @@ class RaftLogAbove(Above):
     def _offset(self, name: str) -> int | None:
         return None
 
-    def check(self, disk: Disk, loaded: Loaded, mode: str, topic_id: str | None) -> None:
+    def check(self, disk: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
         check_raft_log(disk, loaded.log_start_offset, self.folders)
 
-    def refused(self, verdict: Verdict) -> Verdict:
-        text, java = verdict.error, verdict.error_class
-        if verdict.scope == "log_dir" and java == _IO_EXCEPTION:
+    def refused(self, refused: Refused) -> Refused:
+        text, java = refused.error, refused.error_class
+        if refused.scope == Offline.scope and java == _IO_EXCEPTION:
             text = f"Error while reading checkpoint file {METADATA_PARTITION}/{text}"
             java = "org.apache.kafka.common.errors.KafkaStorageException"
-        return replace(verdict, scope="process", error=text, error_class=java)
+        return replace(refused, scope=BrokerError.scope, error=text, error_class=java)
 
 
-def is_default_version(version: str | None) -> bool:
-    """Whether no version in particular was asked about."""
-    return version is None or version.lower() in ("", "kafka", "true")
+def above_of(listing: Listing) -> Above:
+    return RaftLogAbove(listing) if listing.name == METADATA_PARTITION else Above(listing)
 
 
-def mode_of_directory(content: bytes, names: Collection[str]) -> tuple[str, str]:
-    """The mode of the broker of a log directory, by its `meta.properties` and the names in it; and how it is known."""
+def mode_of_version(release: str) -> Mode:
+    return Mode(KRAFT, f"Kafka {release} has no other mode")
+
+
+def mode_of_directory(content: bytes, names: Collection[str]) -> Mode:
+    """Return the mode of the broker of a log directory, by its `meta.properties` and the names in it."""
     try:
         found = parse_meta_properties(content)
     except MetaPropertiesError:
-        return KRAFT, f"assumed: {META_PROPERTIES_FILE} can't be read"
-    said = f"{META_PROPERTIES_FILE} has version={found.version}"
+        return Mode(KRAFT, f"assumed: {META_PROPERTIES_FILE} can't be read")
+    version = f"{META_PROPERTIES_FILE} has version={found.version}"
     if mode_of(found) == KRAFT:
-        return KRAFT, said
+        return Mode(KRAFT, version)
     for name in (METADATA_PARTITION, BOOTSTRAP_FILE):
         if name in names:
-            return KRAFT, f"{name} is there"
+            return Mode(KRAFT, f"{name} is there")
     if mode_of(found) == ZOOKEEPER:
-        return ZOOKEEPER, f"{said} and broker.id={found.node_id}"
-    return KRAFT, f"assumed: {META_PROPERTIES_FILE} has neither node.id nor broker.id"
+        return zookeeper_mode(f"{version} and broker.id={found.node_id}")
+    return Mode(KRAFT, f"assumed: {META_PROPERTIES_FILE} has neither node.id nor broker.id")
 
 
-def title_of(mode: str, release: str) -> str:
-    """How a sentence calls a broker of this mode: the rules of the log are those of `release` in any mode."""
-    return f"kafka in ZooKeeper mode (log rules of {release})" if mode == ZOOKEEPER else ""
+def zookeeper_mode(known_from: str) -> Mode:
+    """The rules of the log are those of the newest version in any mode."""
+    return Mode(ZOOKEEPER, known_from, f"kafka in ZooKeeper mode (log rules of {VERSIONS[0]})")
 
 
 def _given(option: int | None, checkpoint: int | None) -> int:

@@ -18,10 +18,8 @@ from logwright.codec.kafka.names import (
     parse_directory,
     parse_segment,
 )
-from logwright.codec.kafka.startup.server import start_server
-from logwright.codec.kafka.startup.start import VERSIONS
+from logwright.codec.kafka.startup.server import STARTUP
 from logwright.codec.layout import RepairedStore
-from logwright.codec.predict import Root, Verdict
 from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
 
@@ -39,15 +37,14 @@ _Partition = tuple[str, int]
 
 
 class LogDirectory:
-    """See `logwright.codec.layout.Gathering` and `logwright.codec.predict.Starts`."""
+    """See `logwright.codec.layout.Gathering`."""
 
     name = "kafka.logdir"
     title = "Kafka log directory: the partitions on one disk"
     of = "kafka.partition"
     own_files: Container[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
-    system = "kafka"
+    startup = STARTUP
     lock = LOCK_FILE
-    versions = VERSIONS
 
     def recognise(self, listing: Listing) -> bool:
         return any(entry.name in _ABOVE for entry in listing.entries())
@@ -61,11 +58,6 @@ class LogDirectory:
         if name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, LOG_START_FILE):
             return _checkpoint(name, data, _log_ends(stores))
         return data, ""
-
-    def start(
-        self, roots: Sequence[Root], settings: Mapping[str, str] | None, *, version: str | None
-    ) -> Verdict:
-        return start_server(roots, settings, version=version)
 
 
 LOG_DIRECTORY = LogDirectory()

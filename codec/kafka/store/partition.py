@@ -513,8 +513,8 @@ def _is_kraft(listing: Listing) -> bool:
     names = set() if above is None else {entry.name for entry in above.entries()}
     if above is None or META_PROPERTIES_FILE not in names:
         return False
-    mode, how = mode_of_directory(above.read(META_PROPERTIES_FILE), {*names, *folders_of(above)})
-    return mode == KRAFT and not how.startswith("assumed")
+    mode = mode_of_directory(above.read(META_PROPERTIES_FILE), {*names, *folders_of(above)})
+    return mode.name == KRAFT and not mode.known_from.startswith("assumed")
 
 
 def _topic_id(listing: Listing, entries: Mapping[str, Entry]) -> str | None:

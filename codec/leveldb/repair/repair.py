@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.engine.repair import Kept, OutputFile, Removed, Repairer, RepairPlan, Strategy
-from logwright.codec.fault import DamageError
-from logwright.codec.leveldb.comparators import Comparator
+from logwright.codec.engine.startup import SystemRepair
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.leveldb.comparators import Comparator, comparator_of
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD
 from logwright.codec.leveldb.formats.table.entries import user_key
@@ -27,9 +28,9 @@ from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.examine import Found, examine
 from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, place
 from logwright.codec.leveldb.repair.logs import Log
-from logwright.codec.leveldb.repair.system import SystemPlan
 from logwright.codec.leveldb.repair.tables import Table
 from logwright.codec.leveldb.startup import start
+from logwright.codec.leveldb.store.db import LAYOUT
 from logwright.codec.leveldb.store.missing import describe, entries_at_most, lost_with
 from logwright.codec.leveldb.store.snapshot import current, snapshot
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -96,7 +97,17 @@ class DatabaseRepair(RepairPlan, Repairer):
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
-        return SystemPlan(listing, plan, options, (_COMPARATOR, *start.OPTIONS), options["version"])
+        comparator = plan.facts["comparator"]
+        if not comparator_of(comparator).known:
+            raise UsageError(
+                f"the order of comparator {comparator} is not known: what LevelDB would write of the logs cannot be computed",
+                advice="Use strategy salvage or prefix, which need no order",
+            )
+        known = (_COMPARATOR, *start.OPTIONS)
+        given = {option.name: options[option.name] for option in known if options.given(option.name)}
+        settings = Options(known, {"comparator": comparator, **given})
+        started = start.STARTUP.run(listing, plan, settings, version=options["version"], clean=None)
+        return SystemRepair(started, LAYOUT.order)
 
     def survey(self) -> None:
         self.found = examine(self.listing, self.options, adopt=self.options["orphans"] == "adopt")

@@ -33,7 +33,7 @@ from logwright.codec.leveldb.startup.status import Corruption, InvalidArgument, 
 from logwright.codec.leveldb.startup.version_set import VersionSet, unreadable
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Bytes
 
 Sequences = npt.NDArray[np.uint64]
@@ -66,7 +66,7 @@ class DBImpl:
     """A database being opened on a disk in thought. `comparator` is the opener's; `empty_pointers` as in `version_edit.parse`."""
 
     def __init__(
-        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+        self, disk: Overlay, options: Options, comparator: str, *, empty_pointers: bool = False
     ) -> None:
         self.disk, self.options = disk, options
         self.name = disk.name

@@ -1,9 +1,8 @@
-"""Which undamaged rows nobody gets of a database once LevelDB has opened it: what can be salvaged, held against what is served."""
+"""The undamaged rows that no client gets of a database once LevelDB has opened it: what can be salvaged less what is served."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,32 +10,29 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Codec
-from logwright.codec.fault import Fault
-from logwright.codec.frames.walk import ListedFile, Stretch, Walk
+from logwright.codec.engine.repair import Removed
+from logwright.codec.engine.startup import LostRows, lost_runs
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
+from logwright.codec.leveldb.formats.records.replay import Delivered, replay
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.entries import portions
 from logwright.codec.leveldb.formats.table.filter import hash_keys
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED, ROWS, TableContext
 from logwright.codec.leveldb.keys import TYPE_NAMES, readable
+from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.store import live
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Group, Run
 
 Ids = npt.NDArray[np.int64]
 _COLUMNS = ("key", "sequence")
-_RANGES = 100
-"""So many ranges are told at most."""
+_PASSED_OVER = "LevelDB passes over it, though its checksum is right"
 _CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (log.CODEC, table.CODEC)}
-
-
-@dataclass
-class Lost:
-    """Rows, and the ranges of keys that they lie in."""
-
-    rows: int = 0
-    ranges: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 class _Salvaged:
@@ -99,32 +95,26 @@ def ids(batch: pa.RecordBatch) -> Ids:
     return hashes | numbered
 
 
-def lost(listing: Listing, groups: Iterable[Group], served: Iterable[pa.RecordBatch]) -> Lost:
-    """What is lost. `groups` are the parts of the view of all that is undamaged."""
+def lost(listing: Listing, plan: Plan, served: Iterable[pa.RecordBatch]) -> Iterator[LostRows]:
+    """Return the rows of the view of all that is undamaged that are not among those `served`."""
     got = np.unique(np.concatenate([np.empty(0, np.int64), *map(ids, served)]))
+    return lost_runs((_absent(ids(batch), got), _range(batch)) for batch in _salvaged(listing, plan))
+
+
+def _salvaged(listing: Listing, plan: Plan) -> Iterator[pa.RecordBatch]:
     sizes = {entry.name: entry.size for entry in listing.entries()}
-    out = Lost()
-    run: tuple[bytes, bytes] | None = None
+    for group in live.parts(listing, plan, "live"):
+        if isinstance(group, Group):
+            streams = [_Salvaged(listing, run, sizes) for run in group.runs]
+            yield from live.combine("live", group.how, streams, _COLUMNS, _nothing)
 
-    def close() -> None:
-        if run is not None and len(out.ranges) < _RANGES:
-            out.ranges.append({"smallest": readable(run[0]), "largest": readable(run[1])})
 
-    for group in groups:
-        streams = [_Salvaged(listing, one, sizes) for one in group.runs]
-        for batch in live.combine("live", group.how, streams, _COLUMNS, _nothing):
-            gone = _absent(ids(batch), got)
-            out.rows += int(gone.sum())
-            edges = np.flatnonzero(np.diff(gone, prepend=not gone[:1].any(), append=not gone[-1:].any()))
-            for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-                if not gone[start]:
-                    close()
-                    run = None
-                    continue
-                first, last = (batch.column("key")[i].as_py() for i in (start, stop - 1))
-                run = (first if run is None else run[0], last)
-    close()
-    return out
+def _range(batch: pa.RecordBatch) -> Callable[[int, int], Mapping[str, Any]]:
+    def where(start: int, stop: int) -> Mapping[str, Any]:
+        first, last = (readable(batch.column("key")[i].as_py()) for i in (start, stop - 1))
+        return {"smallest": first, "largest": last}
+
+    return where
 
 
 def _absent(some: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:
@@ -138,3 +128,46 @@ def _absent(some: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:
 
 def _nothing(fault: Fault) -> None:
     """What is damaged is told by those who look at the files."""
+
+
+# Strategy system
+
+
+def removed(overlay: Overlay, plan: Plan) -> Iterator[Removed]:
+    """Return what of the logs is in none of the tables that LevelDB makes of them."""
+    for file in plan.files:
+        if file.role is Role.PRIMARY and file.codec == log.NAME and file.name not in overlay:
+            yield from _passed_over(overlay.below, file.name, file.size)
+
+
+def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Removed]:
+    """What of a log is in none of the tables that are made of it: what is damaged, and what LevelDB's reader does not get to."""
+    read = ListedFile(listing, name, size)
+    seen: set[int] = set()
+    for one in replay(read, size):
+        if isinstance(one, Delivered):
+            seen.update((one.frames.start + one.window.offset).tolist())
+    sorted_ = np.array(sorted(seen), np.int64)
+    named = parse(name)
+    number = 0 if named is None else named.number
+    context = log.CODEC.context(name, Options(log.CODEC.options))
+    for found in Walk(read, log.CODEC, context):
+        if isinstance(found, Hole):
+            fault = found.fault
+            if fault.severity is not Severity.INFO:
+                yield Removed.damaged(name, fault)
+            continue
+        head, frames = found.frames.header, found.frames
+        starts = frames.start + found.window.offset
+        gone = np.flatnonzero(~np.isin(starts, sorted_))
+        for some in np.split(gone, np.flatnonzero(np.diff(gone) != 1) + 1) if len(gone) else ():
+            low, high = int(some[0]), int(some[-1])
+            batches = head[low : high + 1]
+            batches = batches[batches["size"] >= BATCH_HEADER]
+            rows = int(np.maximum(batches["count"].astype(np.int64), 0).sum())
+            lost = {"file": number}
+            if rows:
+                lost["first_sequence"] = int(batches["sequence"][0])
+                lost["last_sequence"] = int(batches["sequence"][-1] + batches["count"][-1]) - 1
+            length = int(frames.end[high] - frames.start[low])
+            yield Removed(name, int(starts[low]), length, _PASSED_OVER, 0, rows, lost)

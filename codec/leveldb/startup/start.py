@@ -1,30 +1,31 @@
-"""Opening a database in thought: the verdict, what is on the disk afterwards, and what an iterator gives. See `codec.predict.Predicts`."""
+"""Simulate the opening of a database: what is on the disk afterwards, and what an iterator gives."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
+from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup, SystemRepair
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.formats.table import write as encode
 from logwright.codec.leveldb.keys import BYTEWISE, readable
+from logwright.codec.leveldb.names import INFO_LOG, OLD_INFO_LOG
 from logwright.codec.leveldb.startup.db_impl import DBImpl, FromLog
 from logwright.codec.leveldb.startup.iterator import Child, DBIter, Pieces
-from logwright.codec.leveldb.startup.lost import Lost, lost
+from logwright.codec.leveldb.startup.lost import lost, removed
 from logwright.codec.leveldb.startup.status import Status
 from logwright.codec.leveldb.startup.table import MAIN, Reading, Table, TableFile, find
 from logwright.codec.leveldb.store import live
 from logwright.codec.leveldb.store.descriptor import read_descriptor
 from logwright.codec.leveldb.store.version import FileMetaData
-from logwright.codec.option import Option, Options, parse_bool
-from logwright.codec.predict import Verdict
-from logwright.codec.store.listing import Listing, Plan
-from logwright.codec.store.overlay import Disk
+from logwright.codec.option import Option, parse_bool
+from logwright.codec.store.listing import Plan
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Group, Part
 
 VERSIONS = (MAIN, "1.23", "1.22")
@@ -69,75 +70,57 @@ OPTIONS = (
 """All that opening takes but for `comparator`, which reading takes as well."""
 
 
-def version_of(asked: str | None) -> str:
-    """The version asked about. Raises `UsageError`."""
-    if asked is None or asked.lower() in ("", "leveldb", "true"):
-        return VERSIONS[0]
-    number = asked.lower().removeprefix("leveldb").strip(" -=v")
-    for one in VERSIONS:
-        if number == one or number.startswith(f"{one}."):
-            return one
-    raise UsageError(
-        f"what LevelDB {asked!r} would do is not known",
-        advice=f"Versions that can be asked about: {', '.join(VERSIONS)}",
-    )
+class ServedDatabase(Served):
+    """A database after `DB::Open`. Without a known order of keys no merge like LevelDB's can be made: rows come file by file."""
 
+    def __init__(self, overlay: Overlay, plan: Plan, database: DBImpl, reading: Reading) -> None:
+        self.overlay, self.plan, self._database, self._reading = overlay, plan, database, reading
+        self._ordered = database.order.known
 
-@dataclass(frozen=True)
-class _Asked:
-    """The directory asked about, and how what is undamaged in it is read."""
-
-    listing: Listing
-    parts: Callable[[], Sequence[Part | Group]]
-
-
-class Opened:
-    """A database after `DB::Open`. See `logwright.codec.predict.Opened`."""
-
-    def __init__(
-        self,
-        disk: Disk,
-        before: Verdict,
-        database: DBImpl | None,
-        reading: Reading,
-        asked: _Asked,
-        others: Sequence[Part | Group] = (),
-    ) -> None:
-        self.after, self._before, self._database, self._reading = disk, before, database, reading
-        self._asked, self._others = asked, others
+    def answers(self) -> Answers:
+        return self._answers
 
     @cached_property
-    def verdict(self) -> Verdict:
-        """All that is there is read for it."""
-        verdict, disk = self._before, self.after
-        if self._database is not None and not self._others:
-            iterator = self.iterator()
-            verdict = _iterated(verdict, iterator)
-            self._reading.doubtful |= iterator.backwards
-        gone = self._gone(verdict)
-        return replace(
-            verdict,
-            rows_lost=None if gone is None else gone.rows,
-            lost=() if gone is None else tuple(gone.ranges),
-            truncates=disk.truncates,
-            removes=tuple(disk.removes),
-            rewrites=tuple(disk.rewrites),
-            creates=tuple(disk.creates),
-        )
+    def _answers(self) -> Answers:
+        database = self._database
+        why = database.versions.compaction
+        warnings = [
+            *database.info_log,
+            *(
+                f"{name} is in use, and overwritten: the manifest gives its number out again"
+                for name in database.overwritten
+            ),
+            *([] if why is None else [f"a compaction starts at once: {why}"]),
+        ]
+        if not self._ordered:
+            warnings.append(
+                f"the order of comparator {database.order.name} is not known here: rows come file by file"
+            )
+            return Answers(None, {}, warnings=warnings)
+        iterator = self.iterator()
+        rows, first, last = iterator.count()
+        self._reading.doubtful |= iterator.backwards
+        status = iterator.status
+        serves = {
+            "first": None if first is None else readable(first),
+            "last": None if last is None else readable(last),
+            # An iterator passes over what it can't read, and says so at its end.
+            "stops_at": None,
+        }
+        if status is None:
+            return Answers(rows, serves, warnings=warnings)
+        return Answers(rows, serves, status.message, status.code, warnings)
 
-    def _gone(self, verdict: Verdict) -> Lost | None:
-        """What is not served although it is undamaged; None where that is not known."""
-        if self._others:
+    def lost(self) -> Iterable[LostRows] | None:
+        if not self._ordered:
             return None
-        if self._database is not None and verdict.error is None and not self._doubtful():
-            return Lost()
-        groups = [part for part in self._asked.parts() if isinstance(part, Group)]
-        return lost(self._asked.listing, groups, self.serve(VIEW, ("key", "sequence")))
+        if self._answers.error is None and not self._doubtful():
+            return ()
+        return lost(self.overlay.below, self.plan, self.rows(VIEW, ("key", "sequence")))
 
     def _doubtful(self) -> bool:
         """Whether something may be missing that LevelDB says nothing of."""
         database = self._database
-        assert database is not None
         return bool(
             not self._reading.verify_checksums
             or database.info_log
@@ -146,19 +129,26 @@ class Opened:
             or self._reading.doubtful
         )
 
-    def parts(self, view: str) -> Sequence[Part | Group]:
-        """Only where the order of the keys is not known: then no merge like LevelDB's can be made."""
-        return self._others
-
-    def serves(self, view: str) -> bool:
-        """Raises `UsageError` for a view that nobody has of a database in use."""
+    def parts(self, view: str) -> Sequence[Part | Group] | None:
         if view != VIEW:
             raise UsageError(f"LevelDB serves no view {view!r}", advice=f"It serves {VIEW!r}")
-        return not self._others
+        return None if self._ordered else live.parts(self.overlay.below, self.plan, VIEW)
+
+    def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.iterator().rows(columns)
+
+    def settle(self, repair: SystemRepair) -> None:
+        for name in (INFO_LOG, OLD_INFO_LOG):
+            repair.overlay.restore(name)
+        repair.cut += removed(repair.overlay, repair.plan)
+        if repair.verdict.error:
+            where = repair.verdict.serves["stops_at"]
+            repair.notes.append(
+                f"Iterators end with an error ({repair.verdict.error}), the last key before it is {where}."
+            )
 
     def iterator(self) -> DBIter:
         """`DB::NewIterator`."""
-        assert self._database is not None
         versions = self._database.versions
         children = []
         # Tables are kept open by their numbers alone: that matters where a number comes more than once.
@@ -171,15 +161,11 @@ class Opened:
             children += [Child(self._files(group, level, cache)) for group in groups]
         return DBIter(children, versions.last_sequence, self._database.order)
 
-    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        if self._database is not None:
-            yield from self.iterator().rows(columns)
-
     def _memory(self, data: bytes, origin: FromLog) -> Callable[[int], Pieces]:
         """What stays in memory, as a table that is in no directory."""
 
         def pieces(target: int) -> Pieces:
-            disk = Disk(self.after)
+            disk = Overlay(self.overlay)
             disk.put("", data)
             yield from _pieces(Table(TableFile(disk, ""), len(data), self._reading), 0, 0, origin, target)
 
@@ -198,14 +184,13 @@ class Opened:
 
     def _pieces(self, one: FileMetaData, level: int, target: int, cache: dict[int, Table | None]) -> Pieces:
         """The entries of a table, then what went wrong with it."""
-        assert self._database is not None
         made = self._database.made.get(one.number)
         table = cache.get(one.number)
         if table is None:
             # LevelDB has opened the tables that it made: under their numbers these are the ones that are found.
             size = one.size if made is None else made.size
             try:
-                table = Table(find(self.after, one.number), size, self._reading)
+                table = Table(find(self.overlay, one.number), size, self._reading)
             except Status as status:
                 yield status
                 return
@@ -232,69 +217,29 @@ def _pieces(table: Table, number: int, level: int, made: FromLog | None, target:
         yield status
 
 
-def start(
-    listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-) -> Opened:
-    """See `codec.capability.Start`."""
-    return open_database(
-        listing, options, version=version, clean=clean, parts=lambda: live.parts(listing, plan, VIEW)
-    )
-
-
-def open_database(
-    listing: Listing,
-    options: Options,
-    *,
-    version: str | None,
-    clean: bool | None,
-    parts: Callable[[], Sequence[Part | Group]] = tuple,
-) -> Opened:
-    """Simulate `DB::Open`. `parts` gives those of the view of all that is undamaged."""
-    release = version_of(version)
-    disk = Disk(listing)
-    named = read_descriptor(listing).version.comparator
+def start(overlay: Overlay, settings: Settings) -> ServedDatabase | Refused:
+    """Follow `DB::Open`. See `codec.engine.startup.Start`."""
+    options = settings.options
+    named = read_descriptor(overlay.below).version.comparator
     comparator = options["comparator"] or (named if named in NAMES else None) or BYTEWISE
-    known = comparator in NAMES
-    database = DBImpl(disk, options, comparator, empty_pointers=release == "1.22")
-    reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
-    asked = _Asked(listing, parts)
-    verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option")
+    database = DBImpl(overlay, options, comparator, empty_pointers=settings.version == "1.22")
+    reading = Reading(options["verify_checksums"], options["paranoid_checks"], settings.version)
     try:
         database.open()
     except Status as status:
-        verdict = replace(
-            verdict,
-            opens=False,
-            scope="database",
-            error=status.message,
-            error_class=status.code,
-            rows=0,
-            serves={"first": None, "last": None, "stops_at": None},
-            warnings=(*database.info_log, *_needs(named, comparator)),
+        return Refused(
+            "database",
+            status.message,
+            status.code,
+            {"first": None, "last": None, "stops_at": None},
+            (*database.info_log, *_other_comparator(named, comparator)),
+            lost=lambda: lost(overlay.below, settings.plan, ()),
         )
-        return Opened(disk, verdict, None, reading, asked)
-    why = database.versions.compaction
-    verdict = replace(
-        verdict,
-        warnings=(
-            *database.info_log,
-            *(
-                f"{name} is in use, and overwritten: the manifest gives its number out again"
-                for name in database.overwritten
-            ),
-            *(() if why is None else (f"a compaction starts at once: {why}",)),
-            *(
-                ()
-                if known
-                else (f"the order of comparator {comparator} is not known here: rows come file by file",)
-            ),
-        ),
-    )
-    return Opened(disk, verdict, database, reading, asked, () if known else parts())
+    return ServedDatabase(overlay, settings.plan, database, reading)
 
 
-def _needs(named: str | None, comparator: str) -> tuple[str, ...]:
-    """The comparator that the database is to be opened with, where it was another one."""
+def _other_comparator(named: str | None, comparator: str) -> tuple[str, ...]:
+    """Name the comparator that the database was made with, where it was opened with another one."""
     if named is None or named == comparator:
         return ()
     return (
@@ -302,19 +247,10 @@ def _needs(named: str | None, comparator: str) -> tuple[str, ...]:
     )
 
 
-def _iterated(verdict: Verdict, iterator: DBIter) -> Verdict:
-    """With what an iterator gives."""
-    rows, first, last = iterator.count()
-    status = iterator.status
-    return replace(
-        verdict,
-        rows=rows,
-        error=None if status is None else status.message,
-        error_class=None if status is None else status.code,
-        serves={
-            "first": None if first is None else readable(first),
-            "last": None if last is None else readable(last),
-            # It passes over what it can't read, and says so at its end.
-            "stops_at": None,
-        },
-    )
+STARTUP = Startup(
+    "leveldb",
+    VERSIONS,
+    start,
+    refusal="LevelDB does not open the database: {reason}",
+    advice="Strategy salvage keeps every sound block and batch, and leaves what LevelDB opens",
+)

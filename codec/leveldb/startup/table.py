@@ -44,7 +44,7 @@ from logwright.codec.leveldb.formats.table.restarts import hides
 from logwright.codec.leveldb.formats.table.resync import MAGIC
 from logwright.codec.leveldb.names import old_table_name, table_name
 from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, Status
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -123,7 +123,7 @@ def unpack_whole(
 class TableFile:
     """A table file as the environment gives it: mapped into memory. `shown` is its path in messages."""
 
-    def __init__(self, disk: Disk, name: str) -> None:
+    def __init__(self, disk: Overlay, name: str) -> None:
         self.disk, self.name, self.shown = disk, name, f"{disk.name}/{name}"
         self.size = disk.size(name)
         self._ahead, self._at = np.empty(0, np.uint8), 0
@@ -150,7 +150,7 @@ class TableFile:
         raise IOFailure(self.shown, "Input/output error")
 
 
-def find(disk: Disk, number: int) -> TableFile:
+def find(disk: Overlay, number: int) -> TableFile:
     """The file of a table (`TableCache::FindTable`). Raises `Status`."""
     first: Status | None = None
     for name in (table_name(number), old_table_name(number)):

@@ -15,7 +15,7 @@ from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, pars
 from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, parsed
 from logwright.codec.leveldb.store.version import FileMetaData, Version, recover
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.whole import ParseError
 from logwright.codec.window import Bytes
 
@@ -29,7 +29,7 @@ class VersionSet:
     """What a database consists of while it is open."""
 
     def __init__(
-        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+        self, disk: Overlay, options: Options, comparator: str, *, empty_pointers: bool = False
     ) -> None:
         self.disk, self.options, self.comparator = disk, options, comparator
         self._empty_pointers = empty_pointers
@@ -220,6 +220,6 @@ def logged(payloads: Iterable[bytes], offset: int = 0) -> bytes:
     return out[: int(write_records(data, stops, offset, out))].tobytes()
 
 
-def unreadable(disk: Disk, name: str, error: UnreadableError) -> IOFailure:
+def unreadable(disk: Overlay, name: str, error: UnreadableError) -> IOFailure:
     """A file that the disk can't read."""
     return IOFailure(f"{disk.name}/{name}", "Input/output error")

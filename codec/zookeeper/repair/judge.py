@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from logwright.codec.engine.repair import OutputFile, Removed
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.repair import logs, reach
-from logwright.codec.zookeeper.repair.assembled import Assembled
 from logwright.codec.zookeeper.repair.examine import Found
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.store import files
@@ -49,7 +49,7 @@ def judge(found: Found) -> None:
 
 def _look(found: Found, one: Snapshot) -> tuple[bytes | None, bool | None]:
     """A node without a parent, and whether the digest is right (None: there is none)."""
-    seen = Assembled(found.listing, [OutputFile(one.name, one.pieces or [])])
+    seen = Overlay(found.listing, [OutputFile(one.name, one.pieces or [])])
     tree, right, _ = load(seen, files.snapshots(seen)[0])
     return next(iter(tree.orphans()), None), right
 
@@ -74,7 +74,7 @@ def _records(found: Found) -> None:
             [OutputFile(one.snapshot.name, one.snapshot.pieces or [])] if one.snapshot is not None else []
         )
         pieces += [OutputFile(log.file, list(logs.pieces(replace(log, cut=[])))) for log in found.logs]
-        seen = Assembled(found.listing, pieces)
+        seen = Overlay(found.listing, pieces)
         start = next(iter(files.snapshots(seen)), None)
         right |= trace(seen, start, upto=max(later), watch=frozenset(later)).right
     found.logs = [log.certain(right) for log in found.logs]

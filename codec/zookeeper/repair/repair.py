@@ -14,16 +14,17 @@ from typing import NoReturn
 import numpy as np
 
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan, Strategy
+from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_hexadecimal, parse_text, used_by
 from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
 from logwright.codec.zookeeper.repair import epochs, logs, reach, snapshots
-from logwright.codec.zookeeper.repair.assembled import Assembled
 from logwright.codec.zookeeper.repair.epochs import EPOCHS
 from logwright.codec.zookeeper.repair.examine import LIMITS, Found, examine, reorder, zxids
 from logwright.codec.zookeeper.repair.heal import DATA_INCONSISTENCY, error_record
@@ -31,10 +32,11 @@ from logwright.codec.zookeeper.repair.judge import judge
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.reach import Base, Gap, up_to
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.system import SystemPlan
-from logwright.codec.zookeeper.startup import start
 from logwright.codec.zookeeper.startup.settings import AUTOCREATE
+from logwright.codec.zookeeper.startup.settings import OPTIONS as START_OPTIONS
+from logwright.codec.zookeeper.startup.start import STARTUP
 from logwright.codec.zookeeper.store import files
+from logwright.codec.zookeeper.store.datadir import LAYOUT
 from logwright.codec.zookeeper.store.trace import Trace, trace
 
 CHOP = Option(
@@ -69,7 +71,7 @@ _OWN = (
     *used_by({Verb.REPAIR}, AUTOCREATE, strategies=(str(Strategy.SYSTEM),)),
 )
 _NAMES = {option.name for option in _OWN}
-REPAIR_OPTIONS = (*_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))
+REPAIR_OPTIONS = (*_OWN, *(option for option in START_OPTIONS if option.name not in _NAMES))
 MOST_FILLED = 1 << 20
 """So many transactions that are missing are made up for, at most."""
 _FILLED_AT_ONCE = 1 << 12
@@ -99,7 +101,10 @@ class DataDirRepair(RepairPlan, Repairer):
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
-        return SystemPlan(listing, options, options[VERSION.name])
+        given = {option.name: options[option.name] for option in START_OPTIONS if options.given(option.name)}
+        settings = Options(START_OPTIONS, given)
+        started = STARTUP.run(listing, plan, settings, version=options[VERSION.name], clean=None)
+        return SystemRepair(started, LAYOUT.order)
 
     def survey(self) -> None:
         self.found = examine(self.listing, self.options)
@@ -179,7 +184,7 @@ class DataDirRepair(RepairPlan, Repairer):
         found = self.found
         pieces = [OutputFile(one.name, one.pieces or []) for one in found.snapshots if one is base.snapshot]
         pieces += [OutputFile(log.file, list(logs.pieces(log))) for log in found.logs]
-        seen = Assembled(found.listing, pieces)
+        seen = Overlay(found.listing, pieces)
         return trace(seen, next(iter(files.snapshots(seen)), None))
 
     def _refuse(self, why: str) -> NoReturn:
@@ -377,7 +382,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _tell(self, until: int) -> None:
         """What is in the result, seen as a server would."""
-        seen = Assembled(self.listing, self.outputs())
+        seen = Overlay(self.listing, self.outputs())
         found = trace(seen, next(iter(files.candidates(seen)), None))
         nodes = len(found.tree)
         self.notes.append(

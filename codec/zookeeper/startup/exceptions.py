@@ -87,13 +87,6 @@ class SnapDirContent(DatadirFailure):
     java = "org.apache.zookeeper.server.persistence.FileTxnSnapLog$SnapDirContentCheckException"
 
 
-def exit_code(thrown: Thrown) -> int:
-    """With which a stand-alone server ends (`ExitCode`, `ZooKeeperServerMain.main`)."""
-    if isinstance(thrown, IllegalArgument):
-        return 2
-    return 3 if isinstance(thrown, DatadirFailure) else 1
-
-
 _BY_NAME = {
     kind.java.rpartition(".")[2]: kind
     for kind in (Thrown, NullPointer, NumberFormat, IllegalArgument, OutOfBounds, IndexOutOfBounds)

@@ -13,7 +13,7 @@ from logwright.codec.fault import UnreadableError
 from logwright.codec.java import java_string
 from logwright.codec.kernels.adler32 import adler32_of
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.layout import HEAD, LENGTH, NODE_MIN, STAT
@@ -42,7 +42,7 @@ from logwright.codec.zookeeper.startup.exceptions import (
     died_of,
 )
 from logwright.codec.zookeeper.startup.nulls import in_acls
-from logwright.codec.zookeeper.startup.settings import Settings
+from logwright.codec.zookeeper.startup.settings import ServerSettings
 from logwright.codec.zookeeper.startup.stream import Stream
 from logwright.codec.zookeeper.state.columns import CONTAINERS, TTLS, kinds_of
 from logwright.codec.zookeeper.state.loading import Mismatch
@@ -89,7 +89,7 @@ class Loaded:
 class FileSnap:
     """The snapshots of a directory."""
 
-    def __init__(self, disk: Disk, settings: Settings) -> None:
+    def __init__(self, disk: Overlay, settings: ServerSettings) -> None:
         self.disk, self.settings = disk, settings
 
     def find_n_valid_snapshots(self) -> list[DataFile]:
@@ -132,7 +132,7 @@ class FileSnap:
 class Reading:
     """One snapshot being read, in the order of its bytes."""
 
-    def __init__(self, stream: Stream, settings: Settings, loaded: Loaded) -> None:
+    def __init__(self, stream: Stream, settings: ServerSettings, loaded: Loaded) -> None:
         self.data, self.broken = stream.data, stream.end
         self.settings, self.loaded = settings, loaded
         self.at = 0

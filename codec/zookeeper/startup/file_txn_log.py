@@ -13,7 +13,7 @@ import numpy as np
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.scanner import BAD_CHECKSUM, BAD_LENGTH, BAD_MARK, NEED, TORN, ZERO
 from logwright.codec.kernels.intrinsics import load_i32be
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE, LENGTH, LOWEST, MAGIC
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, SCANNER, why_stopped
@@ -21,7 +21,7 @@ from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.startup.archive import END_OF_FILE, SOUND, UNREASONABLE, UNSUPPORTED, read_txns
 from logwright.codec.zookeeper.startup.exceptions import EndOfFile, IOFailure, NullPointer, Thrown
 from logwright.codec.zookeeper.startup.nulls import BYTES
-from logwright.codec.zookeeper.startup.settings import Settings
+from logwright.codec.zookeeper.startup.settings import ServerSettings
 from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from
 
 WINDOW = 4 << 20
@@ -48,7 +48,7 @@ class Stop:
 class FileTxnLog:
     """The logs of a directory."""
 
-    def __init__(self, disk: Disk, settings: Settings) -> None:
+    def __init__(self, disk: Overlay, settings: ServerSettings) -> None:
         self.disk, self.settings = disk, settings
         self.deleted: list[str] = []
         """Empty logs that the reading has removed."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.option import Options
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.layout import (
@@ -39,7 +39,7 @@ from logwright.codec.zookeeper.startup.exceptions import (
 from logwright.codec.zookeeper.startup.file_snap import FileSnap, Loaded, ZxidDigest
 from logwright.codec.zookeeper.startup.file_txn_log import FileTxnLog, Records, Stop
 from logwright.codec.zookeeper.startup.nulls import in_txn
-from logwright.codec.zookeeper.startup.settings import Settings
+from logwright.codec.zookeeper.startup.settings import ServerSettings
 from logwright.codec.zookeeper.state.replay import Applied, Tree
 from logwright.codec.zookeeper.store.files import DATA_LOG_DIR, apart, folder
 
@@ -79,7 +79,7 @@ class Restored:
 class FileTxnSnapLog:
     """The files of a server. `above` are the names beside `version-2`."""
 
-    def __init__(self, disk: Disk, settings: Settings, above: frozenset[str] = frozenset()) -> None:
+    def __init__(self, disk: Overlay, settings: ServerSettings, above: frozenset[str] = frozenset()) -> None:
         self.disk, self.settings, self.above = disk, settings, above
         self.txn_log = FileTxnLog(disk, settings)
         self.snap_log = FileSnap(disk, settings)

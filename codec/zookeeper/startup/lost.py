@@ -1,67 +1,56 @@
-"""Which undamaged transactions no client sees the effects of, once a server has started: what can be salvaged, held against what it reads."""
+"""The undamaged transactions that no client sees the effects of, once a server has started: salvaged less applied."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from logwright.codec.frames.walk import ListedFile, Stretch, Walk
+from logwright.codec.engine.startup import LostRows
+from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.store.files import DataFile, base
-
-_RANGES = 100
-"""So many ranges are told at most."""
-
-
-@dataclass
-class Lost:
-    """Transactions, and the ranges of zxids that they lie in."""
-
-    rows: int | None = 0
-    """None where nobody knows."""
-    ranges: list[Mapping[str, Any]] = field(default_factory=list)
+from logwright.codec.zookeeper.startup.file_txn_snap_log import Restored
+from logwright.codec.zookeeper.startup.messages import Deleted
+from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from, newest_snapshot
 
 
-def salvaged(listing: Listing, file: DataFile, options: Options) -> Int64s:
-    """The zxids of all undamaged transactions of a log."""
+def lost(listing: Listing, restored: Restored, deleted: Deleted, options: Options) -> Iterator[LostRows]:
+    """Return the undamaged transactions that were not applied, and nodes that are deleted for no good reason."""
+    if restored.stops:
+        yield from _unapplied(listing, restored, options)
+    newest = newest_snapshot(listing)
+    if restored.last_processed < newest:
+        # Only a snapshot that is not loaded has them: how much of it is undamaged is not known.
+        yield LostRows(None, {"first_zxid": restored.last_processed + 1, "last_zxid": newest})
+    if paths := [*deleted.expired, *deleted.taken]:
+        yield LostRows(None, {"nodes": [path.decode(errors="replace") for path in paths]})
+
+
+def _unapplied(listing: Listing, restored: Restored, options: Options) -> Iterator[LostRows]:
+    """Return the transactions above the snapshot's zxid that are in the logs and were not applied, by file."""
+    begun = restored.begun
+    seen = np.unique(np.concatenate([np.zeros(0, np.int64), *restored.applied]))
+    for file in logs_from(logs(listing), begun + 1):
+        salvaged = _salvaged(listing, file, options)
+        gone = np.setdiff1d(salvaged[salvaged > begun], seen)
+        seen = np.union1d(seen, gone)
+        edges = np.flatnonzero(np.diff(gone, prepend=-1 << 62, append=1 << 62) != 1)
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            first, last = int(gone[start]), int(gone[stop - 1])
+            yield LostRows(stop - start, {"file": file.name, "first_zxid": first, "last_zxid": last})
+
+
+def _salvaged(listing: Listing, file: DataFile, options: Options) -> Int64s:
+    """Return the zxids of all undamaged transactions of a log."""
     codec = txnlog.CODEC
     given: dict[str, Any] = {name: options[name] for name in ("jute.maxbuffer", "jute.maxbuffer.extrasize")}
     context = codec.context(base(file.name), Options(codec.options, given))
-    found = [np.zeros(0, np.int64)]
-    for one in Walk(ListedFile(listing, file.name, file.size), codec, context):
-        if isinstance(one, Stretch) and len(one.frames):
-            header = one.frames.header
-            found.append(header["zxid"][header["kind"] == TXN_FRAME])
-    return np.concatenate(found)
-
-
-def lost(
-    listing: Listing, files: Iterable[DataFile], served: Iterable[Int64s], zxid: int, options: Options
-) -> Lost:
-    """The transactions above the snapshot's zxid that are in these files, and not among those that were applied."""
-    got = np.unique(np.concatenate([np.zeros(0, np.int64), *served]))
-    ranges: list[Mapping[str, Any]] = []
-    rows, seen = 0, got
-    for file in files:
-        there = salvaged(listing, file, options)
-        gone = np.setdiff1d(there[there > zxid], seen)
-        seen = np.union1d(seen, gone)
-        rows += len(gone)
-        edges = np.flatnonzero(np.diff(gone, prepend=-1 << 62, append=1 << 62) != 1)
-        for first, behind in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            if len(ranges) < _RANGES:
-                ranges.append(
-                    {
-                        "file": file.name,
-                        "first_zxid": int(gone[first]),
-                        "last_zxid": int(gone[behind - 1]),
-                    }
-                )
-    return Lost(rows, ranges)
+    frames = good_frames(Walk(ListedFile(listing, file.name, file.size), codec, context))
+    headers = (found.header for _, found in frames)
+    zxids = (header["zxid"][header["kind"] == TXN_FRAME] for header in headers)
+    return np.concatenate([np.zeros(0, np.int64), *zxids])

@@ -6,7 +6,7 @@ Source: `QuorumPeer.loadDataBase` of ZooKeeper. The snapshot at the start is the
 from __future__ import annotations
 
 from logwright.codec.fault import UnreadableError
-from logwright.codec.store.overlay import Disk
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper.formats.epochs import parse_number
 from logwright.codec.zookeeper.names import ACCEPTED_EPOCH, CURRENT_EPOCH, TEMP, epoch_of, zxid_text
@@ -16,7 +16,7 @@ _LONGEST = 4096
 """Bytes of a line that are looked at."""
 
 
-def load_epochs(disk: Disk, zxid: int) -> None:
+def load_epochs(disk: Overlay, zxid: int) -> None:
     """Read the epochs, or write those that are missing. Raises `IOFailure`."""
     epoch = epoch_of(zxid)
     current = _read(disk, CURRENT_EPOCH, epoch)
@@ -34,7 +34,7 @@ def load_epochs(disk: Disk, zxid: int) -> None:
         raise IOFailure("The accepted epoch, {} is less than the current epoch, {}".format(*said))
 
 
-def _read(disk: Disk, name: str, default: int) -> int:
+def _read(disk: Overlay, name: str, default: int) -> int:
     if name not in disk:
         disk.put(name, str(default).encode())
         return default

@@ -5,14 +5,12 @@ Names are those of the system properties without `zookeeper.`; defaults are ZooK
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot import write as encode
@@ -34,7 +32,6 @@ VERSIONS = tuple(
     f"{major}.{minor}.{patch}" for (major, minor), newest in NEWEST.items() for patch in range(newest, -1, -1)
 )
 
-Version = tuple[int, int, int]
 _SINCE = {
     CREATE2: (3, 5, 0),
     RECONFIG: (3, 5, 0),
@@ -95,36 +92,17 @@ OPTIONS = (
 )
 
 
-def version_of(asked: str | None) -> Version:
-    """The version asked about: "3.9" is the newest of that line. Raises `UsageError`."""
-    word = (asked or "").lower().removeprefix("zookeeper").strip(" -=v")
-    if word in ("", "true"):
-        word = VERSIONS[0]
-    found = re.fullmatch(r"3\.(\d+)(?:\.(\d+))?", word)
-    if found is not None and (3, int(found[1])) in NEWEST:
-        newest = NEWEST[3, int(found[1])]
-        patch = newest if found[2] is None else int(found[2])
-        if patch <= newest:
-            return 3, int(found[1]), patch
-    raise UsageError(
-        f"what ZooKeeper {asked!r} would do is not known",
-        advice="Versions that can be asked about are those of the lines "
-        + ", ".join(
-            f"{major}.{minor} (to {major}.{minor}.{patch})" for (major, minor), patch in NEWEST.items()
-        ),
-    )
-
-
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """A version with its properties."""
 
-    version: Version
+    name: str
+    """One of `VERSIONS`."""
     options: Options
 
-    @property
-    def name(self) -> str:
-        return ".".join(map(str, self.version))
+    @cached_property
+    def version(self) -> tuple[int, ...]:
+        return tuple(map(int, self.name.split(".")))
 
     @property
     def distributed(self) -> bool:

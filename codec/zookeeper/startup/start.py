@@ -1,163 +1,180 @@
-"""Starting a server in thought: the verdict, what is on the disk afterwards, and what its clients see. See `codec.predict.Predicts`."""
+"""Simulate the start of a server: what is on the disk afterwards, and what its clients see."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from logwright.codec.engine.repair import Removed
+from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup, SystemRepair
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.option import Options
-from logwright.codec.predict import Verdict
-from logwright.codec.store.listing import Listing, Plan
-from logwright.codec.store.overlay import Disk
-from logwright.codec.store.view import Group, Part
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.formats.snapshot import write as encode
-from logwright.codec.zookeeper.names import VERSION_DIR, snapshot_name
-from logwright.codec.zookeeper.startup import verdict
+from logwright.codec.zookeeper.names import VERSION_DIR, snapshot_name, zxid_text
+from logwright.codec.zookeeper.repair import logs
+from logwright.codec.zookeeper.repair.examine import examine, reorder
+from logwright.codec.zookeeper.repair.judge import judge
+from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.startup.exceptions import Thrown
 from logwright.codec.zookeeper.startup.file_txn_snap_log import FileTxnSnapLog, Restored, kill_dead_sessions
+from logwright.codec.zookeeper.startup.lost import lost
+from logwright.codec.zookeeper.startup.messages import Deleted, warnings
 from logwright.codec.zookeeper.startup.quorum_peer import load_epochs
-from logwright.codec.zookeeper.startup.settings import OPTIONS, VERSIONS, Settings, version_of
-from logwright.codec.zookeeper.startup.verdict import NOTHING, Deleted
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.startup.settings import VERSIONS, ServerSettings
 from logwright.codec.zookeeper.store import materialize, views
 from logwright.codec.zookeeper.store.files import apart
 from logwright.codec.zookeeper.store.selection import prefix_of
 from logwright.codec.zookeeper.store.write import of_tree
 
-__all__ = ["OPTIONS", "VERSIONS", "Opened", "open_datadir"]
-
 _VIEWS = ("tree", "sessions", "acls")
+_FRESH = 4
+"""Nodes of a server that has done nothing yet."""
 
 
-class Opened:
-    """A data directory after a server's start. See `logwright.codec.predict.Opened`."""
+class ServedTree(Served):
+    """A data directory after a server's start: its clients see the tree in memory."""
 
     def __init__(
-        self,
-        disk: Disk,
-        settings: Settings,
-        listing: Listing,
-        thrown: Thrown | None,
-        restored: Restored | None,
-        deleted: Deleted = NOTHING,
+        self, overlay: Overlay, settings: ServerSettings, restored: Restored, deleted: Deleted
     ) -> None:
-        self._disk, self.settings, self._listing = disk, settings, listing
-        self.thrown, self.restored = thrown, restored
-        self.deleted = deleted
-
-    @property
-    def tree(self) -> Tree | None:
-        """The tree that clients see; None where the server does not start."""
-        return None if self.restored is None else self.restored.tree
-
-    @property
-    def saved(self) -> str | None:
+        self.overlay, self.settings, self.restored, self.deleted = overlay, settings, restored, deleted
+        self.tree = restored.tree
+        self.saved: str | None = None
         """The name of the snapshot that is written at the start."""
-        if self.restored is None or not self.settings.saves_at_start or self.settings.distributed:
-            return None
-        return snapshot_name(self.restored.last_processed, self.settings.method)
+        if settings.saves_at_start and not settings.distributed:
+            self.saved = snapshot_name(restored.last_processed, settings.method)
+            # It has the size of the tree: it is made only when somebody reads it.
+            overlay.put(self.saved, self._snapshot)
 
-    @cached_property
-    def after(self) -> Listing:
-        """See `codec.predict.Opened`. The snapshot is made only when somebody asks: it has the size of the tree."""
-        if self.tree is not None and self.saved is not None:
-            options = Options(
-                encode.OPTIONS,
-                {
-                    "digest.enabled": self.settings.digests,
-                    "serializeLastProcessedZxid.enabled": self.settings.last_processed,
-                    "snapshot.compression.method": self.settings.method,
-                },
-            )
-            self._disk.put(self.saved, b"".join(bytes(one) for one in of_tree(self.tree, options)))
-        return self._disk
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        disk, saved = self._disk, self.saved
-        said = Verdict("zookeeper", self.settings.name, False, "", removes=tuple(disk.removes))
-        if self.thrown is not None:
-            return replace(
-                said,
-                opens=False,
-                scope="process",
-                error=self.thrown.message or None,
-                error_class=self.thrown.java,
-                rows=0,
-                serves={"stops_at": None},
-            )
-        assert self.restored is not None
-        restored, listing = self.restored, self._listing
-        gone = verdict.gone(listing, restored, self.deleted, self.settings.options)
-        written = set() if saved is None else {saved}
-        before = {entry.name for entry in listing.entries()}
-        return replace(
-            said,
-            rows=len(self.restored.tree),
-            rows_lost=gone.rows,
-            lost=tuple(gone.ranges),
-            serves=verdict.serves(restored),
-            rewrites=tuple(sorted({*disk.rewrites} | written & before)),
-            creates=tuple(sorted({*disk.creates} | written - before)),
-            warnings=tuple(verdict.warnings(listing, restored, self.deleted)),
+    def _snapshot(self) -> bytes:
+        options = Options(
+            encode.OPTIONS,
+            {
+                "digest.enabled": self.settings.digests,
+                "serializeLastProcessedZxid.enabled": self.settings.last_processed,
+                "snapshot.compression.method": self.settings.method,
+            },
         )
+        return b"".join(bytes(piece) for piece in of_tree(self.tree, options))
 
-    # What clients get
+    def answers(self) -> Answers:
+        restored = self.restored
+        file = restored.loaded.file
+        serves = {
+            "snapshot": None if file is None else file.name,
+            "zxid": zxid_text(restored.last_processed),
+            "transactions": restored.transactions,
+            "sessions": len(restored.tree.session_timeouts),
+            "stops_at": None,
+        }
+        said = tuple(warnings(self.overlay.below, restored, self.deleted))
+        return Answers(len(restored.tree), serves, warnings=said)
 
-    def parts(self, view: str) -> Sequence[Part | Group]:
-        """Nothing: no view of a server is a stretch of a file."""
-        return []
+    def lost(self) -> Iterable[LostRows]:
+        return lost(self.overlay.below, self.restored, self.deleted, self.settings.options)
 
-    def serves(self, view: str) -> bool:
-        """Raises `UsageError` for a view that a server does not have, or not of another time."""
+    def parts(self, view: str) -> None:
+        """No view of a server is a stretch of a file."""
         if view not in _VIEWS:
             raise UsageError(f"ZooKeeper serves no view {view!r}", advice=f"It serves {', '.join(_VIEWS)}")
         if self.settings.options.given("at_zxid"):
             raise UsageError(
                 "a server serves the tree as it is, not that of at_zxid", advice="Take another mode"
             )
-        return True
 
-    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = self.settings.options
-        if self.tree is not None:
-            prefix = prefix_of(options["path_prefix"] if options.given("path_prefix") else None)
-            yield from materialize.rows_of(self.tree, views.VIEWS[view], prefix, columns)
+        prefix = prefix_of(options["path_prefix"] if options.given("path_prefix") else None)
+        yield from materialize.rows_of(self.tree, views.VIEWS[view], prefix, columns)
+
+    # Strategy system
+
+    def settle(self, repair: SystemRepair) -> None:
+        """A server leaves damaged logs and snapshots as they are, and goes on in a new log. Here logs end where it stops reading
+        them, and snapshots that it passes over go, so that all that is left is sound."""
+        overlay = repair.overlay
+        found = examine(overlay.below, self.settings.options)
+        reorder(found)
+        judge(found)
+        for snapshot in found.snapshots:
+            if (snapshot.cut or not snapshot.sound) and snapshot.file != self.saved:
+                overlay.delete(snapshot.file)
+                repair.cut += [self._passed_over(snapshot, cut.why) for cut in snapshot.cut[:1]]
+        for name, _ in found.twice:
+            overlay.delete(name)
+        for log in map(_up_to_damage, found.logs):
+            repair.cut += log.cut
+            repair.rows += len(log.zxid)
+            if log.sound:
+                overlay.restore(log.file)
+            elif len(log.zxid):
+                overlay.assemble(log.file, logs.pieces(log))
+            else:
+                overlay.delete(log.file)
+        zxid = zxid_text(self.tree.zxid)
+        repair.ids = {"last_zxid": zxid}
+        repair.notes.append(f"The tree is that of transaction {zxid}, it has {len(self.tree):,} nodes.")
+
+    def _passed_over(self, snapshot: Snapshot, why: str) -> Removed:
+        """A snapshot that a server does not take. What is in it may follow from others and the logs."""
+        got = self.tree.zxid
+        if got >= snapshot.zxid and (got or snapshot.rows <= _FRESH):
+            return Removed(snapshot.file, 0, snapshot.size, why, 0, 0)
+        lost = {"first_zxid": got + 1, "last_zxid": snapshot.zxid}
+        return Removed(snapshot.file, 0, snapshot.size, why, 0, None, lost)
 
 
-def start(
-    listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-) -> Opened:
-    """See `codec.capability.Start`."""
-    return open_datadir(listing, options, version=version, clean=clean)
+def _up_to_damage(log: Log) -> Log:
+    """Return what a server sees of a log. It does not see records behind the damage that a repair could fix either."""
+    if log.sound:
+        return log
+    behind = log.start >= log.damage
+    lost = {}
+    if behind.any():
+        lost = {"first_zxid": int(log.zxid[behind][0]), "last_zxid": int(log.zxid[behind][-1])}
+    first = log.cut[0]
+    rows = int(np.count_nonzero(behind)) if behind.any() else first.rows_lost
+    why = f"{first.why.partition(';')[0]}; a server stops reading there"
+    made = log.drop(behind)
+    made.cut = [Removed(log.file, first.offset, log.size - first.offset, why, 0, rows, lost or first.lost)]
+    return made
 
 
-def open_datadir(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Opened:
-    """Simulate the start of a server. A server does not care how it was stopped, so `clean` is ignored."""
-    settings = Settings(version_of(version), options)
-    disk = Disk(listing)
-    files = FileTxnSnapLog(disk, settings, _above(listing))
+def start(overlay: Overlay, settings: Settings) -> ServedTree | Refused:
+    """Follow the start of a server. See `codec.engine.startup.Start`."""
+    server = ServerSettings(settings.version, settings.options)
+    files = FileTxnSnapLog(overlay, server, _above(overlay))
     try:
         files.check()
         restored = files.restore()
-        if settings.distributed:
-            load_epochs(disk, restored.last_processed)
-            return Opened(disk, settings, listing, None, restored)
+        if server.distributed:
+            load_epochs(overlay, restored.last_processed)
+            return ServedTree(overlay, server, restored, Deleted())
     except Thrown as thrown:
-        return Opened(disk, settings, listing, thrown, None)
-    kept = [] if settings.extended_types else restored.tree.ttl_paths()
+        return Refused("process", thrown.message or None, thrown.java, {"stops_at": None})
+    kept = [] if server.extended_types else restored.tree.ttl_paths()
     dead, taken = kill_dead_sessions(restored)
     expired = sorted(set(dead).intersection(kept))
     deleted = Deleted(sorted(set(dead).difference(expired)), expired, taken)
-    return Opened(disk, settings, listing, None, restored, deleted)
+    return ServedTree(overlay, server, restored, deleted)
+
+
+STARTUP = Startup(
+    "zookeeper",
+    VERSIONS,
+    start,
+    refusal="a server does not start on it: {reason}",
+    advice="Strategy prefix goes back to a history that it starts from, where there is one",
+)
 
 
 def _above(listing: Listing) -> frozenset[str]:
-    """What is beside the directory of the logs, as far as it can be seen."""
+    """Return the names beside the directory of the logs, as far as they can be seen."""
     if listing.name != VERSION_DIR or apart(listing):
         return frozenset()
     try:

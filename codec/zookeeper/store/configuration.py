@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Configuration
 from logwright.codec.properties import properties
-from logwright.codec.zookeeper.startup.start import OPTIONS
+from logwright.codec.zookeeper.startup.settings import OPTIONS
 from logwright.codec.zookeeper.store.files import DATA_LOG_DIR
 
 _DATA_DIR = "dataDir"

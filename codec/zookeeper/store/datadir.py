@@ -24,7 +24,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import MAGIC as SNAPSHO
 from logwright.codec.zookeeper.formats.txnlog.layout import MAGIC as LOG_MAGIC
 from logwright.codec.zookeeper.formats.version1 import VERSION_1, is_old_file, refused
 from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
-from logwright.codec.zookeeper.startup import start
+from logwright.codec.zookeeper.startup import settings
 from logwright.codec.zookeeper.store import views
 from logwright.codec.zookeeper.store.builder import OPTIONS, TAKES, DirectoryBuilder
 from logwright.codec.zookeeper.store.facts import facts
@@ -54,7 +54,7 @@ _LOOKED_AT = 8
 READ_OPTIONS = (
     APART,
     *views.OPTIONS,
-    *used_by(STARTS, *start.OPTIONS),
+    *used_by(STARTS, *settings.OPTIONS),
 )
 
 

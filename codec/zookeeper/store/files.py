@@ -78,6 +78,11 @@ def snapshots(listing: Listing) -> list[DataFile]:
     return _of_kind((one for one in listing.entries() if not folder(one.name)), SNAPSHOT)
 
 
+def newest_snapshot(listing: Listing) -> int:
+    """Return the highest zxid in the name of a snapshot; 0 without one."""
+    return max((file.zxid for file in snapshots(listing)), default=0)
+
+
 def logs(listing: Listing) -> list[DataFile]:
     """The logs by zxid: those of the logs' directory, where it is another."""
     there = DATA_LOG_DIR if apart(listing) else ""

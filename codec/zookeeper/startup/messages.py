@@ -1,21 +1,18 @@
-"""What is said of a start: what is lost by it, and what its owner should know, in the server's words where it has any."""
+"""The warnings of a start: what the owner of the data should know, in the server's words where it has any."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
 from logwright.codec.zookeeper.startup.file_txn_snap_log import EMPTY, Restored
-from logwright.codec.zookeeper.startup.lost import Lost, lost
-from logwright.codec.zookeeper.store.files import DataFile, logs, logs_from, snapshots
+from logwright.codec.zookeeper.store.files import DataFile, logs, newest_snapshot, snapshots
 
 _SHOWN = 5
-"""So many of a kind are named in a warning."""
+"""The most of a kind that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -30,43 +27,6 @@ class Deleted:
     """A rejected snapshot has them as nodes of a session that is gone."""
 
 
-NOTHING = Deleted()
-
-
-def serves(restored: Restored) -> Mapping[str, Any]:
-    """What the tree is made of. See `codec.predict.Verdict`."""
-    file = restored.loaded.file
-    return {
-        "snapshot": None if file is None else file.name,
-        "zxid": zxid_text(restored.last_processed),
-        "transactions": restored.transactions,
-        "sessions": len(restored.tree.session_timeouts),
-        "stops_at": None,
-    }
-
-
-def gone(listing: Listing, restored: Restored, deleted: Deleted, options: Options) -> Lost:
-    """The undamaged transactions that nobody sees the effects of, and nodes that are deleted for no good reason."""
-    out = Lost()
-    if restored.stops:
-        zxid = restored.begun
-        files = logs_from(logs(listing), zxid + 1)
-        out = lost(listing, files, restored.applied, zxid, options)
-    newest = _newest(listing)
-    if restored.last_processed < newest:
-        # What only a snapshot has, which is not loaded: how much of it is undamaged is not known.
-        out.rows = None
-        out.ranges.append({"first_zxid": restored.last_processed + 1, "last_zxid": newest})
-    if paths := [*deleted.expired, *deleted.taken]:
-        out.rows = None
-        out.ranges.append({"nodes": [one.decode(errors="replace") for one in paths]})
-    return out
-
-
-def _newest(listing: Listing) -> int:
-    return max((one.zxid for one in snapshots(listing)), default=0)
-
-
 def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator[str]:
     loaded = restored.loaded
     for name, failure in loaded.rejected:
@@ -79,8 +39,8 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
     yield from _twice(logs(listing))
     for stop in restored.stops:
         yield f"{stop.file.name}: read up to byte {stop.position}: {stop.why}"
-    if there and restored.last_processed < _newest(listing):
-        yield f"the tree ends at {zxid_text(restored.last_processed)}, a snapshot of {zxid_text(_newest(listing))} is there"
+    if there and restored.last_processed < newest_snapshot(listing):
+        yield f"the tree ends at {zxid_text(restored.last_processed)}, a snapshot of {zxid_text(newest_snapshot(listing))} is there"
     yield from _jump(restored)
     if restored.mismatches:
         first = zxid_text(restored.mismatches[0])
