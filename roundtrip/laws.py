@@ -150,7 +150,7 @@ def kernel_equals_description(
     struct = reference.frame_of(specimen.codec)
     stop_at = len(data) if limit is None or len(data) <= limit else specimen.stretches(limit)[0][1]
     frames = specimen.read("frames", stop=stop_at).table
-    found = _good_frames(specimen, stop_at)
+    found = good_frames(specimen, stop_at)
     rows_of = reference.rows_of(specimen.codec)
     described: list[dict[str, Any]] = []
     for i, (start, end) in enumerate(found):
@@ -187,7 +187,8 @@ def kernel_equals_description(
     if rows_of is not None:
         rows = list(rows_of(described))
         kernel = specimen.read("rows", stop=stop_at).table
-        names = list(rows[0]) if rows else []
+        # A reference leaves out what it does not tell of a row, a packed payload say.
+        names = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
         schema = specimen.codec.tables["rows"].schema(names)
         differ_rows = (
             tables_differ(pa.Table.from_pylist(rows, schema), kernel.select(names)) if rows else None
@@ -382,7 +383,7 @@ def _checked(codec: Codec) -> Callable[[bytes, int, int], bool] | None:
     return checked
 
 
-def _good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:
+def good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:
     """Return the start and end of each good frame that ends at byte `stop` or before, also of those behind damage."""
     out: list[tuple[int, int]] = []
     with specimen.open() as source:

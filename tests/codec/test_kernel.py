@@ -498,6 +498,7 @@ def test_a_cached_kernel_is_used_until_something_in_it_changes(tiny: Tiny) -> No
     assert tiny.run() == (2141, 1)
 
 
+@pytest.mark.extended
 def test_checked_code_is_never_mixed_up_with_unchecked(tiny: Tiny) -> None:
     # A place outside of the slice, inside of the array: without checks it is read.
     assert tiny.run(at=12) == (1070, 0)

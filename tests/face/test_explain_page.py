@@ -270,6 +270,7 @@ def test_a_narrow_window(open_browser: Page, tmp_path: Path) -> None:
     assert page.errors == []
 
 
+@pytest.mark.extended
 @needs_browser
 def test_a_file_of_some_megabytes(open_browser: Page, tmp_path: Path) -> None:
     """Only what is in sight is drawn, and the last byte is a key away."""

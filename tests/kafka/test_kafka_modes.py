@@ -50,6 +50,7 @@ def test_damage_is_passed(name: str) -> None:
     assert 0 < table["_corrupt_offset"].null_count < table.num_rows
 
 
+@pytest.mark.extended
 def test_every_flip_of_a_specimen() -> None:
     path = CASES["craft_spec22"].partition / f"{0:020d}.log"
     verdict = laws.damage_is_seen(path)

@@ -372,6 +372,7 @@ def golden(path: Any) -> Got | None:
         return None  # magic 0 or 1
 
 
+@pytest.mark.extended
 def test_every_golden_log_is_written_again_byte_for_byte() -> None:
     wrong, read = [], 0
     for path in LOGS:

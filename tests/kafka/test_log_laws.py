@@ -8,11 +8,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_log import Got, T, batch, compressed, raw_batch, record, reseal, section
+from kafka_log import NAME, Got, T, batch, compressed, raw_batch, record, reseal, section
 
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD_BATCH
 from logwright.codec.kernels.compress import compress
@@ -39,60 +38,15 @@ def specimen() -> bytes:
     )
 
 
-def rows(got: Got) -> list[str]:
-    return [repr(row) for row in got.rows.drop_columns(["position"]).to_pylist()]
-
-
 WHOLE = specimen()
-SOUND = Got(WHOLE)
-COVERED = RECORD_BATCH.offset("attributes")
 
 
-def judge(damaged: bytes, hit: set[int], *, exact: bool) -> None:
-    """`hit`: which batches were touched. With `exact`, all others have to be there."""
-    got = Got(damaged)
-    found = rows(got)
-    positions = SOUND.frames.column("position").to_pylist()
-    expected = [
-        row for row, at in zip(rows(SOUND), SOUND.rows.column("position").to_pylist(), strict=True)
-        if positions.index(at) not in hit
-    ]  # fmt: skip
-    if exact:
-        assert [row for row in found if row in expected] == expected
-        assert not set(found) - set(rows(SOUND))
-    assert got.encoded() == damaged
-    if damaged != WHOLE and exact:
-        assert got.damage or got.faults or len(got.frames) < len(SOUND.frames)
-
-
-def batch_of(at: int) -> tuple[int, int]:
-    """Which batch a byte is in, and where in it."""
-    starts = SOUND.frames.column("position").to_pylist()
-    which = int(np.searchsorted(starts, at, "right")) - 1
-    return which, at - starts[which]
-
-
-def test_a_flip_at_every_byte() -> None:
-    for at in range(len(WHOLE)):
-        which, inside = batch_of(at)
-        damaged = bytearray(WHOLE)
-        damaged[at] ^= 1 << (at * 3 % 8)
-        length = RECORD_BATCH.offset("batch_length") <= inside < RECORD_BATCH.offset("partition_leader_epoch")
-        judge(bytes(damaged), {which}, exact=inside >= COVERED or length)
-
-
-def test_a_cut_at_every_byte() -> None:
-    starts = [*SOUND.frames.column("position").to_pylist(), len(WHOLE)]
-    for cut in range(len(WHOLE)):
-        got = Got(WHOLE[:cut])
-        whole = [i for i in range(len(starts) - 1) if starts[i + 1] <= cut]
-        assert (
-            got.frames.column("base_offset").to_pylist()
-            == SOUND.frames.column("base_offset").to_pylist()[: len(whole)]
-        )
-        assert rows(got) == rows(SOUND)[: len(got.rows)]
-        assert bool(got.damage) == (cut not in starts)
-        assert got.encoded() == got.data
+@pytest.mark.extended
+def test_flips_and_cuts_of_batches_that_are_not_written_here() -> None:
+    verdict = damage_is_seen(
+        WHOLE, "kafka.log", name=NAME, flips=[(at, at * 3 % 8) for at in range(len(WHOLE))]
+    )
+    assert verdict, str(verdict)
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 4))
@@ -151,6 +105,7 @@ def test_any_bytes_as_a_log(data: bytes) -> None:
     assert got.encoded() == data
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["craft_embedded", "craft_holes", "craft_spec22"])
 def test_golden_logs_cut_and_flipped(name: str) -> None:
     for path in sorted(cases("kafka")[name].data.rglob("*.log")):

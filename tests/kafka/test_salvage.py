@@ -72,6 +72,7 @@ def specimen(where: str, ahead: int) -> list[bytes]:
 PLACES = ("nowhere", "first value", "last value", "header", "stored by a compressor")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("ahead", [0, 1, 1000, -1000])
 @pytest.mark.parametrize("where", PLACES)
 def test_after_any_flip_all_other_batches_are_found(where: str, ahead: int) -> None:

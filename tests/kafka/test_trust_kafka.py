@@ -49,6 +49,7 @@ def sound(path: Path) -> bool:
     return isinstance(read, Read) and not read.report.faults
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "path",
     [one for one in LOGS if case_of(one).split("-")[0] in QUICK and one.stat().st_size < 200],

@@ -12,8 +12,7 @@ import pytest
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.roundtrip.memory_filesystem import Failure, MemoryFileSystem
-from logwright.roundtrip.trust import every_crash, every_operation
+from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import write
@@ -130,22 +129,6 @@ def some(*names: str) -> list[Any]:
     return [pytest.param(name, marks=[] if name in SHORT else pytest.mark.nightly) for name in names]
 
 
-@pytest.mark.parametrize("name", some(*SCENARIOS))
-def test_a_crash_leaves_the_old_or_the_new(name: str, reader: Reader) -> None:
-    files, act, old, new = prepared(name)
-    finals: dict[bool, Any] = {}
-
-    def judge(found: MemoryFileSystem, text: str) -> None:
-        rows = reader.rows(found)
-        assert rows in (old, new), text
-        assert settled(found, reader) == rows
-        finals.setdefault(rows == new, found.tree("/data"))
-        assert found.tree("/data") == finals[rows == new], "the same files, wherever it was cut off"
-
-    assert every_crash(files, act, judge).crashes > 100
-    assert set(finals) == {False, True}
-
-
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "overwrite without exchange"])
 def test_leveldb_started_in_between_sees_the_old_or_the_new(name: str, reader: Reader) -> None:
     files, act, old, new = prepared(name)
@@ -178,16 +161,3 @@ def test_where_the_new_one_can_not_be_exchanged_leveldb_sees_no_database_in_betw
             shutil.rmtree(tmp_path / "half")
             seen.append(False)
     assert set(seen) == {False, True}
-
-
-@pytest.mark.parametrize("failure", [Failure.EIO, Failure.SHORT, None])
-@pytest.mark.parametrize("name", some("new by tasks", "append by tasks"))
-def test_any_operation_may_fail(name: str, failure: Failure | None, reader: Reader) -> None:
-    clean, act, old, new = prepared(name)
-
-    def judge(files: MemoryFileSystem, raised: BaseException | None, text: str) -> None:
-        rows = reader.rows(files)
-        assert rows == new if raised is None else rows in (old, new), text
-        assert settled(files.fork(), reader) == rows
-
-    assert every_operation(clean, act, judge, failures=[failure]).failures > 20

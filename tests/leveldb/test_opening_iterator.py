@@ -151,6 +151,7 @@ def test_numbers_from_beyond_what_signs_hold() -> None:
     check([[entry(b"a", high), entry(b"a", 1)]], high - 1)
 
 
+@pytest.mark.extended
 def test_more_rows_than_a_batch_holds() -> None:
     many = [entry(b"%06d" % n, n) for n in range(70_000)]
     check([many[::2], many[1::2]], sizes=[1, 20_000, 0, 30_000])

@@ -31,7 +31,9 @@ def files(system: str) -> list[Path]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("group", range(_MOST))
+@pytest.mark.parametrize(
+    "group", [0, *(pytest.param(group, marks=pytest.mark.extended) for group in range(1, _MOST))]
+)
 @pytest.mark.parametrize("system", registry.SYSTEMS)
 def test_every_byte_of_every_file(system: str, group: int) -> None:
     for path in files(system)[group::_MOST]:

@@ -153,6 +153,7 @@ def test_the_report_is_the_same(monkeypatch: pytest.MonkeyPatch, small: int) -> 
     assert one.text() == two.text()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["dmg_flip_two", "v2_rolled", "v0_none"])
 def test_the_report_of_one_directory_is_the_same(name: str) -> None:
     place = CASES[name].partition
@@ -196,7 +197,13 @@ def partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "how",
-    [{}, {"limit": 400}, {"limit": 0}, {"filter": "offset >= 600"}, {"view": "batches", "columns": "*"}],
+    [
+        {"limit": 400},
+        *(
+            pytest.param(how, marks=pytest.mark.extended)
+            for how in ({}, {"limit": 0}, {"filter": "offset >= 600"}, {"view": "batches", "columns": "*"})
+        ),
+    ],
 )
 def test_many_read_the_same_rows(partition: Path, how: dict[str, Any]) -> None:
     one, many = lw.scan(partition, **how), lw.scan(partition, jobs=2, **how)
@@ -205,6 +212,7 @@ def test_many_read_the_same_rows(partition: Path, how: dict[str, Any]) -> None:
         assert many.report.to_dict() == one.report.to_dict()
 
 
+@pytest.mark.extended
 def test_many_meet_the_same_damage(partition: Path) -> None:
     log = sorted(partition.glob("*.log"))[1]
     data = bytearray(log.read_bytes())

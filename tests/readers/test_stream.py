@@ -494,6 +494,7 @@ def test_whole_files_come_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None
 # Splits
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("tail", [b"", b"\0" * 100, FRAMES[1][:25]])
 def test_splits_at_every_size(tail: bytes) -> None:
     """All stretches together give each row exactly once, whatever their size."""

@@ -24,7 +24,7 @@ from logwright.codec.fault import StorageError, UsageError
 from logwright.roundtrip import specimens, trust
 from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, MemoryFileSystem
-from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.sample import Sample
 from logwright.roundtrip.specimens import BOXES, SAMPLES, samples
 from logwright.roundtrip.trust import BrokenPromise, Figures
 from logwright.writers.filesystem import plain_errors
@@ -32,52 +32,7 @@ from logwright.writers.filesystem import plain_errors
 LABELS = [sample.label for sample in SAMPLES]
 
 
-def test_nothing_of_the_registry_is_left_out() -> None:
-    assert trust.missing() == []
-
-
-# They hold
-
-
-SMALL = [one for one in SAMPLES if "batch.size" not in one.options]
-
-
-@pytest.mark.parametrize("sample", SMALL, ids=lambda one: one.label)
-def test_flips_and_cuts(sample: Sample) -> None:
-    figures = trust.damage(sample)
-    size = len(sample.specimen().all_bytes())
-    assert (figures.flips, figures.cuts) == (size, size)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.label)
-def test_every_bit(sample: Sample) -> None:
-    assert trust.damage(sample, every_bit=True).flips == 8 * len(sample.specimen().all_bytes())
-
-
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.label)
-def test_any_call_of_a_reader_may_fail(sample: Sample) -> None:
-    assert trust.reading(sample).failures >= 12
-
-
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.label)
-def test_any_operation_of_a_write_may_fail_or_be_the_last(sample: Sample) -> None:
-    figures = trust.writing(sample)
-    assert figures.failures > 40
-    assert figures.crashes > 40
-
-
-@pytest.mark.parametrize("box", BOXES, ids=lambda one: one.layout)
-def test_directories_through_failures_and_crashes(box: Box) -> None:
-    figures = trust.writing_directory(box, ["new", "new by tasks"])
-    assert figures.failures > 100
-    assert figures.crashes > 100
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("box", BOXES, ids=lambda one: one.layout)
-def test_directories_in_every_way(box: Box) -> None:
-    assert trust.writing_directory(box).crashes > 2000
+# Samples
 
 
 def test_samples_are_what_they_say() -> None:

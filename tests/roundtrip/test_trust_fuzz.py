@@ -10,9 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from examples import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault, Kind, StorageError, UnsupportedError
@@ -29,11 +26,6 @@ DATA = LOG.specimen().all_bytes()
 BATCH = registry.get("kafka.log").structures[0]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_mutated_files(codec: str) -> None:
-    assert fuzz.fuzz(codec, count=40, seed=1).mutations == 40
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("codec", CODECS)
 def test_mutated_files_for_minutes(codec: str) -> None:
@@ -43,13 +35,6 @@ def test_mutated_files_for_minutes(codec: str) -> None:
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=examples(30))
-@given(data=st.binary(max_size=400))
-def test_any_bytes(codec: str, data: bytes) -> None:
-    fuzz_one(codec, data)
 
 
 def test_the_same_seed_gives_the_same_files() -> None:

@@ -1,0 +1,252 @@
+"""The conformance suite: what every codec of the registry keeps, on its samples and on generated rows and files.
+
+A format takes part by being registered with a sample in `roundtrip/<system>/specimens.py`. Nothing here names a format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import examples
+from explained import accounts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.codec.describe import Type
+from logwright.codec.fault import DamageError, LogwrightError, UnsupportedError, UsageError
+from logwright.codec.frames.walk import WINDOW
+from logwright.readers.stream import Mode
+from logwright.roundtrip import fuzz, laws, registration, strategies, trust
+from logwright.roundtrip.compare import tables_differ
+from logwright.roundtrip.sample import Sample
+from logwright.roundtrip.specimen import HEAD, Specimen, attempt
+from logwright.roundtrip.specimens import SAMPLES, samples
+
+CODECS = sorted(codec.name for codec in registry.codecs())
+DESCRIBED = sorted(strategies.FILES)
+FIRST = {name: samples(name)[0] for name in CODECS}
+
+
+def each_sample(rule: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.label)(rule)
+
+
+def first_samples(rule: Callable[..., None]) -> Callable[..., None]:
+    """Try every byte or every call: `make test` does so with one sample of each codec."""
+    some = [
+        pytest.param(
+            sample, id=sample.label, marks=() if sample == FIRST[sample.codec] else pytest.mark.extended
+        )
+        for sample in SAMPLES
+    ]
+    return pytest.mark.parametrize("sample", some)(rule)
+
+
+def holds(verdict: laws.Verdict) -> None:
+    assert verdict, str(verdict)
+
+
+# Registration
+
+
+def test_every_codec_has_what_the_suite_needs() -> None:
+    assert [text for codec in registry.codecs() for text in registration.lacks(codec)] == []
+    assert trust.missing() == []
+
+
+# Samples
+
+
+@each_sample
+def test_decoded_and_encoded_it_is_the_same_bytes(sample: Sample) -> None:
+    assert sample.specimen().all_bytes() == sample.specimen().all_bytes(), "a sample is not made by chance"
+    holds(laws.decode_encode(sample.specimen()))
+
+
+@each_sample
+def test_encoded_from_its_rows_it_has_the_same_rows(sample: Sample) -> None:
+    holds(laws.encoded_anew(sample.specimen()))
+
+
+@each_sample
+def test_every_split_gives_each_row_once(sample: Sample) -> None:
+    size = len(sample.specimen().all_bytes())
+    holds(laws.any_split(sample.specimen(), sizes=[1, 61, size // 7 + 1, size // 2 + 1, size + 1]))
+
+
+@each_sample
+def test_the_kernels_read_what_the_description_says(sample: Sample) -> None:
+    """With the options for reading left at their defaults, which are what the reference tells."""
+    holds(laws.kernel_equals_description(sample.specimen().all_bytes(), sample.codec, name=sample.name))
+
+
+@each_sample
+def test_the_rows_are_the_same_in_every_mode_and_through_every_window(sample: Sample) -> None:
+    specimen = sample.specimen()
+    rows = specimen.read(mode=Mode.FAILFAST).table
+    assert rows.num_rows == len(sample.rows)
+    for mode in Mode:
+        for window in (1, 61, WINDOW) if mode is not Mode.AS_SYSTEM else ():
+            read = specimen.read(mode=mode, window=window)
+            assert not read.report.faults
+            assert tables_differ(rows, read.table.select(rows.schema.names)) is None
+
+
+@each_sample
+def test_a_column_alone_has_the_values_that_it_has_among_others(sample: Sample) -> None:
+    specimen = sample.specimen()
+    for table in specimen.codec.tables:
+        whole = specimen.read(table).table
+        for name in whole.schema.names:
+            assert specimen.read(table, columns=name).table.column(name) == whole.column(name)
+
+
+@each_sample
+def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
+    path = tmp_path / sample.name
+    path.write_bytes(sample.specimen().all_bytes())
+    accounts(lw.explain(path, codec=sample.codec), path.read_bytes())
+    torn = tmp_path / "torn" / sample.name
+    torn.parent.mkdir()
+    for cut in range(37, path.stat().st_size, 37):
+        torn.write_bytes(path.read_bytes()[:cut])
+        found = registry.detect(sample.name, torn.read_bytes()[:HEAD])
+        if found is not None and found.name == sample.codec:
+            accounts(lw.explain(torn), torn.read_bytes())
+
+
+@first_samples
+def test_fields_are_changed_by_name(sample: Sample) -> None:
+    """In the first, second and last frame: a field that stays leaves the frame as it was, also where lengths and checksums are made
+    right again; a file with a changed one is still read, and written byte for byte."""
+    specimen = sample.specimen()
+    data, codec = specimen.all_bytes(), specimen.codec
+    places = laws.good_frames(specimen, len(data))
+    changed = 0
+    for start, end in {*places[:2], *places[-1:]} if codec.structures else ():
+        frame = data[start:end]
+        for name in codec.field_names():
+            try:
+                assert codec.edit(frame, [name], lambda old, kind: old, reseal=False) == frame
+            except UsageError:
+                continue  # it lies in another structure, or in this frame there is none
+            other = codec.edit(frame, [name], another_value, reseal=False)
+            changed += other != frame
+            versions = [other]
+            with contextlib.suppress(UsageError):  # a checksum: to make it right undoes the change
+                assert codec.edit(frame, [name], lambda old, kind: old, reseal=True) == frame
+                versions.append(codec.edit(frame, [name], another_value, reseal=True))
+            for version in versions:
+                damaged = specimen.with_bytes(data[:start] + version + data[end:])
+                for mode in (Mode.PERMISSIVE, Mode.DROPMALFORMED):
+                    assert not isinstance(attempt(damaged, mode), DamageError), name
+                if "raw" in codec.tables["frames"].names(detail=True):
+                    holds(laws.decode_encode(damaged))
+    assert changed or not codec.structures
+
+
+def another_value(old: bytes, kind: Type) -> bytes:
+    return bytes([*old[:-1], old[-1] ^ 1]) if old else old
+
+
+@each_sample
+def test_flips_and_cuts_are_seen(sample: Sample) -> None:
+    """Nothing is invented, nothing sound is lost, and every damage is reported to the byte: see `laws.damage_is_seen`."""
+    specimen = sample.specimen()
+    size = len(specimen.all_bytes())
+    places = range(0, size, size // 24 + 1)
+    flips = [(at, at % 8) for at in places]
+    holds(laws.damage_is_seen(specimen, cuts=places, flips=flips, guard=trust.in_time))
+
+
+@pytest.mark.extended
+@each_sample
+def test_flips_and_cuts_at_every_byte(sample: Sample) -> None:
+    """In bounded time and memory."""
+    figures = trust.damage(sample)
+    size = len(sample.specimen().all_bytes())
+    assert (figures.flips, figures.cuts) == (size, size)
+
+
+@pytest.mark.nightly
+@each_sample
+def test_a_flip_of_every_bit(sample: Sample) -> None:
+    assert trust.damage(sample, every_bit=True).flips == 8 * len(sample.specimen().all_bytes())
+
+
+@first_samples
+def test_any_call_of_a_reader_may_fail(sample: Sample) -> None:
+    assert trust.reading(sample).failures >= 12
+
+
+@first_samples
+def test_any_operation_of_a_write_may_fail_or_be_the_last(sample: Sample) -> None:
+    figures = trust.writing(sample)
+    assert figures.failures > 40
+    assert figures.crashes > 40
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_mutated_samples_are_read(codec: str) -> None:
+    assert fuzz.fuzz(codec, count=40, seed=1).mutations == 40
+
+
+# Generated rows, files and bytes
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+def test_generated_rows_encode_and_decode(codec: str, data: Any) -> None:
+    rows = data.draw(strategies.rows(codec))
+    options = data.draw(strategies.options(codec))
+    holds(laws.encode_decode(rows, codec, name=strategies.name_of(codec), **options))
+
+
+@pytest.mark.parametrize("codec", DESCRIBED)
+@given(data=st.data())
+def test_generated_files_keep_the_laws(codec: str, data: Any) -> None:
+    """Decoded and encoded they are the same bytes, the kernels read what the description says, and no split matters."""
+    file = data.draw(strategies.files(codec))
+    for law in (laws.decode_encode, laws.encoded_anew, laws.kernel_equals_description):
+        holds(law(file, codec, name=strategies.name_of(codec)))
+    sizes = data.draw(st.lists(st.integers(1, len(file) + 1), max_size=4))
+    holds(laws.any_split(file, codec, sizes=sizes, name=strategies.name_of(codec)))
+
+
+@pytest.mark.parametrize("codec", DESCRIBED)
+@given(data=st.data())
+def test_damaged_generated_files_are_reported(codec: str, data: Any) -> None:
+    """No crash, in any mode; and where damaged stretches are kept, the file comes back as it is."""
+    file = data.draw(strategies.damaged(codec))
+    specimen = Specimen.of(file, codec, strategies.name_of(codec))
+    for mode in (Mode.PERMISSIVE, Mode.DROPMALFORMED):
+        assert not isinstance(attempt(specimen, mode), LogwrightError)
+    strict = attempt(specimen, Mode.FAILFAST)
+    assert not isinstance(strict, LogwrightError) or isinstance(strict, DamageError | UnsupportedError)
+    if "raw" in specimen.codec.tables["frames"].names(detail=True):
+        holds(laws.decode_encode(file, codec, name=strategies.name_of(codec)))
+
+
+@pytest.mark.parametrize("codec", DESCRIBED)
+@settings(max_examples=examples(10))
+@given(data=st.data())
+def test_flips_and_cuts_of_generated_files_are_seen(codec: str, data: Any) -> None:
+    file = data.draw(strategies.files(codec))
+    if not file:
+        return
+    cuts = data.draw(st.lists(st.integers(0, len(file) - 1), max_size=8))
+    flips = data.draw(st.lists(st.tuples(st.integers(0, len(file) - 1), st.integers(0, 7)), max_size=12))
+    holds(laws.damage_is_seen(file, codec, name=strategies.name_of(codec), cuts=cuts, flips=flips))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=examples(30))
+@given(data=st.binary(max_size=400))
+def test_any_bytes_are_read_or_refused(codec: str, data: bytes) -> None:
+    fuzz.fuzz_one(codec, data)

@@ -1,0 +1,119 @@
+"""The conformance suite: what every layout of the registry keeps, on its sample directory. Nothing here names a layout.
+
+A layout takes part by being registered with a sample in `BOXES` of `roundtrip/<system>/specimens.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from explained import accounts
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.readers.stream import Mode
+from logwright.roundtrip import trust
+from logwright.roundtrip.sample import Box
+from logwright.roundtrip.specimens import BOXES
+
+each_layout = pytest.mark.parametrize("box", BOXES, ids=lambda box: box.layout)
+
+
+@pytest.fixture
+def directory(box: Box, tmp_path: Path) -> Path:
+    """The sample, written in two steps: new, and appended to."""
+    path = tmp_path / box.name
+    lw.write(list(box.old), path, box.layout, **box.options)
+    lw.write(list(box.new), path, box.layout, mode="append", **box.options)
+    return path
+
+
+def keys(box: Box, path: Path, **options: Any) -> list[Any]:
+    found = lw.read(path, columns=box.key, **options)[box.key].to_pylist()
+    return [value for value in found if value not in box.own]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+@each_layout
+def test_written_rows_come_back_in_every_mode(box: Box, directory: Path) -> None:
+    written = [row[box.key] for row in (*box.old, *box.new)]
+    for mode in Mode:
+        assert sorted(keys(box, directory, mode=mode)) == sorted(written), mode
+
+
+@each_layout
+def test_processes_that_share_the_reading_give_the_same_rows(box: Box, directory: Path) -> None:
+    assert keys(box, directory, jobs=2) == keys(box, directory)
+
+
+@each_layout
+def test_every_view_is_read_and_nothing_is_wrong(box: Box, directory: Path) -> None:
+    report = lw.verify(directory)
+    assert report.ok, report.text()
+    for view in (*registry.get_layout(box.layout).views, "files"):
+        scan = lw.scan(directory, view=view)
+        scan.to_table()
+        assert scan.report.ok
+
+
+@each_layout
+def test_every_byte_of_its_files_is_explained_once(box: Box, directory: Path) -> None:
+    found = 0
+    for file in sorted(path for path in directory.rglob("*") if path.is_file()):
+        if registry.detect(file.name, file.read_bytes()[:4096]) is not None:
+            accounts(lw.explain(file), file.read_bytes())
+            found += 1
+    assert found
+
+
+@each_layout
+def test_the_system_would_start_and_lose_nothing(box: Box, directory: Path) -> None:
+    if registry.get_layout(box.layout).capabilities.predict is None:
+        pytest.skip("the layout does not predict what the system would do")
+    system = lw.verify(directory, as_system=True).system
+    assert system is not None
+    assert system["opens"]
+    assert system["rows_lost"] == 0
+
+
+@each_layout
+def test_a_repair_of_a_sound_directory_keeps_its_bytes(box: Box, directory: Path, tmp_path: Path) -> None:
+    """All but leftovers, which the system would remove too."""
+    if registry.get_layout(box.layout).capabilities.repair is None:
+        pytest.skip("the layout has no repair")
+    repaired = tmp_path / "repaired" / box.name
+    repaired.parent.mkdir()
+    lw.repair(directory, repaired)
+    assert contents(repaired).items() <= contents(directory).items()
+    assert keys(box, repaired) == keys(box, directory)
+
+
+@each_layout
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_rows_that_damage_takes_are_reported(box: Box, directory: Path, tmp_path: Path) -> None:
+    written = [row[box.key] for row in (*box.old, *box.new)]
+    for seed in range(6):
+        place = Path(lw.damage(directory, tmp_path / str(seed), seed=seed, count=2).path)
+        found = keys(box, place, mode="DROPMALFORMED")
+        if any(value not in found for value in written):
+            assert lw.verify(place).faults, seed
+
+
+WAYS = [f"{mode}{by}" for by in ("", " by tasks") for mode in ("new", "append", "overwrite")]
+WAYS += ["overwrite without exchange", "overwrite by tasks without exchange"]
+
+
+@each_layout
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way == "append" else pytest.mark.extended) for way in WAYS]
+)
+def test_any_operation_of_a_write_may_fail_or_be_the_last(box: Box, way: str) -> None:
+    """The old rows are there or the new ones, and the next writer tidies up: see `trust.writing_directory`."""
+    figures = trust.writing_directory(box, [way])
+    assert figures.failures > 100
+    assert figures.crashes > 100

@@ -1,0 +1,139 @@
+"""Small files of every format, as triples: the rows, the bytes, and how many rows are left with junk behind.
+
+Each triple is written (the rows give the bytes), fed whole, fed by the byte (the bytes give the rows) and fed with junk behind: what
+the junk does is reported, and the bytes come back as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from logwright.codec import registry
+from logwright.readers.stream import Mode
+from logwright.roundtrip.laws import decode_encode
+from logwright.roundtrip.specimen import Specimen
+
+JUNK = b"\xfe\xffjunk"
+
+
+class Triple(NamedTuple):
+    codec: str
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    data: bytes
+    kept: int
+    """Rows that are left with `JUNK` behind."""
+
+
+_MS = 1_700_000_000_000
+_LOG = f"{0:020d}"
+_EPOCHS = ("zookeeper.accepted_epoch", "acceptedEpoch"), ("zookeeper.current_epoch", "currentEpoch")
+TRIPLES = [
+    Triple("kafka.index", f"{_LOG}.index", [], b"", 0),
+    Triple(
+        "kafka.index",
+        f"{_LOG}.index",
+        [{"offset": 4, "position": 0}, {"offset": 13, "position": 70}],
+        bytes.fromhex("0000000400000000 0000000d00000046"),
+        2,
+    ),
+    Triple(
+        "kafka.timeindex",
+        f"{_LOG}.timeindex",
+        [{"timestamp": _MS, "offset": 0}, {"timestamp": _MS + 1, "offset": 4}],
+        bytes.fromhex("0000018bcfe5680000000000 0000018bcfe5680100000004"),
+        2,
+    ),
+    Triple(
+        "kafka.txnindex",
+        f"{_LOG}.txnindex",
+        [{"producer_id": 1, "first_offset": 9, "last_offset": 14, "last_stable_offset": 15}],
+        bytes.fromhex("0000 0000000000000001 0000000000000009 000000000000000e 000000000000000f"),
+        1,
+    ),
+    Triple("kafka.producer_snapshot", f"{_LOG}.snapshot", [], bytes.fromhex("0001 48674bc7 00000000"), 0),
+    Triple(
+        "kafka.leader_epoch_checkpoint",
+        "leader-epoch-checkpoint",
+        [{"epoch": 0, "start_offset": 0}, {"epoch": 7, "start_offset": 1234}],
+        b"0\n2\n0 0\n7 1234\n",
+        0,
+    ),
+    Triple("kafka.leader_epoch_checkpoint", "leader-epoch-checkpoint", [], b"0\n0\n", 0),
+    Triple(
+        "kafka.offset_checkpoint",
+        "recovery-point-offset-checkpoint",
+        [{"topic": "orders", "partition": 1, "offset": 10}],
+        b"0\n1\norders 1 10\n",
+        0,
+    ),
+    Triple(
+        "kafka.partition_metadata",
+        "partition.metadata",
+        [{"version": 0, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}],
+        b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ",
+        0,
+    ),
+    Triple("leveldb.current", "CURRENT", [{"manifest": "MANIFEST-000002"}], b"MANIFEST-000002\n", 0),
+    *(Triple(codec, name, [{"epoch": 7}], b"7", 0) for codec, name in _EPOCHS),
+    Triple("zookeeper.myid", "myid", [{"myid": 3}], b"3", 0),
+    Triple(
+        "rocketmq.consumequeue",
+        _LOG,
+        [{"physical_offset": 120, "size": 96, "tags_code": -1}],
+        bytes.fromhex("0000000000000078 00000060 ffffffffffffffff"),
+        1,
+    ),
+]
+
+each_triple = pytest.mark.parametrize(
+    "triple", TRIPLES, ids=lambda triple: f"{triple.codec}-{len(triple.rows)}"
+)
+
+
+def specimen(triple: Triple, data: bytes | None = None) -> Specimen:
+    return Specimen.of(triple.data if data is None else data, triple.codec, triple.name)
+
+
+def shown(triple: Triple, table: pa.Table) -> list[dict[str, Any]]:
+    """The columns that the triple has, times as numbers."""
+    names = list(triple.rows[0]) if triple.rows else []
+    columns = [table[name] for name in names]
+    plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns]
+    return pa.table(plain, names).to_pylist() if names else []
+
+
+def test_every_small_format_has_a_triple() -> None:
+    small = {codec.name for codec in registry.codecs() if codec.whole}
+    assert {triple.codec for triple in TRIPLES} == small
+
+
+@each_triple
+def test_the_rows_give_the_bytes(triple: Triple) -> None:
+    table = registry.get(triple.codec).tables["rows"]
+    names = list(triple.rows[0]) if triple.rows else table.names()
+    rows = pa.Table.from_pylist([dict(row) for row in triple.rows], schema=table.schema(names))
+    assert specimen(triple, b"").encode(rows) == triple.data
+
+
+@each_triple
+@pytest.mark.parametrize("window", [1 << 20, 1], ids=["whole", "by the byte"])
+def test_the_bytes_give_the_rows(triple: Triple, window: int) -> None:
+    read = specimen(triple).read(mode=Mode.FAILFAST, window=window)
+    assert not read.report.faults
+    assert read.table.num_rows == len(triple.rows)
+    assert shown(triple, read.table) == list(triple.rows)
+
+
+@each_triple
+def test_junk_behind_is_reported_and_comes_back(triple: Triple) -> None:
+    read = specimen(triple, triple.data + JUNK).read()
+    assert read.report.faults
+    assert shown(triple, read.table) == list(triple.rows)[: triple.kept]
+    assert read.table.num_rows == triple.kept
+    verdict = decode_encode(triple.data + JUNK, triple.codec, name=triple.name)
+    assert verdict, str(verdict)
