@@ -31,7 +31,7 @@ from logwright.codec.option import Options
 from logwright.readers.crew import usable
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source, open_source
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import FileStream, Mode
 
 ROWS = 1_740_000
 """Rows of 115 bytes: 200 MB, of which half compresses."""
@@ -157,7 +157,7 @@ def walked(source: Source) -> tuple[int, int]:
 def log_rows(source: Source) -> int:
     context = LOG.context("000003.log", Options(LOG.options))
     report = FileReport("000003.log", LOG.name)
-    batches = stream(
+    batches = FileStream(
         source, LOG, "rows", ("key", "value"), context=context, report=report, mode=Mode.DROPMALFORMED
     )
     return sum(batch.num_rows for batch in batches)

@@ -24,7 +24,7 @@ from logwright.corpora.kafka import bulk
 from logwright.corpora.recipe import Order
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource, Source, open_source
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import FileStream, Mode
 
 NAME = f"{0:020d}.log"
 ROWS = 4_400_000
@@ -126,7 +126,7 @@ def walked(source: Source) -> tuple[npt.NDArray[np.int64], int]:
 def read(source: Source) -> int:
     """Rows, as mode DROPMALFORMED gives them."""
     report = FileReport(NAME, _CODEC.name)
-    batches = stream(
+    batches = FileStream(
         source, _CODEC, "rows", _COLUMNS, context=context(), report=report, mode=Mode.DROPMALFORMED
     )
     return sum(batch.num_rows for batch in batches)

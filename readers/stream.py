@@ -66,54 +66,6 @@ def output_schema(table: Table, columns: Sequence[str], mode: Mode) -> pa.Schema
     return schema
 
 
-def stream(
-    source: Source,
-    codec: Codec,
-    table: str,
-    columns: Sequence[str],
-    *,
-    context: Any,
-    report: FileReport,
-    mode: Mode = Mode.FAILFAST,
-    start: int = 0,
-    stop: int | None = None,
-    filter: Filter | None = None,
-    limit: int | None = None,
-    window: int = WINDOW,
-    aside: Callable[[pa.RecordBatch], None] | None = None,
-    crew: Crew = ALONE,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
-
-    With `aside` the rows of damaged regions go there, in batches of that schema, and the others have the columns alone.
-
-    `start` must be a place where a frame starts (0, or one that `split` gave). In a long file the crew looks for frames ahead of the
-    decoding. Raises `DamageError` in mode `FAILFAST`.
-    """
-    return _Stream(
-        source, codec, table, columns, context, report, mode, start, stop, filter, limit, window, aside, crew
-    ).run()
-
-
-def stream_frames(
-    source: Source,
-    codec: Codec,
-    *,
-    context: Any,
-    report: FileReport,
-    mode: Mode,
-    start: int,
-    stop: int | None,
-    window: int,
-    aside: Callable[[pa.RecordBatch], None],
-    crew: Crew,
-) -> Iterator[RowFrames]:
-    """The frames that hold the rows of `[start, stop)` of a file, as they are stored. The rows of damaged regions go `aside`."""
-    return _FrameStream(
-        source, codec, "rows", (), context, report, mode, start, stop, None, None, window, aside, crew
-    ).run()
-
-
 @contextlib.contextmanager
 def named(source: Source) -> Iterator[None]:
     """Codecs know no paths: errors that they raise get that of the source."""
@@ -141,23 +93,32 @@ def _joined(parts: Sequence[Stretch]) -> Stretch:
     return replace(last, frames=frames, faults=[fault for one in parts for fault in one.faults])
 
 
-class _Stream:
+class FileStream:
+    """The rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
+
+    With `aside` the rows of damaged regions go there, in batches of that schema, and the others have the columns alone.
+
+    `start` must be a place where a frame starts (0, or one that `split` gave). In a long file the crew looks for frames ahead of the
+    decoding. Iterating raises `DamageError` in mode `FAILFAST`.
+    """
+
     def __init__(
         self,
         source: Source,
         codec: Codec,
         table: str,
         columns: Sequence[str],
+        *,
         context: Any,
         report: FileReport,
-        mode: Mode,
-        start: int,
-        stop: int | None,
-        filter: Filter | None,
-        limit: int | None,
-        window: int,
-        aside: Callable[[pa.RecordBatch], None] | None,
-        crew: Crew,
+        mode: Mode = Mode.FAILFAST,
+        start: int = 0,
+        stop: int | None = None,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        window: int = WINDOW,
+        aside: Callable[[pa.RecordBatch], None] | None = None,
+        crew: Crew = ALONE,
     ) -> None:
         self.source, self.codec, self.table, self.columns = source, codec, table, tuple(columns)
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
@@ -174,13 +135,13 @@ class _Stream:
         """Damage goes up to there."""
         self.frames = 0
 
-    def run(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         if self.left == 0:
             return
         with named(self.source):
-            yield from self._run()
+            yield from self._all()
 
-    def _run(self) -> Iterator[Any]:
+    def _all(self) -> Iterator[Any]:
         seen, found = self.walk.start, None
         for found in self._found():
             batches = self._rows(found) if isinstance(found, Stretch) else self._hole(found)
@@ -215,11 +176,12 @@ class _Stream:
     def _found(self) -> Iterator[Stretch | Hole]:
         """What the walk finds. Where damage gives no rows the stretches of one window become one: each call of a codec has its price,
         and between a thousand damaged places the frames are few."""
+        walked = threaded(self.walk, self._crew if self.left is None else ALONE)
         if self.mode in (Mode.FAILFAST, Mode.PERMISSIVE):
-            yield from self._walked()
+            yield from walked
             return
         held: list[Stretch] = []
-        for found in self._walked():
+        for found in walked:
             if isinstance(found, Hole):
                 yield found
                 continue
@@ -229,9 +191,6 @@ class _Stream:
             held.append(found)
         if held:
             yield _joined(held)
-
-    def _walked(self) -> Iterator[Stretch | Hole]:
-        return threaded(self.walk, self._crew if self.left is None else ALONE)
 
     def _cheapest(self) -> tuple[str, ...]:
         columns = self.codec.tables[self.table].columns
@@ -388,8 +347,8 @@ class _Stream:
         return zero_filled(self.source, start, at - start)[0].tobytes(), self.walk.size - at
 
 
-class _FrameStream(_Stream):
-    """The frames of a file, not decoded."""
+class FrameStream(FileStream):
+    """The frames that hold these rows, as they are stored (`RowFrames`)."""
 
     def _read(self, window: Window, frames: Frames) -> Iterator[RowFrames]:
         for found in self.codec.row_frames(window, frames, self.context):

@@ -24,7 +24,7 @@ from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
 from logwright.readers.source import Source, open_source
 from logwright.readers.split import split
-from logwright.readers.stream import Mode, stream, stream_frames
+from logwright.readers.stream import FileStream, FrameStream, Mode
 
 PIECE = 16 << 20
 """Bytes of a file that another process reads at a time; smaller files are read several at a time by threads."""
@@ -118,56 +118,41 @@ class Task:
         crew: Crew = ALONE,
         aside: Callable[[pa.RecordBatch], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """`aside` as in `stream`."""
+        """`aside` as in `FileStream`."""
         if filter is not None and filter.skips(self.bounds):
             return
+        yield from self._read(
+            FileStream,
+            columns,
+            report,
+            mode=mode,
+            filter=filter,
+            limit=limit,
+            window=window,
+            aside=aside,
+            crew=crew,
+        )
+
+    def frames(self, report: Report, **rest: Any) -> Iterator[RowFrames]:
+        """The frames that hold the rows, as they are stored; the rest as in `rows`."""
+        return self._read(FrameStream, (), report, **rest)
+
+    def _read(
+        self, kind: type[FileStream], columns: Sequence[str], report: Report, **rest: Any
+    ) -> Iterator[Any]:
         codec = registry.get(self.codec)
         source = self.open()
         try:
-            yield from stream(
+            yield from kind(
                 source,
                 codec,
                 self.table,
                 columns,
                 context=self.context(codec),
                 report=report.file(self.file, self.codec),
-                mode=mode,
                 start=self.start,
                 stop=self.stop,
-                filter=filter,
-                limit=limit,
-                window=window,
-                aside=aside,
-                crew=crew,
-            )
-        finally:
-            if self.source is None:
-                source.close()
-
-    def frames(
-        self,
-        report: Report,
-        *,
-        mode: Mode,
-        window: int,
-        aside: Callable[[pa.RecordBatch], None],
-        crew: Crew = ALONE,
-    ) -> Iterator[RowFrames]:
-        """The frames that hold the rows, as they are stored. See `stream_frames`."""
-        codec = registry.get(self.codec)
-        source = self.open()
-        try:
-            yield from stream_frames(
-                source,
-                codec,
-                context=self.context(codec),
-                report=report.file(self.file, self.codec),
-                mode=mode,
-                start=self.start,
-                stop=self.stop,
-                window=window,
-                aside=aside,
-                crew=crew,
+                **rest,
             )
         finally:
             if self.source is None:
@@ -243,7 +228,6 @@ class Errand:
     ) -> Iterator[Any]:
         """The rows with these columns; the frames that hold them where no columns are named."""
         if columns is None:
-            assert aside is not None
             return self.task.frames(report, mode=mode, window=window, aside=aside, crew=crew)
         return self.task.rows(
             columns, report, mode=mode, filter=self.filter, window=window, crew=crew, aside=aside

@@ -24,7 +24,7 @@ from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
 from logwright.readers.source import STDIN, Source, open_source
 from logwright.readers.split import split
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import FileStream, Mode
 from logwright.readers.task import codec_options, known_options
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
@@ -269,7 +269,7 @@ class _Piece:
         outcomes: dict[str, Outcome] = {}
         # Of the file itself: a stretch alone may lack what lies before and behind it.
         report = FileReport(given.shown, codec.name)
-        for _ in stream(source, codec, "rows", (), context=self._context(), report=report, mode=_MODE):
+        for _ in FileStream(source, codec, "rows", (), context=self._context(), report=report, mode=_MODE):
             pass
         damaged = any(fault.severity is Severity.ERROR for fault in report.faults)
         most = source.size if codec.indexed else HELD

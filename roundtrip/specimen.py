@@ -17,7 +17,7 @@ from logwright.codec.option import Options
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource, Source, local_path, open_source
 from logwright.readers.split import split
-from logwright.readers.stream import Mode, output_schema, stream
+from logwright.readers.stream import FileStream, Mode, output_schema
 
 HEAD = 4096
 """So many first bytes are looked at to recognise a file."""
@@ -95,7 +95,7 @@ class Specimen:
         report = FileReport(self.name, self.codec.name)
         with self.open() as source:
             batches = list(
-                stream(
+                FileStream(
                     source,
                     self.codec,
                     table,

@@ -37,7 +37,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import resolve
 from logwright.readers.source import open_source
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import FileStream, Mode
 from logwright.readers.task import run
 from logwright.readers.usage import takes
 from logwright.roundtrip import laws
@@ -287,7 +287,7 @@ def _read(path: str, codec: Codec, sample: Sample, mode: Mode) -> tuple[list[str
     context = codec.context(sample.name, Options(codec.options, sample.options), directory="")
     with open_source(path) as source:
         batches = list(
-            stream(
+            FileStream(
                 source,
                 codec,
                 "rows",

@@ -21,7 +21,7 @@ from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSetti
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key, order
 from logwright.readers.filter import understand
 from logwright.readers.report_data import FileReport
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import FileStream, Mode
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
 
@@ -379,7 +379,7 @@ def bounded(table: Specimen, given: Any, **hints: Any) -> tuple[list[bytes], int
 
     with table.open() as source:
         batches = list(
-            stream(
+            FileStream(
                 source, Counting(), "rows", ["key"], context=context, report=FileReport(NAME, codec.name),
                 filter=understand(given, codec.tables["rows"]),
             )

@@ -24,7 +24,7 @@ from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.window import Window
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import FileStream, Mode
 from logwright.roundtrip.specimen import Specimen
 
 NAME = "000005.ldb"
@@ -204,7 +204,7 @@ def test_a_bad_footer_is_told_once_however_it_lies_in_the_windows(window: int) -
             data[-1] ^= 1
             report = FileReport(NAME, "leveldb.table")
             source = MemorySource(bytes(data), NAME)
-            batches = stream(
+            batches = FileStream(
                 source, table.codec, "rows", ["key"], context=table.context(), report=report,
                 mode=Mode.DROPMALFORMED, window=window,
             )  # fmt: skip

@@ -25,7 +25,7 @@ from logwright.readers.report_data import FileReport
 from logwright.readers.rescue import MEDIUM, SECTOR, Memory, Regions, Rescue, Rescuer, parse_map
 from logwright.readers.source import MemorySource, open_source
 from logwright.readers.split import split
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import FileStream, Mode
 
 __all__ = ["disk"]
 
@@ -348,7 +348,7 @@ STARTS = np.cumsum([0, *map(len, FRAMES)]).tolist()
 
 def ids(source: Any, mode: str = "DROPMALFORMED", report: FileReport | None = None, **rest: Any) -> list[Any]:
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
-    batches = stream(
+    batches = FileStream(
         source, CODEC, "rows", ("id",), context=context, report=report or FileReport("x", "y"),
         mode=Mode.of(mode), **rest,
     )  # fmt: skip
@@ -394,7 +394,7 @@ def test_damaged_rows_cover_what_is_lost(bad: set[int], window: int) -> None:
     places, _, damaged = spoilt(bad)
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
     source = Platter(DATA, places)
-    batches = stream(
+    batches = FileStream(
         source, CODEC, "frames", ("id", "raw"), context=context, report=FileReport("x", "y"),
         mode=Mode.PERMISSIVE, window=window,
     )  # fmt: skip
@@ -475,7 +475,7 @@ def test_a_file_whose_end_can_not_be_read() -> None:
     report = FileReport("x", "y")
     source = Platter(data, [(start, len(data))])
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
-    batches = stream(source, CODEC, "file", ("trailing", "trailing_zeros"), context=context, report=report,
+    batches = FileStream(source, CODEC, "file", ("trailing", "trailing_zeros"), context=context, report=report,
                      mode=Mode.PERMISSIVE)  # fmt: skip
     rows = [row for batch in batches for row in batch.to_pylist() if row["trailing_zeros"] is not None]
     assert rows[0]["trailing_zeros"] == 0

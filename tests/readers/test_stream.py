@@ -24,7 +24,7 @@ from logwright.readers.filter import understand
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.split import cut, split
-from logwright.readers.stream import RECORD_LIMIT, Mode, output_schema, stream
+from logwright.readers.stream import RECORD_LIMIT, FileStream, Mode, output_schema
 
 CODEC = toys.FRAMES_CODEC
 SMALL = 4096
@@ -48,7 +48,7 @@ def rows(
     """All rows of a file, and the report filled."""
     chosen = CODEC.tables[table].select(columns)
     entry = FileReport("000.toy", CODEC.name) if report is None else report
-    batches = stream(
+    batches = FileStream(
         MemorySource(data, "000.toy"), CODEC, table, chosen, context=context(**(hints or {})), report=entry,
         mode=Mode.of(mode), filter=understand(filter, CODEC.tables[table]), **rest,
     )  # fmt: skip
@@ -113,7 +113,7 @@ def test_nothing() -> None:
 
 
 def test_batches_hold_no_more_than_a_window() -> None:
-    batches = stream(
+    batches = FileStream(
         MemorySource(DATA * 4),
         CODEC,
         "rows",
@@ -237,7 +237,7 @@ def test_failfast_raises_after_the_rows_before() -> None:
     data, where, length = broken(60)
     report = FileReport("000.toy", "toy.frames")
     got: list[int] = []
-    batches = stream(
+    batches = FileStream(
         MemorySource(data, "000.toy"), CODEC, "rows", ("id",), context=context(), report=report, window=SMALL
     )
     with pytest.raises(DamageError) as caught:
@@ -472,7 +472,7 @@ def test_only_the_first_stretch_tells_of_the_file() -> None:
 
 def whole(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
     codec = ToyNote()
-    batches = stream(
+    batches = FileStream(
         MemorySource(data, "NOTE"), codec, "rows", ("text",), context=None, report=FileReport("NOTE", codec.name),
         mode=mode, window=SMALL,
     )  # fmt: skip
