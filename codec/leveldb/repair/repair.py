@@ -69,7 +69,7 @@ _OWN = (
         Option(
             "version",
             None,
-            "Strategy system: the version of LevelDB that is thought of; by default the newest",
+            "Strategy system: the version of LevelDB that is simulated; by default the newest",
             parse_text,
         ),
         strategies=(str(Strategy.SYSTEM),),

@@ -59,7 +59,7 @@ MISMATCH = Option(
 VERSION = Option(
     "version",
     None,
-    "Strategy system: the version of ZooKeeper that is thought of; by default the newest",
+    "Strategy system: the version of ZooKeeper that is simulated; by default the newest",
     parse_text,
 )
 _OWN = (
