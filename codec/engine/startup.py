@@ -29,7 +29,7 @@ from logwright.codec.store.view import Group, Part
 MAX_RANGES = 1000
 """The most ranges of lost rows that a verdict lists; rows of further ones are counted."""
 
-# The interface of a system
+# What a system gives
 
 
 class DirectoryState(StrEnum):
@@ -62,7 +62,7 @@ class ServerDirectory:
 
 @dataclass(frozen=True)
 class Settings:
-    """The conditions of a start that are not in the files of its directory."""
+    """What a start depends on besides the files of its directory."""
 
     options: Options
     version: str
@@ -177,7 +177,7 @@ class Served(ABC):
     def parts(self, view: str) -> Sequence[Part | Group] | None:
         """Return what clients get by a view, in order, as stretches of the overlay's files; None where `rows` gives it.
 
-        Files after the place where a client stops with an error are not included. Raises `UsageError` for a view that
+        What lies behind the place where a client stops with an error is not among them. Raises `UsageError` for a view that
         no client has.
         """
         ...
@@ -199,7 +199,7 @@ class Served(ABC):
 class Refused:
     """The system does not come up.
 
-    `scope` is what does not: the whole "process", the "log_dir" (or the system's word for one disk), or the "partition"
+    `scope` is what does not: the whole "process", the "log_dir" (or what the system calls a disk of its own), or the "partition"
     (or ledger, or queue) alone. `error` is what it would print, `error_class` its exception.
     """
 
@@ -238,7 +238,7 @@ def lost_runs(
             open_run = bool(lost[start])
 
 
-# The simulation
+# What the engine makes of it
 
 
 @dataclass(frozen=True)
@@ -251,12 +251,12 @@ class Startup:
     """The versions that can be simulated, the newest first."""
     start: Start
     last_stop: Callable[[Listing, bool | None], tuple[bool, str]] | None = None
-    """Return whether the last stop was clean, and how that is known. Its second argument is what the user says, None where that is
-    nothing. The field is None for a system that starts alike after any stop: the option `clean` is refused."""
+    """Return whether the last stop was clean, and how that is known; it is given what the user says (None: nothing). None for a
+    system that starts alike after any stop: the option `clean` is refused."""
     refusal: str = "the system does not start on it: {reason}"
-    """The error of strategy `system` where the system does not start. `{error}` is its error, `{reason}` the error with its class."""
+    """What strategy `system` says where it does not come up, with `{error}`, or `{reason}` for that and its class."""
     advice: str = ""
-    """The advice of that error: which strategy to use instead."""
+    """Which strategy to take then."""
 
     def version_of(self, asked: str | None, path: str | None = None) -> str:
         """Return the version that is meant: "4.3.0" and "kafka 4.3" are 4.3, and a line like "3.9" is its newest release.
@@ -355,7 +355,7 @@ class Started:
         """All that is served is read for it."""
         outcome, settings, after = self._outcome, self.settings, self.after
         verdict = Verdict(self.startup.system, settings.version, settings.clean, settings.clean_from)
-        answers: Answers | Refused = outcome if isinstance(outcome, Refused) else outcome.answers()
+        said: Answers | Refused = outcome if isinstance(outcome, Refused) else outcome.answers()
         if isinstance(outcome, Refused):
             verdict = replace(verdict, opens=False, scope=outcome.scope)
         lost = outcome.lost()
@@ -365,17 +365,17 @@ class Started:
             verdict = replace(verdict, mode=mode.name, mode_from=mode.known_from, title=mode.title)
         return replace(
             verdict,
-            error=answers.error,
-            error_class=answers.error_class,
-            rows=answers.rows,
+            error=said.error,
+            error_class=said.error_class,
+            rows=said.rows,
             rows_lost=rows,
             lost=ranges,
-            serves=answers.serves,
+            serves=said.serves,
             truncates=after.truncated,
             removes=tuple(after.removed),
             rewrites=tuple(after.rewritten),
             creates=tuple(after.created),
-            warnings=(*answers.warnings, *warnings),
+            warnings=(*said.warnings, *warnings),
         )
 
     def parts(self, view: str) -> Sequence[Part | Group] | None:
@@ -386,7 +386,7 @@ class Started:
         parts = [] if self.served is None else self.served.parts(view)
         if parts is None:
             return None
-        return [moved for part in parts for moved in self._below(part)]
+        return [found for part in parts for found in self._below(part)]
 
     def _below(self, part: Part | Group) -> Iterator[Part | Group]:
         if isinstance(part, Group):
@@ -404,7 +404,7 @@ class Started:
 
 
 def _lost(lost: Iterable[LostRows]) -> tuple[int | None, tuple[Mapping[str, Any], ...], list[str]]:
-    """Return the number of lost rows, their ranges, and warnings."""
+    """Count lost rows: their number, the ranges that they lie in, and warnings."""
     total: int | None = 0
     ranges: list[dict[str, Any]] = []
     warnings = []

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
-from logwright.codec.kafka.formats.log.layout import LENGTH_END
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
@@ -113,11 +112,11 @@ class SegmentIndexer:
         return int(self._state[_TIMESTAMP])
 
     def add(self, header: npt.NDArray[Any], start: Positions) -> Problem | None:
-        """Take batches: an array of `HEAD`, and the byte of the file where each starts. Returns the problem if it is new."""
+        """Take batches: an array of `HEADS`, and the byte of the file where each starts. Returns the problem if it is new."""
         seen, self.batches = self.batches, self.batches + len(header)
         if not len(header) or self.problem is not None:
             return None
-        last = header["base_offset"].astype(np.int64) + header["last_offset_delta"]
+        last = header["last_offset"].astype(np.int64)
         out = [np.empty(len(header), np.int64) for _ in range(4)]
         times = header["max_timestamp"].astype(np.int64)
         places = np.ascontiguousarray(start, np.int64)
@@ -278,7 +277,7 @@ class PartitionDeriver:
         self._segment = SegmentIndexer(base_offset, self.interval)
 
     def add(self, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any]) -> None:
-        """Batches of the segment: `HEAD`, the byte where each starts, and their `MARKER`s by index in `header`."""
+        """Batches of the segment: `HEADS`, the byte where each starts, and their `MARKER`s by index in `header`."""
         if self._segment is None:
             raise ValueError("batches before the first segment")
         if not len(header):
@@ -295,14 +294,14 @@ class PartitionDeriver:
         if sound and problem is not None:
             self._fault(problem, before, header, start, _PRODUCERS)
         self._aborted += aborted
-        self.next_offset = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
+        self.next_offset = int(header["last_offset"][-1]) + 1
 
     def _fault(
         self, problem: Problem, before: int, header: npt.NDArray[Any], start: Positions, system: str
     ) -> None:
         assert self._segment is not None
         at = problem.batch - before
-        size = LENGTH_END + int(header["batch_length"][at])
+        size = int(header["size"][at])
         fault = Fault("kafka.log", int(start[at]), size, Kind.ORDER, problem.detail, system=system)
         self.faults.append((segment_name(self._segment.base_offset, ".log"), fault))
 

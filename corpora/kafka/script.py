@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import Bytes, Field, Struct
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     ATTRIBUTES,
     COMPRESSION_NAMES,
@@ -269,8 +270,7 @@ class Script:
     ) -> Iterator[tuple[int, Iterable[tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]]]]:
         """Of each segment its base offset, the heads of its batches, where they start, and the markers among them."""
         for segment in self.segments:
-            heads = [np.frombuffer(segment.data, HEAD, 1, at) for at in segment.starts]
-            header = np.concatenate(heads) if heads else np.empty(0, HEAD)
+            header = heads_at(np.frombuffer(segment.data, np.uint8), np.array(segment.starts, np.int64))
             yield (
                 segment.base,
                 [(header, np.array(segment.starts, np.int64), np.array(segment.markers, MARKER))],

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from logwright.codec.fault import Fault
 from logwright.codec.kafka.formats.log.codec import CODEC
-from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, RECORD, RECORD_BATCH
+from logwright.codec.kafka.formats.log.heads import heads_at
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD_SIZE, RECORD, RECORD_BATCH
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.option import Options
 from logwright.codec.window import Window
@@ -77,6 +78,12 @@ def context(name: str = NAME, options: Mapping[str, Any] | None = None, **hints:
 
 def window(data: bytes, offset: int = 0, size: int | None = None) -> Window:
     return Window(np.frombuffer(data, np.uint8), offset, offset + len(data) if size is None else size)
+
+
+def as_heads(header: Any) -> Any:
+    """Headers of magic 2, as they are stored, as a scan keeps them."""
+    data = np.frombuffer(header.tobytes(), np.uint8)
+    return heads_at(data, np.arange(len(header)) * HEAD_SIZE)
 
 
 class Got:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kafka_log import as_heads
 
 from logwright.codec.kafka.check.epochs import _MOST, EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
@@ -86,7 +87,7 @@ def test_many_odd_epochs_are_named_up_to_a_number() -> None:
     header["base_offset"] = np.arange(len(header))
     header["partition_leader_epoch"][1:] = 7
     start = np.arange(len(header)) * 70
-    check.add("x.log", header, start, start + 70)
+    check.add("x.log", as_heads(header), start, start + 70)
     found = list(check.finish(0, len(header), clean=True, live=False))
     assert len(found) == _MOST
     assert found[0][0] == "x.log"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from kafka_log import as_heads
 
 from logwright.codec.fault import Kind, UsageError
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -140,7 +141,7 @@ def test_hundreds_of_thousands_of_producers_take_no_minutes() -> None:
     header["base_offset"] = np.arange(count)
     state = ProducerState()
     started = time.perf_counter()
-    state.add(header, np.empty(0, MARKER))
+    state.add(as_heads(header), np.empty(0, MARKER))
     data = state.snapshot_bytes()
     again = ProducerState()
     again.load(data)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_golden import CASES
+from kafka_log import as_heads
 
 from logwright.codec.kafka.derive import EpochCache, PartitionDeriver, SegmentIndexer, rebuild, txnindex_bytes
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, RECORD_BATCH
@@ -28,7 +29,7 @@ def heads(*batches: dict[str, int]) -> Any:
     for i, batch in enumerate(batches):
         for name, value in batch.items():
             out[name][i] = value
-    return out
+    return as_heads(out)
 
 
 def walked(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -290,5 +291,5 @@ def test_as_many_epochs_as_batches() -> None:
     header["partition_leader_epoch"] = np.arange(count)
     header["base_offset"] = np.arange(count)[::-1]
     cache = EpochCache()
-    cache.add(header)
+    cache.add(as_heads(header))
     assert cache.entries == [(count - 1, 0)]

@@ -11,7 +11,7 @@ from logwright.codec.fault import Kind, UsageError
 from logwright.codec.kafka.formats.log import pack, scan
 from logwright.codec.kafka.formats.log import write as encode
 from logwright.codec.kafka.formats.log.codec import CODEC
-from logwright.codec.kafka.formats.log.layout import HEAD_SIZE
+from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE
 from logwright.codec.kafka.formats.log.markers import MALFORMED, markers
 from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
 from logwright.codec.kernels.compress import compress
@@ -125,7 +125,7 @@ def test_what_is_more_than_2_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(UsageError, match=r"'key' takes \d+ bytes in one batch of rows"):
         pack.binary(pa.array([b"four"]), "key")
     with pytest.raises(UsageError, match="a batch is larger than 2 GiB"):
-        encode.assemble(np.zeros(1, encode.HEAD), [b"four"])
+        encode.assemble(np.zeros(1, HEAD), [b"four"])
 
 
 def test_many_rows_are_taken_up_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:

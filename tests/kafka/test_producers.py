@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_log import as_heads
 
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT, MARKER
@@ -41,7 +42,7 @@ def feed(state: ProducerState, batches: list[Batch]) -> list[AbortedTxn]:
                 header[name][i] = value
         if "marker" in batch:
             found.append((i, batch["base_offset"], batch["max_timestamp"], *batch["marker"]))
-    return state.add(header, np.array(found, MARKER))
+    return state.add(as_heads(header), np.array(found, MARKER))
 
 
 def test_an_idempotent_producer() -> None:

@@ -108,7 +108,7 @@ class PartitionChecker:
         start, end = frames.start + window.offset, frames.end + window.offset
         head = frames.header
         base = head["base_offset"].astype(np.int64)
-        last = base + head["last_offset_delta"]
+        last = head["last_offset"].astype(np.int64)
         batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end)
         self._gaps_of(segment, batches)
         self._producers.compacted |= bool(self._gaps)
@@ -116,7 +116,7 @@ class PartitionChecker:
             if check is not None:
                 check.add(batches)
         records = head["attributes"].astype(np.int64) & CONTROL == 0
-        self._compacted |= bool((head["records_count"] <= head["last_offset_delta"])[records].any())
+        self._compacted |= bool((head["records_count"] <= last - base)[records].any())
         self._epochs.add(file.name, head, start, end)
         before = np.r_[segment.end, end[:-1]]
         holes = np.flatnonzero(before != start).tolist()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.kafka.formats.log.layout import CONTROL, LENGTH_END
+from logwright.codec.kafka.formats.log.layout import CONTROL
 from logwright.codec.kafka.formats.log.markers import ABORT
 from logwright.codec.kafka.formats.producer_snapshot import unpack
 from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
@@ -173,7 +173,7 @@ class ProducerCheck:
                 # Of a bad marker the codec tells. What it ended is not known.
                 self.known = False
                 return
-            size = LENGTH_END + int(header["batch_length"][at])
+            size = int(header["size"][at])
             fault = Fault("kafka.log", int(start[at]), size, Kind.ORDER, problem.detail, system=_REFUSED)
             self.found.append((name, fault))
         full = (piece["records_count"] > 0) | (piece["attributes"].astype(np.int64) & CONTROL != 0)

@@ -1,7 +1,7 @@
 """What of a segment is sound: runs of batches that a broker keeps and a consumer gets past, and what lies between them.
 
 A batch is sound where its length, checksum and header are right and its records can be decoded. Whether it is in its place
-is another matter (`repair.order`): base_offset is covered by no checksum.
+is another matter (`mend.order`): base_offset is covered by no checksum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import consume
-from logwright.codec.kafka.formats.log.heads import heads_at
+from logwright.codec.kafka.formats.log.heads import heads_at, stored_heads
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     CONTROL,
@@ -132,7 +132,10 @@ class _Examiner:
         starts = frames.start + window.offset
         for fault in frames.faults:
             i = int(np.searchsorted(starts, fault.offset))
-            corrected = int(frames.header["last_offset_delta"][i]) != _stored_delta(window, frames, i)
+            head = frames.header[i]
+            corrected = int(head["last_offset"]) - int(head["base_offset"]) != _stored_delta(
+                window, frames, i
+            )
             found = _STUCK if fault.kind is not Kind.ORDER else _HEADER if corrected else _ODD
             kind[i] = max(int(kind[i]), found)
             why.setdefault(i, fault)
@@ -200,8 +203,9 @@ class _Examiner:
         """Keep a batch with the last_offset_delta that its records and the other batches bear out."""
         start, end = int(frames.start[i]), int(frames.end[i])
         at = window.offset + start
-        head = frames.header[i : i + 1]
-        first, last = (int(one[0]) for one in offsets(head))
+        head = stored_heads(window.data, frames.start[i : i + 1])
+        first, last = (int(one[0]) for one in offsets(frames.header[i : i + 1]))
+        head["last_offset_delta"] = last - first
         patch = reseal(head, window.data[start + HEAD_SIZE : end].tobytes())
         self.found.damaged(at)
         self.found.wrong(Removed(self.file.name, at, end - start, _why(fault), self.copy))
@@ -237,10 +241,10 @@ class _Examiner:
         after = self.file.hints.get("next_base")
         if after is not None and base + count <= after <= last:
             # What is kept of it does not take the offsets of the next segment.
-            head = head.copy()
             last = after - 1
-            head["last_offset_delta"] = last - base
-        patch, kept = _shorter(head, rest, count)
+        new = stored_heads(window.data, frames.start[i : i + 1])
+        new["last_offset_delta"] = last - base
+        patch, kept = _shorter(new, rest, count)
         if count and self._is_sound(patch + stored[:kept].tobytes()):
             run = Run(
                 self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + HEAD_SIZE + kept,
@@ -268,15 +272,14 @@ class _Examiner:
             head = heads_at(window.data, np.array([start], np.int64))
             end = start + damage.length
             one = Frames(np.array([start], np.int64), np.array([end], np.int64), head, end)
-            delta = int(head["last_offset_delta"][0])
-            if delta >= 0 and self._is_fine(window, one):
-                base = int(head["base_offset"][0])
+            base, last = (int(one[0]) for one in offsets(head))
+            if last >= base and self._is_fine(window, one):
                 stop = damage.offset + damage.length
                 self.found.wrong(
                     Removed(self.file.name, damage.offset, damage.length, _why(damage), self.copy)
                 )
                 self.found.odd.append(
-                    Run(self.copy, self.file.name, self.found.base, damage.offset, stop, base, base + delta)
+                    Run(self.copy, self.file.name, self.found.base, damage.offset, stop, base, last)
                 )
                 resume = hole.fault.offset + hole.fault.length
                 if stop < resume:
@@ -312,8 +315,9 @@ class _Examiner:
         except UnreadableError:
             return False
         head = np.frombuffer(data, HEAD, 1).copy()
-        base, last = offsets(head)
-        if crc32c(data[CRC_START:]) != head["crc"][0] or not 0 <= base[0] <= last[0]:
+        first = int(head["base_offset"][0])
+        last = first + int(head["last_offset_delta"][0])
+        if crc32c(data[CRC_START:]) != head["crc"][0] or not 0 <= first <= last:
             return False
         head["batch_length"], head["magic"] = fault.length - LENGTH_END, MAGIC
         patch = head.tobytes()
@@ -323,7 +327,7 @@ class _Examiner:
         start, stop = fault.offset + HEAD_SIZE, fault.offset + fault.length
         self.found.odd.append(
             Run(
-                self.copy, self.file.name, self.found.base, start, stop, int(base[0]), int(last[0]), patch, fault.offset
+                self.copy, self.file.name, self.found.base, start, stop, first, last, patch, fault.offset
             )
         )  # fmt: skip
         return True

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.engine.repair import Removed
-from logwright.codec.kafka.formats.log.layout import HEAD
 from logwright.codec.kafka.formats.log.scan import MAX_OFFSET_DELTA
 from logwright.codec.kafka.repair.examine import Examined
 from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, lost, offsets, removed_run
@@ -267,8 +266,7 @@ class _Arranger:
         """The headers of the run that was asked for last are kept: whoever asks, asks for it or its neighbour next."""
         if run not in self._known:
             found = list(self.copies.batches(run))
-            # Joining arrays turns their fields into native order.
-            header = np.concatenate([some.frames.header for some in found]).astype(HEAD)
+            header = np.concatenate([some.frames.header for some in found])
             start = np.concatenate([some.at for some in found]) + run.begin
             size = np.concatenate([some.frames.end - some.frames.start for some in found])
             base, last = offsets(header)

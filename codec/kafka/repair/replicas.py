@@ -22,7 +22,7 @@ from logwright.codec.kafka.formats.log.layout import DELETE_HORIZON
 from logwright.codec.kafka.repair.order import Order
 from logwright.codec.kafka.repair.runs import Copies, Run, offsets
 
-_SAME = ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "last_offset_delta")
+_SAME = ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "last_offset")
 """What compaction leaves as it is in a batch."""
 
 Heads = npt.NDArray[Any]

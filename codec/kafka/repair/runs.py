@@ -172,8 +172,7 @@ class Copies:
 
 def offsets(header: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
     """The first and the last offset of each batch."""
-    base = header["base_offset"].astype(np.int64)
-    return base, base + header["last_offset_delta"]
+    return header["base_offset"].astype(np.int64), header["last_offset"].astype(np.int64)
 
 
 def lost(listing: Listing, header: npt.NDArray[Any]) -> tuple[int, Mapping[str, Any]]:

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import UnsupportedError
-from logwright.codec.kafka.formats.log.heads import SCANNER
+from logwright.codec.kafka.formats.log.heads import SCANNER, heads_at
 from logwright.codec.kafka.formats.log.layout import (
     CRC_START,
-    HEAD,
     HEAD_SIZE,
     LENGTH_END,
     MAGIC,
@@ -79,8 +78,7 @@ class Entries:
 
     @property
     def last_offset(self) -> Positions:
-        base = self.header["base_offset"].astype(np.int64)
-        return base if self.legacy else base + self.header["last_offset_delta"]
+        return self.header["base_offset" if self.legacy else "last_offset"].astype(np.int64)
 
     def frames(self) -> Frames:
         return Frames(self.start, self.end, self.header, int(self.end[-1]) if len(self) else 0)
@@ -191,7 +189,7 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
         Window(data, at, end),
         start,
         np.array([size], np.int64),
-        data[:HEAD_SIZE].view(HEAD).copy(),
+        heads_at(data, start),
         legacy,
         whole,
     )

@@ -14,8 +14,8 @@ from logwright.codec.engine.startup import LostRows, lost_runs
 from logwright.codec.fault import Kind
 from logwright.codec.frames.walk import Stretch, walk_file
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.heads import heads_at
-from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, HEAD_SIZE
+from logwright.codec.kafka.formats.log.heads import HEADS, heads_at
+from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
 from logwright.codec.kafka.startup.fetch import Consumed
 from logwright.codec.option import Options
@@ -91,7 +91,7 @@ class _Misplaced:
 
     @property
     def last(self) -> int:
-        return self.base + int(self.header["last_offset_delta"])
+        return int(self.header["last_offset"])
 
     @property
     def rows(self) -> int:
@@ -107,9 +107,9 @@ def _lost_misplaced(
 ) -> Iterator[LostRows]:
     """Return the records of misplaced batches, which no consumer gets at their own offsets, unless they are only moved or duplicates."""
     heads = [frames.header for _, frames, _ in _good(listing, [])]
-    good = np.concatenate(heads) if heads else np.empty(0, HEAD)
+    good = np.concatenate(heads) if heads else np.empty(0, HEADS)
     first = good["base_offset"].astype(np.int64)
-    last = first + good["last_offset_delta"]
+    last = good["last_offset"].astype(np.int64)
     for batch in misplaced:
         if not batch.rows or ((first == batch.base) & (good["crc"] == batch.header["crc"])).any():
             continue
@@ -152,7 +152,7 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
                 for one in waiting:
                     one.behind = int(frames.header["base_offset"][0])
                 waiting = []
-                due = int(frames.header["base_offset"][-1]) + int(frames.header["last_offset_delta"][-1]) + 1
+                due = int(frames.header["last_offset"][-1]) + 1
                 yield window, frames, base
             if damage is not None and damage.kind is Kind.ORDER and damage.length >= HEAD_SIZE:
                 head = heads_at(window.data, np.array([frames.stop], np.int64))[0]

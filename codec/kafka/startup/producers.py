@@ -91,7 +91,7 @@ class ProducerStateManager:
         """Take batches that `check` found good."""
         aborted = self.state.add(header, markers)
         if len(header):
-            self.map_end = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
+            self.map_end = int(header["last_offset"][-1]) + 1
         return aborted
 
     def latest(self) -> int | None:

@@ -259,7 +259,7 @@ class ProducerState:
         return len(self._slots)
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
-        """Take batches (an array of `HEAD`) and the records of the control batches among them (`MARKER`, by `frame`).
+        """Take batches (an array of `HEADS`) and the records of the control batches among them (`MARKER`, by `frame`).
 
         Returns the transactions that were aborted, in order.
         """
@@ -274,7 +274,7 @@ class ProducerState:
         batches[:, _FLAGS] = flags = header["attributes"].astype(np.int64)
         batches[:, _OF_EPOCH] = header["producer_epoch"]
         batches[:, _BASE] = header["base_offset"]
-        batches[:, _LAST_DELTA] = header["last_offset_delta"]
+        batches[:, _LAST_DELTA] = header["last_offset"] - header["base_offset"]
         batches[:, _BASE_SEQUENCE] = header["base_sequence"]
         batches[:, _MAX_TIMESTAMP] = header["max_timestamp"]
         batches[:, _MARKER] = _first_markers(markers, places)

@@ -230,7 +230,7 @@ class PartitionBuilder:
         ends = np.append(made.start[1:], len(made.data))
         sizes = ends - made.start
         self._check_sizes(head, sizes)
-        last = head["base_offset"].astype(np.int64) + head["last_offset_delta"]
+        last = head["last_offset"].astype(np.int64)
         times = head["max_timestamp"].astype(np.int64)
         if not self.segments:
             self._first = int(head["base_offset"][0])

@@ -25,7 +25,7 @@ def reaches(listing: Listing, plan: Plan) -> int:
         found = False
         for _, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
             last = frames.header[-1]
-            end = max(end, int(last["base_offset"]) + int(last["last_offset_delta"]) + 1)
+            end = max(end, int(last["last_offset"]) + 1)
             found = True
         if found:
             break

@@ -386,7 +386,7 @@ def _end(listing: Listing, segment: PlannedFile) -> int | None:
     end = int(segment.hints["base_offset"])
     try:
         for _, frames in good_frames(walk_file(listing, segment, log.CODEC, check=False)):
-            last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+            last = frames.header["last_offset"].astype(np.int64)
             end = max(end, int(last.max()) + 1)
     except UnsupportedError:
         return None

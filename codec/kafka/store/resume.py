@@ -65,7 +65,7 @@ def resume(listing: Listing, plan: Plan) -> Resumed:
                 epochs.add(head)
             if indexes is not None:
                 indexes.add(head, frames.start + window.offset)
-            end = int(offsets[-1]) + int(head["last_offset_delta"][-1]) + 1
+            end = int(head["last_offset"][-1]) + 1
     if log_start > end:
         raise UsageError(
             f"the log ends at {end}, below its start, which log-start-offset-checkpoint says is {log_start}",
@@ -166,7 +166,7 @@ class Indexes:
     def add(self, header: npt.NDArray[Any], start: Positions) -> None:
         """Batches of the segment, and the byte where each starts."""
         self._indexer.add(header, start)
-        self._end = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
+        self._end = int(header["last_offset"][-1]) + 1
         if not self._good:
             return
         low, high = np.searchsorted(self._position, [start[0], start[-1] + 1])

@@ -140,7 +140,7 @@ class KafkaLog(Codec):
         head = frames.header
         if column in ("offset", "base_offset", "last_offset"):
             base = head["base_offset"].astype(np.int64)
-            return base, base + head["last_offset_delta"]
+            return base, head["last_offset"].astype(np.int64)
         if column == "timestamp":
             # The broker sees to it that no record is above max_timestamp. Where the first one is (base_timestamp, unless
             # that is the delete horizon), it was not a broker: then nothing is known. Below there is no bound.
@@ -170,7 +170,7 @@ class KafkaLog(Codec):
             lost = {"topic": context.topic, "partition": context.partition}
         first = behind = None
         if before is not None and len(before):
-            first = int(before.header["base_offset"][-1]) + int(before.header["last_offset_delta"][-1]) + 1
+            first = int(before.header["last_offset"][-1]) + 1
         elif context.base_offset is not None:
             first = context.base_offset
         if after is not None and len(after):
@@ -204,9 +204,7 @@ class KafkaLog(Codec):
             return None
         end = base
         if last is not None and len(last):
-            end = max(
-                base, int(last.header["base_offset"][-1]) + int(last.header["last_offset_delta"][-1]) + 1
-            )
+            end = max(base, int(last.header["last_offset"][-1]) + 1)
         known = None
         if context.known_by and context.known_end is not None and context.known_end > end:
             known = evidence.Witness(context.known_end, context.known_by)

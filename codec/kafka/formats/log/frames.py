@@ -18,6 +18,7 @@ from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     DELETE_HORIZON,
     HEAD_SIZE,
+    LENGTH_END,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
@@ -44,8 +45,6 @@ _FROM_HEAD: dict[str, str] = {
     "crc": "crc",
     "magic": "magic",
     "attributes": "attributes",
-    "last_offset_delta": "last_offset_delta",
-    "batch_length": "batch_length",
 }
 
 
@@ -93,9 +92,11 @@ def _delete_horizon(window: Window, frames: Frames, flags: Numbers, kind: pa.Dat
 _COMPUTED: dict[str, Callable[[Window, Frames, Numbers, pa.DataType], pa.Array]] = {
     "position": lambda window, frames, flags, kind: numbers(kind, window.offset + frames.start),
     "size": lambda window, frames, flags, kind: numbers(kind, frames.end - frames.start),
-    "last_offset": lambda window, frames, flags, kind: numbers(
-        kind, frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+    "last_offset": lambda window, frames, flags, kind: numbers(kind, frames.header["last_offset"]),
+    "last_offset_delta": lambda window, frames, flags, kind: numbers(
+        kind, frames.header["last_offset"] - frames.header["base_offset"]
     ),
+    "batch_length": lambda window, frames, flags, kind: numbers(kind, frames.header["size"] - LENGTH_END),
     "compression": lambda window, frames, flags, kind: _NAMES.take(numbers(pa.int64(), flags & COMPRESSION)),
     "timestamp_type": lambda window, frames, flags, kind: numbers(kind, flags & TIMESTAMP_TYPE != 0),
     "is_transactional": lambda window, frames, flags, kind: numbers(kind, flags & TRANSACTIONAL != 0),

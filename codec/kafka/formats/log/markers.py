@@ -18,7 +18,6 @@ from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     CONTROL,
     CONTROL_RECORD_KEY,
-    CRC_START,
     END_TXN_MARKER,
     HEAD_SIZE,
     RECORD,
@@ -49,8 +48,7 @@ _LIMIT = 1 << 20
 
 def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     """The records of control batches that have a producer id, as an array of `MARKER`."""
-    # Most windows have none: the low byte of `attributes` says so.
-    if not (frames.header.view(np.uint8).reshape(-1, HEAD_SIZE)[:, CRC_START + 1] & CONTROL).any():
+    if not (frames.header["attributes"] & CONTROL).any():
         return np.empty(0, MARKER)
     flags = frames.header["attributes"].astype(np.int64)
     wanted = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, MIN_RECORD, RECORD_BATCH, TIMESTAMP_TYPE
-from logwright.codec.kernels.intrinsics import copy, load_i16be, load_i32be, load_i64be, load_i64le, load_u8
+from logwright.codec.kafka.formats.log.layout import MIN_RECORD, RECORD_BATCH
+from logwright.codec.kernels.intrinsics import copy, load_i64le, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 
@@ -474,25 +474,6 @@ def read_records(
     sums[7] = header_end
     sums[8] = served
     return row
-
-
-@kernel("const u1[], i8[], i8[], i8[], i8[], i8[]")
-def split_heads(
-    heads: Bytes,
-    base_offset: Int64s,
-    base_timestamp: Int64s,
-    max_timestamp: Int64s,
-    records_count: Int64s,
-    append_time: Int64s,
-) -> None:
-    """Headers, one after the other, as an array for each field that reading records takes."""
-    for i in range(len(base_offset)):
-        at = i * HEAD_SIZE
-        base_offset[i] = load_i64be(heads, at)
-        base_timestamp[i] = load_i64be(heads, at + _BASE_TIMESTAMP)
-        max_timestamp[i] = load_i64be(heads, at + _MAX_TIMESTAMP)
-        records_count[i] = load_i32be(heads, at + _COUNT)
-        append_time[i] = 1 if load_i16be(heads, at + _ATTRIBUTES) & TIMESTAMP_TYPE else 0
 
 
 @kernel("const u1[], const i8[], const i4[], i8, i4[], u1[], i4[], u1[], u1[], i8[]")

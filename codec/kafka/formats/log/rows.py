@@ -69,7 +69,7 @@ def _wanted(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_
         base = head["base_offset"].astype(np.int64)
         wanted = np.ones(len(head), np.bool_)
         if context.start_offset is not None:
-            wanted &= base + head["last_offset_delta"] >= context.start_offset
+            wanted &= head["last_offset"] >= context.start_offset
         if context.end_offset is not None:
             wanted &= base < context.end_offset
     if not context.control:
@@ -269,9 +269,9 @@ def records_end(window: Window, one: Frames, limit: int) -> int | None:
 
 def fields(head: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
     """Of each header base_offset, base_timestamp, max_timestamp, records_count, and whether it is append time (0 or 1)."""
-    out = tuple(np.empty(len(head), np.int64) for _ in range(5))
-    records.split_heads(np.ascontiguousarray(head).view(np.uint8), *out)
-    return out
+    names = ("base_offset", "base_timestamp", "max_timestamp", "records_count")
+    append = head["attributes"] & TIMESTAMP_TYPE != 0
+    return (*(head[name].astype(np.int64) for name in names), append.astype(np.int64))
 
 
 def _room(length: int, kind: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
@@ -334,7 +334,7 @@ class _Piece:
         if not len(suspect) and not self.part.faults:
             return []
         before = np.concatenate(([0], np.cumsum(read.per_frame)))
-        last = self.head["base_offset"].astype(np.int64) + self.head["last_offset_delta"]
+        last = self.head["last_offset"].astype(np.int64)
         reached = np.maximum.accumulate(last) + 1
         faults: list[tuple[int, Fault]] = []
         for i in sorted({*suspect.tolist(), *self.part.faults}):
@@ -373,7 +373,7 @@ class _Piece:
         behind = int(self.head["base_offset"][i + 1])
         if first == behind:
             return replace(fault, rows_lost=0, lost={})
-        if behind - first == int(self.head["last_offset_delta"][i]) + 1:
+        if behind - first == self._claimed(i):
             lost |= {"first_offset": first, "last_offset": behind - 1}
         return replace(fault, lost=lost)
 
@@ -381,14 +381,18 @@ class _Piece:
         """How many records a bad batch holds by its header; None where that is wrong, since bytes are left behind so many."""
         if self.read.bad[i] in (records.BAD_COUNT, records.BAD_TAIL):
             return None
-        return max(0, min(int(self.head["records_count"][i]), int(self.head["last_offset_delta"][i]) + 1))
+        return max(0, min(int(self.head["records_count"][i]), self._claimed(i)))
+
+    def _claimed(self, i: int) -> int:
+        """How many offsets a batch takes."""
+        return int(self.head["last_offset"][i]) - int(self.head["base_offset"][i]) + 1
 
     def _fault(self, i: int, kind: Kind, text: str, rows_lost: int | None) -> Fault:
         base = int(self.head["base_offset"][i])
         lost: dict[str, Any] = {}
         if self.context.topic is not None:
             lost = {"topic": self.context.topic, "partition": self.context.partition}
-        lost |= {"first_offset": base, "last_offset": base + int(self.head["last_offset_delta"][i])}
+        lost |= {"first_offset": base, "last_offset": int(self.head["last_offset"][i])}
         start, end = int(self.frames.start[i]), int(self.frames.end[i])
         system = "brokers don't look into records: it is kept and replicated, consumers stop here"
         severity = Severity.ERROR

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.scanner import zeros_in
-from logwright.codec.kafka.formats.log.heads import LIMIT, SCANNER
+from logwright.codec.kafka.formats.log.heads import HEADS, LIMIT, SCANNER, offset_of
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CRC_START,
@@ -32,15 +32,19 @@ from logwright.codec.kafka.formats.log.resync import damaged_at, find_batch
 from logwright.codec.kafka.formats.log.rows import records_end
 from logwright.codec.kafka.formats.log.tables import NAME, Believed, Damaged, LogContext
 from logwright.codec.kernels.crc32c import crc32c
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i32le, load_i64le, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Frames, Window
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")
 _CRC = RECORD_BATCH.offset("crc")
-_DELTA = RECORD_BATCH.offset("last_offset_delta")
-_COUNT = RECORD_BATCH.offset("records_count")
+_ROW, _BASE, _LAST, _COUNT = (
+    HEADS.itemsize,
+    offset_of("base_offset"),
+    offset_of("last_offset"),
+    offset_of("records_count"),
+)
 
 HEAD_UP_TO_MAGIC = _MAGIC + 1
 """What Kafka reads to know the size of an entry of any magic."""
@@ -115,10 +119,9 @@ def has_holes(header: npt.NDArray[Any]) -> bool:
     """Whether offsets are missing within batches or between them, as compaction leaves it."""
     if not len(header):
         return False
-    delta = header["last_offset_delta"].astype(np.int64)
-    base = header["base_offset"].astype(np.int64)
-    fewer = (header["records_count"] <= delta) & (header["attributes"].astype(np.int64) & CONTROL == 0)
-    return bool(fewer.any() or (base[1:] > (base + delta)[:-1] + 1).any())
+    base, last = header["base_offset"], header["last_offset"]
+    fewer = (header["records_count"] <= last - base) & (header["attributes"].astype(np.int64) & CONTROL == 0)
+    return bool(fewer.any() or (base[1:] > last[:-1] + 1).any())
 
 
 def _bad_checksum(window: Window, start: int, size: int) -> Fault:
@@ -210,7 +213,7 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
         return
     count = _look_closer(window, frames, before, low, high, context)
     if count:
-        last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+        last = frames.header["last_offset"].astype(np.int64)
         context.last_offset = int(last.max() if before is None else max(before, last.max()))
         context.last_end = window.offset + int(frames.end[count - 1])
 
@@ -218,19 +221,24 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
 @kernel("const u1[], i8, i8, i8, i8")
 def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple[bool, int]:
     """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next; and the
-    last of them."""
+    last of them. `heads` are the bytes of an array of `HEADS`."""
     for i in range(count):
-        at = i * HEAD_SIZE
-        base = load_i64be(heads, at)
-        delta = load_i32be(heads, at + _DELTA)
-        if delta < 0 or base > MAX_OFFSET or base <= above or base < low or base + delta > high:
+        at = i * _ROW
+        base = load_i64le(heads, at + _BASE)
+        last = load_i64le(heads, at + _LAST)
+        if last < base or base > MAX_OFFSET or base <= above or base < low or last > high:
             return False, above
-        if load_i32be(heads, at + _COUNT) > delta + 1:
+        if load_i32le(heads, at + _COUNT) > last - base + 1:
             return False, above
-        if base > above + 1 and (i + 1 == count or load_i64be(heads, at + HEAD_SIZE) <= base + delta):
+        if base > above + 1 and (i + 1 == count or load_i64le(heads, at + _ROW + _BASE) <= last):
             return False, above
-        above = base + delta
+        above = last
     return True, above
+
+
+def _wrapped(number: int) -> int:
+    """As 64 bits hold it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _look_closer(
@@ -238,9 +246,9 @@ def _look_closer(
 ) -> int:
     """Find the batches that are in question, and judge them. Returns how many are left."""
     base = frames.header["base_offset"].astype(np.int64)
-    delta = frames.header["last_offset_delta"].astype(np.int64)
+    last = frames.header["last_offset"].astype(np.int64)
+    delta = last - base
     count = frames.header["records_count"].astype(np.int64)
-    last = base + delta
     above = np.concatenate(([-1 if before is None else before], np.maximum.accumulate(last)[:-1]))
     fine = (base > above) & (base >= low) & (last <= high) & (count <= delta + 1) & (base <= MAX_OFFSET)
     gap = base > above + 1
@@ -257,11 +265,11 @@ def _look_closer(
 def _is_in_question(window: Window, frames: Frames) -> bool:
     """Whether the last batch claims offsets that have no record, and the next batch may start within them."""
     head = frames.header[-1]
-    if head["records_count"] > head["last_offset_delta"]:
+    if head["records_count"] > _wrapped(int(head["last_offset"]) - int(head["base_offset"])):
         return False
     base = frames.header["base_offset"].astype(np.int64)
     follower = _next_base(window, frames, base, len(frames) - 1)
-    return follower is not None and follower <= int(base[-1]) + int(head["last_offset_delta"])
+    return follower is not None and follower <= int(head["last_offset"])
 
 
 class _Order:
@@ -306,7 +314,7 @@ class _Order:
         frames = self.frames
         size = int(frames.end[i] - frames.start[i])
         follower = _next_base(self.window, frames, self.base, i)
-        delta = int(frames.header["last_offset_delta"][i])
+        delta = _wrapped(int(self.last[i]) - int(self.base[i]))
         overclaims = int(frames.header["records_count"][i]) <= delta
         first, last = int(self.base[i]), int(self.base[i]) + delta
         jumps = first > self._due()
@@ -417,7 +425,7 @@ class _Order:
 
     def _correct(self, i: int, last: int, text: str, system: str) -> None:
         """Go on with the last offset that the records and the other batches bear out."""
-        self.frames.header["last_offset_delta"][i] = last - int(self.base[i])
+        self.frames.header["last_offset"][i] = last
         self.last[i] = last
         size = HEAD_SIZE
         offset = self.window.offset + int(self.frames.start[i])

@@ -18,12 +18,11 @@ import pyarrow as pa
 from logwright.codec.base import Forgotten
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log import pack
-from logwright.codec.kafka.formats.log.heads import heads_at
+from logwright.codec.kafka.formats.log.heads import HEADS, heads_at, stored_heads
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION_NAMES,
     CRC_START,
     CREATE_TIME,
-    HEAD,
     HEAD_SIZE,
     LENGTH_END,
     LOG_APPEND_TIME,
@@ -133,14 +132,14 @@ class BatchSettings:
 
 @dataclass(slots=True)
 class Encoded:
-    """Whole batches: their bytes, where each starts, their headers (an array of `HEAD`)."""
+    """Whole batches: their bytes, where each starts, their headers (an array of `HEADS`)."""
 
     data: Bytes
     start: npt.NDArray[np.int64]
     header: npt.NDArray[Any]
 
 
-_NOTHING = Encoded(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, HEAD))
+_NOTHING = Encoded(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, HEADS))
 
 
 def _joined(one: Encoded, other: Encoded) -> Encoded:
@@ -270,7 +269,7 @@ class BatchEncoder:
 
 def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSettings) -> Encoded:
     """The same batches with their records compressed."""
-    header = heads_at(out, start)
+    header = stored_heads(out, start)
     # There may be none: what was added may still fill no batch.
     ends = np.append(start[1:], end)[: len(start)]
     pieces = [
