@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from logwright.codec.engine.fold import Fold
-from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan, Strategy
+from logwright.codec.engine.repair import Change, Removed, RepairPlan, Strategy
 from logwright.codec.engine.startup import Startup
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
+from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.store.view import Stream
 from logwright.codec.window import Frames, Window
@@ -28,7 +29,7 @@ class RepairFile(Protocol):
 
     def __call__(
         self, listing: Listing, file: PlannedFile, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Removed]]:
+    ) -> tuple[Iterator[Extent], Sequence[Removed]]:
         """Return what the repaired file is made of (`SALVAGE` or `PREFIX`), and what is not kept.
 
         `options` are the codec's own. Raises `DamageError` where nothing is left of the file.
@@ -41,7 +42,7 @@ class EditFile(Protocol):
 
     def __call__(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
-    ) -> tuple[Sequence[Kept | bytes], Sequence[Removed]]:
+    ) -> tuple[Sequence[Extent], Sequence[Removed]]:
         """Return what the file is made of afterwards: frames without a changed row stay byte for byte.
 
         The cuts say which frames are changed, and how many rows went (`rows_lost`). Raises `DamageError` for a damaged file.

@@ -18,7 +18,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.engine.fold import Fold
-from logwright.codec.engine.repair import Kept, OutputFile, Removed, Strategy
+from logwright.codec.engine.repair import OutputFile, Removed, Strategy
 from logwright.codec.engine.startup import Startup
 from logwright.codec.fault import (
     AccessError,
@@ -34,6 +34,7 @@ from logwright.codec.fault import (
 )
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.store.pointer import pointer_of
@@ -254,7 +255,7 @@ def _advise(target: DirectoryTarget, report: Report) -> None:
 def _whole(one: OutputFile, sizes: Mapping[str, int]) -> bool:
     """Whether a file of the result is as it was."""
     pieces = list(one.pieces)
-    return len(pieces) == 1 and pieces[0] == Kept(one.name, 0, sizes.get(one.name, -1))
+    return len(pieces) == 1 and pieces[0] == Copy(one.name, 0, sizes.get(one.name, -1))
 
 
 def flags(target: DirectoryTarget) -> str:

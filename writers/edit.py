@@ -26,7 +26,7 @@ from logwright.readers.resolve import FileTarget, Target, kind, resolve
 from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, verify
 from logwright.writers.edit_file import edit_file
-from logwright.writers.mend import Copy
+from logwright.writers.mend import Original
 from logwright.writers.repair import EDIT, carry_out, refuse_busy
 from logwright.writers.request import Request
 from logwright.writers.write import rows_table
@@ -138,7 +138,7 @@ def edit(
     assert directory_edit is not None
     report = report_of([first])
 
-    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def make(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         _refuse_damaged(report)
         return _Matching(directory_edit.edit(found[0], plans[0], change, own), change, first.path)
 

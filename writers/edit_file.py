@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from logwright.codec.base import Codec
-from logwright.codec.engine.repair import Change, Kept, Removed
+from logwright.codec.engine.repair import Change, Removed
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
@@ -62,11 +63,11 @@ def edit_file(
 
 
 def _tell(
-    report: Report, target: FileTarget, pieces: Sequence[Kept | bytes], cuts: Sequence[Removed], rows: int | None, request: Request
+    report: Report, target: FileTarget, pieces: Sequence[Extent], cuts: Sequence[Removed], rows: int | None, request: Request
 ) -> None:  # fmt: skip
     path, room = target.path, report.max_faults
     saved = path if request.backup is None else os.path.join(request.backup, target.name)
-    kept = [one for one in pieces if isinstance(one, Kept)]
+    kept = [one for one in pieces if isinstance(one, Copy)]
     report.kept = [{"file": path, "offset": one.start, "length": one.stop - one.start} for one in kept[:room]]
     report.cut = [removed_entry(one, path, saved) for one in cuts[:room]]
     report.rows_kept = rows

@@ -17,7 +17,7 @@ import numpy as np
 
 from logwright.codec import registry
 from logwright.codec.engine.fold import Fold
-from logwright.codec.engine.repair import Kept, Removed, RepairPlan
+from logwright.codec.engine.repair import Removed, RepairPlan
 from logwright.codec.fault import (
     BusyError,
     DamageError,
@@ -31,6 +31,7 @@ from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.build import Summary
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.roots import gathered
 from logwright.codec.window import Chunk, Zeros
@@ -47,7 +48,7 @@ class Opens(Listing, Protocol):
     def open(self, name: str) -> Source: ...
 
 
-class Copy(Opens, Protocol):
+class Original(Opens, Protocol):
     """A directory that is mended, or a replica of it: its files have paths."""
 
     path: str
@@ -55,7 +56,7 @@ class Copy(Opens, Protocol):
     def real(self, name: str) -> str: ...
 
 
-Make = Callable[[Sequence[Copy], Sequence[Plan]], RepairPlan]
+Make = Callable[[Sequence[Original], Sequence[Plan]], RepairPlan]
 """What the layout says of some copies and their plans."""
 
 
@@ -64,7 +65,7 @@ class Done:
     """What mending did, or would do. Names are those of files of the first copy and of the result."""
 
     summary: Summary = field(default_factory=lambda: Summary(0))
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[Copy] = field(default_factory=list)
     """Stretches of primary files, in the order of the result."""
     cut: Sequence[Removed] = ()
     written: list[str] = field(default_factory=list)
@@ -89,7 +90,7 @@ class Mender:
         self,
         files: FileSystem,
         layout: Layout,
-        copies: Callable[[], Sequence[Copy]],
+        copies: Callable[[], Sequence[Original]],
         make: Make,
         reading: Options,
         *,
@@ -162,7 +163,7 @@ class Mender:
 
     # What the layout says
 
-    def _mend(self, copies: Sequence[Copy], stage: StagedFolder | None, *, whole: bool = False) -> Done:
+    def _mend(self, copies: Sequence[Original], stage: StagedFolder | None, *, whole: bool = False) -> Done:
         """Go through the files of the result, and stage those that differ from the first copy's, or (`whole`) all of them."""
         with plain_errors(copies[0].path):
             plans = [self._layout.plan(copy, self._reading) for copy in copies]
@@ -180,7 +181,7 @@ class Mender:
             done.kept += [
                 piece
                 for piece in pieces
-                if isinstance(piece, Kept) and roles[piece.copy].get(piece.file) is Role.PRIMARY
+                if isinstance(piece, Copy) and roles[piece.copy].get(piece.file) is Role.PRIMARY
             ]
             if same:
                 done.untouched.append(name)
@@ -210,7 +211,7 @@ class Mender:
         return done
 
     def _stage(
-        self, stage: StagedFolder, copies: Sequence[Copy], name: str, pieces: Sequence[Kept | bytes]
+        self, stage: StagedFolder, copies: Sequence[Original], name: str, pieces: Sequence[Extent]
     ) -> None:
         stage.append(name, b"")
         for piece in pieces:
@@ -218,7 +219,7 @@ class Mender:
                 stage.append(name, _sparse(data))
                 self._show(len(data))
 
-    def _adopt(self, path: str, copy: Copy, name: str, done: Done, *, times: bool = False) -> None:
+    def _adopt(self, path: str, copy: Original, name: str, done: Done, *, times: bool = False) -> None:
         """Owner and mode of a file of a copy, or ("") of the directory itself."""
         if is_remote(copy.path):
             return
@@ -232,7 +233,9 @@ class Mender:
 
     # Before the commit
 
-    def _check(self, result: Opens, before: Copy, reading: Options, done: Done) -> list[tuple[str, Fault]]:
+    def _check(
+        self, result: Opens, before: Original, reading: Options, done: Done
+    ) -> list[tuple[str, Fault]]:
         """The errors in the result. Raises `DamageError` for one in a file unless that is allowed, and for one of the directory as a
         whole that was not there before: what is missing can't be mended."""
         plan = self._layout.plan(result, reading)
@@ -263,7 +266,7 @@ class Mender:
         reported = self._missing or any(cut.rows_lost != 0 for cut in cuts)
         return reported and bool(fault.lost) and not fault.length
 
-    def _refuse_changed(self, copies: Iterable[Copy]) -> None:
+    def _refuse_changed(self, copies: Iterable[Original]) -> None:
         for copy in copies:
             for entry in () if is_remote(copy.path) else copy.entries():
                 found = self._files.stat(copy.real(entry.name))
@@ -274,7 +277,7 @@ class Mender:
                         advice="Make sure that nothing writes there, or mend a copy of the directory",
                     )
 
-    def _save(self, saved: Backup, copy: Copy, done: Done) -> None:
+    def _save(self, saved: Backup, copy: Original, done: Done) -> None:
         names = sorted({*done.changed, *done.removed})
         cut = [
             {"file": one.file, "offset": one.offset, "length": one.length, "why": one.why}
@@ -291,7 +294,7 @@ class Mender:
 class _Overlay:
     """A directory as it will be once staged files have been put in their places."""
 
-    def __init__(self, below: Copy, stage: StagedFolder, removed: Iterable[str]) -> None:
+    def __init__(self, below: Original, stage: StagedFolder, removed: Iterable[str]) -> None:
         self.name = below.name
         self._below, self._stage, self._removed = below, stage, set(removed)
 
@@ -355,19 +358,19 @@ def _in_files(
 # Pieces
 
 
-def _joined(pieces: Iterable[Kept | bytes]) -> list[Kept | bytes]:
+def _joined(pieces: Iterable[Extent]) -> list[Extent]:
     """The same without empty pieces, those put together that lie side by side in one file."""
-    out: list[Kept | bytes] = []
+    out: list[Extent] = []
     for piece in pieces:
-        if not _length(piece):
+        if not len(piece):
             continue
         last = out[-1] if out else None
         if (
-            isinstance(piece, Kept)
-            and isinstance(last, Kept)
+            isinstance(piece, Copy)
+            and isinstance(last, Copy)
             and (last.file, last.copy, last.stop) == (piece.file, piece.copy, piece.start)
         ):
-            out[-1] = Kept(last.file, last.start, piece.stop, last.copy)
+            out[-1] = Copy(last.file, last.start, piece.stop, last.copy)
         else:
             out.append(piece)
     return out
@@ -381,13 +384,13 @@ def _sparse(data: Chunk) -> Chunk:
     return Zeros(len(view))
 
 
-def _length(piece: Kept | bytes) -> int:
-    return piece.stop - piece.start if isinstance(piece, Kept) else len(piece)
-
-
-def _windows(copies: Sequence[Copy], piece: Kept | bytes) -> Iterator[Chunk]:
+def _windows(copies: Sequence[Original], piece: Extent) -> Iterator[Chunk]:
     """The bytes of a piece. What can't be read from the disk is never made up: `UnreadableError`."""
-    if not isinstance(piece, Kept):
+    if isinstance(piece, Zeros):
+        for at in range(0, len(piece), WINDOW):
+            yield Zeros(min(WINDOW, len(piece) - at))
+        return
+    if not isinstance(piece, Copy):
         yield piece
         return
     with copies[piece.copy].open(piece.file) as source:
@@ -402,20 +405,20 @@ def _windows(copies: Sequence[Copy], piece: Kept | bytes) -> Iterator[Chunk]:
             at += len(data)
 
 
-def _same(copies: Sequence[Copy], name: str, pieces: Sequence[Kept | bytes], size: int | None) -> bool:
+def _same(copies: Sequence[Original], name: str, pieces: Sequence[Extent], size: int | None) -> bool:
     """Whether pieces are the bytes of a file of the first copy, of `size` bytes (None: there is no such file)."""
-    if size is None or sum(map(_length, pieces)) != size:
+    if size is None or sum(map(len, pieces)) != size:
         return False
     at = 0
     for piece in pieces:
-        untouched = isinstance(piece, Kept) and (piece.file, piece.copy, piece.start) == (name, 0, at)
+        untouched = isinstance(piece, Copy) and (piece.file, piece.copy, piece.start) == (name, 0, at)
         if not untouched and not _equal(copies, name, at, piece):
             return False
-        at += _length(piece)
+        at += len(piece)
     return True
 
 
-def _equal(copies: Sequence[Copy], name: str, at: int, piece: Kept | bytes) -> bool:
+def _equal(copies: Sequence[Original], name: str, at: int, piece: Extent) -> bool:
     with copies[0].open(name) as source:
         for data in _windows(copies, piece):
             view = as_view(data)

@@ -41,7 +41,7 @@ from logwright.writers import unsupported
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
-from logwright.writers.mend import Copy, Done, Make, Mender, about
+from logwright.writers.mend import Done, Make, Mender, Original, about
 from logwright.writers.repair_file import removed_entry, repair_file
 from logwright.writers.repair_stores import repair_stores
 from logwright.writers.request import Request
@@ -102,7 +102,7 @@ def repair(
     copies = _copies(targets)
     able = _repairs(first, "repaired")
 
-    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def make(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         return able.repair(found, plans, wanted, mending)
 
     # What the real system would leave is asked for by name: that is done.
@@ -146,7 +146,7 @@ def rebuild(
     able = _repairs(first, "rebuilt")
     wanted = _what(what, able.rebuilds)
 
-    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def make(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         return able.rebuild(found[0], plans[0], wanted, mending)
 
     report = carry_out([first], make, request, report_of, "rebuild", False)
@@ -401,7 +401,7 @@ def _keeping(make: Make, names: Sequence[str], report: Report) -> Make:
     described = any(not file.primary for file in report.files if file.path in names)
     report.notes.append(f"copied untouched, since not all of it is known here: {', '.join(names[:5])}")
 
-    def kept(found: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def kept(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         return unsupported.Untouched(make(found, plans), names, everything=described)
 
     return kept

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from logwright.codec.engine.repair import Kept, Removed, Strategy
+from logwright.codec.engine.repair import Removed, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
 from logwright.codec.frames.walk import Hole, Walk
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, PlannedFile, Role
 from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
@@ -30,7 +31,7 @@ from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.stage import FileSource
 
 Stretches = list[tuple[int, int]]
-Pieces = Sequence[Kept | bytes]
+Pieces = Sequence[Extent]
 
 
 def repair_file(
@@ -165,7 +166,7 @@ class _Repair(FileMender):
         source = target.open()
         try:
             cut, pieces = self._judge(source)
-            kept = [(piece.start, piece.stop) for piece in pieces if isinstance(piece, Kept)]
+            kept = [(piece.start, piece.stop) for piece in pieces if isinstance(piece, Copy)]
             saved_to = target.path
             if dry_run:
                 rows = None
@@ -186,12 +187,12 @@ class _Repair(FileMender):
         report.incomplete = any(one.rows_lost != 0 for one in cut)
         self._say(cut, rows, out, backup, dry_run)
 
-    def _judge(self, source: Source) -> tuple[Sequence[Removed], list[Kept | bytes]]:
+    def _judge(self, source: Source) -> tuple[Sequence[Removed], list[Extent]]:
         """What is to be cut, and what the result is made of. A tail that is no damage (zeros made in advance, what a running system is
         writing) stays."""
         codec, target = self._target.codec, self._target
         if self._untouched:
-            return [], [Kept(target.name, 0, source.size)]
+            return [], [Copy(target.name, 0, source.size)]
         repair = codec.capabilities.repair
         if repair is not None:
             options = codec_options(codec, target.options)
@@ -203,7 +204,7 @@ class _Repair(FileMender):
         if cut and self._strategy is Strategy.PREFIX:
             cut = [cut[0].to_end(source.size)]
         kept = _others([(one.offset, one.offset + one.length) for one in cut], source.size)
-        return cut, [Kept(target.name, at, end) for at, end in kept]
+        return cut, [Copy(target.name, at, end) for at, end in kept]
 
     def _holes(self, source: Source) -> list[Removed]:
         codec, cut = self._target.codec, list[Removed]()
@@ -268,7 +269,7 @@ def _others(gone: Stretches, size: int) -> Stretches:
 
 def _windows(source: Source, pieces: Pieces) -> Iterator[Chunk]:
     for piece in pieces:
-        if not isinstance(piece, Kept):
+        if not isinstance(piece, Copy):
             yield piece
             continue
         at = piece.start

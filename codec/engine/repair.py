@@ -29,6 +29,7 @@ import pyarrow as pa
 from logwright.codec.fault import Fault, UsageError
 from logwright.codec.option import Options
 from logwright.codec.store.build import Summary
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan
 
 
@@ -38,16 +39,6 @@ class Strategy(StrEnum):
     SALVAGE = "salvage"  # every undamaged frame
     PREFIX = "prefix"  # everything before the first damage
     SYSTEM = "system"  # what the real system would leave
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Bytes `[start, stop)` of a file of one of the copies given, which go into the result as they are."""
-
-    file: str
-    start: int
-    stop: int
-    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +86,7 @@ class OutputFile:
     """A file of the result and the pieces that it is made of, in order. One piece that is all of a file of the same name: unchanged."""
 
     name: str
-    pieces: Sequence[Kept | bytes]
+    pieces: Sequence[Extent]
     like: str | None = None
     """The file of the first copy whose owner and mode it takes; None: those of the directory's primary files."""
 
@@ -135,9 +126,9 @@ class RepairPlan(ABC):
 
     def unchanged(self, name: str, new_name: str | None = None) -> OutputFile:
         """Return a file of the first copy as it is, perhaps under another name."""
-        return OutputFile(new_name or name, [Kept(name, 0, self.sizes[name])], name)
+        return OutputFile(new_name or name, [Copy(name, 0, self.sizes[name])], name)
 
-    def made(self, name: str, *data: bytes) -> OutputFile:
+    def made(self, name: str, *data: Extent) -> OutputFile:
         """Return a file of new bytes. It takes owner and mode of the file that it replaces."""
         return OutputFile(name, list(data), name if name in self.sizes else None)
 

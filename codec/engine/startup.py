@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.engine.repair import Kept, OutputFile, Removed, RepairPlan
+from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError, UsageError, join_lost
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Group, Part
@@ -451,7 +452,7 @@ class SystemRepair(RepairPlan):
         kept: dict[str, list[tuple[int, int]]] = {}
         for entry in self.overlay.entries():
             for piece in self.overlay.pieces(entry.name):
-                if isinstance(piece, Kept):
+                if isinstance(piece, Copy):
                     kept.setdefault(piece.file, []).append((piece.start, piece.stop))
         for file in self.plan.files:
             if file.role is not Role.PRIMARY:
@@ -465,5 +466,5 @@ class SystemRepair(RepairPlan):
     def outputs(self) -> Iterator[OutputFile]:
         for name in self._order([entry.name for entry in self.overlay.entries()]):
             pieces = self.overlay.pieces(name)
-            source = next((piece.file for piece in pieces if isinstance(piece, Kept)), None)
+            source = next((piece.file for piece in pieces if isinstance(piece, Copy)), None)
             yield OutputFile(name, pieces, name if name in self.sizes else source)

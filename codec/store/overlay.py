@@ -10,41 +10,40 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
 
-from logwright.codec.engine.repair import Kept, OutputFile
+from logwright.codec.engine.repair import OutputFile
+from logwright.codec.store.extents import Copy, Extent, cut
 from logwright.codec.store.listing import Entry, Listing
-
-Piece = Kept | bytes
 
 
 class _Content:
-    """The content of one file: ranges copied from files below, and new bytes. `later` makes it when it is first read."""
+    """The content of one file: its extents. `later` makes it when it is first read."""
 
-    def __init__(self, pieces: Sequence[Piece], later: Callable[[], bytes] | None = None) -> None:
+    def __init__(self, pieces: Sequence[Extent], later: Callable[[], bytes] | None = None) -> None:
         self._pieces, self.later = pieces, later
 
     @cached_property
-    def pieces(self) -> Sequence[Piece]:
+    def pieces(self) -> Sequence[Extent]:
         return self._pieces if self.later is None else [self.later()]
 
     @cached_property
     def ends(self) -> Sequence[int]:
         """Where each piece ends in the file."""
-        return list(accumulate(map(_size, self.pieces)))
+        return list(accumulate(map(len, self.pieces)))
 
     @property
     def size(self) -> int:
         return self.ends[-1] if self.ends else 0
 
-    def slice(self, start: int, stop: int) -> Sequence[Piece]:
+    def slice(self, start: int, stop: int) -> Sequence[Extent]:
         """Return the pieces of the bytes `[start, stop)`."""
         if len(self.pieces) == 1:
-            return [_cut(self.pieces[0], start, stop)]
-        out: list[Piece] = []
+            return [cut(self.pieces[0], start, stop)]
+        out: list[Extent] = []
         for i in range(bisect_right(self.ends, start), len(self.pieces)):
             begin = self.ends[i - 1] if i else 0
             if begin >= stop:
                 break
-            out.append(_cut(self.pieces[i], max(start - begin, 0), stop - begin))
+            out.append(cut(self.pieces[i], max(start - begin, 0), stop - begin))
         return out
 
 
@@ -60,7 +59,7 @@ class Overlay:
         self._files: dict[str, _Content] = {}
         if files is None:
             for name, size in self._before.items():
-                self.assemble(name, [Kept(name, 0, size)])
+                self.assemble(name, [Copy(name, 0, size)])
         else:
             for file in files:
                 self.assemble(file.name, file.pieces)
@@ -77,7 +76,7 @@ class Overlay:
         content = self._files[name]
         stop = content.size if length is None else min(offset + length, content.size)
         pieces = [
-            piece if isinstance(piece, bytes) else self.below.read(piece.file, piece.start, _size(piece))
+            self.below.read(piece.file, piece.start, len(piece)) if isinstance(piece, Copy) else bytes(piece)
             for piece in content.slice(offset, stop)
         ]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -97,7 +96,7 @@ class Overlay:
         elif name not in self._files or self.size(name) != len(content) or self.read(name) != content:
             self.assemble(name, [content])
 
-    def assemble(self, name: str, pieces: Iterable[Piece]) -> None:
+    def assemble(self, name: str, pieces: Iterable[Extent]) -> None:
         """Write a file made of ranges of the files below and of new bytes."""
         self._files[name] = _Content(list(pieces))
 
@@ -116,7 +115,7 @@ class Overlay:
         """Make a file what it is below; delete one that is not there."""
         self.delete(name)
         if name in self._before:
-            self.assemble(name, [Kept(name, 0, self._before[name])])
+            self.assemble(name, [Copy(name, 0, self._before[name])])
 
     def rename(self, name: str, to: str) -> None:
         if name in self._files:
@@ -124,18 +123,19 @@ class Overlay:
 
     # What has changed
 
-    def pieces(self, name: str) -> Sequence[Piece]:
+    def pieces(self, name: str) -> Sequence[Extent]:
         return self._files[name].pieces
 
-    def origin(self, name: str) -> Kept | None:
+    def origin(self, name: str) -> Copy | None:
         """Return the range of a file below that a file is; None for new content."""
         content = self._files[name]
-        if content.later is not None or len(content.pieces) != 1 or isinstance(content.pieces[0], bytes):
+        if content.later is not None or len(content.pieces) != 1:
             return None
-        return content.pieces[0]
+        piece = content.pieces[0]
+        return piece if isinstance(piece, Copy) else None
 
     def _unchanged(self, name: str) -> bool:
-        return self.origin(name) == Kept(name, 0, self._before[name])
+        return self.origin(name) == Copy(name, 0, self._before[name])
 
     @property
     def truncated(self) -> dict[str, int]:
@@ -166,15 +166,3 @@ class Overlay:
     @property
     def created(self) -> list[str]:
         return [name for name in sorted(self._files) if name not in self._before]
-
-
-def _size(piece: Piece) -> int:
-    return len(piece) if isinstance(piece, bytes) else piece.stop - piece.start
-
-
-def _cut(piece: Piece, start: int, stop: int) -> Piece:
-    """Return the bytes `[start, stop)` of a piece, or fewer at its end."""
-    if isinstance(piece, bytes):
-        return piece[start:stop]
-    low = min(piece.start + start, piece.stop)
-    return Kept(piece.file, low, max(low, min(piece.start + stop, piece.stop)), piece.copy)

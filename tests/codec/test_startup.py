@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from memory_directory import MemoryDirectory
 
-from logwright.codec.engine.repair import Kept, OutputFile
+from logwright.codec.engine.repair import OutputFile
 from logwright.codec.engine.startup import (
     MAX_RANGES,
     Answers,
@@ -25,6 +25,7 @@ from logwright.codec.engine.startup import (
 )
 from logwright.codec.fault import DamageError, UsageError, join_lost
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Plan, PlannedFile, Role
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Part
@@ -174,10 +175,10 @@ def test_a_repair_leaves_what_the_system_leaves() -> None:
         ("c", 0, 1),
     ]
     assert list(repair.files()) == [
-        OutputFile("a", [Kept("a", 0, 4)], "a"),
+        OutputFile("a", [Copy("a", 0, 4)], "a"),
         OutputFile("b", [b"new"], "b"),
         OutputFile("new", [b"x"], None),
-        OutputFile("part", [Kept("a", 1, 3)], "a"),
+        OutputFile("part", [Copy("a", 1, 3)], "a"),
     ]
     assert list(repair.removes) == ["c"]
     assert (repair.summary().rows, list(repair.summary().warnings)) == (3, ["low on disk"])
@@ -185,7 +186,7 @@ def test_a_repair_leaves_what_the_system_leaves() -> None:
 
 def test_ranges_of_which_nothing_is_made() -> None:
     def change(disk: Overlay) -> None:
-        disk.assemble("x", [Kept("a", 5, 7), b"?", Kept("a", 6, 8)])
+        disk.assemble("x", [Copy("a", 5, 7), b"?", Copy("a", 6, 8)])
         disk.delete("a")
         disk.delete("b")
 
@@ -229,7 +230,7 @@ def test_the_files_of_a_server_are_under_the_paths_of_its_roots() -> None:
 
 def test_an_overlay_of_pieces_reads_as_one_file() -> None:
     disk = Overlay(
-        DIRECTORY, [OutputFile("m", [Kept("a", 2, 5), b"-", Kept("b", 0, 1)]), OutputFile("empty", [])]
+        DIRECTORY, [OutputFile("m", [Copy("a", 2, 5), b"-", Copy("b", 0, 1)]), OutputFile("empty", [])]
     )
     assert [(entry.name, entry.size) for entry in disk.entries()] == [("empty", 0), ("m", 5)]
     assert [disk.read("m"), disk.read("m", 1, 3), disk.read("m", 4), disk.read("m", 9), disk.read("empty")] == [
@@ -238,7 +239,7 @@ def test_an_overlay_of_pieces_reads_as_one_file() -> None:
     disk.truncate("m", 4)
     assert (disk.read("m"), disk.origin("m")) == (b"234-", None)
     disk.truncate("m", 2)
-    assert disk.origin("m") == Kept("a", 2, 4)
+    assert disk.origin("m") == Copy("a", 2, 4)
 
 
 def test_content_that_is_made_later_is_made_once() -> None:

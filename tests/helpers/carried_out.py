@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.codec.engine.repair import Kept, RepairPlan
+from logwright.codec.engine.repair import RepairPlan
+from logwright.codec.store.extents import Copy
 
 
 def carried_out(directory: Any, mending: RepairPlan) -> dict[str, bytes]:
@@ -15,7 +16,7 @@ def carried_out(directory: Any, mending: RepairPlan) -> dict[str, bytes]:
         assert mended.like is None or mended.like in directory.files, mended
         parts = []
         for piece in mended.pieces:
-            if isinstance(piece, Kept):
+            if isinstance(piece, Copy):
                 assert 0 <= piece.start <= piece.stop <= len(directory.files[piece.file]), piece
                 parts.append(directory.read(piece.file, piece.start, piece.stop - piece.start))
             else:

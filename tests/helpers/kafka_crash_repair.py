@@ -10,7 +10,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.mend import Copy, Mender
+from logwright.writers.mend import Mender, Original
 from logwright.writers.stage import FolderListing
 from logwright.writers.write import write
 
@@ -51,7 +51,7 @@ def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
     repairs = LAYOUT.capabilities.repair
     assert repairs is not None
 
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[FolderListing]:

@@ -9,8 +9,9 @@ from typing import Any
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
-from logwright.codec.engine.repair import Kept, RepairPlan, Strategy
+from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing
 
 LAYOUT = registry.get_layout("kafka.partition")
@@ -61,7 +62,7 @@ def execute(copies: Sequence[MemoryDirectory], mending: RepairPlan) -> MemoryDir
         assert mended.name not in made, f"{mended.name} comes twice"
         parts = []
         for piece in mended.pieces:
-            if isinstance(piece, Kept):
+            if isinstance(piece, Copy):
                 assert 0 <= piece.start <= piece.stop <= len(copies[piece.copy].files[piece.file]), piece
                 parts.append(copies[piece.copy].files[piece.file][piece.start : piece.stop])
             else:

@@ -16,9 +16,10 @@ from shelf import FRAMES_CODEC, HEAD, Shelf, ToyNote, frame
 
 from logwright.codec import registry
 from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
-from logwright.codec.engine.repair import Kept, OutputFile, Removed, RepairPlan, Strategy
+from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan, Strategy
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.option import Option, Options, parse_bool
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.window import Window
 from logwright.readers import listing
@@ -132,7 +133,7 @@ class MendingShelf(Shelf):
                     ):
                         raise UsageError(f"the copies diverged at id {id}")
                     taken.setdefault(id, (copy, start, stop))
-        pieces = [Kept(name, start, stop, copy) for _, (copy, start, stop) in sorted(taken.items())]
+        pieces = [Copy(name, start, stop, copy) for _, (copy, start, stop) in sorted(taken.items())]
         mending.mended += [
             OutputFile(name, pieces, name),
             OutputFile(f"{name[:-4]}.ids", [ids(*sorted(taken))]),

@@ -10,7 +10,6 @@ from kafka_mending import ID, partition_directory
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
-from logwright.codec.engine.repair import Kept
 from logwright.codec.engine.startup import LostRows, Started
 from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka.formats.log.layout import CONTROL, RECORD_BATCH, TRANSACTIONAL
@@ -22,6 +21,7 @@ from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.index import OffsetIndex
 from logwright.codec.kafka.startup.start import STARTUP, ServedPartition
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.overlay import Overlay
 
 LAYOUT = registry.get_layout("kafka.partition")
@@ -167,7 +167,7 @@ def test_what_is_kept_in_memory_can_be_cut_too() -> None:
         "a": b"0123456789", "b": b"xy", "c": b"he", "d": b"e", "e": b"234",
     }  # fmt: skip
     assert (disk.truncated, disk.removed, disk.rewritten, disk.created) == ({}, [], [], ["c", "d", "e"])
-    assert disk.origin("e") == Kept("a", 2, 5)
+    assert disk.origin("e") == Copy("a", 2, 5)
     assert disk.origin("c") is None
     assert disk.parent() is None
     assert disk.read("e", 1, 1) == b"3"

@@ -10,7 +10,6 @@ from kafka_golden import CASES, of_class
 from kafka_log import batch, record
 from kafka_mending import ID, LAYOUT, OPTIONS, memory, options, partition_directory, rebuild
 
-from logwright.codec.engine.repair import Kept
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.producer_snapshot import unpack
@@ -18,6 +17,7 @@ from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.kafka.repair import examine
 from logwright.codec.kafka.repair.rebuild import REBUILDS
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.corpora.cases import Case
 
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
@@ -163,7 +163,7 @@ def test_pieces_name_whole_files() -> None:
     )
     found = {one.name: one for one in mending.files()}
     name = segment_name(0, ".log")
-    assert found[name].pieces == [Kept(name, 0, len(SOUND))]
+    assert found[name].pieces == [Copy(name, 0, len(SOUND))]
     assert found[name].like == name
     assert found[segment_name(0, ".index")].like is None
 

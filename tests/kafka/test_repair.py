@@ -15,7 +15,7 @@ from kafka_mending import ID, INTERVAL, LAYOUT, OPTIONS, lawful, options, partit
 from kafka_walks import walk_by
 from memory_directory import MemoryDirectory
 
-from logwright.codec.engine.repair import Kept, OutputFile, Strategy
+from logwright.codec.engine.repair import OutputFile, Strategy
 from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka import derive
@@ -25,6 +25,7 @@ from logwright.codec.kafka.formats.log.layout import HEAD, LENGTH_END
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.kafka.repair import runs
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.corpora.kafka.script import Producer, Record, Script
 
@@ -111,7 +112,7 @@ def test_a_sound_partition_is_left_as_it_is(seed: int) -> None:
         assert not mending.cut
         assert not mending.removes
     for mended_file in repair_pieces(was):
-        assert mended_file.pieces == [Kept(mended_file.name, 0, len(was.files[mended_file.name]))] or (
+        assert mended_file.pieces == [Copy(mended_file.name, 0, len(was.files[mended_file.name]))] or (
             not mended_file.name.endswith(".log")
         )
 
@@ -550,7 +551,7 @@ def test_a_disk_that_reads_less_and_less() -> None:
         [Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS)
     )
     found = {one.name: one.pieces for one in mending.files()}
-    assert found[segment_name(0, ".log")] == [Kept(segment_name(0, ".log"), 0, len(three(0)))]
+    assert found[segment_name(0, ".log")] == [Copy(segment_name(0, ".log"), 0, len(three(0)))]
     # Between the two looks.
     left = len(three(0)) + len(three(3))
     mending = LAYOUT.capabilities.repair.repair(

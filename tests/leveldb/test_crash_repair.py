@@ -19,7 +19,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.mend import Copy, Mender
+from logwright.writers.mend import Mender, Original
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.stage import FolderListing
 
@@ -83,7 +83,7 @@ def repair(files: MemoryFileSystem) -> None:
     repairs = LAYOUT.capabilities.repair
     assert repairs is not None
 
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         return repairs.repair(copies, plans, Strategy.SALVAGE, Options(repairs.options))
 
     def copies() -> list[FolderListing]:

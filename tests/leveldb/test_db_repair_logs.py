@@ -9,10 +9,11 @@ from leveldb_repairs import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, sai
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
-from logwright.codec.engine.repair import Kept, Strategy
+from logwright.codec.engine.repair import Strategy
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
 from logwright.codec.leveldb.formats.records.layout import BLOCK, fragmented
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 
 LAYOUT = registry.get_layout("leveldb.db")
 
@@ -242,7 +243,7 @@ def test_current_on_a_dying_disk() -> None:
     made_files = {mended.name: mended.pieces for mended in mending.files()}
     name = next(one for one in made.files if one.startswith("MANIFEST"))
     assert made_files["CURRENT"] == [f"{name}\n".encode()]
-    assert made_files[name] == [Kept(name, 0, len(made.files[name]))]
+    assert made_files[name] == [Copy(name, 0, len(made.files[name]))]
 
 
 def test_copies_are_refused() -> None:

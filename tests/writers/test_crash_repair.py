@@ -19,7 +19,7 @@ from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
-from logwright.writers.mend import Copy, Mender
+from logwright.writers.mend import Mender, Original
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.repair_file import repair_file
 from logwright.writers.stage import FileSource, FolderListing
@@ -33,7 +33,7 @@ Files = Mapping[str, bytes]
 
 
 def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         return LAYOUT.capabilities.repair.repair(
             copies, plans, strategy, Options(LAYOUT.capabilities.repair.options)
         )

@@ -27,8 +27,9 @@ from mending_shelf import (
 )
 
 import logwright as lw
-from logwright.codec.engine.repair import Kept, OutputFile
+from logwright.codec.engine.repair import OutputFile
 from logwright.codec.fault import UnreadableError
+from logwright.codec.store.extents import Copy
 from logwright.readers.journal import COMMIT, Journal
 
 __all__ = ["mending"]
@@ -164,7 +165,7 @@ def test_a_result_that_is_not_sound_is_not_written(
     def careless(self, copies, plans, strategy, options):  # type: ignore[no-untyped-def]
         mending = plain(self, copies, plans, strategy, options)
         mending.mended = [
-            OutputFile(one.name, [Kept("003.toy", 0, 4 * SIZE)]) if one.name == "003.toy" else one
+            OutputFile(one.name, [Copy("003.toy", 0, 4 * SIZE)]) if one.name == "003.toy" else one
             for one in mending.mended
         ]
         return mending
@@ -470,7 +471,7 @@ def test_a_layout_that_contradicts_itself_is_found_out(
 
     def too_much(self, *given):  # type: ignore[no-untyped-def]
         mending = plain(self, *given)
-        mending.mended[0] = OutputFile("000.toy", [Kept("000.toy", 0, 10 * SIZE)])
+        mending.mended[0] = OutputFile("000.toy", [Copy("000.toy", 0, 10 * SIZE)])
         return mending
 
     for wrong, words in (

@@ -19,7 +19,7 @@ from logwright.codec.fault import NotFoundError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.mend import Copy, Mender
+from logwright.writers.mend import Mender, Original
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.target import Target
@@ -119,7 +119,7 @@ def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSy
     assert repairs is not None
     reading = Options(LAYOUT.read_options, {DATA_LOG_DIR: at.logs})
 
-    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> RepairPlan:
+    def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         if strategy is None:
             return repairs.rebuild(copies[0], plans[0], repairs.rebuilds, Options(repairs.options))
         return repairs.repair(copies, plans, strategy, Options(repairs.options))

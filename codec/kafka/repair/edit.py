@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan
+from logwright.codec.engine.repair import Change, Removed, RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats.log import codec as log
@@ -36,6 +36,7 @@ from logwright.codec.kafka.repair.runs import Copies, Run, offsets, place
 from logwright.codec.kafka.repair.write import PartitionPlan
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
 
@@ -76,12 +77,12 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
 
 def edit_file(
     listing: Listing, file: PlannedFile, change: Change, options: Options
-) -> tuple[list[Kept | bytes], list[Removed]]:
+) -> tuple[list[Extent], list[Removed]]:
     """See `codec.capability.EditFile`."""
     cut: list[Removed] = []
-    out: list[Kept | bytes] = []
+    out: list[Extent] = []
     for run in _Editor(listing, file, change, options, cut).runs():
-        out += [run.patch] if run.patch else [Kept(file.name, run.start, run.stop)]
+        out += [run.patch] if run.patch else [Copy(file.name, run.start, run.stop)]
     return out, cut
 
 

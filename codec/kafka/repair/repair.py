@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from logwright.codec.describe import DescriptionError
-from logwright.codec.engine.repair import Kept, OutputFile, Repairer, RepairPlan, Strategy
+from logwright.codec.engine.repair import OutputFile, Repairer, RepairPlan, Strategy
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka.derive import PartitionDeriver
@@ -27,6 +27,7 @@ from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.startup.start import STARTUP
 from logwright.codec.kafka.store.partition import LAYOUT
 from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 
 PRODUCER_EXPIRATION = Option(
@@ -242,7 +243,7 @@ def surroundings(
     if given is not None and given != topic[0]:
         whole.append(OutputFile(METADATA_FILE, [metadata.pack(given)], METADATA_FILE if here else None))
     elif topic[0] is not None and topic[1] == 0 and here is not None:
-        whole.append(OutputFile(METADATA_FILE, [Kept(METADATA_FILE, 0, here.size)], METADATA_FILE))
+        whole.append(OutputFile(METADATA_FILE, [Copy(METADATA_FILE, 0, here.size)], METADATA_FILE))
     elif topic[0] is not None:
         whole.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if here else None))
         said.append("partition.metadata is taken from a replica.")
@@ -261,7 +262,7 @@ def surroundings(
         if claims_to_be_kafkas(file.name) or file.name.endswith(".deleted"):
             said.append(f"{file.name} is left out: the broker takes the name for one of its own.")
             continue
-        whole.append(OutputFile(file.name, [Kept(file.name, 0, file.size)], file.name))
+        whole.append(OutputFile(file.name, [Copy(file.name, 0, file.size)], file.name))
     return whole, said, advice
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.engine.repair import Kept, Removed
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import LogwrightError, join_lost
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.names import parse_directory
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
 
@@ -49,13 +50,13 @@ class Run:
         """Where its first batch starts in the file, as it was found."""
         return self.start if self.origin < 0 else self.origin
 
-    def pieces(self, start: int, stop: int) -> Iterator[Kept | bytes]:
+    def pieces(self, start: int, stop: int) -> Iterator[Extent]:
         """Bytes `[start, stop)` of the run itself."""
         done = len(self.patch)
         if start < done:
             yield self.patch[start : min(stop, done)]
         if stop > done:
-            yield Kept(self.file, self.start + max(start, done) - done, self.start + stop - done, self.copy)
+            yield Copy(self.file, self.start + max(start, done) - done, self.start + stop - done, self.copy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.engine.repair import Kept, OutputFile, Removed, RepairPlan
+from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats.log.layout import (
@@ -26,6 +26,7 @@ from logwright.codec.kafka.formats.log.layout import (
 from logwright.codec.kafka.formats.log.markers import ABORT, markers
 from logwright.codec.kafka.names import parse_segment, segment_name
 from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, lost, offsets, removed_run
+from logwright.codec.store.extents import Extent
 from logwright.codec.window import Frames, Window
 
 _INT_MAX = (1 << 31) - 1
@@ -46,12 +47,12 @@ class _Out:
 
     base: int
     like: str | None
-    pieces: list[Kept | bytes] = field(default_factory=list)
+    pieces: list[Extent] = field(default_factory=list)
     size: int = 0
 
-    def keep(self, pieces: Iterable[Kept | bytes]) -> None:
+    def keep(self, pieces: Iterable[Extent]) -> None:
         for piece in pieces:
-            self.size += len(piece) if isinstance(piece, bytes) else piece.stop - piece.start
+            self.size += len(piece)
             self.pieces.append(piece)
 
 

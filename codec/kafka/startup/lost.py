@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.engine.repair import Kept
 from logwright.codec.engine.startup import LostRows, lost_runs
 from logwright.codec.fault import Kind
 from logwright.codec.frames.walk import Stretch, walk_file
@@ -19,6 +18,7 @@ from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
 from logwright.codec.kafka.startup.fetch import Consumed
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing, PlannedFile, Role
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
@@ -169,7 +169,7 @@ def _all(overlay: Overlay, consumed: Consumed) -> bool:
         found = parse_segment(entry.name)
         if found is None or found.suffix != ".log" or not entry.size:
             continue
-        if entry.name not in overlay or overlay.origin(entry.name) != Kept(entry.name, 0, entry.size):
+        if entry.name not in overlay or overlay.origin(entry.name) != Copy(entry.name, 0, entry.size):
             return False
         if stretches.get(entry.name) != (0, entry.size):
             return False

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.engine.repair import Change, Kept, Removed, RepairPlan
+from logwright.codec.engine.repair import Change, Removed, RepairPlan
 from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch
 from logwright.codec.leveldb.comparators import comparator_of
@@ -36,6 +36,7 @@ from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseRepair
 from logwright.codec.leveldb.repair.tables import Block, Table, Tables, compression
 from logwright.codec.leveldb.store.guess_comparator import guess
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -76,13 +77,13 @@ class _EditPlan(DatabaseRepair):
 
     edits: dict[str, LogEdit]
 
-    def log_pieces(self, log: Log) -> Iterator[Kept | bytes]:
+    def log_pieces(self, log: Log) -> Iterator[Extent]:
         return self.edits[log.file].pieces()
 
 
 def edit_table(
     listing: Listing, file: PlannedFile, change: Change, options: Options
-) -> tuple[Sequence[Kept | bytes], Sequence[Removed]]:
+) -> tuple[Sequence[Extent], Sequence[Removed]]:
     """See `codec.capability.EditFile`."""
     _refuse_null(change)
     named = parse(file.name)
@@ -101,7 +102,7 @@ def edit_table(
 
 def edit_log(
     listing: Listing, file: PlannedFile, change: Change, options: Options
-) -> tuple[Sequence[Kept | bytes], Sequence[Removed]]:
+) -> tuple[Sequence[Extent], Sequence[Removed]]:
     """See `codec.capability.EditFile`."""
     _refuse_null(change)
     found = logs.examine(listing, file.name, 0, file.size, options)
@@ -305,10 +306,10 @@ class LogEdit:
             for sequence, run in zip(first, runs, strict=True)
         ]
 
-    def pieces(self) -> Iterator[Kept | bytes]:
+    def pieces(self) -> Iterator[Extent]:
         found = self.found
         if not self._new:
-            yield Kept(found.file, 0, found.size)
+            yield Copy(found.file, 0, found.size)
             return
         walk = logs.walk_log(ListedFile(self.listing, found.file, found.size), self.options)
         yield from logs.rewritten(walk, found.file, min(self._new), self._records)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from logwright.codec.engine.repair import Kept, Removed, Strategy
+from logwright.codec.engine.repair import Removed, Strategy
 from logwright.codec.fault import DamageError, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.comparators import comparator_of
@@ -16,9 +16,10 @@ from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.tables import Table, Tables
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 
-Pieces = tuple[Iterator[Kept | bytes], Sequence[Removed]]
+Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
 
 def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
@@ -41,10 +42,10 @@ def repair_manifest(listing: Listing, file: PlannedFile, strategy: Strategy, opt
         if fault.severity is not Severity.INFO
     ]
     if not cut:
-        return iter([Kept(name, 0, size)]), cut
+        return iter([Copy(name, 0, size)]), cut
     first = cut[0].offset
     if strategy is Strategy.PREFIX:
-        return iter([Kept(name, 0, first)]), [cut[0].to_end(size)]
+        return iter([Copy(name, 0, first)]), [cut[0].to_end(size)]
     return logs.rewritten(walk(manifest.CODEC.context(name, options)), name, first), cut
 
 
@@ -65,7 +66,7 @@ def repair_table(listing: Listing, file: PlannedFile, strategy: Strategy, option
     if found.smallest is None and not found.sound:
         raise DamageError("no block of the table is left", path=file.name)
     if found.sound:
-        return iter([Kept(name, 0, size)]), cut
+        return iter([Copy(name, 0, size)]), cut
     return iter(reader.pieces(found)[0]), cut
 
 

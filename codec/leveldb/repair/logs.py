@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.engine.repair import Kept, Removed
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
@@ -32,6 +32,7 @@ from logwright.codec.leveldb.formats.records.codec import MAX_RECORD, Payloads
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, Int64s, room_for, write_records
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -107,13 +108,13 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
     return found
 
 
-def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = False) -> Iterator[Kept | bytes]:
+def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = False) -> Iterator[Extent]:
     """Yield what the repaired log is made of."""
     if found.first is None:
-        yield Kept(found.file, 0, found.size)
+        yield Copy(found.file, 0, found.size)
         return
     if prefix:
-        yield Kept(found.file, 0, found.first)
+        yield Copy(found.file, 0, found.first)
         return
     walk = walk_log(ListedFile(listing, found.file, found.size), options)
     yield from rewritten(
@@ -126,12 +127,12 @@ def rewritten(
     file: str,
     first: int,
     records: Callable[[Window, Frames], tuple[Bytes, Int64s]] = unchanged_records,
-) -> Iterator[Kept | bytes]:
+) -> Iterator[Extent]:
     """Keep a file of records up to the byte `first`, where a record starts, and write the records behind it again.
 
     `records` returns the new records of some frames, one after the other, and where each starts, with the end of the last.
     """
-    yield Kept(file, 0, first)
+    yield Copy(file, 0, first)
     at = first
     for one in walk:
         if isinstance(one, Hole):

@@ -14,7 +14,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.engine.repair import Kept, OutputFile, Removed, Repairer, RepairPlan, Strategy
+from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan, Strategy
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.leveldb.comparators import Comparator, comparator_of
@@ -36,6 +36,7 @@ from logwright.codec.leveldb.store.snapshot import current, snapshot
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_text, used_by
 from logwright.codec.store.build import Summary
+from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan
 
 _COMPARATOR = Option(
@@ -382,7 +383,7 @@ class DatabaseRepair(RepairPlan, Repairer):
             unused = {name for name, _ in found.left} - made
             yield from (self.unchanged(name) for name in self.sizes if name in unused)
 
-    def log_pieces(self, log: Log) -> Iterator[Kept | bytes]:
+    def log_pieces(self, log: Log) -> Iterator[Extent]:
         return logs.pieces(self.found.listing, log, self.options, prefix=self.prefix)
 
     def _meta(self, one: Table, level: int, meta: FileMetaData) -> FileMetaData:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.engine.repair import Kept, Removed
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, contents, policies
@@ -57,6 +57,7 @@ from logwright.codec.leveldb.formats.table.write import (
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, readable
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
 
@@ -317,13 +318,13 @@ class Tables:
 
     # Putting a table together
 
-    def pieces(self, found: Table) -> tuple[list[Kept | bytes], FileMetaData]:
+    def pieces(self, found: Table) -> tuple[list[Extent], FileMetaData]:
         """What a table is made of when it is mended, and what a manifest has to say of it. At least one block is kept."""
         smallest, largest = found.smallest, found.largest
         assert smallest is not None
         assert largest is not None
         if found.blocks is None:
-            return [Kept(found.file, 0, found.size)], FileMetaData(
+            return [Copy(found.file, 0, found.size)], FileMetaData(
                 found.number, found.size, smallest, largest
             )
         order = self.comparator.order
@@ -332,24 +333,24 @@ class Tables:
             made = self._sorted(found)
         else:
             made = self._around(found)
-        size = sum(piece.stop - piece.start if isinstance(piece, Kept) else len(piece) for piece in made)
+        size = sum(piece.stop - piece.start if isinstance(piece, Copy) else len(piece) for piece in made)
         return made, FileMetaData(found.number, size, smallest, largest)
 
-    def _around(self, found: Table) -> list[Kept | bytes]:
+    def _around(self, found: Table) -> list[Extent]:
         """The blocks, and what comes behind them."""
         blocks = found.blocks or []
         closing = Closing(self._settings(found))
-        out: list[Kept | bytes] = []
+        out: list[Extent] = []
         index: list[tuple[bytes, bytes]] = []
         for i, block in enumerate(blocks):
             following = blocks[i + 1].first if i + 1 < len(blocks) else None
             index.append((self._index_key(block, following), handle(closing.size, block.size - TRAILER_SIZE)))
-            out.append(block.made if block.made is not None else Kept(found.file, block.start, block.stop))
+            out.append(block.made if block.made is not None else Copy(found.file, block.start, block.stop))
             closing.size += block.size
         place = None
         for piece in self._filter(found):
             out.append(piece)
-            size = piece.stop - piece.start if isinstance(piece, Kept) else len(piece)
+            size = piece.stop - piece.start if isinstance(piece, Copy) else len(piece)
             place = handle(closing.size, size - TRAILER_SIZE)
             closing.size += size
         data, meta = closing.compressed(metaindex_block(place, DEFAULT_INTERVAL))
@@ -415,7 +416,7 @@ class Tables:
 
     # Filters
 
-    def _filter(self, found: Table) -> Iterator[Kept | bytes]:
+    def _filter(self, found: Table) -> Iterator[Extent]:
         """The filter block, where the table has one or should."""
         at, there, moved = 0, self._old_filter(found), False
         for block in found.blocks or []:
@@ -423,7 +424,7 @@ class Tables:
             at += block.size
         wrong = any(fault.kind is Kind.LINK for fault in found.check.faults)
         if there is not None and not moved and not wrong:
-            yield Kept(found.file, *there)
+            yield Copy(found.file, *there)
             return
         bits = self._bits_for(found, there)
         if not bits:
@@ -514,7 +515,7 @@ class Tables:
 
     # Keys out of order
 
-    def _sorted(self, found: Table) -> list[Kept | bytes]:
+    def _sorted(self, found: Table) -> list[Extent]:
         """The rows of all blocks in order, as a new table."""
         self.notes.append(f"{found.file} is written anew from its entries, whose keys are not in order.")
         batches = [self._rows(found, block) for block in found.blocks or []]

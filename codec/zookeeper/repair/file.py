@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logwright.codec.engine.repair import Kept, Removed, Strategy
+from logwright.codec.engine.repair import Removed, Strategy
 from logwright.codec.fault import DamageError
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.zookeeper.repair import logs, snapshots
 from logwright.codec.zookeeper.repair.reach import are, gaps, span, up_to
 
-Pieces = tuple[Iterator[Kept | bytes], Sequence[Removed]]
+Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
 
 def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
@@ -25,7 +26,7 @@ def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options:
             gap = missing[0]
             found = up_to(found, gap.record, f"{span(gap)} before it {are(gap)} missing")
     if found.sound:
-        return iter([Kept(found.file, 0, found.size)]), ()
+        return iter([Copy(found.file, 0, found.size)]), ()
     return logs.pieces(found), found.cut
 
 

@@ -9,10 +9,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.engine.repair import Kept, Removed
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import names
@@ -248,15 +249,15 @@ class _Examined:
 # Writing
 
 
-def pieces(found: Log, fills: dict[int, Iterator[bytes]] | None = None) -> Iterator[Kept | bytes]:
+def pieces(found: Log, fills: dict[int, Iterator[bytes]] | None = None) -> Iterator[Extent]:
     """What a log is made of when it is mended: its records, and what is put in before the record of that number."""
-    yield Kept(found.file, 0, HEADER_SIZE) if found.header is None else found.header
+    yield Copy(found.file, 0, HEADER_SIZE) if found.header is None else found.header
     edges = _runs(found, fills or {})
     for low, high in pairwise(edges):
         if fills and low in fills:
             yield from fills[low]
         made = found.made.get(int(found.start[low]))
-        yield Kept(found.file, int(found.start[low]), int(found.end[high - 1])) if made is None else made
+        yield Copy(found.file, int(found.start[low]), int(found.end[high - 1])) if made is None else made
 
 
 def _runs(found: Log, fills: dict[int, Iterator[bytes]]) -> list[int]:

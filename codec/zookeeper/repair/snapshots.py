@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.describe import I64BE
-from logwright.codec.engine.repair import Kept, Removed
+from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Bytes, Chunk
 from logwright.codec.zookeeper import names
@@ -53,7 +54,7 @@ class Snapshot:
     size: int
     zxid: int
     """In its name: all transactions up to it are in the tree."""
-    pieces: list[Kept | bytes] | None
+    pieces: list[Extent] | None
     """What it is made of, where it is sound or is made so; None: it is not."""
     cut: list[Removed] = field(default_factory=list)
     until: int = 0
@@ -153,7 +154,7 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Snapsho
     zxid = 0 if named is None else named.zxid
     out = Snapshot(file, size, zxid, None, [], max(found.until, zxid), found.rows, base)
     if not found.faults:
-        out.pieces, out.held = [Kept(file, 0, size)], found.held
+        out.pieces, out.held = [Copy(file, 0, size)], found.held
         return out
     context = found.context
     out.why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])
@@ -267,15 +268,15 @@ def _seals(shape: Shape, ending: Ending) -> Iterator[Way]:
         yield patches, shape.size, "only the seal is damaged", False
 
 
-def _patched(file: str, patches: Patches, stop: int) -> Iterator[Kept | bytes]:
+def _patched(file: str, patches: Patches, stop: int) -> Iterator[Extent]:
     at = 0
     for place, new in sorted(patches):
         if place > at:
-            yield Kept(file, at, place)
+            yield Copy(file, at, place)
         yield new
         at = place + len(new)
     if at < stop:
-        yield Kept(file, at, stop)
+        yield Copy(file, at, stop)
 
 
 # For want of anything better
