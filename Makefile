@@ -51,7 +51,7 @@ $(ORACLE): requirements-oracle.lock $(STAMP)
 	@touch $@
 
 # Byte code is written even where the environment says not to: without it each process spends half a minute on compiling the tests.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## run a sample of the tests that meets every rule (four minutes; Java 17 for the Spark part, else it is skipped)
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-sample} $(PYTEST) tests --ignore=tests/oracle \

@@ -61,5 +61,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves out as `extended`."""
+    """Mark what `make test` leaves out as `extended`, and put the files first that take long, so that all workers end together."""
     sampling.mark_extended(items)
+    items.sort(key=sampling.is_short)

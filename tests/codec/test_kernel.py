@@ -482,6 +482,7 @@ def tiny(tmp_path: Path) -> Tiny:
     return Tiny(tmp_path)
 
 
+@pytest.mark.extended
 def test_a_cached_kernel_is_used_until_something_in_it_changes(tiny: Tiny) -> None:
     assert tiny.run() == (1070, 0)
     assert tiny.run() == (1070, 1)

@@ -49,6 +49,11 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
             item.add_marker(pytest.mark.extended)
 
 
+def is_short(item: pytest.Item) -> bool:
+    """Return False for tests that start Spark, and for those that run other tests in a process of their own."""
+    return item.get_closest_marker("spark") is None and not item.path.name.startswith("test_kernels_")
+
+
 def _without(test_id: str, value: str) -> str:
     """Return the id of a test without a parameter's value and without numbers."""
     return re.sub(r"\d+", "#", test_id.replace(value, "", 1))

@@ -618,6 +618,7 @@ def test_less_depth_sees_what_headers_say(depth: str) -> None:
     assert lw.verify(CASES["dmg_base"].partition, depth=depth, clean=True).ok
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("jobs", "small"), [(1, 0), (2, 64 << 20), (2, 0)])
 def test_a_whole_log_directory_as_the_system_would(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int, small: int

@@ -252,6 +252,7 @@ def test_a_table_within_a_value_is_not_taken_for_the_table() -> None:
     assert {one["position"] for one in found.to_pylist()} <= {frames[0]["position"], frames[2]["position"]}
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(mode() == INTERPRETED, reason="megabytes, byte by byte")
 def test_large_files_are_searched_window_by_window() -> None:
     noise = np.random.default_rng(1).integers(0, 256, 3 << 20).astype(np.uint8).tobytes()

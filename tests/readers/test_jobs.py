@@ -143,6 +143,7 @@ def test_ctrl_c_is_quiet_and_leaves_no_process(tmp_path: Path) -> None:
 # Verify with several processes
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("small", [0, 1 << 30])
 def test_the_report_is_the_same(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
     """Whether directories are one piece of work or many."""
@@ -165,6 +166,7 @@ def test_the_report_of_one_directory_is_the_same(name: str) -> None:
     assert told[-1][0] == told[-1][1] == sum(path.stat().st_size for path in place.iterdir())
 
 
+@pytest.mark.extended
 def test_a_file_alone_and_standard_input() -> None:
     log = CASES["dmg_flip_two"].partition / f"{0:020}.log"
     assert lw.verify(log, jobs=2).to_dict() == lw.verify(log).to_dict()

@@ -25,6 +25,7 @@ __all__ = ["python", "shipped"]
 CASES = cases("kafka")
 
 
+@pytest.mark.extended
 def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
     disks = [tmp_path / "disk0", tmp_path / "disk1"]
     names = [name for name in CASES if name.startswith("dmg_flip")][:2]
