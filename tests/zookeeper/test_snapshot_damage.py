@@ -15,12 +15,10 @@ from logwright.codec import registry
 from logwright.codec.base import Match
 from logwright.codec.describe import I32BE, I64BE
 from logwright.codec.fault import DamageError, Kind, Severity, UsageError
-from logwright.codec.kernels.compress import compress
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.codec.zookeeper.formats.snapshot import acl, sections
 from logwright.codec.zookeeper.formats.snapshot import layout as node
-from logwright.codec.zookeeper.formats.snapshot.expand import begin
 from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST, HEADER, LAST_PROCESSED, SESSIONS
 from logwright.codec.zookeeper.state import digest
 from logwright.corpora import cases
@@ -633,18 +631,3 @@ def it_options() -> tuple[Any, ...]:
 
 def test_cases_are_there() -> None:
     assert len(cases.cases("zookeeper")) == 95
-
-
-@pytest.mark.parametrize("compression", ["gzip", "snappy"])
-def test_the_first_bytes_of_what_a_compressed_file_holds(compression: str) -> None:
-    content = np.random.default_rng(1).integers(0, 256, 200_000, np.uint8)
-    data = np.frombuffer(compress(compression, content), np.uint8)
-    for size in (1, 70_000, 200_000, 300_000):
-        made = begin(compression, data, size)
-        assert made is not None
-        assert made.tobytes() == content[:size].tobytes()
-    cut = begin(compression, data[:100_000], 200_000)
-    assert cut is not None
-    assert 60_000 < len(cut) < 100_000
-    assert cut.tobytes() == content[: len(cut)].tobytes()
-    assert begin(compression, content, 10) is None
