@@ -19,7 +19,6 @@ from logwright.codec.option import Option, Options
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.store.view import Stream
-from logwright.codec.window import Frames, Window
 
 # Files
 
@@ -169,23 +168,14 @@ class Replicas:
     """How far a copy reaches, in the system's own numbers."""
 
 
-class Watcher(Protocol):
-    """What a view needs to know of rows that it does not give yet, or not at all: sees the frames of a directory that is followed."""
+@dataclass(frozen=True)
+class Settled:
+    """What a view knows of the rows of a followed directory."""
 
-    view: str
-    """The parts of this view are what is read, with `hints`."""
-
-    def add(self, window: Window, frames: Frames) -> None:
-        """Good frames, in order, from the position on where the watch began."""
-        ...
-
-    def settled(self) -> int | None:
-        """Rows from here on are not to be given yet; None where all are."""
-        ...
-
-    def hints(self, start: int, end: int) -> Mapping[str, Any]:
-        """For `Codec.context`, of the rows `[start, end)`, all of which are settled."""
-        ...
+    stop: int | None
+    """The position from which on rows must not be given yet; None where all may be given."""
+    hints: Callable[[int, int], Mapping[str, Any]]
+    """For `Codec.context`, of the rows `[start, end)` before `stop`."""
 
 
 class Follow(Protocol):
@@ -222,8 +212,15 @@ class Follow(Protocol):
         for nothing. Not held against what there is. Raises `UsageError`."""
         ...
 
-    def watcher(self, view: str) -> Watcher | None:
-        """None for a view that needs to know no more than what it gives."""
+    def fold(self, view: str) -> Fold[Settled] | None:
+        """Return what decides which rows of a view may be given; None for a view that gives each row at once.
+
+        It takes all frames from a position on, and is asked for its result whenever it has seen new ones.
+        """
+        ...
+
+    def read_view(self, view: str) -> str:
+        """Return the view whose parts are read, with the hints of `Settled`."""
         ...
 
 

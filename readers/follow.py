@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.capability import Follow, Watcher
+from logwright.codec.capability import Follow, Settled
+from logwright.codec.engine.fold import Fold
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.frames.walk import WINDOW, Stretch, Walk
 from logwright.codec.layout import Layout
@@ -120,8 +121,8 @@ class Followed:
         self._table = registry.table_of(layout.views[view])
         self._reached: _Reached | None = None
         self._places: dict[tuple[str, int], dict[int, _Place]] = {}
-        self._watcher: Watcher | None = None
-        self._watched: _Reached | None = None
+        self._fold: Fold[Settled] | None = None
+        self._folded: _Reached | None = None
 
     # What is there
 
@@ -133,8 +134,7 @@ class Followed:
     @property
     def _read_view(self) -> str:
         """The view whose parts are read."""
-        watcher = self._follow.watcher(self.view)
-        return self.view if watcher is None else watcher.view
+        return self._follow.read_view(self.view)
 
     @property
     def _follow(self) -> Follow:
@@ -209,42 +209,44 @@ class Followed:
 
     def settled(self, target: DirectoryTarget, start: int, end: int) -> int:
         """Up to where rows may be given, from `start` on: `end`, or before where the view has to wait."""
-        watcher = self._watch(target, start)
-        if watcher is None:
+        settled = self._settled(target, start)
+        if settled is None:
             return end
-        stop = watcher.settled()
+        stop = settled.stop
         return end if stop is None else max(start, min(stop, end))
 
-    def _watch(self, target: DirectoryTarget, start: int) -> Watcher | None:
-        """What has been seen from a position on, up to date."""
-        if self._watcher is None:
-            self._watcher, self._watched = self._follow.watcher(self.view), None
-        if self._watcher is None:
+    def _settled(self, target: DirectoryTarget, start: int) -> Settled | None:
+        """Fold the frames from a position on that are new since the last call."""
+        if self._fold is None:
+            self._fold, self._folded = self._follow.fold(self.view), None
+        if self._fold is None:
             return None
         parts = self._parts(target, self._read_view)
         tasks, lows = [task_of(target, part) for part in parts], [self.bounds(part)[0] for part in parts]
-        seen = self._watched or _Reached("", -1, 0, start)
+        seen = self._folded or _Reached("", -1, 0, start)
         first = max((at for at, low in enumerate(lows) if low <= seen.position), default=0)
-        for task in tasks[first:]:
+        for part, task in zip(parts[first:], tasks[first:], strict=True):
             here = (task.file, _inode(task))
+            if here != (seen.file, seen.inode):
+                self._fold.begin(target.plan[part.file])
             begin = seen.at if here == (seen.file, seen.inode) and seen.at <= (task.size or 0) else 0
             reached = _Reached(*here, begin, seen.position)
             if (task.size or 0) > begin:
                 for found, (_, high), _, behind in self._walk(task, begin):
                     fresh = high >= reached.position
                     if fresh.any():
-                        self._watcher.add(found.window, found.frames.pick(fresh))
+                        self._fold.add(found.window, found.frames.pick(fresh))
                     reached.at, reached.position = behind, max(reached.position, int(high[-1]) + 1)
             seen = reached
-        self._watched = seen
-        return self._watcher
+        self._folded = seen
+        return self._fold.finish()
 
     def between(
         self, target: DirectoryTarget, start: int, end: int, most: int | None = None
     ) -> Iterator[Ranged]:
         """What holds the rows `[start, end)`, with at most `most` positions each."""
-        watcher = self._watch(target, start)
-        hints = {} if watcher is None else watcher.hints(start, end)
+        settled = self._settled(target, start)
+        hints = {} if settled is None else settled.hints(start, end)
         for part in self._parts(target, self._read_view):
             low, high = self.bounds(part)
             if end <= low or (high is not None and start > high):
@@ -395,7 +397,7 @@ class Following:
             if low > end or (high > end and not stream):
                 self._lost(name, f"{max(low, high)} is asked for, it ends at {end}")
                 low, high = min(low, end), min(high, end)
-            if not stream and self._follow.watcher(self.view) is not None:
+            if not stream and self._follow.fold(self.view) is not None:
                 high = max(low, one.settled(target, low, high))
             out[name] = (target, low, high)
         return out

@@ -4,8 +4,8 @@ A repair has five phases. A system implements the first four in a subclass of `R
 
 1. survey: read every file once. Note what is sound, what can be corrected for certain and what is damaged.
 2. reorder: put the sound parts into the system's order. Merge replicas.
-3. choose, by strategy. `salvage` keeps every sound part, `go_back` (strategy prefix) keeps what lies before the first loss, and
-   strategy system keeps what the real system leaves when it starts.
+3. choose, by strategy. `salvage` keeps every sound part, `go_back` (strategy prefix) keeps everything before the first loss,
+   and strategy system keeps the state that the real system leaves when it starts.
 4. derive: `outputs` yields the files of the result. Files that follow from others are made on the way (`codec.engine.derive`).
 5. check: the writer verifies the result with the layout's own check, before it commits anything.
 
@@ -34,11 +34,11 @@ from logwright.codec.store.listing import Listing, Plan
 
 
 class Strategy(StrEnum):
-    """What a repair keeps of a directory."""
+    """The choice of the parts of a directory that a repair keeps."""
 
     SALVAGE = "salvage"  # every undamaged frame
     PREFIX = "prefix"  # everything before the first damage
-    SYSTEM = "system"  # what the real system would leave
+    SYSTEM = "system"  # the state that the real system would leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class Removed:
 
 
 def edit_text(dropped: int, redacted: int) -> str:
-    """Return what an edit did to rows, for people."""
-    said = [f"{count} {what}" for count, what in ((dropped, "dropped"), (redacted, "redacted")) if count]
-    return f"edited: {', '.join(said)}"
+    """Return a report sentence on an edit of rows."""
+    counts = [f"{count} {verb}" for count, verb in ((dropped, "dropped"), (redacted, "redacted")) if count]
+    return f"edited: {', '.join(counts)}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class RepairPlan(ABC):
 
     @abstractmethod
     def outputs(self) -> Iterator[OutputFile]:
-        """Yield every file of the result, unchanged ones too, in the order in which they are put in place.
+        """Yield every file of the result, unchanged ones too, in the order in which the writer commits them.
 
         A derived file comes soon after its primary file, and is in memory only until the next one.
         """
@@ -191,7 +191,7 @@ class Repairer(ABC):
 
     @abstractmethod
     def go_back(self) -> RepairPlan:
-        """Keep what lies before the first loss. Raises `DamageError` where the directory never had such a state."""
+        """Keep everything before the first loss. Raises `DamageError` where the directory never had such a state."""
         ...
 
 

@@ -30,7 +30,7 @@ from logwright.codec.store.view import Group, Part
 MAX_RANGES = 1000
 """The most ranges of lost rows that a verdict lists; rows of further ones are counted."""
 
-# What a system gives
+# The interface of a system
 
 
 class DirectoryState(StrEnum):
@@ -63,7 +63,7 @@ class ServerDirectory:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a start depends on besides the files of its directory."""
+    """The conditions of a start that are not in the files of its directory."""
 
     options: Options
     version: str
@@ -178,7 +178,7 @@ class Served(ABC):
     def parts(self, view: str) -> Sequence[Part | Group] | None:
         """Return what clients get by a view, in order, as stretches of the overlay's files; None where `rows` gives it.
 
-        What lies behind the place where a client stops with an error is not among them. Raises `UsageError` for a view that
+        Files after the place where a client stops with an error are not included. Raises `UsageError` for a view that
         no client has.
         """
         ...
@@ -200,7 +200,7 @@ class Served(ABC):
 class Refused:
     """The system does not come up.
 
-    `scope` is what does not: the whole "process", the "log_dir" (or what the system calls a disk of its own), or the "partition"
+    `scope` is what does not: the whole "process", the "log_dir" (or the system's word for one disk), or the "partition"
     (or ledger, or queue) alone. `error` is what it would print, `error_class` its exception.
     """
 
@@ -239,7 +239,7 @@ def lost_runs(
             open_run = bool(lost[start])
 
 
-# What the engine makes of it
+# The simulation
 
 
 @dataclass(frozen=True)
@@ -252,12 +252,12 @@ class Startup:
     """The versions that can be simulated, the newest first."""
     start: Start
     last_stop: Callable[[Listing, bool | None], tuple[bool, str]] | None = None
-    """Return whether the last stop was clean, and how that is known; it is given what the user says (None: nothing). None for a
-    system that starts alike after any stop: the option `clean` is refused."""
+    """Return whether the last stop was clean, and how that is known. Its second argument is what the user says, None where that is
+    nothing. The field is None for a system that starts alike after any stop: the option `clean` is refused."""
     refusal: str = "the system does not start on it: {reason}"
-    """What strategy `system` says where it does not come up, with `{error}`, or `{reason}` for that and its class."""
+    """The error of strategy `system` where the system does not start. `{error}` is its error, `{reason}` the error with its class."""
     advice: str = ""
-    """Which strategy to take then."""
+    """The advice of that error: which strategy to use instead."""
 
     def version_of(self, asked: str | None, path: str | None = None) -> str:
         """Return the version that is meant: "4.3.0" and "kafka 4.3" are 4.3, and a line like "3.9" is its newest release.
@@ -356,7 +356,7 @@ class Started:
         """All that is served is read for it."""
         outcome, settings, after = self._outcome, self.settings, self.after
         verdict = Verdict(self.startup.system, settings.version, settings.clean, settings.clean_from)
-        said: Answers | Refused = outcome if isinstance(outcome, Refused) else outcome.answers()
+        answers: Answers | Refused = outcome if isinstance(outcome, Refused) else outcome.answers()
         if isinstance(outcome, Refused):
             verdict = replace(verdict, opens=False, scope=outcome.scope)
         lost = outcome.lost()
@@ -366,17 +366,17 @@ class Started:
             verdict = replace(verdict, mode=mode.name, mode_from=mode.known_from, title=mode.title)
         return replace(
             verdict,
-            error=said.error,
-            error_class=said.error_class,
-            rows=said.rows,
+            error=answers.error,
+            error_class=answers.error_class,
+            rows=answers.rows,
             rows_lost=rows,
             lost=ranges,
-            serves=said.serves,
+            serves=answers.serves,
             truncates=after.truncated,
             removes=tuple(after.removed),
             rewrites=tuple(after.rewritten),
             creates=tuple(after.created),
-            warnings=(*said.warnings, *warnings),
+            warnings=(*answers.warnings, *warnings),
         )
 
     def parts(self, view: str) -> Sequence[Part | Group] | None:
@@ -387,7 +387,7 @@ class Started:
         parts = [] if self.served is None else self.served.parts(view)
         if parts is None:
             return None
-        return [found for part in parts for found in self._below(part)]
+        return [moved for part in parts for moved in self._below(part)]
 
     def _below(self, part: Part | Group) -> Iterator[Part | Group]:
         if isinstance(part, Group):
@@ -405,7 +405,7 @@ class Started:
 
 
 def _lost(lost: Iterable[LostRows]) -> tuple[int | None, tuple[Mapping[str, Any], ...], list[str]]:
-    """Count lost rows: their number, the ranges that they lie in, and warnings."""
+    """Return the number of lost rows, their ranges, and warnings."""
     total: int | None = 0
     ranges: list[dict[str, Any]] = []
     warnings = []

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.leveldb.derive import current
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form, parse
 from logwright.codec.leveldb.formats.records.layout import fragmented
@@ -30,7 +31,6 @@ from logwright.codec.leveldb.names import (
     manifest_name,
     table_name,
 )
-from logwright.codec.leveldb.store.snapshot import current
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.corpora.recipe import Reads

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, VALUE, internal_key
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name
-from logwright.codec.leveldb.store.snapshot import current, snapshot
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.roundtrip.specimen import Specimen
 

@@ -19,6 +19,7 @@ import logwright as lw
 from logwright.cli import main
 from logwright.codec import registry, sorting
 from logwright.codec.fault import UsageError
+from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.records.layout import fragmented
 from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
@@ -26,7 +27,6 @@ from logwright.codec.leveldb.store.levels import most_bytes, user_key
 from logwright.codec.leveldb.store.resume import logged
 from logwright.codec.leveldb.store.rolling import TableWriter
 from logwright.codec.leveldb.store.run import ROWS, twice
-from logwright.codec.leveldb.store.snapshot import current, snapshot
 from logwright.codec.option import Options
 from logwright.codec.sorting import SortedRun, Sorter, merge
 from logwright.codec.store.build import Piece, take

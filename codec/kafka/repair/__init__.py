@@ -1,1 +1,1 @@
-"""Mending a partition: what of its logs is kept, and everything that a broker derives from them made anew."""
+"""Repair of a partition: which parts of its logs are kept. Everything that a broker derives from them is made again."""

@@ -1,7 +1,7 @@
 """What of a segment is sound: runs of batches that a broker keeps and a consumer gets past, and what lies between them.
 
 A batch is sound where its length, checksum and header are right and its records can be decoded. Whether it is in its place
-is another matter (`mend.order`): base_offset is covered by no checksum.
+is another matter (`repair.order`): base_offset is covered by no checksum.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _OWN = (
         Option(
             "version",
             None,
-            "Strategy system: the version whose start is thought of; by default the newest",
+            "Strategy system: the version whose start is simulated; by default the newest",
             parse_text,
         ),
         Option(

@@ -1,5 +1,5 @@
-"""What a broker does with a partition when it starts, and what its consumers then get: rules, in the order of its own code.
+"""Simulate a broker that starts on a partition, and a consumer that reads it: the rules in the order of the broker's own code.
 
-`disk` is the directory that the rules work on, in thought; `loader` is `LogLoader`, `segment` is `LogSegment`, `producers` is
-`ProducerStateManager`, `fetch` what a consumer reads; `start` puts them together, as `LogManager` and `UnifiedLog` do.
+They change an overlay of the directory. `loader` is `LogLoader`, `segment` is `LogSegment`, `producers` is `ProducerStateManager`, `fetch`
+is what a consumer reads. `start` puts them together, as `LogManager` and `UnifiedLog` do; `server` is the start before any log is loaded.
 """

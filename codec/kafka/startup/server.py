@@ -158,7 +158,7 @@ class Server:
         return Mode(KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}")
 
     def all_warnings(self, error: str) -> Sequence[str]:
-        """Return the warnings, and what is wrong with directories that are offline besides `error`."""
+        """Return the warnings, and the errors of offline directories other than `error`."""
         return [*self.warnings, *(text for text, _ in self.offline.values() if text != error)]
 
     # KRaft

@@ -95,7 +95,7 @@ TOPIC_ID = Option(
 PRODUCER_ID_EXPIRATION_MS = Option(
     "producer.id.expiration.ms",
     None,
-    "Producers that were idle for so many milliseconds are forgotten; by default none are",
+    "Producers that were idle for this many milliseconds are forgotten; by default none are",
     low=1,
 )
 NOW = Option("now", None, "The time of the start in milliseconds; by default that of the clock", low=0)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 
+from logwright.codec.engine.fold import result
 from logwright.codec.fault import Fault, Severity
-from logwright.codec.frames.walk import Hole, walk_file
+from logwright.codec.frames.walk import frames_of
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.state.producers import ProducerState
-from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Frames, Window
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -22,48 +25,60 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
     """See `codec.layout.Layout.facts`."""
     segments = [file for file in plan.files if file.role is Role.PRIMARY]
-    state, batches, records, end = ProducerState(), 0, 0, None
-    kinds: dict[str, int] = {}
-    low, high = None, None
-    damaged: list[dict[str, Any]] = []
-    for file in segments:
-        found: list[Fault] = []
-        end = file.hints["base_offset"] if end is None else max(end, file.hints["base_offset"])
-        for one in walk_file(listing, file, log.CODEC, check=False):
-            found += [one.fault] if isinstance(one, Hole) else one.faults
-            if isinstance(one, Hole) or not len(one.frames):
-                continue
-            window, frames = one.window, one.frames
-            head = frames.header
-            state.add(head, markers(window, frames))
-            batches += len(frames)
-            records += int(head["records_count"].astype(np.int64).sum())
-            end = int(head["last_offset"][-1]) + 1
-            for number, count in zip(
-                *np.unique(head["attributes"] & COMPRESSION, return_counts=True), strict=True
-            ):
-                name = COMPRESSION_NAMES[number] if number < len(COMPRESSION_NAMES) else f"codec {number}"
-                kinds[name] = kinds.get(name, 0) + int(count)
-            times = head["max_timestamp"].astype(np.int64)
-            times = times[times >= 0]
-            if len(times):
-                low = int(times.min()) if low is None else min(low, int(times.min()))
-                high = int(times.max()) if high is None else max(high, int(times.max()))
-        bad = [fault for fault in found if fault.severity is Severity.ERROR]
-        if bad:
-            first = min(bad, key=lambda fault: fault.offset)
-            damaged.append({"file": file.name, "offset": first.offset, "detail": first.detail})
-    return {
-        "log_end_offset": end,
-        "batches": batches,
-        "records": records,
-        "compression": kinds,
-        "max_timestamp": [_moment(low), _moment(high)] if low is not None and high is not None else None,
-        "open_transactions": [
-            {"producer_id": key, "first_offset": first} for key, first in state.open_transactions.items()
-        ],
-        "damaged": damaged,
-    }
+    first: dict[str, Fault] = {}
+
+    def report(name: str, fault: Fault) -> None:
+        if fault.severity is Severity.ERROR and (name not in first or fault.offset < first[name].offset):
+            first[name] = fault
+
+    found = result(frames_of(listing, segments, log.CODEC, check=False, report=report), PartitionFacts())
+    damaged = [{"file": name, "offset": one.offset, "detail": one.detail} for name, one in first.items()]
+    return {**found, "damaged": damaged}
+
+
+class PartitionFacts:
+    """Fold the headers of batches into facts."""
+
+    def __init__(self) -> None:
+        self.state = ProducerState()
+        self.batches = self.records = 0
+        self.end: int | None = None
+        self.compressions: Counter[str] = Counter()
+        self.times: list[int] = []
+        """The smallest and the largest `max_timestamp`; none without batches that have one."""
+
+    def begin(self, file: PlannedFile) -> None:
+        base = file.hints["base_offset"]
+        self.end = base if self.end is None else max(self.end, base)
+
+    def add(self, window: Window, frames: Frames) -> None:
+        head = frames.header
+        self.state.add(head, markers(window, frames))
+        self.batches += len(frames)
+        self.records += int(head["records_count"].astype(np.int64).sum())
+        self.end = int(head["last_offset"][-1]) + 1
+        numbers, counts = np.unique(head["attributes"] & COMPRESSION, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            name = COMPRESSION_NAMES[number] if number < len(COMPRESSION_NAMES) else f"codec {number}"
+            self.compressions[name] += count
+        times = head["max_timestamp"].astype(np.int64)
+        times = times[times >= 0]
+        if len(times):
+            both = [*self.times, int(times.min()), int(times.max())]
+            self.times = [min(both), max(both)]
+
+    def finish(self) -> dict[str, Any]:
+        return {
+            "log_end_offset": self.end,
+            "batches": self.batches,
+            "records": self.records,
+            "compression": dict(self.compressions),
+            "max_timestamp": [_moment(time) for time in self.times] or None,
+            "open_transactions": [
+                {"producer_id": key, "first_offset": first}
+                for key, first in self.state.open_transactions.items()
+            ],
+        }
 
 
 def _moment(milliseconds: int) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.capability import Watcher
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats.log import codec as log
@@ -168,8 +167,11 @@ class PartitionFollow:
         low = _bound(listing, plan, options, "starting", where, begin, first, end)
         return low, end if stream else _bound(listing, plan, options, "ending", where, "latest", first, end)
 
-    def watcher(self, view: str) -> Watcher | None:
-        return Committed() if view == "read_committed" else None
+    def fold(self, view: str) -> Transactions | None:
+        return Transactions() if view == "read_committed" else None
+
+    def read_view(self, view: str) -> str:
+        return "read_uncommitted" if view == "read_committed" else view
 
 
 def _bound(
@@ -237,24 +239,3 @@ def _in_batch(
         if len(late):
             return int(late[0])
     return None
-
-
-class Committed:
-    """See `codec.capability.Watcher`: which transactions were aborted, and where the first open one begins."""
-
-    view = "read_uncommitted"
-
-    def __init__(self) -> None:
-        self._transactions = Transactions()
-
-    def add(self, window: Window, frames: Frames) -> None:
-        self._transactions.add(window, frames)
-
-    def settled(self) -> int | None:
-        return self._transactions.state.first_unstable
-
-    def hints(self, start: int, end: int) -> Mapping[str, Any]:
-        touched = [
-            txn for txn in self._transactions.aborted if txn.last_offset >= start and txn.first_offset < end
-        ]
-        return {"aborted": tuple(txn[:3] for txn in touched)}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from logwright.codec.fault import Severity
-from logwright.codec.frames.walk import Hole, walk_file
+from logwright.codec.capability import Settled
+from logwright.codec.engine.fold import run
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.frames.walk import frames_of
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
@@ -24,8 +27,19 @@ class Transactions:
         self.state = ProducerState()
         self.aborted: list[AbortedTxn] = []
 
+    def begin(self, file: PlannedFile) -> None:
+        pass
+
     def add(self, window: Window, frames: Frames) -> None:
         self.aborted += self.state.add(frames.header, markers(window, frames))
+
+    def finish(self) -> Settled:
+        """Return what a `read_committed` consumer gets: nothing from the first open transaction on."""
+        return Settled(self.state.first_unstable, self._hints)
+
+    def _hints(self, start: int, end: int) -> Mapping[str, Any]:
+        inside = [txn for txn in self.aborted if txn.last_offset >= start and txn.first_offset < end]
+        return {"aborted": tuple(txn[:3] for txn in inside)}
 
 
 def transactions(listing: Listing, segments: Iterable[PlannedFile]) -> tuple[Transactions, set[str]]:
@@ -34,11 +48,10 @@ def transactions(listing: Listing, segments: Iterable[PlannedFile]) -> tuple[Tra
     Only batches whose checksum is right count: a flipped bit opens no transaction, ends none, and hides none of its neighbours.
     """
     found, damaged = Transactions(), set()
-    for file in segments:
-        for one in walk_file(listing, file, log.CODEC):
-            if isinstance(one, Hole):
-                if one.fault.severity is Severity.ERROR:
-                    damaged.add(file.name)
-            elif len(one.frames):
-                found.add(one.window, one.frames)
+
+    def report(name: str, fault: Fault) -> None:
+        if fault.severity is Severity.ERROR:
+            damaged.add(name)
+
+    run(frames_of(listing, segments, log.CODEC, report=report), found)
     return found, damaged

@@ -1,5 +1,5 @@
-"""Mending a database: what of its tables and logs is kept, and a manifest that names it.
+"""Repair of a database: which parts of its tables and logs are kept, and the manifest that names them.
 
-`state` reads what is left of the metadata, `tables` and `logs` tell what is sound in a file and put it together anew, `levels` finds
-a place for tables of which no manifest says the level, `repair` has the strategies.
+`state` reads the metadata past damage, `tables` and `logs` survey a file and write it again, `levels` finds a level for tables of which
+no manifest gives it, `repair` has the phases (`codec.engine.repair`).
 """

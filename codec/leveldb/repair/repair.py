@@ -18,6 +18,7 @@ from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairP
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.leveldb.comparators import Comparator, comparator_of
+from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD
 from logwright.codec.leveldb.formats.table.entries import user_key
@@ -32,7 +33,6 @@ from logwright.codec.leveldb.repair.tables import Table
 from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store.db import LAYOUT
 from logwright.codec.leveldb.store.missing import describe, entries_at_most, lost_with
-from logwright.codec.leveldb.store.snapshot import current, snapshot
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_text, used_by
 from logwright.codec.store.build import Summary
@@ -70,7 +70,7 @@ _OWN = (
         Option(
             "version",
             None,
-            "Strategy system: the version of LevelDB that is thought of; by default the newest",
+            "Strategy system: the version of LevelDB that is simulated; by default the newest",
             parse_text,
         ),
         strategies=(str(Strategy.SYSTEM),),

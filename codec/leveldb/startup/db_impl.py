@@ -63,7 +63,7 @@ class _LogReporter:
 
 
 class DBImpl:
-    """A database being opened on a disk in thought. `comparator` is the opener's; `empty_pointers` as in `version_edit.parse`."""
+    """A database that is opened on an overlay. `comparator` is the opener's; `empty_pointers` as in `version_edit.parse`."""
 
     def __init__(
         self, disk: Overlay, options: Options, comparator: str, *, empty_pointers: bool = False

@@ -127,7 +127,7 @@ def _absent(some: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:
 
 
 def _nothing(fault: Fault) -> None:
-    """What is damaged is told by those who look at the files."""
+    """Ignore damage: it is reported by whoever reads the files."""
 
 
 # Strategy system

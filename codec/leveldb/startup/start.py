@@ -58,7 +58,7 @@ OPTIONS = (
     Option(
         "max_file_size",
         2 << 20,
-        "A manifest of so many bytes is not appended to",
+        "A manifest of this many bytes or more is not appended to",
         low=1 << 20,
         high=1 << 30,
     ),

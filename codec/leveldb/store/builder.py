@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
+from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.table import write as encode
@@ -23,7 +24,6 @@ from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, fr
 from logwright.codec.leveldb.store.resume import Resumed, logged
 from logwright.codec.leveldb.store.rolling import LogWriter, Made, TableWriter
 from logwright.codec.leveldb.store.run import columns, schema_of, sortable, stored, twice
-from logwright.codec.leveldb.store.snapshot import current, snapshot
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import SortedRun, Sorter, chunked, merge, unique

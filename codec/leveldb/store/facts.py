@@ -2,58 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from logwright.codec.frames.walk import ListedFile, Stretch, Walk
+from logwright.codec.engine.fold import run
+from logwright.codec.frames.walk import frames_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.index import DATA, FILTER
 from logwright.codec.leveldb.formats.table.rows import compressions
-from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Frames, Window
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
     """See `codec.layout.Layout.facts`."""
-    blocks = filters = batches = operations = 0
-    kinds: dict[str, int] = {}
-    first: int | None = None
-    last: int | None = None
-    for file in plan.files:
-        if file.role is not Role.PRIMARY or not file.size:
-            continue
-        codec = log.CODEC if file.codec == log.CODEC.name else table.CODEC
-        context = codec.context(file.name, Options(codec.options), **file.hints)
-        read = ListedFile(listing, file.name, file.size)
-        for one in Walk(read, codec, context, check=codec is log.CODEC):
-            if not isinstance(one, Stretch) or not len(one.frames):
-                continue
-            head = one.frames.header
-            if codec is table.CODEC:
-                data = head["kind"] == DATA
-                blocks += int(data.sum())
-                filters += int((head["kind"] == FILTER).sum())
-                for name in compressions(one.window, one.frames.pick(data)):
-                    kinds[name] = kinds.get(name, 0) + 1
-                continue
-            head = head[head["size"] >= BATCH_HEADER]
-            batches += len(head)
-            if len(head):
-                operations += int(np.maximum(head["count"], 0).sum())
-                low, high = int(head["sequence"].min()), int((head["sequence"] + head["count"]).max()) - 1
-                first, last = (
-                    low if first is None else min(low, first),
-                    high if last is None else max(high, last),
-                )
-    return {
-        "blocks": blocks,
-        "compression": kinds,
-        "tables_with_filter": filters,
-        "log_batches": batches,
-        "log_operations": operations,
-        "log_sequences": None if first is None else [first, last],
-    }
+    found = DatabaseFacts()
+    for codec in (log.CODEC, table.CODEC):
+        files = [
+            one for one in plan.files if one.role is Role.PRIMARY and one.size and one.codec == codec.name
+        ]
+        run(frames_of(listing, files, codec, check=codec is log.CODEC), found)
+    return found.finish()
+
+
+class DatabaseFacts:
+    """Fold the headers of batches and blocks into facts."""
+
+    def __init__(self) -> None:
+        self.blocks = self.filters = self.batches = self.operations = 0
+        self.compressions: Counter[str] = Counter()
+        self.sequences: list[int] = []
+        """The smallest and the largest sequence number of the logs; none without a batch."""
+        self._add: Callable[[Window, Frames], None] = self._batches
+
+    def begin(self, file: PlannedFile) -> None:
+        self._add = self._batches if file.codec == log.CODEC.name else self._blocks
+
+    def add(self, window: Window, frames: Frames) -> None:
+        self._add(window, frames)
+
+    def _blocks(self, window: Window, frames: Frames) -> None:
+        data = frames.header["kind"] == DATA
+        self.blocks += int(data.sum())
+        self.filters += int((frames.header["kind"] == FILTER).sum())
+        self.compressions.update(compressions(window, frames.pick(data)))
+
+    def _batches(self, window: Window, frames: Frames) -> None:
+        head = frames.header[frames.header["size"] >= BATCH_HEADER]
+        self.batches += len(head)
+        if len(head):
+            self.operations += int(np.maximum(head["count"], 0).sum())
+            last = int((head["sequence"] + head["count"]).max()) - 1
+            both = [*self.sequences, int(head["sequence"].min()), last]
+            self.sequences = [min(both), max(both)]
+
+    def finish(self) -> dict[str, Any]:
+        return {
+            "blocks": self.blocks,
+            "compression": dict(self.compressions),
+            "tables_with_filter": self.filters,
+            "log_batches": self.batches,
+            "log_operations": self.operations,
+            "log_sequences": self.sequences or None,
+        }

@@ -1,3 +1,3 @@
-"""Mending data directories of ZooKeeper: records and snapshots that can be put right for certain, the longest correct history of what
-is left, snapshots made anew from older ones and logs.
+"""Repair of data directories: records and snapshots that can be corrected for certain, the longest correct history of the rest, and
+snapshots made again from older ones and logs.
 """

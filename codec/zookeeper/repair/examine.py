@@ -13,9 +13,9 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number
 from logwright.codec.zookeeper.repair import logs, snapshots
-from logwright.codec.zookeeper.repair.epochs import EPOCHS
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.store import files

@@ -12,9 +12,9 @@ from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.fault import DamageError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.zookeeper.derive import EPOCHS, startable_epochs
 from logwright.codec.zookeeper.names import snapshot_name, zxid_text
-from logwright.codec.zookeeper.repair import epochs, reach
-from logwright.codec.zookeeper.repair.epochs import EPOCHS
+from logwright.codec.zookeeper.repair import reach
 from logwright.codec.zookeeper.repair.examine import Found
 from logwright.codec.zookeeper.repair.reach import Base
 from logwright.codec.zookeeper.repair.repair import BEFORE_QUORUM, DataDirRepair
@@ -47,7 +47,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
             source = "the logs" if base.snapshot is None else f"{base.snapshot.file} and the logs"
             out.notes.append(f"{name} is made from {source}.")
         dropped += [one.file for one in found.snapshots if one.cut and one.file not in made]
-    for name, value in epochs.right(found.epochs, last).items():
+    for name, value in startable_epochs(found.epochs, last).items():
         if name in what and found.epochs.get(name) != value:
             made[name] = [str(value).encode()]
     out.ids = {"last_zxid": zxid_text(last)}

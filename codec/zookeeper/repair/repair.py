@@ -20,12 +20,12 @@ from logwright.codec.option import Option, Options, Verb, parse_choice, parse_he
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Chunk
+from logwright.codec.zookeeper.derive import EPOCHS, startable_epochs
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
-from logwright.codec.zookeeper.repair import epochs, logs, reach, snapshots
-from logwright.codec.zookeeper.repair.epochs import EPOCHS
+from logwright.codec.zookeeper.repair import logs, reach, snapshots
 from logwright.codec.zookeeper.repair.examine import LIMITS, Found, examine, reorder, zxids
 from logwright.codec.zookeeper.repair.heal import DATA_INCONSISTENCY, error_record
 from logwright.codec.zookeeper.repair.judge import judge
@@ -59,7 +59,7 @@ MISMATCH = Option(
 VERSION = Option(
     "version",
     None,
-    "Strategy system: the version of ZooKeeper that is thought of; by default the newest",
+    "Strategy system: the version of ZooKeeper that is simulated; by default the newest",
     parse_text,
 )
 _OWN = (
@@ -420,7 +420,7 @@ class DataDirRepair(RepairPlan, Repairer):
     def _epochs(self, until: int) -> None:
         """The files with the epochs, where they keep a server of an ensemble from starting."""
         known = self.found.epochs
-        for name, value in epochs.right(known, until).items() if known else ():
+        for name, value in startable_epochs(known, until).items() if known else ():
             was = known.get(name)
             if was != value:
                 self.made_files[name] = [str(value).encode()]

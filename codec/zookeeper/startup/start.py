@@ -72,8 +72,8 @@ class ServedTree(Served):
             "sessions": len(restored.tree.session_timeouts),
             "stops_at": None,
         }
-        said = tuple(warnings(self.overlay.below, restored, self.deleted))
-        return Answers(len(restored.tree), serves, warnings=said)
+        notes = tuple(warnings(self.overlay.below, restored, self.deleted))
+        return Answers(len(restored.tree), serves, warnings=notes)
 
     def lost(self) -> Iterable[LostRows]:
         return lost(self.overlay.below, self.restored, self.deleted, self.settings.options)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.frames.walk import ListedFile, Stretch, Walk
+from logwright.codec.engine.fold import result
+from logwright.codec.frames.walk import ListedFile, Walk, frames_of, good_frames
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
@@ -27,13 +29,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
     """See `codec.layout.Layout.facts`."""
-    primary = {file.name for file in plan.files if file.role is Role.PRIMARY}
-    seen = _Transactions()
-    for log in logs(listing):
-        if log.name in primary:
-            seen.read(listing, log)
+    primary = {file.name: file for file in plan.files if file.role is Role.PRIMARY}
+    files = [primary[log.name] for log in logs(listing) if log.name in primary]
+    found = result(frames_of(listing, files, txnlog.CODEC, check=False), TransactionFacts())
     newest = next(iter(candidates(listing)), None)
-    return {**seen.facts(), **({} if newest is None else _snapshot(listing, newest))}
+    return {**found, **({} if newest is None else _snapshot(listing, newest))}
 
 
 def _snapshot(listing: Listing, one: DataFile) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def _snapshot(listing: Listing, one: DataFile) -> dict[str, Any]:
         return {}
     context = snapshot.CODEC.context(base(one.name), Options(snapshot.CODEC.options))
     nodes = 0
-    for found in Walk(ListedFile(listing, one.name, one.size), snapshot.CODEC, context, check=False):
-        if isinstance(found, Stretch):
-            nodes += int((found.frames.header["kind"] == NODE_FRAME).sum())
+    walk = Walk(ListedFile(listing, one.name, one.size), snapshot.CODEC, context, check=False)
+    for _, frames in good_frames(walk):
+        nodes += int((frames.header["kind"] == NODE_FRAME).sum())
     shape = context.shape
     assert shape is not None
     return {
@@ -54,8 +54,8 @@ def _snapshot(listing: Listing, one: DataFile) -> dict[str, Any]:
     }
 
 
-class _Transactions:
-    """What the headers of transactions say, log after log."""
+class TransactionFacts:
+    """Fold the headers of transactions into facts."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -63,16 +63,13 @@ class _Transactions:
         self.ranges: list[list[int]] = []
         self.times: tuple[int, int] | None = None
 
-    def read(self, listing: Listing, log: DataFile) -> None:
-        context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
-        for found in Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context, check=False):
-            if not isinstance(found, Stretch):
-                continue
-            head = found.frames.header[found.frames.header["kind"] == TXN_FRAME]
-            if len(head):
-                self._add(
-                    np.ascontiguousarray(head["zxid"]), head["time"], np.ascontiguousarray(head["type"])
-                )
+    def begin(self, file: PlannedFile) -> None:
+        pass
+
+    def add(self, window: Window, frames: Frames) -> None:
+        head = frames.header[frames.header["kind"] == TXN_FRAME]
+        if len(head):
+            self._add(np.ascontiguousarray(head["zxid"]), head["time"], np.ascontiguousarray(head["type"]))
 
     def _add(self, zxids: Int64s, times: Int64s, types: Int64s) -> None:
         self.count += len(zxids)
@@ -98,7 +95,7 @@ class _Transactions:
             if len(self.ranges) < _MANY:
                 self.ranges.append([int(zxids[start]), int(zxids[stop - 1])])
 
-    def facts(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         return {
             "transactions": self.count,
             "types": dict(sorted(self.types.items(), key=lambda one: -one[1])),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.frames.walk import ListedFile, Stretch, Walk
+from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
@@ -42,13 +42,12 @@ def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | Non
         return None
     context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
     watch = Succession(log.zxid, following)
-    for found in Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context, check=False):
-        if not isinstance(found, Stretch):
-            continue
-        frames = found.frames.pick(found.frames.header["kind"] == TXN_FRAME)
+    walk = Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context, check=False)
+    for window, frames in good_frames(walk):
+        frames = frames.pick(frames.header["kind"] == TXN_FRAME)
         dead = watch.first_dead(np.ascontiguousarray(frames.header["zxid"]))
         if dead >= 0:
-            return found.window.offset + int(frames.start[dead])
+            return window.offset + int(frames.start[dead])
     return None
 
 

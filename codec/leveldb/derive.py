@@ -1,4 +1,4 @@
-"""A state of a database written as a manifest, and the file CURRENT that names it.
+"""The derived files of a database: a manifest of its tables and numbers, and the file CURRENT that names it.
 
 Source: `VersionSet::WriteSnapshot`, `VersionSet::LogAndApply` and `SetCurrentFile` of LevelDB.
 """
@@ -24,7 +24,7 @@ def snapshot(
     compact_pointers: Mapping[int, bytes] | None = None,
     comparator: str = BYTEWISE,
 ) -> bytes:
-    """The bytes of a manifest of one edit: these tables by level, and these numbers."""
+    """Return the bytes of a manifest of one edit with these tables, by level, and these numbers."""
     edit = [
         EditField("comparator", text=comparator.encode()),
         EditField("log_number", number=log_number),
@@ -50,5 +50,5 @@ def snapshot(
 
 
 def current(number: int) -> bytes:
-    """The bytes of CURRENT for the manifest of that number."""
+    """Return the bytes of CURRENT for the manifest of that number."""
     return f"{manifest_name(number)}\n".encode()
