@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import queue_store as stores
 
 import logwright as lw
+from logwright.writers.streamed import StreamWrite
 
 queue_store = stores.queue_store
 BODIES = [row["body"] for row in stores.messages(0, 7)]
@@ -81,3 +83,25 @@ def test_damage_of_a_tree(store: Any, tmp_path: Path) -> None:
     out = tmp_path / "damaged"
     lw.damage(path, out, [f"zero:file=commitlog/{stores.number(0)},at=100,length=8"])
     assert not lw.verify(out).ok
+
+
+def test_damage_of_the_first_file(store: Any, tmp_path: Path) -> None:
+    path, options = store
+    if not options:
+        lw.damage(path, tmp_path / "damaged", ["zero:file=first,frame=1,at=8,length=4"])
+        assert not lw.verify(tmp_path / "damaged").ok
+
+
+def test_a_stream_adds_to_every_root_once(store: Any) -> None:
+    path, options = store
+    for _ in range(2):
+        stream = StreamWrite(str(path), "test.queues", "app", options=options)
+        task = stream.task(0)
+        task.add(pa.RecordBatch.from_pylist(stores.messages(7, 2)))
+        stream.commit(1, [task.commit()])
+    assert len(lw.read(path, **options)) == 9
+    log = Path(options.get("storePathCommitLog", path / "commitlog"))
+    assert sorted(one.name for one in log.iterdir() if one.is_file()) == [
+        stores.number(n << 10) for n in range(3)
+    ]
+    assert not [one for one in log.rglob("*") if one.name == "link.json"]
