@@ -111,10 +111,12 @@ class Kernel(Generic[P, R]):
         python: Callable[P, R] | None,
         *,
         brief: bool = False,
+        inline: bool = False,
     ) -> None:
         self.py_func = function
         self.signature = signature
         self._brief = brief
+        self.inline = inline
         self.name = f"{function.__module__}.{function.__qualname__}"
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
@@ -203,6 +205,8 @@ class Kernel(Generic[P, R]):
 
     def _make(self, njit: Any) -> Any:
         options = {"nogil": not self._brief, "boundscheck": _MODE == CHECKED}
+        if self.inline:
+            options["forceinline"] = True
         if self.signature is not None:
             # Without the reference counts that numba keeps of arrays: two atomic operations for each call of a kernel from a
             # kernel, which take longer than reading a varint, for arrays that outlive the call anyway.
@@ -246,9 +250,11 @@ class Kernel(Generic[P, R]):
 def kernel(function: Callable[P, R], /) -> Kernel[P, R]: ...
 @overload
 def kernel(
-    signature: str, /, *, python: Callable[..., Any] | None = None, brief: bool = False
+    signature: str, /, *, python: Callable[..., Any] | None = None, brief: bool = False, inline: bool = False
 ) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
-def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None, brief: bool = False) -> Any:
+def kernel(
+    argument: Any, /, *, python: Callable[..., Any] | None = None, brief: bool = False, inline: bool = False
+) -> Any:
     """Make a kernel, `@kernel` or `@kernel("const u1[], i8, i8")`.
 
     The signature has the arguments' types: `i8 i4 i2 i1 u8 u4 u2 u1 f8 b1` (b1 is a bool), `T[]` for a C-contiguous array of
@@ -260,10 +266,11 @@ def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None, brief:
 
     `python` runs instead of the function when it is called from Python or runs interpreted: for what a package does well.
     A call lets go of the interpreter's lock; a `brief` one keeps it: to get the lock back from another thread takes longer than a
-    few microseconds of work.
+    few microseconds of work. An `inline` one becomes a part of the kernels that call it: for one that is called for each frame, where the
+    call takes as long as the work.
     """
     if isinstance(argument, str):
-        return lambda function: Kernel(function, argument, python, brief=brief)
+        return lambda function: Kernel(function, argument, python, brief=brief, inline=inline)
     return Kernel(argument, None, None)
 
 
@@ -394,6 +401,7 @@ def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
     elif isinstance(value, python_types.CodeType):
         _feed_code(digest, value, function, seen)
     elif isinstance(value, Kernel):
+        digest.update(b"inline;" if value.inline else b"")
         _feed_function(digest, value.py_func, seen)
     elif isinstance(value, Intrinsic):
         _feed_function(digest, value.emit, seen)

@@ -59,7 +59,7 @@ _CRC, _ATTRIBUTES, _DELTA, _FIRST_TIME, _MAX_TIME, _PRODUCER_EPOCH, _SEQUENCE = 
 _HIGHEST, _LOWEST = (1 << 63) - 1, -(1 << 63)
 
 
-@kernel("u1[], i8, const u1[], i8, i8")
+@kernel("u1[], i8, const u1[], i8, i8", inline=True)
 def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
     """Put the header of the batch of magic 2 at `buf[at]` at `heads[place]`, as `HEADS`."""
     base = load_i64be(buf, at)

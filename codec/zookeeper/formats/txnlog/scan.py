@@ -70,7 +70,7 @@ FILE_HEADER_FRAME, TXN_FRAME = range(2)
 """A frame is the header of the file, or a transaction."""
 
 
-@kernel("u1[], i8, const u1[], i8, i8")
+@kernel("u1[], i8, const u1[], i8, i8", inline=True)
 def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
     """Put the head of the record `buf[at : at + size]` at `heads[place]`, as `HEAD`."""
     store_64le(heads, place, load_i64be(buf, at))
