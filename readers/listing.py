@@ -155,9 +155,9 @@ class LocalDirectory(Directory):
         return self._found
 
     def _level(self, folder: str) -> _Level:
-        return _scan(
-            os.path.join(self._path, folder), f"{self.path.rstrip('/')}/{folder}" if folder else self.path
-        )
+        if not folder:
+            return _scan(self._path, self.path)
+        return _scan(os.path.join(self._path, folder), f"{self.path.rstrip('/')}/{folder}")
 
     def _overlay(self, staging: str, found: _Level) -> None:
         for token in sorted(_scan(staging, staging).folders):
