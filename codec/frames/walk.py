@@ -146,6 +146,13 @@ class Hole:
     """The last good frame before it, and the first one behind it."""
     after: Frames | None = None
 
+    def fault_if_removed(self, codec: Codec, context: Any) -> Fault:
+        """Return the fault as a repair reports it that removes the stretch: what does not belong to a padding may have been the next frame."""
+        if self.fault.kind is not Kind.PADDING or self.fault.lost:
+            return self.fault
+        rows, lost = codec.lost_between(self.before, self.after, context)
+        return replace(self.fault, rows_lost=rows, lost=lost)
+
 
 class Walk:
     """Iterate over the stretches and holes in `[start, stop)` of a file, which owns the frames that start in it.

@@ -90,6 +90,12 @@ def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
     assert not mending.cut
 
 
+def test_what_does_not_belong_to_the_padding_at_the_end_of_a_log_may_have_been_a_batch() -> None:
+    data = physical(put(1, b"a")) + bytes(40) + b"torn"
+    _, plan = repaired(MemoryDirectory(Made(logs={5: data}).files))
+    assert [cut.lost for cut in plan.cut] == [{"file": 5, "first_sequence": 2}]
+
+
 def test_a_log_that_is_not_there_is_told() -> None:
     made = Made([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
     result, mending = repaired(MemoryDirectory(made.files))

@@ -78,10 +78,11 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
     """Read a log from end to end."""
     found = Log(file, number, size)
     read = ListedFile(listing, file, size)
-    for one in walk_log(read, options):
+    walk = walk_log(read, options)
+    for one in walk:
         if isinstance(one, Hole):
             if one.fault.severity is not Severity.INFO:
-                _cut(found, Removed.damaged(file, one.fault))
+                _cut(found, Removed.damaged(file, one.fault_if_removed(walk.codec, walk.context)))
             continue
         judged = _Judged.of(one.window, one.frames)
         for i in np.flatnonzero(judged.why != "").tolist():

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.engine.repair import Removed
-from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
@@ -202,11 +202,7 @@ class _Examined:
         self.wrong = self.wrong or cut
 
     def _hole(self, hole: Hole) -> None:
-        fault = hole.fault
-        if fault.kind is Kind.PADDING and not fault.lost:
-            # What does not belong to the padding may have been the next transaction.
-            rows, lost = txnlog.CODEC.lost_between(hole.before, hole.after, self.context)
-            fault = replace(fault, rows_lost=rows, lost=lost)
+        fault = hole.fault_if_removed(txnlog.CODEC, self.context)
         at, stop = fault.offset, fault.offset + fault.length
         if at == 0 and stop >= HEADER_SIZE:
             self.header = FILE_HEADER.pack({})
