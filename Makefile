@@ -80,8 +80,10 @@ bench: $(STAMP) ## measure, and print one table (a quick check: ARGS='--scale 0.
 bench-peers: $(STAMP) ## the same, in turn with what one would use instead (a quarter of an hour; Java 17)
 	$(BIN)/python benchmarks/run.py --peers $(ARGS)
 
-docs: $(STAMP) ## make the pages of docs/formats from the descriptions
+docs: $(STAMP) ## make docs/formats and docs/cli.md, and run the examples of all pages (Java 17)
 	$(BIN)/python tools/format_pages.py
+	$(BIN)/python tools/cli_page.py
+	$(BIN)/python tools/doc_examples.py --update
 
 lint: $(STAMP) ## style, mistakes, format, import contracts
 	$(BIN)/ruff check .

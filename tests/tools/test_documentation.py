@@ -1,0 +1,71 @@
+"""The examples of the README and of the pages in `docs/` run, and print what the pages show."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cli_page
+import doc_examples
+import pytest
+
+TOOL = Path(doc_examples.__file__)
+
+
+def _pages() -> Iterator[Any]:
+    for page in doc_examples.PAGES:
+        found = doc_examples.examples(page.read_text(encoding="utf-8"))
+        if found:
+            marks = [pytest.mark.extended]
+            if any(re.search(r"\bspark\.", example.source) for example in found):
+                marks.append(pytest.mark.spark)
+            yield pytest.param(page, marks=marks, id=page.name)
+
+
+@pytest.mark.parametrize("page", list(_pages()))
+def test_examples_print_what_the_page_shows(page: Path) -> None:
+    done = subprocess.run([sys.executable, str(TOOL), str(page)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"run `make docs` if this is intended:\n{done.stderr}"
+
+
+def test_the_command_line_page_is_what_the_commands_print() -> None:
+    assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.page(), "run `make docs`"
+
+
+def test_the_readme_is_at_most_150_lines() -> None:
+    assert len((doc_examples.ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", doc_examples.PAGES, ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        (["a"], ["a"], True),
+        (["a"], ["b"], False),
+        (["a", "..."], ["a", "b", "c"], True),
+        (["a", "...", "d"], ["a", "b", "c", "d"], True),
+        (["a", "...", "d"], ["a", "b", "c"], False),
+        (["..."], [], True),
+        ([], ["a"], False),
+    ],
+)
+def test_three_dots_stand_for_any_lines(shown: list[str], printed: list[str], same: bool) -> None:
+    assert doc_examples.matches(shown, printed) == same
+
+
+def test_a_page_is_updated_with_what_was_printed() -> None:
+    text = "```console\n$ logwright a\nold\n$ logwright b\n...\n```\n\n```python\nprint(1)\n```\n"
+    first, second, third = doc_examples.examples(text)
+    results = [(first, ["new"]), (second, ["x", "y"]), (third, ["1"])]
+    assert doc_examples.updated(text, results) == (
+        "```console\n$ logwright a\nnew\n$ logwright b\n...\n```\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n"
+    )
