@@ -57,7 +57,7 @@ test: $(STAMP) ## run a sample of the tests that meets every rule (four minutes;
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-sample} $(PYTEST) tests --ignore=tests/oracle \
 	  -m "not nightly and not oracle and not extended" $(ARGS)
 
-test-all: test ## run all tests: the sample, then the rest and the properties with all their examples (a quarter of an hour)
+test-all: test ## run all tests: the sample, then the rest and the properties with all their examples (twenty minutes)
 	$(PYTEST) tests --ignore=tests/oracle -m "not nightly and not oracle and (extended or hypothesis)" $(ARGS)
 
 demo: $(STAMP) ## see what it does, in a minute or two
@@ -99,7 +99,7 @@ types: $(STAMP) ## mypy --strict
 
 # Compiled kernels leave no trace for coverage: the interpreted run counts them, the compiled one everything else. Spark's workers
 # are forked and killed, so its tests count for nothing here.
-coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (a quarter of an hour)
+coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (twenty minutes)
 	$(BIN)/coverage erase
 	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) $(INTERPRETED) $(ARGS)
 	HYPOTHESIS_PROFILE=ci $(COVERED) tests --ignore=tests/oracle $(ARGS)

@@ -1,8 +1,9 @@
 """The sample of tests that `make test` runs.
 
 Of the items of a test function that differ in the golden case alone, the first one with each trait is in the sample (see
-`golden_traits`). Of the items that differ in the random seed alone, the first tenth is in it, and at least `SEEDS`. All other items
-are in it, but for those that their test file marks as `extended` itself. `make test-all` runs all items.
+`golden_traits`). Of the items that differ in the random seed alone, the first tenth is in it, and at least `SEEDS`. Of the items that start
+Spark those named in `SPARK` are in it: a table written and read again, and a stream that reads and writes. All other items are in it, but
+for those that their test file marks as `extended` itself. `make test-all` runs all items.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 SEEDS = 5
+SPARK = frozenset(
+    {
+        "tests/spark/test_partition.py::test_there_and_back[none]",
+        "tests/spark/test_stream_source.py::test_from_one_partition_into_another",
+    }
+)
 
 
 def mark_extended(items: Iterable[pytest.Item]) -> None:
@@ -26,6 +33,8 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
     seen: defaultdict[str, set[str]] = defaultdict(set)
     seeds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
+        if item.get_closest_marker("spark") and item.nodeid not in SPARK:
+            item.add_marker(pytest.mark.extended)
         call = getattr(item, "callspec", None)
         if call is None:
             continue

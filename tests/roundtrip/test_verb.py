@@ -265,8 +265,8 @@ def test_standard_input(partition: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_small_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / f"{0:020}.index"
-    path.write_bytes(bytes(range(1, 17)))
+    path = tmp_path / "CURRENT"
+    path.write_bytes(b"MANIFEST-000002\n")
     monkeypatch.setattr(check, "WHOLE_LIMIT", 8)
     (file,) = lw.roundtrip(path).files
     assert "are small" in file.error

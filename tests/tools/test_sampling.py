@@ -19,6 +19,9 @@ class Item:
         self.callspec = SimpleNamespace(id=test_id, params=params)
         self.extended = False
 
+    def get_closest_marker(self, name: str) -> None:
+        return None
+
     def add_marker(self, marker: Any) -> None:
         assert marker == pytest.mark.extended
         self.extended = True
@@ -75,5 +78,16 @@ def test_of_random_seeds_the_first_tenth_is_in_the_sample() -> None:
 
 
 def test_a_test_without_parameters_is_in_the_sample() -> None:
-    item = SimpleNamespace(nodeid="tests/kafka/test_x.py::test_it", path=sampling.TESTS / "kafka/test_x.py")
+    item = SimpleNamespace(
+        nodeid="tests/kafka/test_x.py::test_it",
+        path=sampling.TESTS / "kafka/test_x.py",
+        get_closest_marker=lambda name: None,
+    )
     sampling.mark_extended([item])  # type: ignore[list-item]  # it would have no `add_marker`
+
+
+def test_the_tests_of_spark_in_the_sample_exist() -> None:
+    for name in sampling.SPARK:
+        path, _, function = name.partition("::")
+        text = (sampling.TESTS.parent / path).read_text(encoding="utf-8")
+        assert f"def {function.partition('[')[0]}(" in text

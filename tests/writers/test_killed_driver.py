@@ -13,6 +13,8 @@ import pytest
 
 import logwright as lw
 
+pytestmark = pytest.mark.extended  # each starts processes and kills them many times
+
 DRIVER = textwrap.dedent("""
     import os, signal, sys
     import pyarrow as pa

@@ -15,6 +15,8 @@ import pytest
 
 import logwright as lw
 
+pytestmark = pytest.mark.extended  # each starts processes and kills them many times
+
 STREAM = textwrap.dedent("""
     import json, os, signal, sys
     import pyarrow as pa

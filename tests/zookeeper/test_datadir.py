@@ -214,7 +214,7 @@ class Dying:
         return self
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        raise UnreadableError.of(offset, 1, "EIO", name)
+        raise UnreadableError.of(offset, 1 << 20 if length is None else max(1, length), "EIO", name)
 
 
 def test_a_directory_of_which_nothing_can_be_read() -> None:

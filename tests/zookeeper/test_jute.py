@@ -218,11 +218,7 @@ def test_something_enclosed() -> None:
 
 
 def test_nothing_and_what_the_bytes_decide() -> None:
-    kind = Switch(
-        lambda scope: Nothing() if scope.get("x") is None else U8,
-        (U8, Nothing()),
-        look=lambda buf, at, end, scope: U8 if end > at else Nothing(),
-    )
+    kind = Switch("left > 0", {1: U8, 0: Nothing()})
     struct = Struct("S", Field("x", kind))
     assert struct.unpack(b"") == ({"x": None}, 0)
     assert struct.unpack(b"\5") == ({"x": 5}, 1)

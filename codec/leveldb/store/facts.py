@@ -57,9 +57,11 @@ class DatabaseFacts:
         self.batches += len(head)
         if len(head):
             self.operations += int(np.maximum(head["count"], 0).sum())
-            last = int((head["sequence"] + head["count"]).max()) - 1
-            both = [*self.sequences, int(head["sequence"].min()), last]
-            self.sequences = [min(both), max(both)]
+            first, last = int(head["sequence"].min()), int((head["sequence"] + head["count"]).max()) - 1
+            self.sequences = [
+                min([first, *self.sequences[:1]]),
+                max([last, *self.sequences[1:]]),
+            ]
 
     def finish(self) -> dict[str, Any]:
         return {
