@@ -37,7 +37,7 @@ def page() -> str:
         command = group.get_command(click.Context(group), verb)
         assert command is not None
         context = click.Context(
-            command, info_name=f"logwright {verb}", max_content_width=WIDTH, terminal_width=WIDTH
+            command, info_name=f"logwright {verb}", terminal_width=WIDTH, **group.context_settings
         )
         lines = [line.rstrip() for line in command.get_help(context).split("\n")]
         parts.append("\n".join([f"## {verb}", "", "```text", *lines, "```", ""]))
