@@ -36,7 +36,7 @@ class Match(IntEnum):
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class LossyColumn:
     """What a row may say that is not written where rows alone are given: a column, unless it has one of the values `nothing`.
 
     `what` follows on the number of rows ("belong to transactions"). With an `advice` it is refused, unless a view was chosen.
@@ -64,7 +64,7 @@ class Codec(ABC):
     `codec.table.extent` and `codec.table.ending`."""
     options: tuple[Option, ...] = ()
     """What decoding and encoding a file of its own takes."""
-    whole: bool = False
+    single_frame: bool = False
     """True for small files that are one frame: they are always read as a single window."""
     indexed: bool = False
     """True if an index in the file says where frames lie: a stretch of the file alone is no file of that format."""
@@ -76,7 +76,7 @@ class Codec(ABC):
     """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
     """How the system prints numbers of its own (`Fault.lost`), where not in decimal, by what they are: {"zxid": hex}, for "first_zxid"."""
-    forgets: tuple[Forgotten, ...] = ()
+    lossy_columns: tuple[LossyColumn, ...] = ()
     """What is lost where only rows are given to be written."""
 
     end_magic: bytes = b""

@@ -75,14 +75,14 @@ class Combine(Protocol):
     def __call__(
         self,
         view: str,
-        how: Mapping[str, Any],
+        params: Mapping[str, Any],
         runs: Sequence[Stream],
         columns: Sequence[str],
-        tell: Callable[[Fault], None],
+        report: Callable[[Fault], None],
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a group (`how` is `Group.how`), with these columns of the view's table, in pieces of bounded memory.
+        """Return the rows of a group (`params` is `Group.params`), with these columns of the view's table, in pieces of bounded memory.
 
-        A run may be read several times. Runs without rows may be missing. `tell` takes a fault of the whole, and raises it
+        A run may be read several times. Runs without rows may be missing. `report` takes a fault of the whole, and raises it
         where the read mode says so.
         """
         ...

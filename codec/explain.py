@@ -33,7 +33,7 @@ from logwright.codec.describe import (
 )
 from logwright.codec.describe import Int as IntType
 from logwright.codec.expression import OUTER
-from logwright.codec.kernels.flip import turned
+from logwright.codec.kernels.bitflip import find_flipped_bit
 from logwright.codec.window import Window
 
 UNEXPLAINED, SKIPPED, PADDING = "unexplained", "skipped", "padding"
@@ -352,7 +352,7 @@ class Explainer:
         self, algorithm: Callable[[bytes], int], node: Node, check: Check, there: dict[str, Node]
     ) -> None:
         """Where a single bit makes a checksum wrong, say which."""
-        found = turned(algorithm, check.stored, check.computed, check.end - check.start)
+        found = find_flipped_bit(algorithm, check.stored, check.computed, check.end - check.start)
         if found is None:
             return
         place, bit = check.start + found[0], found[1]

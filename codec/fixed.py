@@ -20,8 +20,8 @@ from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Options
+from logwright.codec.single_frame import exactly, kept
 from logwright.codec.table import RAW, Column, Table, ending, extent
-from logwright.codec.whole import exactly, kept
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
 Entries = npt.NDArray[Any]
@@ -102,7 +102,7 @@ class FixedCodec(Codec):
         self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
         self.version, self.allocated = version, allocated
         self.numbered, self.impossible, self.count = numbered, impossible, count
-        self.whole = count is not None
+        self.single_frame = count is not None
         self.structures = (entry,)
         self.dtype = dtype_of(entry)
         self.tables = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, Self
@@ -128,14 +128,14 @@ class Layout(ABC):
     ) -> Builder:
         """A builder for a new directory called `name`, or (with a listing) for an append to it.
 
-        `staged`: for one of several tasks, none of which knows its place; `place` puts their files together. What must wait until
+        `staged`: for one of several tasks, none of which knows its place; `assemble` puts their files together. What must wait until
         all rows are known, and is too large for memory, may be put into `extra`, which is gone after `finish`; without it all is
         held in memory.
         """
         ...
 
     @abstractmethod
-    def place(
+    def assemble(
         self,
         listing: Listing | None,
         name: str,
@@ -162,10 +162,10 @@ class Configuration:
     """What decides whether the system starts. None of it is a password."""
 
 
-class Configures(Protocol):
+class ConfigFile(Protocol):
     """Knows a system's configuration file."""
 
-    of: str
+    layout: str
     """The layout of what lies in the directories that it names."""
 
     def named(self, name: str) -> bool:
@@ -191,14 +191,14 @@ class RepairedStore:
     """The names of its files."""
 
 
-class Gathering(Protocol):
+class Container(Protocol):
     """A directory that holds several of one layout."""
 
     name: str
     title: str
-    of: str
+    layout: str
     """The layout."""
-    own_files: Container[str]
+    own_files: Collection[str]
     """The names of files that belong to the directory itself."""
     lock: str
     """The name of the file in each directory on which the running system holds an operating-system lock."""

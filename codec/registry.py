@@ -12,7 +12,7 @@ from typing import Any
 
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Configuration, Configures, Gathering, Layout
+from logwright.codec.layout import ConfigFile, Configuration, Container, Layout
 from logwright.codec.option import fold, parse_hexadecimal
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.view import View
@@ -100,26 +100,26 @@ def numbers(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 @cache
-def _beside() -> tuple[tuple[Gathering, ...], tuple[Configures, ...]]:
+def _beside() -> tuple[tuple[Container, ...], tuple[ConfigFile, ...]]:
     """What systems have above their directories."""
     modules = [importlib.import_module(f"logwright.codec.{system}") for system in SYSTEMS]
     return (
-        tuple(one for module in modules for one in getattr(module, "GATHERINGS", ())),
-        tuple(one for module in modules for one in getattr(module, "CONFIGURATIONS", ())),
+        tuple(one for module in modules for one in getattr(module, "CONTAINERS", ())),
+        tuple(one for module in modules for one in getattr(module, "CONFIG_FILES", ())),
     )
 
 
-def gatherings() -> Sequence[Gathering]:
-    return [one for one in _beside()[0] if one.of in _all()[1]]
+def containers() -> Sequence[Container]:
+    return [one for one in _beside()[0] if one.layout in _all()[1]]
 
 
-def gathering(listing: Listing) -> Gathering | None:
+def container(listing: Listing) -> Container | None:
     """What holds several of a layout, when a directory is one."""
-    return next((one for one in gatherings() if one.recognise(listing)), None)
+    return next((one for one in containers() if one.recognise(listing)), None)
 
 
-def _configurations(name: str) -> list[Configures]:
-    return [one for one in _beside()[1] if one.of in _all()[1] and one.named(name)]
+def _configurations(name: str) -> list[ConfigFile]:
+    return [one for one in _beside()[1] if one.layout in _all()[1] and one.named(name)]
 
 
 def may_configure(name: str) -> bool:
@@ -146,10 +146,10 @@ def find(name: str) -> Codec | Layout:
     known: dict[str, Codec | Layout] = {**_all()[0], **_all()[1]}
     if name in known:
         return known[name]
-    for one in gatherings():
+    for one in containers():
         if one.name == name:
             raise UsageError(
-                f"{name} is read, inspected and verified as a whole: here one {one.of} is needed",
+                f"{name} is read, inspected and verified as a whole: here one {one.layout} is needed",
                 advice="Name one of its directories",
             )
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

@@ -23,7 +23,7 @@ _OVERLAP = 8 << 10
 def threaded(walk: Walk, crew: Crew) -> Generator[Stretch | Hole, None, None]:
     """Iterate over a walk. In a long file one thread of the crew reads ahead and another scans, while the caller uses the results."""
     helped = crew.threads > 1 and walk.end - walk.start > 2 * walk.full
-    if not helped or walk.codec.whole:
+    if not helped or walk.codec.single_frame:
         return crew.each([lambda: iter(walk)], weight, helped=helped)
     ahead = Ahead(walk.file, crew, walk.start, walk.end, walk.full)
     walk.prefetched = ahead.data

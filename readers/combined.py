@@ -31,7 +31,7 @@ class TaskRun:
     """A `codec.layout.Run`."""
 
     tasks: tuple[Task, ...]
-    how: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Combined:
     layout: str
     view: str
     runs: tuple[TaskRun, ...]
-    how: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
     low: Any = None
     high: Any = None
@@ -94,7 +94,7 @@ class Combined:
         schema = output_schema(self.table, columns, mode)
         left = limit
         runs = [_Stream(reading, run) for run in self.runs]
-        combined = combine(self.view, self.how, runs, wanted, reading.tell)
+        combined = combine(self.view, self.params, runs, wanted, reading.tell)
         while left != 0:
             batch = next(combined, None)
             found = [*reading.damaged(schema)]
@@ -208,7 +208,7 @@ class _Stream:
     """One run. See `codec.layout.Stream`."""
 
     def __init__(self, reading: _Reading, run: TaskRun) -> None:
-        self._reading, self._run, self.how = reading, run, run.how
+        self._reading, self._run, self.params = reading, run, run.params
         self._read: dict[str, str] = {}
 
     @property

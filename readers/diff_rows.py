@@ -221,7 +221,7 @@ class Rows:
         assert isinstance(first, Task)
         assert isinstance(second, Task)
         codec = registry.get(first.codec)
-        if codec.name != second.codec or codec.whole:
+        if codec.name != second.codec or codec.single_frame:
             return []
         file = Opened.of(first)
         with file.source:
@@ -505,10 +505,11 @@ def _alike(a: Work, b: Work) -> bool:
         )
     if isinstance(a, Combined) and isinstance(b, Combined):
         return (
-            (a.layout, a.view, a.how, a.key, a.low, a.high) == (b.layout, b.view, b.how, b.key, b.low, b.high)
+            (a.layout, a.view, a.params, a.key, a.low, a.high)
+            == (b.layout, b.view, b.params, b.key, b.low, b.high)
             and len(a.runs) == len(b.runs)
             and all(
-                one.how == two.how
+                one.params == two.params
                 and len(one.tasks) == len(two.tasks)
                 and all(map(_alike, one.tasks, two.tasks))
                 for one, two in zip(a.runs, b.runs, strict=True)
@@ -537,7 +538,7 @@ def _common(a: Task, b: Task) -> int:
             return a.start
     cut = a.start
     with (file := Opened.of(a)).source:
-        if file.codec.whole:
+        if file.codec.single_frame:
             return cut
         for starts, _ in file.walk(a.start).starts():
             inside = starts[starts <= head]

@@ -68,12 +68,12 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
 def several(path: str, targets: Sequence[DirectoryTarget]) -> dict[str, Any]:
     """What directories that are named as one are, each in short: by names and sizes of files alone."""
     names = sorted({target.layout.name for target in targets})
-    gathering = next((one for one in registry.gatherings() if one.of in names), None)
+    container = next((one for one in registry.containers() if one.layout in names), None)
     return {
         "path": path,
         "kind": "directories",
-        "codec": ", ".join(names) if gathering is None else gathering.name,
-        "title": f"{len(targets)} directories" if gathering is None else gathering.title,
+        "codec": ", ".join(names) if container is None else container.name,
+        "title": f"{len(targets)} directories" if container is None else container.title,
         "live": next((one for one in (True, False) if one in [target.live for target in targets]), None),
         "bytes": sum(file.size for target in targets for file in target.plan.files),
         "directories": [
@@ -155,7 +155,7 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
         frames += len(found.frames)
         if not len(found.frames):
             continue
-        if codec.whole:
+        if codec.single_frame:
             facts = _said(codec, found, context)
         for name, one in ranges.items():
             one.add(*codec.frame_bounds(found.frames, name))

@@ -261,14 +261,14 @@ def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> 
     names = {fold(one.name) for one in target.layout.read_options if one.narrows}
     options = {name: value for name, value in target.options.items() if fold(name) not in names}
     runs = tuple(
-        TaskRun(tuple(replace(task_of(target, part), options=options) for part in run.parts), run.how)
+        TaskRun(tuple(replace(task_of(target, part), options=options) for part in run.parts), run.params)
         for run in group.runs
     )
     files = {task.file for run in runs for task in run.tasks}
     quiet = frozenset(files & told)
     told |= files
     return Combined(
-        target.path, target.layout.name, view, runs, group.how, group.key, group.low, group.high, quiet
+        target.path, target.layout.name, view, runs, group.params, group.key, group.low, group.high, quiet
     )
 
 

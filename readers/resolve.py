@@ -16,7 +16,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import zero_filled
-from logwright.codec.layout import Configuration, Gathering, Layout
+from logwright.codec.layout import Configuration, Container, Layout
 from logwright.codec.option import Option, Options, Verb, fold, parse_choice, word
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
@@ -137,7 +137,7 @@ class Stores:
 
     path: str
     directory: Directory
-    gathering: Gathering | None
+    container: Container | None
     """What the directory is, where it is known."""
     targets: Sequence[DirectoryTarget]
     """The stores, a directory before those inside it."""
@@ -171,11 +171,11 @@ def detect(path: Path) -> str | None:
     configuration file stands for; None when it is none that we know."""
     text = expand(path)[0]
     if text != STDIN and _is_directory(text):
-        found = registry.detect_layout(home(text)) or registry.gathering(open_listing(text))
+        found = registry.detect_layout(home(text)) or registry.container(open_listing(text))
         return None if found is None else found.name
     if configuration(text) is not None:
         kinds = [kind(one) for one in resolve(text, passed=[])]
-        return next((one.name for one in registry.gatherings() if one.of in kinds), kinds[0])
+        return next((one.name for one in registry.containers() if one.layout in kinds), kinds[0])
     with open_source(text) as source:
         codec = registry.detect(_name(text), zero_filled(source, 0, HEAD)[0].tobytes())
     return None if codec is None else codec.name
@@ -196,15 +196,15 @@ def resolve(
     With `passed`, a directory that is none itself stands for all in it that we know (a log directory for its partitions), and a
     system's configuration file for the directories that it names; what was passed over is put there, in sentences. Without it such a
     file stands for what it names where that is one thing. With `verb` an option that it does not use is refused. `gathered`:
-    only a directory that is known to hold several (`codec.layout.Gathering`) stands for these, and not for files beside them.
+    only a directory that is known to hold several (`codec.layout.Container`) stands for these, and not for files beside them.
     `recursive`: include the stores in all sub-folders (True), or only say in `passed` that they are there (False), as all else
     that is skipped; None does not look for them.
     Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know, or not what `codec` says.
     """
-    gathering = None
+    container = None
     if passed is not None:
-        gathering = next((one for one in registry.gatherings() if one.name == codec), None)
-    wanted, layout = _named(codec if gathering is None else gathering.of)
+        container = next((one for one in registry.containers() if one.name == codec), None)
+    wanted, layout = _named(codec if container is None else container.layout)
     targets: list[Target] = []
     for one in expand(path):
         said = None if wanted is not None else configuration(one)
@@ -212,7 +212,7 @@ def resolve(
             targets += _configured(one, said, layout, options or {}, passed, recursive)
             continue
         below: list[Target] = []
-        if passed is not None and (not gathered or _gathers(one, gathering)):
+        if passed is not None and (not gathered or _gathers(one, container)):
             below = _below(one, wanted, layout, dict(options or {}), passed, recursive)
             below = [each for each in below if not gathered or isinstance(each, DirectoryTarget)]
         targets += below or [_target(one, wanted, layout, dict(options or {}))]
@@ -243,8 +243,8 @@ def directories_of_stores(
     paths = expand(path)
     if len(paths) != 1 or paths[0] == STDIN:
         return []
-    gathering = next((one for one in registry.gatherings() if one.name == codec), None)
-    wanted, layout = _named(codec if gathering is None else gathering.of)
+    container = next((one for one in registry.containers() if one.name == codec), None)
+    wanted, layout = _named(codec if container is None else container.layout)
     if wanted is not None:
         return []
     said = configuration(paths[0])
@@ -258,7 +258,7 @@ def directories_of_stores(
         targets = [one for one in found if isinstance(one, DirectoryTarget)]
         if targets:
             directory = open_listing(place)
-            out.append(Stores(place, directory, registry.gathering(directory), targets))
+            out.append(Stores(place, directory, registry.container(directory), targets))
         elif said is not None and registry.detect_layout(home(place)) is None:
             skipped.append(f"{place} holds no store")
     return out
@@ -324,11 +324,11 @@ def configuration(path: str) -> Configuration | None:
         raise
 
 
-def _gathers(path: str, wanted: Gathering | None) -> bool:
+def _gathers(path: str, wanted: Container | None) -> bool:
     """Whether a path is that of a directory which holds several of a layout; of one that is asked for anything may be."""
     if path == STDIN or not _is_directory(path):
         return False
-    return wanted is not None or registry.gathering(open_listing(path)) is not None
+    return wanted is not None or registry.container(open_listing(path)) is not None
 
 
 def expand(path: Path | Sequence[Path]) -> list[str]:
@@ -564,12 +564,12 @@ def _below(
     if not found:
         return []
     others: list[str] = []
-    gathering = registry.gathering(directory)
+    container = registry.container(directory)
     for entry in directory.entries():
         codec = registry.detect(entry.name, b"")
         if codec is not None and layout is None and codec.recognise(entry.name, b"") >= Match.NAME:
             found.append(FileTarget(directory.shown(entry.name), codec, options))
-        elif gathering is None or entry.name not in gathering.own_files:
+        elif container is None or entry.name not in container.own_files:
             others.append(entry.name)
     search.say_skipped(path, others)
     return found

@@ -24,7 +24,7 @@ _STEP = 512 << 10
 
 def split(source: Source, codec: Codec, context: Any, max_bytes: int) -> list[tuple[int, int]]:
     """Stretches `[start, stop)` of at most `max_bytes`, or of one frame where that is larger, that cover the file."""
-    if codec.whole or codec.sequential or source.size <= max_bytes:
+    if codec.single_frame or codec.sequential or source.size <= max_bytes:
         return [(0, source.size)]
     walk = Walk(source, codec, context, check=False, step=_STEP)
     order = _Order(codec)

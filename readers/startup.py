@@ -9,7 +9,7 @@ from functools import partial
 from logwright.codec import registry
 from logwright.codec.engine.startup import DirectoryState, ServerDirectory, Verdict
 from logwright.codec.fault import LogwrightError
-from logwright.codec.layout import Gathering
+from logwright.codec.layout import Container
 from logwright.codec.store.listing import Listing
 from logwright.readers.listing import open_listing
 from logwright.readers.live import held
@@ -27,31 +27,31 @@ def predict_start(
     paths = expand(path)
     if len(paths) != 1 or paths[0] == STDIN:
         return None
-    gatherings = registry.gatherings()
-    found = configuration(paths[0]) if codec in (None, *(one.name for one in gatherings)) else None
+    containers = registry.containers()
+    found = configuration(paths[0]) if codec in (None, *(one.name for one in containers)) else None
     directories: Sequence[str] = paths
-    gathering = None
+    container = None
     if found is not None:
-        gathering = next((one for one in gatherings if one.startup.system == found.system), None)
+        container = next((one for one in containers if one.startup.system == found.system), None)
         directories = found.directories
     elif is_remote(paths[0]) or os.path.isdir(local_path(paths[0])):
-        gathering = _gathering(paths[0], codec)
-    if gathering is None:
+        container = _container(paths[0], codec)
+    if container is None:
         return None
-    roots = [root_of(one, gathering.lock) for one in directories]
+    roots = [root_of(one, container.lock) for one in directories]
     settings = None if found is None else found.settings
-    return gathering.startup.run_server(roots, settings, version=version).verdict
+    return container.startup.run_server(roots, settings, version=version).verdict
 
 
-def _gathering(path: str, codec: str | None) -> Gathering | None:
+def _container(path: str, codec: str | None) -> Container | None:
     try:
         listing = open_listing(path)
     except LogwrightError:
         return None
     if registry.detect_layout(listing) is not None:
         return None
-    named = next((one for one in registry.gatherings() if one.name == codec), None)
-    return named or registry.gathering(listing)
+    named = next((one for one in registry.containers() if one.name == codec), None)
+    return named or registry.container(listing)
 
 
 def root_of(path: str, lock: str) -> ServerDirectory:

@@ -160,7 +160,11 @@ class Task:
 
     def split(self, max_bytes: int) -> Sequence[Task]:
         codec = registry.get(self.codec)
-        if self.table == "file" or codec.whole or (self.length is not None and self.length <= max_bytes):
+        if (
+            self.table == "file"
+            or codec.single_frame
+            or (self.length is not None and self.length <= max_bytes)
+        ):
             return [self]
         with open_source(self.real, self.path, Rescue.of(self.options)) as source:
             stretches = split(source, codec, self.context(codec), max_bytes)

@@ -263,7 +263,7 @@ class _Piece:
     def _look(self, source: Source, found: FileOutcome) -> FileOutcome:
         given = self.given
         codec = registry.get(given.codec)
-        if codec.whole and source.size > WHOLE_LIMIT:
+        if codec.single_frame and source.size > WHOLE_LIMIT:
             return replace(found, error=f"files of this kind are small, this one has {source.size} bytes")
         whole = Specimen(codec, given.name, options=given.options, hints=given.hints)
         outcomes: dict[str, Outcome] = {}

@@ -87,7 +87,7 @@ def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
         raise BrokenPromise(text)
     rows = permissive.table.filter(pc.is_null(permissive.table["_corrupt_offset"]))
     _same("PERMISSIVE and DROPMALFORMED", rows.drop_columns(sorted(_STORED)), dropped.table)
-    if not specimen.codec.whole:
+    if not specimen.codec.single_frame:
         _same("windows", specimen.read(columns=None, window=_SMALL).table, dropped.table)
     for table in ("frames", "file"):
         specimen.read(table, mode=Mode.PERMISSIVE)

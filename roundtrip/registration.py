@@ -18,6 +18,6 @@ def lacks(codec: Codec) -> list[str]:
     if codec.structures:
         if codec.name not in strategies.FILES:
             said.append(f"{codec.name} has no strategy for files: add one to FILES in {home}/strategies.py")
-        if reference.rows_of(codec) is None and not codec.whole:
+        if reference.rows_of(codec) is None and not codec.single_frame:
             said.append(f"{codec.name} has no reference for its rows: add one to ROWS in {home}/reference.py")
     return said

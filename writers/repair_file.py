@@ -212,7 +212,7 @@ class _Repair(FileMender):
             for found in Walk(source, codec, self._context()):
                 if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
                     fault = found.fault
-                    if codec.whole:
+                    if codec.single_frame:
                         raise _one_frame(self._target, fault)
                     cut.append(Removed.damaged(self._target.name, fault))
                     if self._strategy is Strategy.PREFIX:

@@ -1,7 +1,7 @@
 """Repair or rebuild of a directory of stores: each store by itself, then the files of the directory that are true of all of them.
 
 A failure in one store does not stop the others. A result out of place has the shape of the input: `OUT/<store>`, with the
-directory's own files (`codec.layout.Gathering.own_files`) beside the stores. A backup has the same shape.
+directory's own files (`codec.layout.Container.own_files`) beside the stores. A backup has the same shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from logwright.codec.fault import ExistsError, LogwrightError, UsageError
-from logwright.codec.layout import Gathering, Layout, RepairedStore
+from logwright.codec.layout import Container, Layout, RepairedStore
 from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, Stores, Target
@@ -48,9 +48,9 @@ def repair_stores(
     _refuse_places(several, request)
     report = report_of(targets)
     report.path = os.fspath(path if isinstance(path, str | os.PathLike) else next(iter(path)))
-    gatherings = {stores.gathering for stores in several}
-    if len(gatherings) == 1 and (gathering := next(iter(gatherings))) is not None:
-        report.codec = gathering.name
+    containers = {stores.container for stores in several}
+    if len(containers) == 1 and (container := next(iter(containers))) is not None:
+        report.codec = container.name
     report.notes += skipped
     written = 0
     for stores, inner in zip(several, _places(several), strict=True):
@@ -72,12 +72,12 @@ def repair_stores(
             )
             parts.append(_one(target, place, repair_store))
         report.parts += parts
-        if stores.gathering is not None and not all(part.error for part in parts):
+        if stores.container is not None and not all(part.error for part in parts):
             try:
                 with plain_errors(stores.path):
-                    report.notes += _own_files(stores, stores.gathering, parts, inner, request, verb)
+                    report.notes += _own_files(stores, stores.container, parts, inner, request, verb)
             except LogwrightError as error:
-                report.parts.append(_failed(stores.path, stores.gathering.name, error))
+                report.parts.append(_failed(stores.path, stores.container.name, error))
     _sum_up(report, request, verb)
     return report
 
@@ -145,7 +145,7 @@ def _refuse_places(several: Sequence[Stores], request: Request) -> None:
 
 
 def repaired_own_files(
-    stores: Stores, gathering: Gathering, parts: Sequence[Report]
+    stores: Stores, container: Container, parts: Sequence[Report]
 ) -> tuple[OwnFiles, list[str]]:
     """Return the content of each of the directory's own files after a repair, and notes on the changes. Lock files are left out."""
     repaired = [
@@ -155,19 +155,19 @@ def repaired_own_files(
     ]
     files: OwnFiles = {}
     notes: list[str] = []
-    for name in own_names(stores, gathering):
+    for name in own_names(stores, container):
         data = stores.directory.read(name)
-        after, note = gathering.after_repair(name, data, repaired)
+        after, note = container.after_repair(name, data, repaired)
         files[name] = data, after
         notes += [note] if note else []
     return files, notes
 
 
-def own_names(stores: Stores, gathering: Gathering) -> list[str]:
+def own_names(stores: Stores, container: Container) -> list[str]:
     """The names of a directory's own files, without lock files."""
     locks = {os.path.basename(lock) for lock in _layout(stores).locks()}
     names = [entry.name for entry in stores.directory.entries()]
-    return [name for name in names if name in gathering.own_files and name not in locks]
+    return [name for name in names if name in container.own_files and name not in locks]
 
 
 def _layout(stores: Stores) -> Layout:
@@ -175,16 +175,16 @@ def _layout(stores: Stores) -> Layout:
 
 
 def _own_files(
-    stores: Stores, gathering: Gathering, parts: Sequence[Report], inner: str, request: Request, verb: str
+    stores: Stores, container: Container, parts: Sequence[Report], inner: str, request: Request, verb: str
 ) -> list[str]:
     if verb == "rebuild":
         files: OwnFiles = {}
-        for name in own_names(stores, gathering):
+        for name in own_names(stores, container):
             data = stores.directory.read(name)
             files[name] = data, data
         notes: list[str] = []
     else:
-        files, notes = repaired_own_files(stores, gathering, parts)
+        files, notes = repaired_own_files(stores, container, parts)
     if request.dry_run:
         return notes
     if request.out is not None:
@@ -192,7 +192,7 @@ def _own_files(
         if copied:
             notes.append(f"copied as they are: {', '.join(copied)}")
     elif request.backup is not None:
-        backup = os.path.join(local_path(request.backup), inner, gathering.name)
+        backup = os.path.join(local_path(request.backup), inner, container.name)
         _change_own_files(request.files, stores, files, backup)
     return notes
 

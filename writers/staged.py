@@ -234,7 +234,7 @@ def _place(
     extra = StagedFolder(files, transaction.work.below("extra"), name)
     files.mkdir(extra.path)
     files.adopt(extra.path, transaction.work.own)
-    placement = layout.place(transaction.listing, name, parts, extra, options)
+    placement = layout.assemble(transaction.listing, name, parts, extra, options)
     places = {id(stage): stage for stage in (*(stage for stage, _ in parts), extra)}
     for stage in places.values():
         stage.flush()

@@ -33,8 +33,8 @@ from logwright.codec.frames.resync import NONE, UNSURE, Finder, Prefixes
 from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head, zeros_in
 from logwright.codec.frames.specification import FrameSpec, Marker, Position, span_of
 from logwright.codec.option import Options
+from logwright.codec.single_frame import kept
 from logwright.codec.table import RAW, Column, Table, ending, extent
-from logwright.codec.whole import kept
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
 Int64s = npt.NDArray[np.int64]

@@ -26,7 +26,7 @@ from logwright.codec.window import Bytes, Frames, Positions, Window
 WINDOW = 4 << 20
 """Bytes of a window. Measured on Kafka segments: smaller ones cost more calls than they save in the cache, larger ones save nothing."""
 WHOLE_LIMIT = 1 << 30
-"""A larger file whose codec reads it as one window (`Codec.whole`) is refused."""
+"""A larger file whose codec reads it as one window (`Codec.single_frame`) is refused."""
 _AFTER_DAMAGE = 64 << 10
 """The smallest window after damage. Each sound window doubles it."""
 _DENSE = 8 << 10
@@ -202,14 +202,14 @@ class Walk:
     @property
     def refused(self) -> bool:
         """Whether the file has to be read in one window and is too large for that."""
-        return self.codec.whole and self.size > WHOLE_LIMIT
+        return self.codec.single_frame and self.size > WHOLE_LIMIT
 
     def __iter__(self) -> Iterator[Stretch | Hole]:
         if self.refused:
             text = f"{self.size} bytes; files of this kind are small, at most {WHOLE_LIMIT} bytes are read"
             yield Hole(Fault(self.codec.name, 0, self.size, Kind.LENGTH, text), tail=True)
             return
-        if self.codec.whole:
+        if self.codec.single_frame:
             data, unreadable = zero_filled(self.file, 0, self.size)
             self.size = len(data)  # it may have become shorter
             self._window, self._fetched = Window(data, 0, self.size), bool(self.size)
@@ -235,7 +235,7 @@ class Walk:
         resumed = at
         hole: tuple[Fault, int] | None = None
         self._prepare()
-        empty = self.size == 0 and (self.codec.whole or self.codec.scans_empty)
+        empty = self.size == 0 and (self.codec.single_frame or self.codec.scans_empty)
         while at < self.end or (empty and not self._fetched):
             frames = self._scan(at, need)
             window = self._window
@@ -409,7 +409,7 @@ class Walk:
                 self._window, self._fetched = Window(data, at, self.size), True
                 return 0
         length = self._step if self.stop is None else min(self._step, max(self.stop - at, _HEAD))
-        if self.codec.whole:
+        if self.codec.single_frame:
             length = max(length, self.size)
         length = max(length, need)
         if self._fetched and 0 <= inside < len(window.data) // 2 and need > len(window.data) - inside:

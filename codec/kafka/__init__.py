@@ -20,7 +20,7 @@ from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, PartitionRepair
 from logwright.codec.kafka.startup.start import STARTUP
 from logwright.codec.kafka.store import configuration, copies, logdir, partition
 from logwright.codec.kafka.store.follow import PartitionFollow
-from logwright.codec.layout import Configures, Gathering, Layout
+from logwright.codec.layout import ConfigFile, Container, Layout
 
 CODECS: tuple[Codec, ...] = (
     log.CODEC.with_capabilities(FileCapabilities(edit=FileEdit(edit_file, FILE_OPTIONS))),
@@ -44,5 +44,5 @@ LAYOUTS: tuple[Layout, ...] = (
         )
     ),
 )
-GATHERINGS: tuple[Gathering, ...] = (logdir.LOG_DIRECTORY,)
-CONFIGURATIONS: tuple[Configures, ...] = (configuration.CONFIGURATION,)
+CONTAINERS: tuple[Container, ...] = (logdir.LOG_DIRECTORY,)
+CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

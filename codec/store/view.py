@@ -29,15 +29,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Run:
-    """Parts that are read one after the other, as one of the streams that are combined. `how` is the layout's own word on it."""
+    """Parts that are read one after the other, as one of the streams that are combined. `params` is the layout's own word on it."""
 
     parts: tuple[Part, ...]
-    how: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs whose rows make the rows of a view only together (`Combines`), by one task. `how` as in `Run`; all of it is picklable.
+    """Runs whose rows make the rows of a view only together (`Combines`), by one task. `params` as in `Run`; all of it is picklable.
 
     `key` names the column whose equal values belong together: a filter on it may be used before they do, and where every part has
     its bounds, the group may be cut into ranges of it, each of which is combined on its own. None: there is no such column.
@@ -45,7 +45,7 @@ class Group:
     """
 
     runs: tuple[Run, ...]
-    how: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
     low: Any = None
     high: Any = None
@@ -71,8 +71,8 @@ class RowStream(Protocol):
     """The rows of one run of a group. Each call reads them from the start; damage is reported once."""
 
     @property
-    def how(self) -> Mapping[str, Any]:
-        """`Run.how`."""
+    def params(self) -> Mapping[str, Any]:
+        """`Run.params`."""
         ...
 
     @property

@@ -8,7 +8,7 @@ from logwright.codec.capability import (
     FileCapabilities,
 )
 from logwright.codec.engine.repair import Strategy
-from logwright.codec.layout import Configures, Layout
+from logwright.codec.layout import ConfigFile, Layout
 from logwright.codec.zookeeper.check.datadir import check as check_datadir
 from logwright.codec.zookeeper.formats import epochs
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
@@ -36,4 +36,4 @@ LAYOUTS: tuple[Layout, ...] = (
         )
     ),
 )
-CONFIGURATIONS: tuple[Configures, ...] = (configuration.CONFIGURATION,)
+CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

@@ -434,7 +434,7 @@ def inspect(
     targets = resolve.resolve(path, codec, options, passed=passed, recursive=deep, verb=Verb.INSPECT)
     names = resolve.expand(path)
     directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
-    kinds = {one.of for one in registry.gatherings()}
+    kinds = {one.layout for one in registry.containers()}
     if len(targets) == 1 and (targets[0].path in names or resolve.kind(targets[0]) not in kinds):
         found = _inspect.inspect(targets[0])
         return {**found, "notes": [*found.get("notes", ()), *passed]}

@@ -15,13 +15,13 @@ from logwright.readers import rescue
 
 def codecs(name: str | None = None) -> list[dict[str, Any]]:
     """Every codec and layout, or the one of that name: its views, columns and options, with types and defaults."""
-    gathered = [one for one in registry.gatherings() if name in (None, one.name)]
+    gathered = [one for one in registry.containers() if name in (None, one.name)]
     if name is not None and not gathered:
         registry.find(name)  # raises, with the nearest name
     found = [_layout(one) for one in registry.layouts() if name in (None, one.name)]
     # Read as what it holds; nothing is written to it as a whole.
     found += [
-        {**_layout(registry.get_layout(one.of)), "name": one.name, "title": one.title, "options": []}
+        {**_layout(registry.get_layout(one.layout)), "name": one.name, "title": one.title, "options": []}
         for one in gathered
     ]
     return found + [_codec(one) for one in registry.codecs() if name in (None, one.name)]

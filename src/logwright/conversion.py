@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Forgotten
+from logwright.codec.base import Codec, LossyColumn
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, Verb, fold, number
@@ -426,14 +426,14 @@ class Native:
             if _is_layout(self.codec)
             else self.made
         )
-        forgets = one.forgets
+        lossy_columns = one.lossy_columns
         told = {"view"} if reading["view"] is not None else set()
         gone: dict[str, int] = {}
         notes: list[str] = []
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in scan:
-                for each in forgets:
+                for each in lossy_columns:
                     count = _says(batch, each)
                     if count and each.advice and not told:
                         raise UsageError(f"{count} rows {each.what}", path=self.source, advice=each.advice)
@@ -441,7 +441,7 @@ class Native:
                         gone[each.what] = gone.get(each.what, 0) + count
                 yield batch
 
-        data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if forgets else scan
+        data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if lossy_columns else scan
         own = {fold(option.name) for option in self.made.options}
         given = set(map(fold, self.options))
         kept = {
@@ -512,7 +512,7 @@ class _Passed:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-def _says(batch: pa.RecordBatch, each: Forgotten) -> int:
+def _says(batch: pa.RecordBatch, each: LossyColumn) -> int:
     """So many rows say something that is forgotten."""
     if each.column not in batch.schema.names:
         return 0

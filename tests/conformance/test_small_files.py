@@ -109,7 +109,7 @@ def shown(triple: Triple, table: pa.Table) -> list[dict[str, Any]]:
 
 
 def test_every_small_format_has_a_triple() -> None:
-    small = {codec.name for codec in registry.codecs() if codec.whole or isinstance(codec, FixedCodec)}
+    small = {codec.name for codec in registry.codecs() if codec.single_frame or isinstance(codec, FixedCodec)}
     assert {triple.codec for triple in TRIPLES} == small
 
 

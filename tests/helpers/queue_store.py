@@ -146,7 +146,7 @@ class QueueStore(Layout):
     ) -> Builder:
         return Builder(None if staged else listing, staged)
 
-    def place(
+    def assemble(
         self,
         listing: Listing | None,
         name: str,

@@ -267,7 +267,7 @@ class ToyNote(Codec):
         "frames": Table("frames", (Column("position", pa.int64(), "0"),)),
         "file": FILE,
     }
-    whole = True
+    single_frame = True
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.SURE if name == "NOTE" else Match.NO
@@ -312,7 +312,7 @@ class Shelf(Layout):
     def builder(self, *given: object, **named: object) -> Builder:
         raise NotImplementedError("no test writes a new shelf")
 
-    def place(self, *given: object) -> Placement:
+    def assemble(self, *given: object) -> Placement:
         raise NotImplementedError("no test writes a new shelf")
 
     def recognise(self, listing: Listing) -> Match:

@@ -105,7 +105,7 @@ class Toy(Layout):
         segments = sum(entry.name.endswith(".seg") for entry in listing.entries())
         return ToyBuilder(int(listing.read("count")), segments, options["rows.per.segment"], staged)
 
-    def place(
+    def assemble(
         self,
         listing: Listing | None,
         name: str,

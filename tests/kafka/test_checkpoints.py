@@ -17,7 +17,7 @@ from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
 from logwright.codec.kafka.formats.log.layout import HEAD
 from logwright.codec.kafka.formats.log.markers import MARKER
 from logwright.codec.kafka.state.producers import Producer, ProducerState
-from logwright.codec.whole import ParseError
+from logwright.codec.single_frame import ParseError
 
 ID = "q83vASNFZ4mrze8BI0VniQ"
 

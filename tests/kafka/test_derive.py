@@ -18,7 +18,7 @@ from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, RECORD_BATCH
 from logwright.codec.kafka.formats.log.markers import MARKER
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn
-from logwright.codec.whole import ParseError
+from logwright.codec.single_frame import ParseError
 
 NO_MARKERS = np.empty(0, MARKER)
 

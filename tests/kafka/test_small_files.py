@@ -16,7 +16,7 @@ from logwright.codec import registry
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
 from logwright.codec.kafka.formats.partition_metadata import is_topic_id
 from logwright.codec.option import Options
-from logwright.codec.whole import ParseError
+from logwright.codec.single_frame import ParseError
 
 INDEX, TIMEINDEX, TXNINDEX = (
     "00000000000000000020.index",

@@ -214,7 +214,7 @@ class Runs:
     """A run of a group that is read several times."""
 
     def __init__(self, rows: Sequence[Row], size: int) -> None:
-        self.rows, self.size, self.reads, self.how = rows, size, 0, {}
+        self.rows, self.size, self.reads, self.params = rows, size, 0, {}
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self.reads += 1

@@ -121,7 +121,7 @@ class Asking:
     """A codec whose scans and searches return prepared answers."""
 
     name = "asking"
-    whole = scans_empty = False
+    single_frame = scans_empty = False
 
     def __init__(self, scans: Sequence[Frames] = (), searches: Sequence[tuple[int, int]] = ()) -> None:
         self.scans: Iterator[Frames] = iter(scans)

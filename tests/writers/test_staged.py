@@ -263,8 +263,8 @@ def test_an_owner_that_cant_be_read_owns_nothing() -> None:
 
 def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
     class Odd(toy.Toy):
-        def place(self, *args: Any) -> toy.Placement:
-            found = super().place(*args)
+        def assemble(self, *args: Any) -> toy.Placement:
+            found = super().assemble(*args)
             return toy.Placement(((object(), "a", "b"), *found.renames), found.summary)  # type: ignore[arg-type]
 
     begun = StagedWrite(str(tmp_path / "box"), Odd())
@@ -272,8 +272,8 @@ def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
         begun.commit([staged(begun, 0, 1)])
 
     class Absent(toy.Toy):
-        def place(self, *args: Any) -> toy.Placement:
-            found = super().place(*args)
+        def assemble(self, *args: Any) -> toy.Placement:
+            found = super().assemble(*args)
             return toy.Placement(((found.renames[0][0], "absent", "b"),), found.summary)
 
     begun = StagedWrite(str(tmp_path / "box"), Absent())

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from logwright.codec.describe import Field, Repeated, Struct
 from logwright.codec.fault import Kind
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column, Table
 from logwright.codec.text import Word
-from logwright.codec.whole import ParseError, WholeCodec
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
@@ -167,7 +167,7 @@ def _codec(
     columns: tuple[Column, ...],
     system: str,
     struct: Struct,
-) -> WholeCodec:
+) -> SmallFileCodec:
     schema = Table("rows", columns).schema()
 
     def parse(data: bytes) -> pa.Table:
@@ -178,7 +178,7 @@ def _codec(
     def write(rows: pa.Table) -> bytes:
         return form.pack(list(zip(*(rows[one.name].to_pylist() for one in schema), strict=True)))
 
-    return WholeCodec(
+    return SmallFileCodec(
         name=name,
         title=title,
         pattern=re.compile(files),

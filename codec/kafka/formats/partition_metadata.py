@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
 from logwright.codec.kafka.formats.checkpoint import lines, number, words
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column, Table
 from logwright.codec.text import Word
-from logwright.codec.whole import ParseError, WholeCodec
 
 FILE = "partition.metadata"
 VERSION = 0
@@ -93,7 +93,7 @@ PARTITION_METADATA = Struct(
     source="PartitionMetadataFile",
 )
 
-CODEC = WholeCodec(
+CODEC = SmallFileCodec(
     name="kafka.partition_metadata",
     title="Kafka topic id of a partition",
     pattern=re.compile(r"partition\.metadata"),

@@ -12,8 +12,8 @@ from crc32c import crc32c
 
 from logwright.codec.describe import I16BE, I32BE, I64BE, U32BE, Field, Int, Repeated, Struct, dtype_of
 from logwright.codec.fault import Kind
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
-from logwright.codec.whole import ParseError, WholeCodec
 
 _FIELDS = (
     Field("producer_id", I64BE, "the producer"),
@@ -90,7 +90,7 @@ def _form(rows: pa.Table) -> bytes:
     return pack(entries)
 
 
-CODEC = WholeCodec(
+CODEC = SmallFileCodec(
     name="kafka.producer_snapshot",
     title="Kafka producer state snapshot",
     pattern=re.compile(r"\d{20}\.snapshot(?:\.deleted)?"),

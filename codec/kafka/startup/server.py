@@ -54,10 +54,10 @@ from logwright.codec.kafka.startup.start import (
 )
 from logwright.codec.kafka.store.raft_log import check_bootstrap
 from logwright.codec.option import Options
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Part
-from logwright.codec.whole import ParseError
 
 _KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"

@@ -59,10 +59,10 @@ from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.kafka.store import builder
 from logwright.codec.kafka.store.raft_log import check_raft_log
 from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Entry, Listing, PlannedFile, folders_of
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Part
-from logwright.codec.whole import ParseError
 
 VERSIONS = ("4.3",)
 

@@ -32,9 +32,9 @@ _OURS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")
 
 
 class BrokerConfiguration:
-    """See `logwright.codec.layout.Configures`."""
+    """See `logwright.codec.layout.ConfigFile`."""
 
-    of = "kafka.partition"
+    layout = "kafka.partition"
 
     def named(self, name: str) -> bool:
         # What stands in a log directory under a like name is no configuration.

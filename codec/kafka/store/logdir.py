@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.names import (
@@ -20,8 +20,8 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.startup.server import STARTUP
 from logwright.codec.layout import RepairedStore
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
-from logwright.codec.whole import ParseError
 
 _ABOVE = {
     BOOTSTRAP_FILE,
@@ -37,12 +37,12 @@ _Partition = tuple[str, int]
 
 
 class LogDirectory:
-    """See `logwright.codec.layout.Gathering`."""
+    """See `logwright.codec.layout.Container`."""
 
     name = "kafka.logdir"
     title = "Kafka log directory: the partitions on one disk"
-    of = "kafka.partition"
-    own_files: Container[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
+    layout = "kafka.partition"
+    own_files: Collection[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
     startup = STARTUP
     lock = LOCK_FILE
 

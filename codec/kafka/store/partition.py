@@ -303,7 +303,7 @@ class KafkaPartition(Layout):
             name=name,
         )
 
-    def place(
+    def assemble(
         self,
         listing: Listing | None,
         name: str,

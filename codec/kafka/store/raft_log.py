@@ -82,7 +82,7 @@ def check_raft_log(listing: Listing, log_start_offset: int, folders: Collection[
 
 def _check_topic_id(listing: Listing, sizes: dict[str, int]) -> None:
     from logwright.codec.kafka.formats import partition_metadata as metadata
-    from logwright.codec.whole import ParseError
+    from logwright.codec.single_frame import ParseError
 
     if METADATA_FILE not in sizes:
         return

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
 from logwright.codec.fault import Kind
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
 from logwright.codec.text import Word
-from logwright.codec.whole import ParseError, WholeCodec
 
 NAME = "leveldb.current"
 NO_NEWLINE = "CURRENT file does not end with newline"
@@ -51,7 +51,7 @@ CURRENT = Struct(
     source="SetCurrentFile",
 )
 
-CODEC = WholeCodec(
+CODEC = SmallFileCodec(
     name=NAME,
     title="LevelDB CURRENT: the manifest in use",
     pattern=re.compile("CURRENT"),

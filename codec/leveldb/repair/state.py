@@ -19,8 +19,8 @@ from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.names import CURRENT, FileType, parse
 from logwright.codec.leveldb.store.version import Version
 from logwright.codec.option import Options
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
-from logwright.codec.whole import ParseError
 
 _LONGEST = 1 << 16
 

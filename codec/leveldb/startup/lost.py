@@ -43,8 +43,8 @@ class _Salvaged:
         self._damaged = False
 
     @property
-    def how(self) -> Mapping[str, Any]:
-        return self.run.how
+    def params(self) -> Mapping[str, Any]:
+        return self.run.params
 
     @property
     def damaged(self) -> bool:
@@ -106,7 +106,7 @@ def _salvaged(listing: Listing, plan: Plan) -> Iterator[pa.RecordBatch]:
     for group in live.parts(listing, plan, "live"):
         if isinstance(group, Group):
             streams = [_Salvaged(listing, run, sizes) for run in group.runs]
-            yield from live.combine("live", group.how, streams, _COLUMNS, _nothing)
+            yield from live.combine("live", group.params, streams, _COLUMNS, _nothing)
 
 
 def _range(batch: pa.RecordBatch) -> Callable[[int, int], Mapping[str, Any]]:

@@ -15,8 +15,8 @@ from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, pars
 from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, parsed
 from logwright.codec.leveldb.store.version import FileMetaData, Version, recover
 from logwright.codec.option import Options
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.whole import ParseError
 from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16

@@ -145,7 +145,7 @@ class LevelDB(Layout):
         resumed = None if listing is None else resume(listing, options)
         return DatabaseBuilder(options, resumed, extra, staged=staged)
 
-    def place(
+    def assemble(
         self,
         listing: Listing | None,
         name: str,

@@ -13,8 +13,8 @@ from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.formats.current import manifest_of
 from logwright.codec.leveldb.names import CURRENT
 from logwright.codec.leveldb.store.version import Version, recover
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
-from logwright.codec.whole import ParseError
 from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16

@@ -82,14 +82,14 @@ def parts(listing: Listing, plan: Plan, view: str) -> Sequence[Part | Group]:
         return [_part(file, comparator) for file in _primary(plan, TABLE, LOG)]
     if view == "batches":
         return [Part(file.name, LOG, "records", file.hints) for file in _primary(plan, LOG)]
-    how = {"comparator": comparator, "visible": last_sequence(listing, plan)}
+    params = {"comparator": comparator, "visible": last_sequence(listing, plan)}
     if view == "history":
-        return _group(_each(plan, comparator), how)
+        return _group(_each(plan, comparator), params)
     order = comparator_of(comparator)
     if not order.known:
         runs = [Run((_part(file, comparator),)) for file in _primary(plan, TABLE)]
-        return _group([*runs, _logs(plan)], how)
-    groups = _group([_logs(plan), *_tables(listing, plan, order)], how)
+        return _group([*runs, _logs(plan)], params)
+    groups = _group([_logs(plan), *_tables(listing, plan, order)], params)
     if not groups or not order.bytewise:
         return groups
     return _cut(groups[0], _splitters(listing, _primary(plan, LOG)))
@@ -99,9 +99,9 @@ def _primary(plan: Plan, *codecs: str) -> list[PlannedFile]:
     return [file for file in plan.files if file.role is Role.PRIMARY and file.codec in codecs]
 
 
-def _group(runs: Sequence[Run], how: Mapping[str, Any]) -> list[Group]:
+def _group(runs: Sequence[Run], params: Mapping[str, Any]) -> list[Group]:
     runs = [run for run in runs if run.parts]
-    return [Group(tuple(runs), how, KEY)] if runs else []
+    return [Group(tuple(runs), params, KEY)] if runs else []
 
 
 def _part(file: PlannedFile, comparator: str, bounds: tuple[bytes, bytes] | None = None) -> Part:
@@ -263,18 +263,18 @@ def _each(plan: Plan, comparator: str) -> list[Run]:
 
 def combine(
     view: str,
-    how: Mapping[str, Any],
+    params: Mapping[str, Any],
     runs: Sequence[RowStream],
     columns: Sequence[str],
-    tell: Callable[[Fault], None],
+    report: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
     """See `codec.capability.Combine`."""
     if view == "history":
-        yield from _history(how, runs, columns)
-    elif comparator_of(how["comparator"]).known:
-        yield from _iterate(how, runs, columns, tell)
+        yield from _history(params, runs, columns)
+    elif comparator_of(params["comparator"]).known:
+        yield from _iterate(params, runs, columns, report)
     else:
-        yield from _unordered(how, runs, columns)
+        yield from _unordered(params, runs, columns)
 
 
 def _needed(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
@@ -285,10 +285,13 @@ def _needed(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
 
 
 def _iterate(
-    how: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str], tell: Callable[[Fault], None]
+    params: Mapping[str, Any],
+    runs: Sequence[RowStream],
+    columns: Sequence[str],
+    report: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
     needed, marker = _needed(columns)
-    order = comparator_of(how["comparator"])
+    order = comparator_of(params["comparator"])
     told: set[bool] = set()
 
     def disorder(before: bytes, key: bytes) -> None:
@@ -297,15 +300,15 @@ def _iterate(
             text = f"the keys of a table are not in the order of {order.name}"
             if order.bytewise:
                 text += f": {readable(key)[:80]} comes behind {readable(before)[:80]}"
-            tell(
+            report(
                 Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may pass over keys")
             )
 
     # All that logs hold was given out; of tables only what the manifest knows of, or a log.
-    shape, all_seen = Shape(marker, how["visible"]), Shape(marker)
+    shape, all_seen = Shape(marker, params["visible"]), Shape(marker)
     streams = [
         sorted_run(_sortable(run(needed), order), all_seen)
-        if run.how.get("log")
+        if run.params.get("log")
         else map(shape.seen, _sortable(run(needed), order))
         for run in runs
     ]
@@ -352,32 +355,32 @@ def _batch(arrays: Sequence[pa.Array], of: Table, columns: Sequence[str], rows: 
 
 
 def _unordered(
-    how: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
+    params: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     needed = _needed(columns)[0]
-    seen = _limits(how, runs)
+    seen = _limits(params, runs)
     census = Census(runs, [True] * len(runs), seen, BUDGET).take()
     for batch, states in census.rows(needed):
         chosen = states == LIVE
         yield _chosen(batch if chosen.all() else batch.filter(pa.array(chosen)), columns)
 
 
-def _limits(how: Mapping[str, Any], runs: Sequence[RowStream]) -> list[int | None]:
-    return [None if run.how.get("log") else how["visible"] for run in runs]
+def _limits(params: Mapping[str, Any], runs: Sequence[RowStream]) -> list[int | None]:
+    return [None if run.params.get("log") else params["visible"] for run in runs]
 
 
 def _history(
-    how: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
+    params: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    referenced = [bool(run.how.get("referenced")) for run in runs]
+    referenced = [bool(run.params.get("referenced")) for run in runs]
     wanted = tuple(name for name in columns if name != "state")
     if "state" not in columns:
         for run in runs:
             for batch in run(wanted or ("sequence",)):
                 yield _with_states(batch, columns, None)
         return
-    order = comparator_of(how["comparator"])
-    census = Census(runs, referenced, _limits(how, runs), BUDGET, order).take()
+    order = comparator_of(params["comparator"])
+    census = Census(runs, referenced, _limits(params, runs), BUDGET, order).take()
     for batch, states in census.rows(wanted or ("sequence",)):
         yield _with_states(batch, columns, _STATES.take(numbers(pa.int64(), states.astype(np.int64))))
 

@@ -11,9 +11,9 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
 from logwright.codec.text import Word
-from logwright.codec.whole import ParseError, WholeCodec
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _NUMBER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
@@ -41,7 +41,7 @@ def _codec(
     low: int | None,
     high: int | None,
     source: str,
-) -> WholeCodec:
+) -> SmallFileCodec:
     def parse(data: bytes) -> pa.Table:
         value = parse_number(data)
         _check(value)
@@ -58,7 +58,7 @@ def _codec(
         if low is not None and high is not None and not low <= value <= high:
             raise ParseError(f"a number from {low} to {high} was expected, found {value}")
 
-    return WholeCodec(
+    return SmallFileCodec(
         name=name,
         title=title,
         pattern=re.compile(files),

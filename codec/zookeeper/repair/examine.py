@@ -10,8 +10,8 @@ import numpy as np
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import UnreadableError
 from logwright.codec.option import Options
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
-from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number

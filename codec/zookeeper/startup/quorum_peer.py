@@ -6,8 +6,8 @@ Source: `QuorumPeer.loadDataBase` of ZooKeeper. The snapshot at the start is the
 from __future__ import annotations
 
 from logwright.codec.fault import UnreadableError
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper.formats.epochs import parse_number
 from logwright.codec.zookeeper.names import ACCEPTED_EPOCH, CURRENT_EPOCH, TEMP, epoch_of, zxid_text
 from logwright.codec.zookeeper.startup.exceptions import IOFailure

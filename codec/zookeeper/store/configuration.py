@@ -19,9 +19,9 @@ _PROPERTIES = frozenset(option.name for option in OPTIONS)
 
 
 class ServerConfiguration:
-    """See `logwright.codec.layout.Configures`."""
+    """See `logwright.codec.layout.ConfigFile`."""
 
-    of = "zookeeper.datadir"
+    layout = "zookeeper.datadir"
 
     def named(self, name: str) -> bool:
         return name.endswith(".cfg")

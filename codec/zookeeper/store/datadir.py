@@ -13,10 +13,10 @@ from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
 from logwright.codec.store.roots import Root
-from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.check.datadir import ADVICE
 from logwright.codec.zookeeper.formats.epochs import parse_number
@@ -130,7 +130,7 @@ class DataDir(Layout):
         resumed = None if listing is None or staged else resume(listing)
         return DirectoryBuilder(options, resumed, extra, staged=staged)
 
-    def place(
+    def assemble(
         self,
         listing: Listing | None,
         name: str,

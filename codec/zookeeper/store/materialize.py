@@ -55,17 +55,22 @@ def log_parts(listing: Listing, logs: Sequence[DataFile]) -> list[Part]:
     ]
 
 
-def group(listing: Listing, logs: Sequence[DataFile], how: Mapping[str, Any]) -> Group:
+def group(listing: Listing, logs: Sequence[DataFile], params: Mapping[str, Any]) -> Group:
     """The snapshots that come into question, the best first, and the logs after the oldest of them."""
-    upto = how["upto"]
+    upto = params["upto"]
     whole = candidates(listing)
     rest = [one for one in reversed(snapshots(listing)) if one not in whole and one.zxid >= 0]
     found = [one for one in (*whole, *rest) if upto is None or one.zxid <= upto]
     done = [one for one in found if upto is None or _reaches(listing, one) <= upto]
     complete = bool(logs) and logs[0].zxid <= 1
     missing = not found and not complete and bool(whole or rest)
-    how = {**how, "complete": complete, "late": bool(found) and not done and not complete, "missing": missing}
-    if not how["late"]:
+    params = {
+        **params,
+        "complete": complete,
+        "late": bool(found) and not done and not complete,
+        "missing": missing,
+    }
+    if not params["late"]:
         found = done
     runs: list[Run] = []
     for place, one in enumerate(found):
@@ -76,7 +81,7 @@ def group(listing: Listing, logs: Sequence[DataFile], how: Mapping[str, Any]) ->
         Run((part,), {"base": None, "zxid": zxid, "next": after})
         for part, zxid, after in _from(listing, logs, first)
     ]
-    return Group(tuple(runs), how)
+    return Group(tuple(runs), params)
 
 
 def _from(listing: Listing, logs: Sequence[DataFile], first: int) -> Iterator[tuple[Part, int, int]]:
@@ -119,11 +124,13 @@ def _reaches(listing: Listing, one: DataFile) -> int:
 class _Replay:
     """Makes the tree of a group."""
 
-    def __init__(self, how: Mapping[str, Any], runs: Sequence[Stream], tell: Callable[[Fault], None]) -> None:
-        self.how, self.tell = how, tell
-        self.upto: int | None = how["upto"]
-        self.bases = [run for run in runs if run.how["base"] is not None]
-        self.logs = [run for run in runs if run.how["base"] is None]
+    def __init__(
+        self, params: Mapping[str, Any], runs: Sequence[Stream], report: Callable[[Fault], None]
+    ) -> None:
+        self.params, self.report = params, report
+        self.upto: int | None = params["upto"]
+        self.bases = [run for run in runs if run.params["base"] is not None]
+        self.logs = [run for run in runs if run.params["base"] is None]
 
     def run(self) -> Tree:
         tree, zxid = self._base()
@@ -132,19 +139,19 @@ class _Replay:
         return tree
 
     def _fault(self, text: str, severity: Severity = Severity.ERROR, kind: Kind = Kind.LINK) -> None:
-        self.tell(Fault(NAME, 0, 0, kind, text, severity))
+        self.report(Fault(NAME, 0, 0, kind, text, severity))
 
     # The snapshot
 
     def _base(self) -> tuple[Tree, int]:
         """What the transactions are applied to, and the last one that is in it."""
-        if self.how["late"]:
+        if self.params["late"]:
             text = (
                 f"no snapshot was done by {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: what "
                 "came later is in this tree"
             )
             self._fault(text)
-        if self.how["missing"]:
+        if self.params["missing"]:
             text = (
                 f"every snapshot is later than {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: "
                 "the tree of that time cannot be made"
@@ -152,19 +159,23 @@ class _Replay:
             self._fault(text)
         damaged: list[Stream] = []
         for one in self.bases:
-            tree = self._load(one) if one.how["whole"] else None
+            tree = self._load(one) if one.params["whole"] else None
             if tree is not None:
                 if damaged:
-                    gone = ", ".join(each.how["name"] for each in damaged)
-                    self._fault(f"{gone}: damaged, the tree is made from {one.how['name']}", Severity.WARNING)
-                return tree, one.how["zxid"]
+                    gone = ", ".join(each.params["name"] for each in damaged)
+                    self._fault(
+                        f"{gone}: damaged, the tree is made from {one.params['name']}", Severity.WARNING
+                    )
+                return tree, one.params["zxid"]
             damaged.append(one)
-        if self.how["complete"] or not damaged:
-            if not self.how["complete"] and self.logs:
+        if self.params["complete"] or not damaged:
+            if not self.params["complete"] and self.logs:
                 self._fault("there is no snapshot, and the logs don't go back to the first transaction")
             return Tree.empty(digests=False, extended_types=True), 0
-        self._fault(f"no snapshot is sound: the tree is made from what is left of {damaged[0].how['name']}")
-        return self._load_all(damaged[0])[0], damaged[0].how["zxid"]
+        self._fault(
+            f"no snapshot is sound: the tree is made from what is left of {damaged[0].params['name']}"
+        )
+        return self._load_all(damaged[0])[0], damaged[0].params["zxid"]
 
     def _load(self, one: Stream) -> Tree | None:
         """None where the snapshot is damaged."""
@@ -179,15 +190,15 @@ class _Replay:
         for found in one.frames():
             shape = found.context.shape
             if not begun:
-                tree.load_shape(shape, one.how["zxid"])
+                tree.load_shape(shape, one.params["zxid"])
                 begun = True
             sound &= tree.load_frames(found.window, found.frames, shape).orphan is None
             if self.upto is not None and len(found.frames):
                 stats = Nodes(found.window, found.frames, shape).stats
                 late = max(late, *(int(stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
         tree.loaded()
-        if self.upto is not None and late > self.upto and not self.how["late"]:
-            self._fault(f"{one.how['name']} holds what came later, up to {zxid_text(late)}")
+        if self.upto is not None and late > self.upto and not self.params["late"]:
+            self._fault(f"{one.params['name']} holds what came later, up to {zxid_text(late)}")
         return tree, sound and not one.damaged
 
     # The transactions
@@ -195,7 +206,7 @@ class _Replay:
     def _replay(self, tree: Tree, since: int) -> None:
         last = since
         for run in self.logs:
-            if run.how["next"] <= since + 1:
+            if run.params["next"] <= since + 1:
                 continue
             for found in run.frames():
                 zxids = found.frames.header["zxid"]
@@ -238,13 +249,13 @@ class _Replay:
 
 def rows(
     view: View,
-    how: Mapping[str, Any],
+    params: Mapping[str, Any],
     runs: Sequence[Stream],
     columns: Sequence[str],
-    tell: Callable[[Fault], None],
+    report: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
     """The nodes, sessions or ACLs of the tree."""
-    yield from rows_of(_Replay(how, runs, tell).run(), view, how["prefix"], columns)
+    yield from rows_of(_Replay(params, runs, report).run(), view, params["prefix"], columns)
 
 
 def rows_of(tree: Tree, view: View, prefix: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

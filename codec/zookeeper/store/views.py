@@ -99,11 +99,11 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
         materialize.check_alone(listing, options["at_zxid"])
     if view == "txns":
         return materialize.log_parts(listing, _used(listing, plan))
-    how: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}
+    params: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}
     if view == "history":
         runs = [Run((part,)) for part in materialize.log_parts(listing, _used(listing, plan))]
-        return [Group(tuple(runs), how)] if runs else []
-    return [materialize.group(listing, _used(listing, plan), how)]
+        return [Group(tuple(runs), params)] if runs else []
+    return [materialize.group(listing, _used(listing, plan), params)]
 
 
 def _used(listing: Listing, plan: Plan) -> list[DataFile]:
@@ -114,13 +114,13 @@ def _used(listing: Listing, plan: Plan) -> list[DataFile]:
 
 def combine(
     view: str,
-    how: Mapping[str, Any],
+    params: Mapping[str, Any],
     runs: Sequence[Stream],
     columns: Sequence[str],
-    tell: Callable[[Fault], None],
+    report: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
     """See `codec.capability.Combine`."""
     if view == "history":
-        yield from history.rows(runs, columns, how["prefix"], how["upto"])
+        yield from history.rows(runs, columns, params["prefix"], params["upto"])
     else:
-        yield from materialize.rows(VIEWS[view], how, runs, columns, tell)
+        yield from materialize.rows(VIEWS[view], params, runs, columns, report)

@@ -298,7 +298,7 @@ def own_files(
     """Copy the own files of a log directory beside the results, as `logwright repair` does; None: only say what would be done.
 
     Returns sentences on what was done."""
-    known = [stores for stores in todo.stores if stores.gathering is not None]
+    known = [stores for stores in todo.stores if stores.container is not None]
     if not known:
         return []
     if len(known) > 1 or len(todo.stores) > 1:
@@ -307,8 +307,8 @@ def own_files(
             f"the files beside the stores of {names} are not copied: the results of several directories are in one folder; run the "
             "job once for each directory to get complete ones"
         ]
-    stores, gathering = known[0], known[0].gathering
-    assert gathering is not None
+    stores, container = known[0], known[0].container
+    assert container is not None
     parts = []
     for one in results:
         part = Report(str(one["path"]))
@@ -316,7 +316,7 @@ def own_files(
         if part.error is None:
             part.changed, part.ids, part.result_files = one["changed"], one["ids"], one["result_files"]
         parts.append(part)
-    contents, notes = repaired_own_files(stores, gathering, parts)
+    contents, notes = repaired_own_files(stores, container, parts)
     if to is None:
         return notes
     files = files or LocalFileSystem()

@@ -70,7 +70,7 @@ class KafkaLog(Codec):
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = OPTIONS
     ordered = "offset"
-    forgets = encode.FORGETS
+    lossy_columns = encode.LOSSY_COLUMNS
 
     def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
         """See `Codec.recode`."""

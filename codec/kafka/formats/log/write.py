@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Forgotten
+from logwright.codec.base import LossyColumn
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log import pack
 from logwright.codec.kafka.formats.log.heads import HEADS, heads_at, stored_heads
@@ -78,17 +78,17 @@ COMPRESSING = (
     "compression.zstd.level",
 )
 
-FORGETS = (
-    Forgotten(
+LOSSY_COLUMNS = (
+    LossyColumn(
         "is_transactional",
         (False,),
         "belong to transactions, and become plain records",
         "Choose: view read_committed leaves out what was aborted, view read_uncommitted makes all of them plain records",
     ),
-    Forgotten("producer_id", (-1,), "have a producer id, epoch and sequence number"),
-    Forgotten("leader_epoch", (-1, 0), "have a leader epoch"),
+    LossyColumn("producer_id", (-1,), "have a producer id, epoch and sequence number"),
+    LossyColumn("leader_epoch", (-1, 0), "have a leader epoch"),
 )
-"""What a producer does not say of a record (`codec.base.Codec.forgets`)."""
+"""What a producer does not say of a record (`codec.base.Codec.lossy_columns`)."""
 
 
 def recode(frames: pa.Table, options: Options) -> pa.Table | None:

@@ -34,8 +34,8 @@ from logwright.codec.leveldb.formats.records.layout import HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
 from logwright.codec.leveldb.formats.table.layout import ANOTHER_PROGRAM
 from logwright.codec.leveldb.names import MANIFEST_NAME
+from logwright.codec.single_frame import exactly
 from logwright.codec.table import Column, Table
-from logwright.codec.whole import exactly
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 NAME = "leveldb.manifest"

@@ -26,7 +26,7 @@ from logwright.codec.leveldb.formats.records.layout import (
     room_for,
     write_records,
 )
-from logwright.codec.whole import kept
+from logwright.codec.single_frame import kept
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 
 PORTION = 8 << 20

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import U32LE, UVARINT, UVARLONG, Field, Int, Struct
+from logwright.codec.kernels.bitflip import UNMASK
 from logwright.codec.kernels.compress import CompressionError, compress, decompress
 from logwright.codec.kernels.crc32c import crc32c
-from logwright.codec.kernels.flip import UNMASK
 from logwright.codec.kernels.intrinsics import (
     copy,
     load_i64le,

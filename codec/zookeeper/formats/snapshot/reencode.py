@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.option import Options
-from logwright.codec.whole import kept
+from logwright.codec.single_frame import kept
 from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists

@@ -10,7 +10,7 @@ import pyarrow as pa
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import store_32be, store_64be
-from logwright.codec.whole import kept
+from logwright.codec.single_frame import kept
 from logwright.codec.window import Chunk, Frames, Window, Zeros
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     DIGEST_VERSION,

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
-from logwright.codec.whole import kept
+from logwright.codec.single_frame import kept
 from logwright.codec.window import Bytes, Zeros
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers, validity

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logwright as lw
-from logwright.codec.kernels.flip import turned
+from logwright.codec.kernels.bitflip import find_flipped_bit
 from logwright.codec.leveldb.formats.table.layout import stored_crc
 from logwright.corpora.cases import cases
 
@@ -23,26 +23,26 @@ def test_the_bit_is_found(algorithm: object, data: bytes, draw: st.DataObject) -
     at, bit = draw.draw(st.integers(0, len(data) - 1)), draw.draw(st.integers(0, 7))
     changed = bytearray(data)
     changed[at] ^= 1 << bit
-    assert turned(algorithm, algorithm(data), algorithm(bytes(changed)), len(data)) == (at, bit)
+    assert find_flipped_bit(algorithm, algorithm(data), algorithm(bytes(changed)), len(data)) == (at, bit)
 
 
 def test_a_bit_of_the_checksum_itself() -> None:
     right = crc32c(b"abc")
-    assert turned(crc32c, right ^ 1 << 7, right, 3) == (3, 7)
-    assert turned(stored_crc, stored_crc(b"abc") ^ 2, stored_crc(b"abc"), 3) == (3, 1)
+    assert find_flipped_bit(crc32c, right ^ 1 << 7, right, 3) == (3, 7)
+    assert find_flipped_bit(stored_crc, stored_crc(b"abc") ^ 2, stored_crc(b"abc"), 3) == (3, 1)
 
 
 def test_more_than_a_bit_is_not_told() -> None:
-    assert turned(crc32c, crc32c(b"abcd"), crc32c(b"wxyz"), 4) is None
-    assert turned(zlib.crc32, zlib.crc32(b"abc"), zlib.crc32(b"abb"), 3) is None
+    assert find_flipped_bit(crc32c, crc32c(b"abcd"), crc32c(b"wxyz"), 4) is None
+    assert find_flipped_bit(zlib.crc32, zlib.crc32(b"abc"), zlib.crc32(b"abb"), 3) is None
 
 
 def test_no_more_than_a_megabyte_is_looked_through() -> None:
     data = bytes(2 << 20)
     changed = b"\x01" + data[1:]
-    assert turned(crc32c, crc32c(data), crc32c(changed), 1000) is None
+    assert find_flipped_bit(crc32c, crc32c(data), crc32c(changed), 1000) is None
     near = data[:-5] + b"\x10" + data[-4:]
-    assert turned(crc32c, crc32c(data), crc32c(near), len(data)) == (len(data) - 5, 4)
+    assert find_flipped_bit(crc32c, crc32c(data), crc32c(near), len(data)) == (len(data) - 5, 4)
 
 
 @pytest.mark.parametrize(

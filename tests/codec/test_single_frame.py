@@ -11,8 +11,8 @@ import pytest
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Kind, UsageError
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
-from logwright.codec.whole import ParseError, WholeCodec
 from logwright.codec.window import Window
 
 COLUMNS = (Column("n", pa.int64(), "a number", nullable=False), Column("note", pa.string(), "", detail=True))
@@ -35,7 +35,7 @@ def form(rows: pa.Table) -> bytes:
     return b"".join(b"%d\n" % n for n in rows["n"].to_pylist())
 
 
-CODEC = WholeCodec(
+CODEC = SmallFileCodec(
     name="toy.numbers",
     title="Numbers",
     pattern=re.compile(r"NUMBERS"),

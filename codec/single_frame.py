@@ -50,14 +50,14 @@ class ParseError(DescriptionError):
         self.kind, self.system = kind, system
 
 
-class WholeCodec(Codec):
+class SmallFileCodec(Codec):
     """A codec of a small file: `parse` gives its rows, or raises `ParseError`; `form` is its mirror.
 
     Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file. `text` describes the words of
     a file that is none of fixed-width fields: for those who look at the bytes only.
     """
 
-    whole = True
+    single_frame = True
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ def _table() -> list[int]:
     return out
 
 
-def turned(
+def find_flipped_bit(
     algorithm: Callable[[bytes], int], stored: int, computed: int, size: int
 ) -> tuple[int, int] | None:
     """The byte, of `size` that are covered, and the bit that would make the checksum what is stored; None where there is none, or the
