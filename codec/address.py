@@ -115,7 +115,7 @@ def _sealed(struct: Struct, frame: bytes) -> bytes:
     return edit(struct, frame, (plain.name,), lambda old, kind: old, reseal=True)
 
 
-def of_codec(
+def edit_frame(
     name: str, of: Sequence[Struct], frame: bytes, path: Path, change: Change, *, reseal: bool
 ) -> bytes:
     """`edit` for a codec whose frames are its first structure. Raises `UsageError` where there is none."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from logwright.codec import address
 from logwright.codec.capability import FileCapabilities
 from logwright.codec.describe import Struct
-from logwright.codec.explain import Focus, Node, stretch
+from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
@@ -161,7 +161,7 @@ class Codec(ABC):
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
         """All of the window, as nodes side by side: it is a `frame` just as a scan found it, or a stretch that is none (damage, or
         what no frame covers). Never raises, whatever the bytes. Here: the first structure, again and again."""
-        return stretch(self.structures[0] if self.structures else None, window, focus, one=frame)
+        return explain_values(self.structures[0] if self.structures else None, window, focus, one=frame)
 
     def field_names(self) -> Sequence[str]:
         """The names of all fields that a path of `edit` may end in, and of what they lie in."""
@@ -174,9 +174,9 @@ class Codec(ABC):
 
         Raises `UsageError` for a field that there is not, or that can't be found in these bytes.
         """
-        return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
+        return address.edit_frame(self.name, self.structures, frame, path, change, reseal=reseal)
 
-    def lost_between(
+    def loss_between(
         self, before: Frames | None, after: Frames | None, context: Any
     ) -> tuple[int | None, Mapping[str, Any]]:
         """Return `Fault.rows_lost` (None: not known) and `Fault.lost`, in the system's words, for a skipped stretch.
@@ -193,14 +193,14 @@ class Codec(ABC):
         """
         return None
 
-    def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
+    def writer_options(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
         """Return the writing options that a file was made with, as far as it tells, so that a copy has them too.
 
         `read(columns, filter, limit)` returns the sound frames of the file.
         """
         return {}
 
-    def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
+    def recompress(self, frames: pa.Table, options: Options) -> pa.Table | None:
         """Return a frames table (all columns) as these options would have it, all else unchanged.
 
         None where rows have to be put into other frames for it.

@@ -154,7 +154,7 @@ class DirectoryEdit:
 
     edit: Edit
     options: tuple[Option, ...] = ()
-    recodes: Sequence[str] = ()
+    recompress_options: Sequence[str] = ()
     """The options that write frames in another form and keep all else that they say (`Change.every`)."""
 
 

@@ -346,9 +346,9 @@ class Explainer:
             node.check = Check(node.value, computed, self.base + low, self.base + high)
             if not node.check.right:
                 node.problem = f"{_hex(computed)} is expected, {_hex(node.value)} found"
-                self._turned(algorithm, node, node.check, there)
+                self._find_flip(algorithm, node, node.check, there)
 
-    def _turned(
+    def _find_flip(
         self, algorithm: Callable[[bytes], int], node: Node, check: Check, there: dict[str, Node]
     ) -> None:
         """Where a single bit makes a checksum wrong, say which."""
@@ -533,7 +533,7 @@ def _hex(value: int) -> str:
 # What codecs make of it
 
 
-def stretch(
+def explain_values(
     structure: Type | None, window: Window, focus: Focus, *, one: bool = False, name: str = ""
 ) -> list[Node]:
     """A stretch of a file, made of nothing but values of one type, as far as it is: the window is all of it.

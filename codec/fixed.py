@@ -20,7 +20,7 @@ from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Options
-from logwright.codec.single_frame import exactly, kept
+from logwright.codec.single_frame import conform, single_value
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
@@ -301,17 +301,17 @@ class FixedCodec(Codec):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: FixedContext
     ) -> Iterator[Chunk]:
-        base = kept(file, "base")
+        base = single_value(file, "base")
         if base is None:
             base = context.base or 0
-        given = exactly(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
+        given = conform(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
         if self.count is not None and file is None and given.num_rows != self.count:
             raise UsageError(f"{self.name}: {given.num_rows} rows, the file has exactly {self.count}")
         places = range(0, given.num_rows, _PIECE)
         entries = (self._entries(given.slice(at, _PIECE), base, at, alone=file is None) for at in places)
         yield from _around(entries, self.dtype.itemsize, frames)
-        yield kept(file, "trailing") or b""
-        yield Zeros(kept(file, "trailing_zeros") or 0)
+        yield single_value(file, "trailing") or b""
+        yield Zeros(single_value(file, "trailing_zeros") or 0)
 
     def _entries(self, rows: pa.Table, base: int, first: int, *, alone: bool) -> bytes:
         """Return rows as entries. `first` is the number of the first one."""

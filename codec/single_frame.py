@@ -82,7 +82,7 @@ class SmallFileCodec(Codec):
         }
 
     def explain(self, window: Window, context: None, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        return explain.stretch(self.described[0], window, focus, one=True)
+        return explain.explain_values(self.described[0], window, focus, one=True)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO
@@ -125,13 +125,13 @@ class SmallFileCodec(Codec):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: None
     ) -> Iterator[Chunk]:
-        given = exactly(self.name, rows, self.tables["rows"])
-        stored = kept(frames, "payload")
+        given = conform(self.name, rows, self.tables["rows"])
+        stored = single_value(frames, "payload")
         if stored is not None and self._says(stored, given):
             yield stored
-        elif kept(file, "frames") == 0 and not given.num_rows:
-            yield kept(file, "trailing") or b""
-            yield bytes(kept(file, "trailing_zeros") or 0)
+        elif single_value(file, "frames") == 0 and not given.num_rows:
+            yield single_value(file, "trailing") or b""
+            yield bytes(single_value(file, "trailing_zeros") or 0)
         else:
             try:
                 yield self.form(given)
@@ -145,7 +145,7 @@ class SmallFileCodec(Codec):
             return False
 
 
-def exactly(codec: str, rows: pa.Table, table: Table) -> pa.Table:
+def conform(codec: str, rows: pa.Table, table: Table) -> pa.Table:
     """The rows with just the columns of a table, in their types. Detail columns may be absent: null then.
 
     Raises `UsageError` for a column that is missing or of the wrong type, and for null where none is allowed.
@@ -169,7 +169,7 @@ def exactly(codec: str, rows: pa.Table, table: Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=table.schema(table.names(detail=True)))
 
 
-def kept(table: pa.Table | None, column: str) -> Any:
+def single_value(table: pa.Table | None, column: str) -> Any:
     """A value of a table of one row; None when there is no such table, row or column."""
     if table is None or not table.num_rows or column not in table.schema.names:
         return None

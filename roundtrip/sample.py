@@ -35,7 +35,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Box:
+class DirectorySample:
     """A directory: the layout that makes it, its name, the rows that it is made of and those written next, and the column that
     tells them apart. `own`: what that column has for rows that are there in any case."""
 

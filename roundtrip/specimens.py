@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
-from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.sample import DirectorySample, Sample
 
 _MODULES = tuple(registry.modules(str(__package__), "specimens"))
 SAMPLES: tuple[Sample, ...] = tuple(one for module in _MODULES for one in module.SAMPLES)
-BOXES: tuple[Box, ...] = tuple(one for module in _MODULES for one in module.BOXES)
+DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = tuple(
+    one for module in _MODULES for one in module.DIRECTORY_SAMPLES
+)
 
 
 def samples(codec: str | None = None) -> list[Sample]:

@@ -43,8 +43,8 @@ from logwright.readers.usage import takes
 from logwright.roundtrip import laws
 from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
-from logwright.roundtrip.sample import Box, Sample
-from logwright.roundtrip.specimens import BOXES, SAMPLES
+from logwright.roundtrip.sample import DirectorySample, Sample
+from logwright.roundtrip.specimens import DIRECTORY_SAMPLES, SAMPLES
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.target import Target
@@ -348,7 +348,7 @@ def writing(sample: Sample) -> Figures:
 class BoxReader:
     """Reads directories out of a file system in memory; the same bytes only once. They have the same paths there and on the disk."""
 
-    def __init__(self, box: Box, scratch: str) -> None:
+    def __init__(self, box: DirectorySample, scratch: str) -> None:
         self.box, self.layout = box, registry.get_layout(box.layout)
         self.place = os.path.join(scratch, "place")
         self.target = f"{self.place}/{box.name}"
@@ -457,7 +457,7 @@ def boxes(
                 yield name, files, command, before, after
 
 
-def writing_directory(box: Box, ways: Sequence[str] | None = None) -> Figures:
+def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -> Figures:
     """Write a directory in every way, through every failure and crash: it is the old one or the new one, and the next writer finds
     nothing that it can't tidy up. `ways`: only these, by name."""
     figures = Figures()
@@ -502,7 +502,7 @@ def writing_directory(box: Box, ways: Sequence[str] | None = None) -> Figures:
 
 def missing() -> list[str]:
     """Codecs and layouts of the registry that nothing here is tried with."""
-    known = {sample.codec for sample in SAMPLES} | {box.layout for box in BOXES}
+    known = {sample.codec for sample in SAMPLES} | {box.layout for box in DIRECTORY_SAMPLES}
     every = {codec.name for codec in registry.codecs()} | {layout.name for layout in registry.layouts()}
     return sorted(every - known)
 
@@ -524,7 +524,7 @@ def everything(names: Sequence[str] = (), *, every_bit: bool = False) -> Iterato
             start = time.perf_counter()
             figures = step()
             yield f"{what}: {sample.label}", figures, time.perf_counter() - start
-    for box in BOXES:
+    for box in DIRECTORY_SAMPLES:
         if not names or box.layout in names:
             start = time.perf_counter()
             figures = writing_directory(box)

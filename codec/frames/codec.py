@@ -26,14 +26,14 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Buffer, Field, Flags, Int, Repeated, Scope, Struct, Switch, Until
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
-from logwright.codec.explain import Focus, Node, stretch
+from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.resync import NONE, UNSURE, Finder, Prefixes
 from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head, zeros_in
 from logwright.codec.frames.specification import FrameSpec, Marker, Position, span_of
 from logwright.codec.option import Options
-from logwright.codec.single_frame import kept
+from logwright.codec.single_frame import single_value
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
@@ -323,7 +323,7 @@ class FramedCodec(Codec):
         """Return the file's header: of the version that the file table says, or as upstream writes it."""
         if self.header is None:
             return b""
-        version = kept(file, "version")
+        version = single_value(file, "version")
         version = version if version in self.header_sizes else self.version(context)
         return self.header.pack({"version": version}).ljust(self.header_sizes[version], b"\0")
 
@@ -357,7 +357,7 @@ class FramedCodec(Codec):
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
         struct = self.struct_at(window.data.tobytes(), window.offset) if frame else self.spec.struct
-        nodes = stretch(struct, window, focus, one=frame)
+        nodes = explain_values(struct, window, focus, one=frame)
         if frame and struct is self.spec.struct and nodes:
             nodes[0].row = 0
         return nodes
@@ -682,8 +682,8 @@ class FramedCodec(Codec):
                 yield from self.closing(at, context)
         else:
             yield from _Reencoder(self, given, frames, file, context).write()
-        yield kept(file, "trailing") or b""
-        yield Zeros(kept(file, "trailing_zeros") or 0)
+        yield single_value(file, "trailing") or b""
+        yield Zeros(single_value(file, "trailing_zeros") or 0)
 
     def _given(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table, in their types; null where a column is absent."""

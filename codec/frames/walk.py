@@ -150,7 +150,7 @@ class Hole:
         """Return the fault as a repair reports it that removes the stretch: what does not belong to a padding may have been the next frame."""
         if self.fault.kind is not Kind.PADDING or self.fault.lost:
             return self.fault
-        rows, lost = codec.lost_between(self.before, self.after, context)
+        rows, lost = codec.loss_between(self.before, self.after, context)
         return replace(self.fault, rows_lost=rows, lost=lost)
 
 
@@ -321,7 +321,7 @@ class Walk:
         rows, lost = fault.rows_lost, fault.lost
         first = after.pick(slice(0, 1)) if after is not None and len(after) else None
         if not (lost or rows == 0 or padding or severity is Severity.INFO):
-            known, lost = self.codec.lost_between(self._last, first, self.context)
+            known, lost = self.codec.loss_between(self._last, first, self.context)
             rows = known if rows is None else rows
         fault = replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost)
         return Hole(fault, tail, self._last, first)

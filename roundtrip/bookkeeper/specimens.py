@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.sample import DirectorySample, Sample
 
 _RECORDS: list[dict[str, Any]] = [
     {"ledger_id": 3, "kind": "master_key", "data": b"k" * 20},
@@ -18,4 +18,4 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("bookkeeper.journal", "18c2.txn", _RECORDS, {"journalFormatVersionToWrite": 4}),
     Sample("bookkeeper.journal", "18c3.txn", _RECORDS[:3]),
 )
-BOXES: tuple[Box, ...] = ()
+DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.sample import DirectorySample, Sample
 
 _T = 1_700_000_000_000
 _FIRST = f"{0:020d}"
@@ -60,8 +60,8 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.partition_metadata", "partition.metadata", [{"version": 0, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}]),
 )  # fmt: skip
 
-BOXES: tuple[Box, ...] = (
-    Box(
+DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
+    DirectorySample(
         "kafka.partition",
         "orders-0",
         [{"value": b"old-%d" % n, "timestamp": _T} for n in range(9)],

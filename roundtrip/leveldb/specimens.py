@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.sample import DirectorySample, Sample
 
 
 def _entries(count: int) -> list[dict[str, Any]]:
@@ -61,9 +61,9 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("leveldb.current", "CURRENT", [{"manifest": "MANIFEST-000002"}]),
 )  # fmt: skip
 
-BOXES: tuple[Box, ...] = (
+DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
     # In the order of keys, those written next behind: whoever reads a database gets them so.
-    Box(
+    DirectorySample(
         "leveldb.db",
         "chainstate",
         [{"key": b"a%d" % n, "value": b"old" * n} for n in range(6)],

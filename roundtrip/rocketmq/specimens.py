@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.sample import DirectorySample, Sample
 
 _T = 1_700_000_000_000
 _NAME = "00000000000000000000"
@@ -31,4 +31,4 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("rocketmq.commitlog", _NAME, _MESSAGES),
     Sample("rocketmq.consumequeue", _NAME, _UNITS),
 )
-BOXES: tuple[Box, ...] = ()
+DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = ()

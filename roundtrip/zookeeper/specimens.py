@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.sample import DirectorySample, Sample
 
 _T = 1_700_000_000_000
 
@@ -90,9 +90,9 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("zookeeper.myid", "myid", [{"myid": 3}]),
 )  # fmt: skip
 
-BOXES: tuple[Box, ...] = (
+DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
     # Those written next behind, with their parent: whoever reads a tree gets them so.
-    Box(
+    DirectorySample(
         "zookeeper.datadir",
         "version-2",
         [{"path": f"/a{n}", "data": b"old" * n} for n in range(6)],

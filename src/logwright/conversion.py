@@ -346,7 +346,7 @@ class Native:
         edit = self.made.capabilities.edit if isinstance(self.made, Layout) else None
         if edit is None or self.if_exists != "error":
             return False
-        known = set(map(fold, edit.recodes))
+        known = set(map(fold, edit.recompress_options))
         return all(fold(name) in known for name in self.options)
 
     def _again(self) -> dict[str, Any]:
@@ -392,7 +392,7 @@ class Native:
             return read(self.source, view="frames", columns="*", **self._of("frames"))
         if not isinstance(self.made, Codec):
             return None
-        return self.made.recode(
+        return self.made.recompress(
             scan_of(self.source, view="frames", columns="*", **self._of("frames")).to_table(), given
         )
 
@@ -493,7 +493,7 @@ class Native:
                 )  # fmt: skip
                 return scan.to_table()
 
-            found = codec.made_with(read)
+            found = codec.writer_options(read)
             if found:
                 return dict(found)
         return {}

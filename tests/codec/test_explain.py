@@ -27,7 +27,7 @@ from logwright.codec.describe import (
     Struct,
     Switch,
 )
-from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Explainer, Focus, Node, stretch
+from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Explainer, Focus, Node, explain_values
 from logwright.codec.expression import OUTER
 from logwright.codec.window import Window
 
@@ -37,7 +37,7 @@ def window(data: bytes, offset: int = 0) -> Window:
 
 
 def explain(struct: Struct, data: bytes, *, base: int = 0, **focus: Any) -> list[Node]:
-    nodes = stretch(struct, window(data, base), Focus(**focus), one=True)
+    nodes = explain_values(struct, window(data, base), Focus(**focus), one=True)
     tiles(nodes, data, base)
     return nodes
 
@@ -339,7 +339,7 @@ def test_items_that_have_a_block_each() -> None:
 
 def test_a_stretch_of_values() -> None:
     three = PAIR.pack({"key": b"k", "value": b"v"}) * 3
-    nodes = stretch(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
+    nodes = explain_values(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
     tiles(nodes, three + bytes(5), 7)
     assert [(each.name, each.start) for each in nodes] == [
         ("pair", 7),
@@ -347,12 +347,12 @@ def test_a_stretch_of_values() -> None:
         ("pair", 15),
         (PADDING, 19),
     ]
-    few = stretch(PAIR, window(three), Focus(items=2))
+    few = explain_values(PAIR, window(three), Focus(items=2))
     assert [each.kind for each in few] == ["struct", "struct", UNEXPLAINED]
-    assert [each.kind for each in stretch(None, window(b"ab"), Focus())] == [UNEXPLAINED]
-    assert stretch(PAIR, window(b""), Focus()) == []
+    assert [each.kind for each in explain_values(None, window(b"ab"), Focus())] == [UNEXPLAINED]
+    assert explain_values(PAIR, window(b""), Focus()) == []
     nothing = Struct("Nothing")
-    assert [each.kind for each in stretch(nothing, window(b"ab"), Focus())] == ["struct", UNEXPLAINED]
+    assert [each.kind for each in explain_values(nothing, window(b"ab"), Focus())] == ["struct", UNEXPLAINED]
 
 
 def test_items_of_no_bytes_end_a_list() -> None:
@@ -381,7 +381,7 @@ DEEP = Struct(
 @given(st.binary(max_size=80), st.integers(1, 4), st.integers(0, 90))
 def test_whatever_the_bytes(data: bytes, items: int, at: int) -> None:
     """Never an error, never a byte that is not accounted for."""
-    nodes = stretch(DEEP, window(data, 9), Focus((at,), items=items))
+    nodes = explain_values(DEEP, window(data, 9), Focus((at,), items=items))
     tiles(nodes, data, 9)
 
 
@@ -393,7 +393,7 @@ def test_whatever_is_changed(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(sound) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(changed[: data.draw(st.integers(0, len(sound)))])
-    tiles(stretch(DEEP, window(cut), Focus()), cut, 0)
+    tiles(explain_values(DEEP, window(cut), Focus()), cut, 0)
 
 
 def test_the_explainer_names_what_is_whole() -> None:

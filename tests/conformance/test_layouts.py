@@ -1,6 +1,6 @@
 """The conformance suite: what every layout of the registry keeps, on its sample directory. Nothing here names a layout.
 
-A layout takes part by being registered with a sample in `BOXES` of `roundtrip/<system>/specimens.py`.
+A layout takes part by being registered with a sample in `DIRECTORY_SAMPLES` of `roundtrip/<system>/specimens.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import logwright as lw
 from logwright.codec import registry
 from logwright.readers.stream import Mode
 from logwright.roundtrip import trust
-from logwright.roundtrip.sample import Box
-from logwright.roundtrip.specimens import BOXES
+from logwright.roundtrip.sample import DirectorySample
+from logwright.roundtrip.specimens import DIRECTORY_SAMPLES
 
-each_layout = pytest.mark.parametrize("box", BOXES, ids=lambda box: box.layout)
+each_layout = pytest.mark.parametrize("box", DIRECTORY_SAMPLES, ids=lambda box: box.layout)
 
 
 @pytest.fixture
-def directory(box: Box, tmp_path: Path) -> Path:
+def directory(box: DirectorySample, tmp_path: Path) -> Path:
     """The sample, written in two steps: new, and appended to."""
     path = tmp_path / box.name
     lw.write(list(box.old), path, box.layout, **box.options)
@@ -30,7 +30,7 @@ def directory(box: Box, tmp_path: Path) -> Path:
     return path
 
 
-def keys(box: Box, path: Path, **options: Any) -> list[Any]:
+def keys(box: DirectorySample, path: Path, **options: Any) -> list[Any]:
     found = lw.read(path, columns=box.key, **options)[box.key].to_pylist()
     return [value for value in found if value not in box.own]
 
@@ -40,19 +40,19 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @each_layout
-def test_written_rows_come_back_in_every_mode(box: Box, directory: Path) -> None:
+def test_written_rows_come_back_in_every_mode(box: DirectorySample, directory: Path) -> None:
     written = [row[box.key] for row in (*box.old, *box.new)]
     for mode in Mode:
         assert sorted(keys(box, directory, mode=mode)) == sorted(written), mode
 
 
 @each_layout
-def test_processes_that_share_the_reading_give_the_same_rows(box: Box, directory: Path) -> None:
+def test_processes_that_share_the_reading_give_the_same_rows(box: DirectorySample, directory: Path) -> None:
     assert keys(box, directory, jobs=2) == keys(box, directory)
 
 
 @each_layout
-def test_every_view_is_read_and_nothing_is_wrong(box: Box, directory: Path) -> None:
+def test_every_view_is_read_and_nothing_is_wrong(box: DirectorySample, directory: Path) -> None:
     report = lw.verify(directory)
     assert report.ok, report.text()
     for view in (*registry.get_layout(box.layout).views, "files"):
@@ -62,7 +62,7 @@ def test_every_view_is_read_and_nothing_is_wrong(box: Box, directory: Path) -> N
 
 
 @each_layout
-def test_every_byte_of_its_files_is_explained_once(box: Box, directory: Path) -> None:
+def test_every_byte_of_its_files_is_explained_once(box: DirectorySample, directory: Path) -> None:
     found = 0
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
         if registry.detect(file.name, file.read_bytes()[:4096]) is not None:
@@ -72,7 +72,7 @@ def test_every_byte_of_its_files_is_explained_once(box: Box, directory: Path) ->
 
 
 @each_layout
-def test_the_system_would_start_and_lose_nothing(box: Box, directory: Path) -> None:
+def test_the_system_would_start_and_lose_nothing(box: DirectorySample, directory: Path) -> None:
     if registry.get_layout(box.layout).capabilities.predict is None:
         pytest.skip("the layout does not predict what the system would do")
     system = lw.verify(directory, as_system=True).system
@@ -82,7 +82,9 @@ def test_the_system_would_start_and_lose_nothing(box: Box, directory: Path) -> N
 
 
 @each_layout
-def test_a_repair_of_a_sound_directory_keeps_its_bytes(box: Box, directory: Path, tmp_path: Path) -> None:
+def test_a_repair_of_a_sound_directory_keeps_its_bytes(
+    box: DirectorySample, directory: Path, tmp_path: Path
+) -> None:
     """All but leftovers, which the system would remove too."""
     if registry.get_layout(box.layout).capabilities.repair is None:
         pytest.skip("the layout has no repair")
@@ -95,7 +97,7 @@ def test_a_repair_of_a_sound_directory_keeps_its_bytes(box: Box, directory: Path
 
 @each_layout
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-def test_rows_that_damage_takes_are_reported(box: Box, directory: Path, tmp_path: Path) -> None:
+def test_rows_that_damage_takes_are_reported(box: DirectorySample, directory: Path, tmp_path: Path) -> None:
     written = [row[box.key] for row in (*box.old, *box.new)]
     for seed in range(6):
         place = Path(lw.damage(directory, tmp_path / str(seed), seed=seed, count=2).path)
@@ -112,7 +114,7 @@ WAYS += ["overwrite without exchange", "overwrite by tasks without exchange"]
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way == "append" else pytest.mark.extended) for way in WAYS]
 )
-def test_any_operation_of_a_write_may_fail_or_be_the_last(box: Box, way: str) -> None:
+def test_any_operation_of_a_write_may_fail_or_be_the_last(box: DirectorySample, way: str) -> None:
     """The old rows are there or the new ones, and the next writer tidies up: see `trust.writing_directory`."""
     figures = trust.writing_directory(box, [way])
     assert figures.failures > 100

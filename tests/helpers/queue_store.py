@@ -24,7 +24,7 @@ from logwright.codec.store.roots import Root
 from logwright.codec.store.view import Part, View
 from logwright.codec.window import Window, Zeros
 from logwright.readers import listing
-from logwright.roundtrip.sample import Box
+from logwright.roundtrip.sample import DirectorySample
 
 LOG, QUEUE = "rocketmq.commitlog", "rocketmq.consumequeue"
 FILE_SIZE = 1 << 10
@@ -179,8 +179,10 @@ def messages(first: int, count: int) -> list[dict[str, object]]:
     ]
 
 
-BOX = Box("test.queues", "store", messages(0, 4), messages(4, 4), "body")
-TWO_ROOTS = Box("test.queues", "store", messages(0, 4), messages(4, 4), "body", roots=(LOG_PATH.name,))
+BOX = DirectorySample("test.queues", "store", messages(0, 4), messages(4, 4), "body")
+TWO_ROOTS = DirectorySample(
+    "test.queues", "store", messages(0, 4), messages(4, 4), "body", roots=(LOG_PATH.name,)
+)
 
 
 @pytest.fixture

@@ -246,7 +246,7 @@ class ToyFrames(Codec):
                     return at, 0
             at += 1
 
-    def lost_between(
+    def loss_between(
         self, before: Frames | None, after: Frames | None, context: Context
     ) -> tuple[int | None, Mapping[str, Any]]:
         first = None if before is None else int(before.header["id"][0]) + 1

@@ -44,7 +44,7 @@ def test_a_file_of_another_name_has_no_base() -> None:
     )
     bad = Got(raw_batch(0, b"\1" * 8, 1), name="copy.log", directory="")
     assert bad.faults[0].lost == {"first_offset": 0, "last_offset": 0}
-    assert CODEC.lost_between(None, None, bad.context) == (None, {})
+    assert CODEC.loss_between(None, None, bad.context) == (None, {})
 
 
 def test_a_length_beyond_reason_is_not_read_when_batches_follow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -464,12 +464,12 @@ def test_unknown_hints_are_refused() -> None:
 def test_what_is_lost_is_what_lies_between() -> None:
     found = CODEC.scan(window(FILE), 0, context())
     one = found.pick(slice(0, 1)), found.pick(slice(2, 3))
-    assert CODEC.lost_between(*one, context()) == (
+    assert CODEC.loss_between(*one, context()) == (
         None,
         {"topic": "orders", "partition": 0, "first_offset": 3, "last_offset": 3},
     )
-    assert CODEC.lost_between(found.pick(slice(0, 1)), found.pick(slice(1, 2)), context()) == (0, {})
-    assert CODEC.lost_between(None, None, context(next_base=9))[1]["last_offset"] == 8
+    assert CODEC.loss_between(found.pick(slice(0, 1)), found.pick(slice(1, 2)), context()) == (0, {})
+    assert CODEC.loss_between(None, None, context(next_base=9))[1]["last_offset"] == 8
 
 
 def test_bounds_of_frames() -> None:

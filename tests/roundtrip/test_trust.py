@@ -25,7 +25,7 @@ from logwright.roundtrip import specimens, trust
 from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, MemoryFileSystem
 from logwright.roundtrip.sample import Sample
-from logwright.roundtrip.specimens import BOXES, SAMPLES, samples
+from logwright.roundtrip.specimens import DIRECTORY_SAMPLES, SAMPLES, samples
 from logwright.roundtrip.trust import BrokenPromise, Figures
 from logwright.writers.filesystem import plain_errors
 
@@ -219,7 +219,7 @@ def test_a_writer_that_leaves_things_behind(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_directories_that_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = BOXES[0]
+    box = DIRECTORY_SAMPLES[0]
     monkeypatch.setattr(trust.BoxReader, "rows", lambda self, files: ["strange"])
     with pytest.raises(BrokenPromise, match="neither the old rows nor the new ones"):
         trust.writing_directory(box, ["new"])
@@ -230,7 +230,7 @@ def test_directories_that_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_directory_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = BOXES[0]
+    box = DIRECTORY_SAMPLES[0]
 
     def answers(error: BaseException | None) -> None:
         def one(files: Any, command: Any, judge: Any) -> Figures:
@@ -248,7 +248,7 @@ def test_a_directory_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_left_behind_is_seen(tmp_path: Path) -> None:
-    box = BOXES[0]
+    box = DIRECTORY_SAMPLES[0]
     reader = trust.BoxReader(box, str(tmp_path))
     files = reader.empty()
     files.make(f"{reader.place}/other")

@@ -297,7 +297,7 @@ class _Examiner:
         if hole.tail and (fault.severity is not Severity.ERROR or fault.kind is Kind.PADDING):
             rows = 0
         else:
-            known, what = log.CODEC.lost_between(hole.before, hole.after, self.context)
+            known, what = log.CODEC.loss_between(hole.before, hole.after, self.context)
             rows = known if rows is None else rows
         what = {**place(self.listing), **what} if what else {}
         self.found.cut.append(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from logwright.codec.describe import Repeated
-from logwright.codec.explain import Check, Explainer, Focus, Node, Space, stretch
+from logwright.codec.explain import Check, Explainer, Focus, Node, Space, explain_values
 from logwright.codec.window import Window
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE
@@ -37,7 +37,7 @@ def log_of(window: Window, focus: Focus, *, frame: bool, exploded: bool) -> list
         head = explainer.all(FILE_HEADER, 0, min(LOG_HEADER_SIZE, len(data)))
         behind = Window(window.data[LOG_HEADER_SIZE:], LOG_HEADER_SIZE, window.size)
         return [*head, *(log_of(behind, focus, frame=False, exploded=exploded) if len(behind.data) else ())]
-    nodes = stretch(RECORD, window, focus, one=frame)
+    nodes = explain_values(RECORD, window, focus, one=frame)
     for one in nodes:
         _cover(one)
     if frame:

@@ -72,9 +72,9 @@ class KafkaLog(Codec):
     ordered = "offset"
     lossy_columns = encode.LOSSY_COLUMNS
 
-    def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
-        """See `Codec.recode`."""
-        return encode.recode(frames, options)
+    def recompress(self, frames: pa.Table, options: Options) -> pa.Table | None:
+        """See `Codec.recompress`."""
+        return encode.recompress(frames, options)
 
     def recognise(self, name: str, head: bytes) -> Match:
         named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
@@ -160,7 +160,7 @@ class KafkaLog(Codec):
             scan.believe(window, damaged.start - window.offset, stop, context)
         return place, need
 
-    def lost_between(
+    def loss_between(
         self, before: Frames | None, after: Frames | None, context: LogContext
     ) -> tuple[int | None, Mapping[str, Any]]:
         """The offsets between two good batches. The number of records is only known where the damaged ones bear it out: offsets

@@ -148,7 +148,7 @@ _BELIEVED = 1024
 
 def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
     """Note what the damaged batches from `window.data[at]` to `stop` say of themselves, as long as each fits the ones around it: its
-    offsets go on where those before end, and it has a record for each of them. `lost_between` uses that where good batches go on
+    offsets go on where those before end, and it has a record for each of them. `loss_between` uses that where good batches go on
     right behind one of them."""
     expected = context.base_offset if context.last_offset is None else context.last_offset + 1
     left = window.size - window.offset

@@ -91,8 +91,8 @@ LOSSY_COLUMNS = (
 """What a producer does not say of a record (`codec.base.Codec.lossy_columns`)."""
 
 
-def recode(frames: pa.Table, options: Options) -> pa.Table | None:
-    """The batches compressed in another way. See `Codec.recode`."""
+def recompress(frames: pa.Table, options: Options) -> pa.Table | None:
+    """The batches compressed in another way. See `Codec.recompress`."""
     if any(options.given(one.name) for one in OPTIONS if one.name not in COMPRESSING):
         return None
     name = BatchSettings.of(options).compression

@@ -136,7 +136,7 @@ class LevelDBLog(RecordCodec):
         behind = load_i64le(window.data, following + HEADER)
         return 0 < behind - last <= 1 + (following - place) // _LEAST
 
-    def lost_between(
+    def loss_between(
         self, before: Frames | None, after: Frames | None, context: RecordContext
     ) -> tuple[int | None, Mapping[str, Any]]:
         """The sequence numbers between two good batches: each is an operation."""

@@ -34,7 +34,7 @@ from logwright.codec.leveldb.formats.records.layout import HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
 from logwright.codec.leveldb.formats.table.layout import ANOTHER_PROGRAM
 from logwright.codec.leveldb.names import MANIFEST_NAME
-from logwright.codec.single_frame import exactly
+from logwright.codec.single_frame import conform
 from logwright.codec.table import Column, Table
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
@@ -179,7 +179,7 @@ class Edits(Records):
         for column in ROWS.columns:
             if column.nullable and column.name not in needed.column_names:
                 needed = needed.append_column(column.field(), pa.nulls(rows.num_rows, column.type))
-        self.fields = exactly(NAME, needed, ROWS).to_pylist()
+        self.fields = conform(NAME, needed, ROWS).to_pylist()
         positions = np.array([row["position"] or 0 for row in self.fields], np.int64)
         edges = np.flatnonzero(np.diff(positions)) + 1
         self.cuts = (

@@ -26,7 +26,7 @@ from logwright.codec.leveldb.formats.records.layout import (
     room_for,
     write_records,
 )
-from logwright.codec.single_frame import kept
+from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 
 PORTION = 8 << 20
@@ -103,8 +103,8 @@ def encode(codec: str, records: Records, frames: pa.Table | None, file: pa.Table
             yield data
     else:
         yield from _Reencoder(records, _Groups.of(codec, records, frames)).write()
-    yield kept(file, "trailing") or b""
-    yield bytes(kept(file, "trailing_zeros") or 0)
+    yield single_value(file, "trailing") or b""
+    yield bytes(single_value(file, "trailing_zeros") or 0)
 
 
 @dataclass(slots=True)

@@ -249,8 +249,8 @@ class LevelDBTable(Codec):
         arrays += [contents(pa.binary(), [tail]), numbers(pa.int64(), np.array([zeros]))]
         return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
 
-    def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
-        """See `Codec.made_with`: the bits per key of the filter, if there is one."""
+    def writer_options(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
+        """See `Codec.writer_options`: the bits per key of the filter, if there is one."""
         found = read(["payload"], [("kind", "==", "filter")], 1)
         if not len(found):
             return {}

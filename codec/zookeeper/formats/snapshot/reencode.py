@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.option import Options
-from logwright.codec.single_frame import kept
+from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
@@ -56,7 +56,7 @@ def encode(
     if asked is not None:
         compression = COMPRESSION[asked]
     elif zxid is None and file is not None:
-        compression = kept(file, "compression") or compression
+        compression = single_value(file, "compression") or compression
     made = Again.of(rows, frames, file, options, zxid)
     yield from made.packed(compression if made.any else "none")
 

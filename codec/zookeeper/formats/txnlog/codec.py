@@ -235,7 +235,7 @@ class TxnLog(Codec):
             return False
         return records.fits_in(zxid, context.file - 1, here - HEADER_SIZE)
 
-    def lost_between(
+    def loss_between(
         self, before: Frames | None, after: Frames | None, context: TxnLogContext
     ) -> tuple[int | None, Mapping[str, Any]]:
         """The zxids between two good transactions: within an epoch each is one."""

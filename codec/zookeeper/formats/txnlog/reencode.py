@@ -10,7 +10,7 @@ import pyarrow as pa
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import store_32be, store_64be
-from logwright.codec.single_frame import kept
+from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk, Frames, Window, Zeros
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     DIGEST_VERSION,
@@ -47,8 +47,8 @@ def encode(
             yield allocated(size, context.options)
     else:
         yield from _Reencoder(given, frames, file, context).write()
-    yield kept(file, "trailing") or b""
-    yield Zeros(kept(file, "trailing_zeros") or 0)
+    yield single_value(file, "trailing") or b""
+    yield Zeros(single_value(file, "trailing_zeros") or 0)
 
 
 class _Reencoder(Reencoder):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
-from logwright.codec.single_frame import kept
+from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Zeros
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers, validity
@@ -244,7 +244,7 @@ def allocated(size: int, options: Options) -> Zeros:
 
 def file_header(file: pa.Table | None, stored: bytes | None) -> bytes:
     """The file's header: as the file table has it, or as it is stored, or the usual one."""
-    version, dbid = kept(file, "version"), kept(file, "dbid")
+    version, dbid = single_value(file, "version"), single_value(file, "dbid")
     if version is None and dbid is None and stored is not None:
         return stored
     said = {name: value for name, value in (("version", version), ("dbid", dbid)) if value is not None}
