@@ -28,7 +28,7 @@ from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.formats.table.index import DATA
 from logwright.codec.leveldb.formats.table.layout import NONE, TRAILER_SIZE
 from logwright.codec.option import Options
-from logwright.readers.crew import usable
+from logwright.readers.prefetch import usable
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source, open_source
 from logwright.readers.stream import FileStream, Mode

@@ -30,8 +30,8 @@ from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.state.replay import Tree
 from logwright.codec.zookeeper.store.write import of_tree
-from logwright.readers.crew import Crew, usable
 from logwright.readers.listing import LocalDirectory
+from logwright.readers.prefetch import Prefetcher, usable
 from logwright.roundtrip.oracles import java, zookeeper
 from logwright.writers.file import put_whole
 from logwright.writers.filesystem import LocalFile, LocalFileSystem, OpenFile
@@ -311,8 +311,10 @@ def section(place: Path, size: Size) -> list[str]:
 
         def write_tree() -> None:
             path.unlink(missing_ok=True)
-            with Crew(usable()) as crew:
-                put_whole(_Unsynced(), str(path), "error", lambda: crew.each([lambda: of_tree(tree)], len))
+            with Prefetcher(usable()) as prefetcher:
+                put_whole(
+                    _Unsynced(), str(path), "error", lambda: prefetcher.iterate([lambda: of_tree(tree)], len)
+                )
 
         writings = writing(log_path, snapshot_path, scratch)
         for peer, what, units, works in (

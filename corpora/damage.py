@@ -360,7 +360,7 @@ def _verdict(targets: Sequence[Target], staging: str, given: Input) -> dict[str,
     if not targets:
         return {"verify": None, "system": []}
     report = Report(given.name, max_faults=MOST_FAULTS)
-    _verify.verify(targets, report, _verify.Wish(max_faults=MOST_FAULTS))
+    _verify.verify(targets, report, _verify.VerifyOptions(max_faults=MOST_FAULTS))
     prefix = re.compile(re.escape(os.path.join(staging, given.name)) + "/?")
     for name, fault in report.faults:
         # What was written just now is read back: that the disk fails at it is no damage made on purpose.

@@ -1,5 +1,5 @@
 """Views whose rows are made from those of several files side by side (`codec.capability.Combine`): the files are read as streams, what
-is damaged in them is told and put aside, and the layout puts the rest together."""
+is damaged in them is reported and put aside, and the layout puts the rest together."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from logwright.codec.fault import DamageError, Fault
 from logwright.codec.frames.walk import WINDOW
 from logwright.codec.table import Table
 from logwright.codec.window import RowFrames
-from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
+from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
 from logwright.readers.stream import CORRUPT, Mode, output_schema
-from logwright.readers.task import Errand, Task, Work, carry_out
+from logwright.readers.task import ReadJob, Task, Work, run_jobs
 
 _SMALLEST = 256 << 10
 """The smallest window, where many runs are open at a time."""
@@ -46,8 +46,8 @@ class Combined:
     key: str | None = None
     low: Any = None
     high: Any = None
-    quiet: frozenset[str] = frozenset()
-    """Files whose damage is told by others that read them too."""
+    already_reported: frozenset[str] = frozenset()
+    """Files whose damage is reported by others that read them too."""
 
     @property
     def files(self) -> Sequence[Task]:
@@ -68,7 +68,7 @@ class Combined:
         return replace(
             self,
             runs=tuple(replace(run, tasks=tuple(some)) for run, some in zip(self.runs, changed, strict=True)),
-            quiet=frozenset(names[name] for name in self.quiet),
+            already_reported=frozenset(names[name] for name in self.already_reported),
         )
 
     @property
@@ -84,17 +84,17 @@ class Combined:
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
-        crew: Crew = ALONE,
+        prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         combine = registry.get_layout(self.layout).capabilities.combine
         assert combine is not None
         room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
-        reading = _Reading(self, report, mode, filter, room, crew)
+        reading = _Reading(self, report, mode, filter, room, prefetcher)
         wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         schema = output_schema(self.table, columns, mode)
         left = limit
         runs = [_Stream(reading, run) for run in self.runs]
-        combined = combine(self.view, self.params, runs, wanted, reading.tell)
+        combined = combine(self.view, self.params, runs, wanted, reading.report_fault)
         while left != 0:
             batch = next(combined, None)
             found = [*reading.damaged(schema)]
@@ -117,7 +117,7 @@ class Combined:
         cuts = self._cuts(max_bytes)
         if not cuts:
             return [self]
-        told: set[str] = set()
+        reported: set[str] = set()
         out: list[Work] = []
         for low, high in zip([self.low, *cuts], [*cuts, self.high], strict=True):
             runs = [
@@ -130,9 +130,9 @@ class Combined:
                 runs=tuple(run for run in runs if run.tasks),
                 low=low,
                 high=high,
-                quiet=self.quiet | (files & told),
+                already_reported=self.already_reported | (files & reported),
             )
-            told |= files
+            reported |= files
             if part.runs:
                 out.append(part)
         return out
@@ -166,17 +166,29 @@ class _Reading:
     """What the runs of one group share while they are read."""
 
     def __init__(
-        self, what: Combined, report: Report, mode: Mode, filter: Filter | None, window: int, crew: Crew
+        self,
+        what: Combined,
+        report: Report,
+        mode: Mode,
+        filter: Filter | None,
+        window: int,
+        prefetcher: Prefetcher,
     ) -> None:
-        self.what, self.report, self.mode, self.window, self.crew = what, report, mode, window, crew
+        self.what, self.report, self.mode, self.window, self.prefetcher = (
+            what,
+            report,
+            mode,
+            window,
+            prefetcher,
+        )
         self.silent = Report(report.path, max_faults=0)
         # Rows of one key are together whatever else is asked of them: only what the key tells may be used before.
         self.filter = filter.only(what.key) if filter is not None and what.key is not None else None
-        self.aside: list[pa.RecordBatch] = []
-        self.told: set[str] = set(what.quiet)
-        """Files whose damage is told already."""
+        self.corrupt_rows: list[pa.RecordBatch] = []
+        self.reported: set[str] = set(what.already_reported)
+        """Files whose damage is reported already."""
 
-    def tell(self, fault: Fault) -> None:
+    def report_fault(self, fault: Fault) -> None:
         self.report.file("", fault.codec).add(fault)
         if self.mode is Mode.FAILFAST and fault.stops:
             raise DamageError.of(fault, self.report.path)
@@ -195,8 +207,8 @@ class _Reading:
 
     def damaged(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of damaged regions that were met since this was asked last."""
-        found = self.aside[:]
-        self.aside.clear()
+        found = self.corrupt_rows[:]
+        self.corrupt_rows.clear()
         for row in found:
             arrays = [
                 row.column(one.name) if one in CORRUPT else pa.nulls(row.num_rows, one.type) for one in schema
@@ -220,26 +232,26 @@ class _Stream:
         )
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return self._carried_out(columns)
+        return self._jobs(columns)
 
     def frames(self) -> Iterator[RowFrames]:
         """See `codec.layout.Stream`."""
-        return self._carried_out(None)
+        return self._jobs(None)
 
-    def _carried_out(self, columns: Sequence[str] | None) -> Iterator[Any]:
+    def _jobs(self, columns: Sequence[str] | None) -> Iterator[Any]:
         reading = self._reading
-        errands = []
+        jobs = []
         for task in self._run.tasks:
             filter = reading.filter_of(task)
             if filter is not None and filter.skips(task.bounds):
                 continue
             self._read[task.file] = task.codec
-            loud = task.file not in reading.told
-            reading.told.add(task.file)
+            loud = task.file not in reading.reported
+            reading.reported.add(task.file)
             reading.report.file(task.file, task.codec).combined = True
             report = reading.report if loud else reading.silent
-            errands.append(Errand(task, filter, report, reading.aside.append if loud else _forget))
-        return carry_out(errands, columns, reading.mode, reading.window, reading.crew)
+            jobs.append(ReadJob(task, filter, report, reading.corrupt_rows.append if loud else _forget))
+        return run_jobs(jobs, columns, reading.mode, reading.window, reading.prefetcher)
 
 
 def _forget(row: pa.RecordBatch) -> None: ...

@@ -18,7 +18,7 @@ from logwright.codec.store.listing import PlannedFile
 from logwright.readers.compare import Pairs, changed
 from logwright.readers.diff_fields import Opened, Span, fields
 from logwright.readers.diff_frames import FRAME, KINDS, pairs, same_bytes
-from logwright.readers.diff_rows import Loose, Rows, Wish
+from logwright.readers.diff_rows import DiffOptions, Loose, Rows
 from logwright.readers.difference import Difference, row_of
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind
 from logwright.readers.source import open_source
@@ -36,34 +36,34 @@ def by_of(name: str) -> str:
     raise UsageError(f"nothing is compared by {name!r}", advice=hint)
 
 
-def diff(a: Target | Loose, b: Target | Loose, wish: Wish) -> Difference:
+def diff(a: Target | Loose, b: Target | Loose, options: DiffOptions) -> Difference:
     """How two things differ. Raises `UsageError` for what can't be compared."""
     if isinstance(a, Loose) or isinstance(b, Loose):
-        if wish.by != "rows":
-            raise UsageError(f"a table file has rows only, no {wish.by}", advice="Compare by rows")
-        return Rows(a, b, wish).run()
-    if wish.by == "rows":
-        return Rows(a, b, wish).run()
+        if options.by != "rows":
+            raise UsageError(f"a table file has rows only, no {options.by}", advice="Compare by rows")
+        return Rows(a, b, options).run()
+    if options.by == "rows":
+        return Rows(a, b, options).run()
     for name in ("view", "columns", "filter"):
-        if getattr(wish, name) is not None:
-            raise UsageError(f"{name} is for comparing by rows, not by {wish.by}")
+        if getattr(options, name) is not None:
+            raise UsageError(f"{name} is for comparing by rows, not by {options.by}")
     if kind(a) != kind(b):
         raise UsageError(
             f"{a.path} is {kind(a)}, {b.path} is {kind(b)}: only rows of such can be compared, if any"
         )
-    if wish.by == "files":
-        return _files(a, b, wish)
-    return _Frames(a, b, wish).run()
+    if options.by == "files":
+        return _files(a, b, options)
+    return _Frames(a, b, options).run()
 
 
 # Frames and fields
 
 
 class _Frames:
-    def __init__(self, a: Target, b: Target, wish: Wish) -> None:
-        self.wish = wish
+    def __init__(self, a: Target, b: Target, options: DiffOptions) -> None:
+        self.options = options
         self.targets = a, b
-        self.result = Difference(a.path, b.path, wish.by, kind(a))
+        self.result = Difference(a.path, b.path, options.by, kind(a))
 
     def run(self) -> Difference:
         a, b = self.targets
@@ -102,7 +102,7 @@ class _Frames:
         self.result.counts[what] += 1
 
     def _add(self, one: dict[str, Any]) -> None:
-        if len(self.result.differences) < max(self.wish.limit, 1):
+        if len(self.result.differences) < max(self.options.limit, 1):
             self.result.differences.append(one)
 
     def _file(self, a: Opened, b: Opened, path_a: str, path_b: str, name: str) -> None:
@@ -122,7 +122,7 @@ class _Frames:
             counts[what] += int(which.sum())
         counts["same"] += len(some.ia) - int((mask | alone_a | alone_b).sum())
         for i in np.flatnonzero(mask | alone_a | alone_b).tolist():
-            if len(self.result.differences) >= max(self.wish.limit, 1):
+            if len(self.result.differences) >= max(self.options.limit, 1):
                 return
             self._one(some, i, (a, b), (path_a, path_b), name)
 
@@ -156,7 +156,7 @@ class _Frames:
         found = []
         if spans[0] is not None and spans[1] is not None:
             found = [each.to_dict() for each in fields(spans[0], spans[1])]
-        if self.wish.by == "fields" and len(found) > 1:
+        if self.options.by == "fields" and len(found) > 1:
             for each in found:
                 self._add({"kind": what, "id": ids, **sides, "fields": [each]})
             return
@@ -177,7 +177,7 @@ def _inside(target: DirectoryTarget, file: PlannedFile) -> Opened:
 # Files
 
 
-def _files(a: Target, b: Target, wish: Wish) -> Difference:
+def _files(a: Target, b: Target, options: DiffOptions) -> Difference:
     result = Difference(a.path, b.path, "files", kind(a))
     if isinstance(a, DirectoryTarget) and isinstance(b, DirectoryTarget):
         left, right = ({file.name: file.size for file in one.plan.files} for one in (a, b))
@@ -191,7 +191,7 @@ def _files(a: Target, b: Target, wish: Wish) -> Difference:
     for name, path_a, path_b in places:
         found = _file(name, path_a if name in left else None, path_b if name in right else None)
         counts[found["kind"] if found is not None else "same"] += 1
-        if found is not None and len(result.differences) < max(wish.limit, 1):
+        if found is not None and len(result.differences) < max(options.limit, 1):
             result.differences.append(found)
     return result
 

@@ -35,7 +35,7 @@ _IN_MEMORY = 512 << 20
 
 
 @dataclass(frozen=True)
-class Wish:
+class DiffOptions:
     """What is asked for. `key`: columns to match rows by, empty for none, None for those that the view has; `limit`: so many differences
     are told in full."""
 
@@ -126,8 +126,8 @@ class _Side:
 class Rows:
     """Two sides held against each other row by row. Raises `UsageError` where they have none in common."""
 
-    def __init__(self, a: Target | Loose, b: Target | Loose, wish: Wish) -> None:
-        self.wish = wish
+    def __init__(self, a: Target | Loose, b: Target | Loose, options: DiffOptions) -> None:
+        self.options = options
         tables: list[Table] = []
         sides: list[_Side] = []
         self.notes: list[str] = []
@@ -135,9 +135,9 @@ class Rows:
             if isinstance(one, Loose):
                 sides.append(_Side(name, one.path, loose=one))
                 continue
-            reading = plan.reading([one], wish.view)
+            reading = plan.reading([one], options.view)
             report = Report(one.path)
-            note(reading.faults, report, wish.mode)
+            note(reading.faults, report, options.mode)
             tables.append(reading.table)
             sides.append(_Side(name, one.path, list(reading.tasks), reading.ready))
             self.notes += [f"{name}: {each}" for each in reading.notes]
@@ -150,7 +150,7 @@ class Rows:
         self.filter = self._filter()
         self.key = self._key()
         self.result = Difference(
-            a.path, b.path, "rows", kind(self.native[0]) if self.native else "table", wish.view, self.key
+            a.path, b.path, "rows", kind(self.native[0]) if self.native else "table", options.view, self.key
         )
 
     @property
@@ -177,7 +177,7 @@ class Rows:
 
     def _columns(self) -> list[str]:
         """Those asked for; else the core ones that both have, without those that come from names of files."""
-        wanted = self.wish.columns
+        wanted = self.options.columns
         if self.table is None:
             there = set(self._names(self.b))
             given = self._names(self.a) if wanted is None else _list(wanted)
@@ -242,13 +242,13 @@ class Rows:
         return []
 
     def _filter(self) -> Filter | None:
-        if self.wish.filter is None or self.table is not None:
-            return understand(self.wish.filter, self.table) if self.table is not None else None
+        if self.options.filter is None or self.table is not None:
+            return understand(self.options.filter, self.table) if self.table is not None else None
         raise UsageError("of two table files nothing is filtered", advice="Filter them before")
 
     def _key(self) -> tuple[str, ...]:
-        if self.wish.key is not None:
-            key = tuple(_list(self.wish.key))
+        if self.options.key is not None:
+            key = tuple(_list(self.options.key))
             for side in (self.a, self.b):
                 for name in key:
                     if name.lstrip("-") not in self._names(side):
@@ -276,7 +276,7 @@ class Rows:
             self._compare()
         except Disordered as error:
             if not self._compare_sorted():
-                if self.wish.key is not None:
+                if self.options.key is not None:
                     raise
                 self.notes.append(f"matched row by row: {error.message}")
                 result.key = ()
@@ -311,9 +311,9 @@ class Rows:
                 more = [self.place] if self.place is not None and side.loose is None else []
                 wanted = list(dict.fromkeys((*self.columns, *names, *more)))
                 rows = (
-                    side.sorted_rows(wanted, self.wish.mode, self.filter, key)
+                    side.sorted_rows(wanted, self.options.mode, self.filter, key)
                     if sort
-                    else side.rows(wanted, self.wish.mode, self.filter)
+                    else side.rows(wanted, self.options.mode, self.filter)
                 )
                 read.append(stack.enter_context(contextlib.closing(rows)))
             self._matched(match(read[0], read[1], key), names)
@@ -337,7 +337,7 @@ class Rows:
             counts["changed"] += int(differs.sum())
             counts["removed"] += int(alone_a.sum())
             counts["added"] += int(alone_b.sum())
-            room = max(self.wish.limit, 1) - len(result.differences)
+            room = max(self.options.limit, 1) - len(result.differences)
             if room > 0:
                 places = np.flatnonzero(differs | alone_a | alone_b)[:room].tolist()
                 result.differences += [self._difference(some, i, found, names) for i in places]
@@ -384,18 +384,18 @@ class Rows:
         left, right = self.a.works, self.b.works
         rows = 0
         while left and right and _alike(left[0], right[0]) and _identical(left[0], right[0]):
-            rows += _count(left.pop(0), self.wish.mode)
+            rows += _count(left.pop(0), self.options.mode)
             right.pop(0)
         tail = 0
         while left and right and _alike(left[-1], right[-1]) and _identical(left[-1], right[-1]):
-            tail += _count(left.pop(), self.wish.mode)
+            tail += _count(left.pop(), self.options.mode)
             right.pop()
         if left and right and _alike(left[0], right[0]):
             mine, other = left[0], right[0]
             if isinstance(mine, Task) and isinstance(other, Task):
                 cut = _common(mine, other)
                 if cut > mine.start:
-                    rows += _count(replace(mine, stop=cut), self.wish.mode)
+                    rows += _count(replace(mine, stop=cut), self.options.mode)
                     left[0], right[0] = replace(mine, start=cut), replace(other, start=cut)
         self.a.before = self.b.before = rows
         self.tail = tail

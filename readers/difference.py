@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.describe import time_of
-from logwright.readers.words import plural
+from logwright.readers.report_text import plural
 
 _SHOWN = 3
 """So many differences behind the first one are told in a line each."""

@@ -29,8 +29,7 @@ from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
-from logwright.readers.verify import Wish as VerifyWish
-from logwright.readers.verify import verify
+from logwright.readers.verify import VerifyOptions, verify
 
 LONGEST = 64 << 20
 """Of a longer piece only so many bytes are explained."""
@@ -45,7 +44,7 @@ _ADDRESS = re.compile(rf"(?:@{_NUMBER})*\+?{_NUMBER}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Wish:
+class ExplainOptions:
     """What is asked for: a byte (`address`), rows (`where`, as a filter), a fault by its number from 1 on in the report of `verify`;
     or nothing in particular. `limit`: so many pieces at most, or rows. `items`: so many of a list are shown."""
 
@@ -145,58 +144,60 @@ def spell(places: Sequence[int]) -> str:
 # What is asked for
 
 
-def explain(target: Target, wish: Wish, report: Report) -> Explained:
+def explain(target: Target, options: ExplainOptions, report: Report) -> Explained:
     """What a person asked for, of a file or of a directory. Raises `UsageError`, `NotFoundError` where there is no such row or fault."""
-    asked = [name for name in ("at", "where", "fault") if getattr(wish, name) is not None]
+    asked = [name for name in ("at", "where", "fault") if getattr(options, name) is not None]
     if len(asked) > 1:
         raise UsageError(f"{asked[0]} and {asked[1]} both say what is asked for", advice="Say one of them")
-    if wish.fault is not None:
-        return _of_fault(target, wish, report)
+    if options.fault is not None:
+        return _of_fault(target, options, report)
     if isinstance(target, DirectoryTarget):
-        return _of_directory(target, wish)
+        return _of_directory(target, options)
     with _Opened.of(target) as file:
-        if wish.where is not None:
-            found = file.rows(wish)
+        if options.where is not None:
+            found = file.rows(options)
             if found is None:
-                raise NotFoundError(f"no row with {_words(wish.where)}", path=target.path)
+                raise NotFoundError(f"no row with {_words(options.where)}", path=target.path)
             return found
-        return file.at(address(wish.at), wish) if wish.at is not None else file.first(wish)
+        return file.at(address(options.at), options) if options.at is not None else file.first(options)
 
 
-def _of_directory(target: DirectoryTarget, wish: Wish) -> Explained:
-    if wish.at is not None:
+def _of_directory(target: DirectoryTarget, options: ExplainOptions) -> Explained:
+    if options.at is not None:
         some = [file.name for file in target.plan.files if file.role is Role.PRIMARY][:3]
         raise UsageError(
             "a byte is asked for of a directory",
             path=target.path,
             advice=f"Name one of its files ({', '.join(some)}), or say where or fault (--where, --fault)",
         )
-    files = _files(target, wish)
-    if wish.where is not None:
-        files = [one for one in files if _understands(registry.get(one[1]), wish.where)]
+    files = _files(target, options)
+    if options.where is not None:
+        files = [one for one in files if _understands(registry.get(one[1]), options.where)]
     for i, (name, codec) in enumerate(files):
         with _Opened.inside(target, name, codec) as file:
-            found = file.first(wish) if wish.where is None else file.rows(wish)
+            found = file.first(options) if options.where is None else file.rows(options)
         if found is not None:
-            if wish.where is None and len(files) > 1:
+            if options.where is None and len(files) > 1:
                 found.notes.append(f"one of {len(files)} files of {target.path}: name another to see that")
-            elif i + 1 < len(files) and wish.where is not None:
+            elif i + 1 < len(files) and options.where is not None:
                 found.notes.append(f"in {name}: the files that come after it were not looked at")
             return found
-    what = "no primary file" if wish.where is None else f"no row with {_words(wish.where)}"
+    what = "no primary file" if options.where is None else f"no row with {_words(options.where)}"
     raise NotFoundError(what, path=target.path)
 
 
-def _files(target: DirectoryTarget, wish: Wish) -> list[tuple[str, str]]:
+def _files(target: DirectoryTarget, options: ExplainOptions) -> list[tuple[str, str]]:
     """The files to look at: those of the default view (or of the first that knows the columns asked for) in its order, where they can hold
     such a row, then the other primary ones."""
     layout, plan = target.layout, target.plan
     view = layout.views[layout.default_view]
-    if wish.where is not None and not _understands(registry.get(view.codec), wish.where):
+    if options.where is not None and not _understands(registry.get(view.codec), options.where):
         # What is asked for is no column of it, but maybe of another: a zxid is none of a node.
-        others = (one for one in layout.views.values() if _understands(registry.get(one.codec), wish.where))
+        others = (
+            one for one in layout.views.values() if _understands(registry.get(one.codec), options.where)
+        )
         view = next(others, view)
-    filter = _filter(wish.where, registry.get(view.codec)) if wish.where is not None else None
+    filter = _filter(options.where, registry.get(view.codec)) if options.where is not None else None
     parts: list[Part] = []
     for one in layout.parts(target.directory, plan, view.name, target.layout_options):
         # Of what is combined the first that has a row is the one that counts.
@@ -213,10 +214,10 @@ def _files(target: DirectoryTarget, wish: Wish) -> list[tuple[str, str]]:
     return [one for one in chosen if sizes.get(one[0])] or chosen
 
 
-def _of_fault(target: Target, wish: Wish, report: Report) -> Explained:
-    verify([target], report, VerifyWish())
+def _of_fault(target: Target, options: ExplainOptions, report: Report) -> Explained:
+    verify([target], report, VerifyOptions())
     faults = list(report.faults)
-    number = int(wish.fault or 0)
+    number = int(options.fault or 0)
     if not 1 <= number <= len(faults):
         there = f"there are {len(faults)}, counted from 1" if faults else "there are none"
         raise NotFoundError(f"no fault {number}: {there}", path=target.path)
@@ -234,7 +235,7 @@ def _of_fault(target: Target, wish: Wish, report: Report) -> Explained:
     else:
         opened = _Opened.of(target)
     with opened as file:
-        found = file.around(fault, wish)
+        found = file.around(fault, options)
     found.notes.append(f"fault {number} of {len(faults)}: {fault.kind}, {fault.detail}")
     return found
 
@@ -336,12 +337,14 @@ class _Opened:
                 _note(made, findings)
                 yield None, made
 
-    def _finished(self, pieces: list[Piece], wish: Wish, focus: tuple[int, ...] = ()) -> Explained:
+    def _finished(
+        self, pieces: list[Piece], options: ExplainOptions, focus: tuple[int, ...] = ()
+    ) -> Explained:
         """With what they hold. Without a place asked for there may be too many of them."""
         found = Explained(self.source.path, self.codec, self.source.size, pieces, focus)
         nodes = size = 0
         for i, piece in enumerate(pieces):
-            for bad in self._explain(piece, wish, focus):
+            for bad in self._explain(piece, options, focus):
                 found.notes.append(f"{bad.detail}: shown as zeros")
             nodes += piece.count()
             size += len(piece.data)
@@ -354,12 +357,12 @@ class _Opened:
                 break
         return found
 
-    def _explain(self, piece: Piece, wish: Wish, at: tuple[int, ...]) -> list[UnreadableError]:
+    def _explain(self, piece: Piece, options: ExplainOptions, at: tuple[int, ...]) -> list[UnreadableError]:
         """Puts what is in it into a piece; returns what the disk can't read of it."""
         data, unreadable = zero_filled(self.source, piece.start, min(piece.stop - piece.start, LONGEST))
         piece.data = data.tobytes()
         window = Window(data, piece.start, self.source.size)
-        focus = Focus(at, piece.row, wish.items, self._limit)
+        focus = Focus(at, piece.row, options.items, self._limit)
         if piece.unread:
             piece.nodes = Explainer(piece.data, piece.start, focus).rest(0, len(data), piece.unread)
         else:
@@ -380,16 +383,16 @@ class _Opened:
 
     # What is asked for
 
-    def first(self, wish: Wish) -> Explained:
+    def first(self, options: ExplainOptions) -> Explained:
         """The first pieces."""
         pieces: list[Piece] = []
         full = False
         for _, made in self._pieces():
             pieces += made
-            full = wish.limit is not None and len(pieces) > wish.limit
+            full = options.limit is not None and len(pieces) > options.limit
             if full or len(pieces) > MOST_NODES or (pieces and pieces[-1].stop > 2 * MOST_BYTES):
                 break
-        found = self._finished(pieces[: wish.limit], wish)
+        found = self._finished(pieces[: options.limit], options)
         stop = found.pieces[-1].stop if found.pieces else self.source.size
         if stop < self.source.size:
             found.notes.append(
@@ -397,7 +400,7 @@ class _Opened:
             )
         return found
 
-    def at(self, place: tuple[int, ...], wish: Wish) -> Explained:
+    def at(self, place: tuple[int, ...], options: ExplainOptions) -> Explained:
         """The piece that holds a byte, and with `limit` so many from there on."""
         if place[0] >= self.source.size:
             raise UsageError(
@@ -406,14 +409,14 @@ class _Opened:
         chosen: list[Piece] = []
         for _, made in self._pieces(place[0]):
             chosen += [piece for piece in made if piece.stop > place[0]]
-            if len(chosen) >= (wish.limit or 1):
+            if len(chosen) >= (options.limit or 1):
                 break
-        found = self._finished(chosen[: wish.limit or 1], wish, place)
+        found = self._finished(chosen[: options.limit or 1], options, place)
         if len(place) > 1 and found.pieces:
             _there(found.pieces[0].nodes, place, self.source.path)
         return found
 
-    def around(self, fault: Fault, wish: Wish) -> Explained:
+    def around(self, fault: Fault, options: ExplainOptions) -> Explained:
         """The pieces that a fault touches."""
         stop = fault.offset + max(fault.length, 1)
         chosen: list[Piece] = []
@@ -425,12 +428,12 @@ class _Opened:
                 break
         # One at the very end of the file is of what comes before it.
         chosen = chosen or last
-        return self._finished(chosen[: wish.limit], wish, (fault.offset,))
+        return self._finished(chosen[: options.limit], options, (fault.offset,))
 
-    def rows(self, wish: Wish) -> Explained | None:
+    def rows(self, options: ExplainOptions) -> Explained | None:
         """The pieces that hold rows that match; None where there are none."""
-        filter = _filter(wish.where, self.codec)
-        most = wish.limit or _MOST_ROWS
+        filter = _filter(options.where, self.codec)
+        most = options.limit or _MOST_ROWS
         chosen: list[Piece] = []
         for found, _ in self._pieces(self.source.size):
             if found is None or not len(found.frames):
@@ -438,13 +441,13 @@ class _Opened:
             base, frames = found.window.offset, found.frames
             for i, row in self._matches(found, filter):
                 if len(chosen) == most:
-                    return self._shown(chosen, wish, more=True)
+                    return self._shown(chosen, options, more=True)
                 start, stop = base + int(frames.start[i]), base + int(frames.end[i])
                 chosen.append(Piece(start, stop, frame=True, row=row))
-        return self._shown(chosen, wish, more=False) if chosen else None
+        return self._shown(chosen, options, more=False) if chosen else None
 
-    def _shown(self, chosen: list[Piece], wish: Wish, *, more: bool) -> Explained:
-        found = self._finished(chosen, wish)
+    def _shown(self, chosen: list[Piece], options: ExplainOptions, *, more: bool) -> Explained:
+        found = self._finished(chosen, options)
         if more:
             found.notes.append("there are more such rows: say limit= to see them")
         first = next(

@@ -33,8 +33,8 @@ from logwright.codec.store.view import Group, Part
 from logwright.codec.table import Table
 from logwright.readers import filter as filters
 from logwright.readers.copies import copies_of
-from logwright.readers.crew import ALONE, Crew
 from logwright.readers.plan import task_of
+from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget
 from logwright.readers.source import is_remote, local_path
@@ -78,14 +78,16 @@ class Ranged:
         filter: filters.Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
-        crew: Crew = ALONE,
+        prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         own = filters.Filter([(self.column, ">=", self.low), (self.column, "<", self.high)], self.table)
         both = own if filter is None else filter.also(own)
         task = self.task
         if task.real != task.path and not is_remote(task.real) and not os.path.exists(task.real):
             task = replace(task, real=task.path)  # a writer has put it in its place since
-        return task.rows(columns, report, mode=mode, filter=both, limit=limit, window=window, crew=crew)
+        return task.rows(
+            columns, report, mode=mode, filter=both, limit=limit, window=window, prefetcher=prefetcher
+        )
 
     def split(self, max_bytes: int) -> Sequence[Ranged]:
         return [replace(self, task=one) for one in self.task.split(max_bytes)]
@@ -402,7 +404,7 @@ class Following:
             out[name] = (target, low, high)
         return out
 
-    def latest(self, start: Positions, *, told: bool = True) -> dict[str, int]:
+    def latest(self, start: Positions, *, warn: bool = True) -> dict[str, int]:
         """Up to where there are rows, from `start` on. A directory that is new begins where it begins."""
         out = dict(start)
         there = self.there()
@@ -411,12 +413,12 @@ class Following:
             end = one.ends(target)
             begin = start.get(name, one.begins(target))
             if end < begin:
-                if told:
+                if warn:
                     self._lost(name, f"it ends at {end}, and has been read up to {begin}")
                 end = begin
             out[name] = one.settled(target, begin, end)
         for name in start:
-            if name not in there and told:
+            if name not in there and warn:
                 self._lost(name, "the directory is gone")
         return out
 

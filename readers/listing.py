@@ -61,7 +61,7 @@ class Directory:
     name: str
     warnings: tuple[str, ...] = ()
     """What was found on listing that readers should know, sentences."""
-    how: Rescue = STANDARD
+    rescue: Rescue = STANDARD
     """How a failing disk is read."""
 
     odd: Mapping[str, str] = {}
@@ -100,7 +100,7 @@ class Directory:
 
     def open(self, name: str) -> Source:
         """A file, open for reading."""
-        return open_source(self.real(name), self.shown(name), self.how)
+        return open_source(self.real(name), self.shown(name), self.rescue)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Up to `length` bytes of a file."""
@@ -120,9 +120,9 @@ class LocalDirectory(Directory):
     """
 
     def __init__(
-        self, path: str, shown: str | None = None, how: Rescue = STANDARD, folders: Sequence[str] = ()
+        self, path: str, shown: str | None = None, rescue: Rescue = STANDARD, folders: Sequence[str] = ()
     ) -> None:
-        self._path, self.how, self._patterns = path, how, folders
+        self._path, self.rescue, self._patterns = path, rescue, folders
         self.path = path if shown is None else shown
         # The name as the user gave it, also where that is a link to elsewhere; "." and ".." have none.
         given = os.path.basename(path.rstrip("/"))
@@ -213,8 +213,8 @@ class LocalDirectory(Directory):
 class RemoteDirectory(Directory):
     """A directory on a file system of `pyarrow.fs`. `folders` as in `LocalDirectory`."""
 
-    def __init__(self, uri: str, how: Rescue = STANDARD, folders: Sequence[str] = ()) -> None:
-        self.path, self.how, self._patterns = uri, how, folders
+    def __init__(self, uri: str, rescue: Rescue = STANDARD, folders: Sequence[str] = ()) -> None:
+        self.path, self.rescue, self._patterns = uri, rescue, folders
         self._system, self._inner = file_system(uri)
         self.name = self._inner.rstrip("/").rpartition("/")[2]
         self._found: _Level | None = None
@@ -263,7 +263,7 @@ class Store(Directory):
 
     def __init__(self, own: Directory, roots: Mapping[str, Directory]) -> None:
         self._own, self._roots = own, dict(roots)
-        self.path, self.name, self.how = own.path, own.name, own.how
+        self.path, self.name, self.rescue = own.path, own.name, own.rescue
         self.warnings = (*own.warnings, *(said for one in roots.values() for said in one.warnings))
         self.odd = {
             **own.odd,
@@ -302,9 +302,9 @@ class LoneFile(Directory):
     lone = True
     """For layouts: there are no other files that could be used with this one."""
 
-    def __init__(self, path: str, size: int, how: Rescue = STANDARD) -> None:
+    def __init__(self, path: str, size: int, rescue: Rescue = STANDARD) -> None:
         above, _, self._file = path.rstrip("/").rpartition("/")
-        self.path, self.how, self._place, self._size = path, how, path, size
+        self.path, self.rescue, self._place, self._size = path, rescue, path, size
         self.name = above.rpartition("/")[2]
 
     def entries(self) -> Sequence[Entry]:
@@ -323,25 +323,25 @@ class LoneFile(Directory):
         return self._place
 
 
-def open_listing(path: str, how: Rescue = STANDARD, folders: Sequence[str] = ()) -> Directory:
+def open_listing(path: str, rescue: Rescue = STANDARD, folders: Sequence[str] = ()) -> Directory:
     """List the directory at a path or URI. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
     directory: Directory = (
-        RemoteDirectory(path, how, folders)
+        RemoteDirectory(path, rescue, folders)
         if is_remote(path)
-        else LocalDirectory(local_path(path), path, how, folders)
+        else LocalDirectory(local_path(path), path, rescue, folders)
     )
     directory.entries()
     return directory
 
 
-def home(path: str, layout: Layout | None = None, how: Rescue = STANDARD) -> Directory:
+def home(path: str, layout: Layout | None = None, rescue: Rescue = STANDARD) -> Directory:
     """List the directory at a path, or the one in it that is meant (`Layout.data_folder`). Raises as `open_listing`."""
-    directory = open_listing(path, how)
+    directory = open_listing(path, rescue)
     if registry.detect_layout(directory) is not None:
         return directory
     for one in registry.layouts() if layout is None else (layout,):
         if one.data_folder is not None and one.data_folder in directory.folders():
-            inner = open_listing(f"{path.rstrip('/')}/{one.data_folder}", how)
+            inner = open_listing(f"{path.rstrip('/')}/{one.data_folder}", rescue)
             if one.recognise(inner) is not Match.NO:
                 return inner
     return directory
@@ -350,12 +350,12 @@ def home(path: str, layout: Layout | None = None, how: Rescue = STANDARD) -> Dir
 def open_store(directory: Directory, layout: Layout, options: Options) -> Directory:
     """Return the tree of a store, its own directory being `directory`, with its sub-folders and the roots that options name."""
     if layout.folders:
-        directory = open_listing(directory.path, directory.how, layout.folders)
+        directory = open_listing(directory.path, directory.rescue, layout.folders)
     roots = {}
     for root in layout.roots(options):
-        found = home(root.path, layout, directory.how)
+        found = home(root.path, layout, directory.rescue)
         inner = patterns_in(root.name, layout.folders)
-        roots[root.name] = open_listing(found.path, found.how, inner) if inner else found
+        roots[root.name] = open_listing(found.path, found.rescue, inner) if inner else found
     return Store(directory, roots) if roots else directory
 
 

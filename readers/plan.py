@@ -20,10 +20,10 @@ from logwright.readers import usage
 from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
+from logwright.readers.report_text import after_stop, skips
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, alone, folder_of, kind
 from logwright.readers.served import ServedRows
 from logwright.readers.task import Task, Work
-from logwright.readers.words import after_stop, skips
 
 GENERIC = ("rows", "frames", "file")
 """The views that exist for every codec, and for a directory: those of its primary files."""
@@ -248,15 +248,15 @@ def _served(target: DirectoryTarget, view: str, as_system: AsSystem, started: St
 
 def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) -> list[Work]:
     """What is to be read for the parts of a view."""
-    told: set[str] = set()
+    reported: set[str] = set()
     return [
-        _group(target, view, part, told) if isinstance(part, Group) else task_of(target, part)
+        _group(target, view, part, reported) if isinstance(part, Group) else task_of(target, part)
         for part in parts
     ]
 
 
-def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> Combined:
-    """`told` are the files of earlier groups: what is damaged in them is told there."""
+def _group(target: DirectoryTarget, view: str, group: Group, reported: set[str]) -> Combined:
+    """`reported` are the files of earlier groups: what is damaged in them is reported there."""
     # What is combined is read whole: `at_zxid` and the like are for the layout.
     names = {fold(one.name) for one in target.layout.read_options if one.narrows}
     options = {name: value for name, value in target.options.items() if fold(name) not in names}
@@ -265,10 +265,18 @@ def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> 
         for run in group.runs
     )
     files = {task.file for run in runs for task in run.tasks}
-    quiet = frozenset(files & told)
-    told |= files
+    already_reported = frozenset(files & reported)
+    reported |= files
     return Combined(
-        target.path, target.layout.name, view, runs, group.params, group.key, group.low, group.high, quiet
+        target.path,
+        target.layout.name,
+        view,
+        runs,
+        group.params,
+        group.key,
+        group.low,
+        group.high,
+        already_reported,
     )
 
 

@@ -1,8 +1,8 @@
-"""A report that prints itself. Its content is in `readers.report_data`, its text in `readers.words`."""
+"""A report that prints itself. Its content is in `readers.report_data`, its text in `readers.report_text`."""
 
 from __future__ import annotations
 
-from logwright.readers import words
+from logwright.readers import report_text
 from logwright.readers.report_data import ReportData
 
 
@@ -13,7 +13,7 @@ class Report(ReportData):
 
     def text(self, width: int | None = None) -> str:
         """Return a few lines that end in the next command to type. `width`: characters of a line."""
-        return words.text(self, width or words.WIDTH)
+        return report_text.text(self, width or report_text.WIDTH)
 
     def __str__(self) -> str:
         return self.text()

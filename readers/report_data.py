@@ -1,5 +1,5 @@
 """The report: what was met while reading, by file, in numbers and as faults. For programs a mapping, for people a short text
-(`readers.words`).
+(`readers.report_text`).
 
 Numbers are exact; the list of faults is capped (`max_faults`). Reports of parts of one file or of several files add up
 (`merge`), so that tasks send theirs to the driver. Where several things were looked at each has a report of its own (`parts`).

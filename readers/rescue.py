@@ -223,10 +223,10 @@ class Rescuer:
     """Reads one file: `read(view, offset)` is the bare operation, which reads some bytes or raises `OSError`."""
 
     def __init__(
-        self, path: str, size: int, read: Callable[[memoryview, int], int], known: Memory, how: Rescue
+        self, path: str, size: int, read: Callable[[memoryview, int], int], known: Memory, rescue: Rescue
     ) -> None:
-        self.path, self.size, self._read, self._known, self._how = path, size, read, known, how
-        self._mapped = how.mapped(path, size)
+        self.path, self.size, self._read, self._known, self._rescue = path, size, read, known, rescue
+        self._mapped = rescue.mapped(path, size)
 
     def pread(self, offset: int, length: int) -> Bytes:
         """As `Source.pread`. Raises `UnreadableError` with the first region that has bytes of what was asked for, and
@@ -247,7 +247,7 @@ class Rescuer:
         """Bytes up to the end of the file, or to what can't be read: that is noted."""
         out = aligned(length)
         done, error = 0, None
-        for _ in range(1 + self._how.retries):
+        for _ in range(1 + self._rescue.retries):
             done, error = self._fill(out.data, offset, done)
             if error is None:
                 return out[:done]
@@ -288,7 +288,7 @@ class Rescuer:
                 return start
             sector = _down(offset + start) == _down(offset + stop - 1)
             got, failure = self._fill(view[:stop], offset, start)
-            for _ in range(self._how.retries if sector else 0):
+            for _ in range(self._rescue.retries if sector else 0):
                 if failure is None:
                     break
                 got, failure = self._fill(view[:stop], offset, got)
@@ -313,7 +313,7 @@ class Rescuer:
     # How far a bad region goes
 
     def _left(self) -> bool:
-        return self._known.failed < self._how.errors
+        return self._known.failed < self._rescue.errors
 
     def _skip(self, offset: int, why: str) -> None:
         known = self._known

@@ -89,7 +89,7 @@ class FileTarget:
         return {"directory": os.path.basename(folder), **self.around}
 
     def open(self) -> Source:
-        return self.source or open_source(self.path, how=Rescue.of(self.options))
+        return self.source or open_source(self.path, rescue=Rescue.of(self.options))
 
 
 @dataclass(frozen=True)
@@ -411,9 +411,9 @@ def _is_directory(path: str) -> bool:
 def _file(
     path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any], source: Source | None
 ) -> FileTarget:
-    how = Rescue.of(options)
-    how.check(path)
-    opened = open_source(path, how=how) if source is None else source
+    rescue = Rescue.of(options)
+    rescue.check(path)
+    opened = open_source(path, rescue=rescue) if source is None else source
     try:
         # Where the disk can't read it, the name has to say what it is.
         head, size = zero_filled(opened, 0, HEAD)[0].tobytes(), opened.size
@@ -495,10 +495,10 @@ def _live(path: str, layout: Layout) -> bool | None:
 def _directory(
     path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]
 ) -> DirectoryTarget:
-    how = Rescue.of(options)
-    directory = home(path, layout, how)
+    rescue = Rescue.of(options)
+    directory = home(path, layout, rescue)
     path = directory.path
-    how.check(path, folder=True)
+    rescue.check(path, folder=True)
     found = registry.detect_layout(directory)
     if wanted is not None:
         raise UsageError(
@@ -532,7 +532,7 @@ def _directory(
 
 def reopened(target: DirectoryTarget) -> Directory:
     """The directory of a target, listed anew."""
-    directory = open_listing(target.directory.path, target.directory.how)
+    directory = open_listing(target.directory.path, target.directory.rescue)
     return open_store(directory, target.layout, target.layout_options)
 
 

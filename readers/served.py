@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from logwright.codec.engine.startup import Started
 from logwright.codec.frames.walk import WINDOW
-from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
+from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, resolve
 from logwright.readers.stream import Mode
@@ -58,7 +58,7 @@ class ServedRows:
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
-        crew: Crew = ALONE,
+        prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         for task in self.files:

@@ -31,8 +31,7 @@ from logwright.codec.fault import (
 )
 from logwright.codec.frames.walk import RandomAccess
 from logwright.codec.window import Bytes
-from logwright.readers import rescue
-from logwright.readers.rescue import Memory, Rescue, Rescuer
+from logwright.readers.rescue import STANDARD, Memory, Rescue, Rescuer, memory
 
 STDIN = "-"
 _SPOOL = 8 << 20
@@ -90,12 +89,12 @@ class _Rescued(_Closing):
 class LocalSource(_Rescued):
     """A local file, open for reading only. No lock is taken and nothing is created."""
 
-    def __init__(self, path: str, fd: int, size: int, how: Rescue = rescue.STANDARD) -> None:
+    def __init__(self, path: str, fd: int, size: int, rescue: Rescue = STANDARD) -> None:
         self.path, self.size = path, size
         # The rescuer must not keep the source alive, which closes the file when it goes.
         self._open = [fd]
         read = functools.partial(_preadv, self._open)
-        self._rescuer = Rescuer(path, size, read, rescue.memory(os.fstat(fd)), how)
+        self._rescuer = Rescuer(path, size, read, memory(os.fstat(fd)), rescue)
 
     def ahead(self, offset: int, length: int) -> None:
         # What is in memory already is not asked for: that takes the kernel time for each page.
@@ -141,10 +140,10 @@ class MemorySource(_Closing):
 class ArrowSource(_Rescued):
     """A file on a file system of `pyarrow.fs`."""
 
-    def __init__(self, path: str, file: Any, how: Rescue = rescue.STANDARD) -> None:
+    def __init__(self, path: str, file: Any, rescue: Rescue = STANDARD) -> None:
         self.path, self._file = path, file
         self.size = int(file.size())
-        self._rescuer = Rescuer(path, self.size, functools.partial(_read_at, file), Memory(), how)
+        self._rescuer = Rescuer(path, self.size, functools.partial(_read_at, file), Memory(), rescue)
 
     def close(self) -> None:
         self._file.close()
@@ -190,21 +189,21 @@ def file_system(uri: str) -> tuple[Any, str]:
         ) from error
 
 
-def open_source(path: str, shown: str | None = None, how: Rescue = rescue.STANDARD) -> Source:
-    """Open a file for reading. `shown` is the path in messages, where it is not the same; `how` is how a failing disk is read."""
+def open_source(path: str, shown: str | None = None, rescue: Rescue = STANDARD) -> Source:
+    """Open a file for reading. `shown` is the path in messages, where it is not the same; `rescue` says how a failing disk is read."""
     seen = path if shown is None else shown
     if path == STDIN:
         return _spool(sys.stdin.buffer, "stdin" if shown is None else shown)
     if is_remote(path):
         system, inner = file_system(path)
         try:
-            return ArrowSource(seen, system.open_input_file(inner), how)
+            return ArrowSource(seen, system.open_input_file(inner), rescue)
         except OSError as error:
             raise explain(error, seen) from error
-    return _open_local(local_path(path), seen, how)
+    return _open_local(local_path(path), seen, rescue)
 
 
-def _open_local(path: str, shown: str, how: Rescue) -> Source:
+def _open_local(path: str, shown: str, rescue: Rescue) -> Source:
     try:
         # Else opening a pipe to which nobody writes would never end.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -215,7 +214,7 @@ def _open_local(path: str, shown: str, how: Rescue) -> Source:
         if stat.S_ISDIR(status.st_mode):
             raise explain(IsADirectoryError(errno.EISDIR, "is a directory"), shown)
         if stat.S_ISREG(status.st_mode):
-            source = LocalSource(shown, fd, status.st_size, how)
+            source = LocalSource(shown, fd, status.st_size, rescue)
             fd = -1
             return source
         if stat.S_ISFIFO(status.st_mode):

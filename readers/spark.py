@@ -27,7 +27,6 @@ from pyspark.sql.types import StructType
 from logwright.codec.fault import Fault, Severity, UsageError
 from logwright.codec.table import Column, Table
 from logwright.readers import filter as filters
-from logwright.readers.plainly import plainly
 from logwright.readers.plan import Reading
 from logwright.readers.process import keep_freed_memory
 from logwright.readers.record import HeardReport, Recorder, Write, described
@@ -36,6 +35,7 @@ from logwright.readers.spark_request import Request
 from logwright.readers.spark_schema import METADATA, RECORD, castable, check_corrupt_name, fit, outer, spelled
 from logwright.readers.stream import CORRUPT, Mode
 from logwright.readers.task import Work, note, run, split_tasks
+from logwright.readers.traceback import short_traceback
 
 BATCH_ROWS = 100_000
 """Measured: a source is about twice as fast with such batches as with Spark's usual 10,000 rows."""
@@ -129,7 +129,7 @@ class SparkSource(DataSourceReader):
             )
         return inner
 
-    @plainly
+    @short_traceback
     def partitions(self) -> Sequence[InputPartition]:
         return self.shared(self._tasks)
 
@@ -158,7 +158,7 @@ class SparkSource(DataSourceReader):
             for number, group in enumerate(groups)
         ]
 
-    @plainly
+    @short_traceback
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Stretch)
         keep_freed_memory()

@@ -25,12 +25,12 @@ from pyspark.sql.types import StructType
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
 from logwright.readers.follow import Following, Pace
-from logwright.readers.plainly import plainly
 from logwright.readers.plan import Reading
 from logwright.readers.record import Recorder
 from logwright.readers.spark import SparkSource
 from logwright.readers.spark_request import Request
 from logwright.readers.stream import Mode
+from logwright.readers.traceback import short_traceback
 
 
 class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -56,11 +56,11 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Tasks read what they are given and plan nothing.
         return {**self.__dict__, "_following": None}
 
-    @plainly
+    @short_traceback
     def initialOffset(self) -> dict[str, int]:
         return {name: low for name, (_, low, _) in self._following.spans(stream=True).items()}
 
-    @plainly
+    @short_traceback
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         end = self._following.latest(start)
         if self._last is not None:
@@ -94,15 +94,15 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(pace.bytes)
         return ReadAllAvailable() if pace.files is None else ReadMaxFiles(pace.files)
 
-    @plainly
+    @short_traceback
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = self._following.latest({}, told=False)
+        self._last = self._following.latest({}, warn=False)
 
-    @plainly
+    @short_traceback
     def reportLatestOffset(self) -> dict[str, int]:
-        return self._following.latest({}, told=False)
+        return self._following.latest({}, warn=False)
 
-    @plainly
+    @short_traceback
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         found = self._following.between(start, end, self._request.words["maxRecordsPerPartition"])
         return [one for one in self._rows.shared(found) if one.tasks] if found else []

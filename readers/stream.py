@@ -23,9 +23,9 @@ from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, 
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Frames, RowFrames, Window
-from logwright.readers.ahead import threaded
-from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
+from logwright.readers.prefetch import INLINE, Prefetcher
+from logwright.readers.readahead import threaded
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source
 
@@ -96,9 +96,9 @@ def _joined(parts: Sequence[Stretch]) -> Stretch:
 class FileStream:
     """The rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
 
-    With `aside` the rows of damaged regions go there, in batches of that schema, and the others have the columns alone.
+    With `on_corrupt` the rows of damaged regions go there, in batches of that schema, and the others have the columns alone.
 
-    `start` must be a place where a frame starts (0, or one that `split` gave). In a long file the crew looks for frames ahead of the
+    `start` must be a place where a frame starts (0, or one that `split` gave). In a long file the prefetcher looks for frames ahead of the
     decoding. Iterating raises `DamageError` in mode `FAILFAST`.
     """
 
@@ -117,20 +117,20 @@ class FileStream:
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
-        aside: Callable[[pa.RecordBatch], None] | None = None,
-        crew: Crew = ALONE,
+        on_corrupt: Callable[[pa.RecordBatch], None] | None = None,
+        prefetcher: Prefetcher = INLINE,
     ) -> None:
         self.source, self.codec, self.table, self.columns = source, codec, table, tuple(columns)
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
-        self.left, self.aside = limit, aside
+        self.left, self.on_corrupt = limit, on_corrupt
         self.schema = output_schema(codec.tables[table], columns, mode)
-        self.plain = mode is not Mode.PERMISSIVE or aside is not None
+        self.plain = mode is not Mode.PERMISSIVE or on_corrupt is not None
         # Without any column nobody would know the number of rows.
         self.decoded = (
             tuple(dict.fromkeys((*columns, *(filter.columns if filter else ())))) or self._cheapest()
         )
         self.walk = Walk(source, codec, context, start=start, stop=stop, step=window)
-        self._crew = crew
+        self._crew = prefetcher
         self._hole_end = start
         """Damage goes up to there."""
         self.frames = 0
@@ -176,7 +176,7 @@ class FileStream:
     def _found(self) -> Iterator[Stretch | Hole]:
         """What the walk finds. Where damage gives no rows the stretches of one window become one: each call of a codec has its price,
         and between a thousand damaged places the frames are few."""
-        walked = threaded(self.walk, self._crew if self.left is None else ALONE)
+        walked = threaded(self.walk, self._crew if self.left is None else INLINE)
         if self.mode in (Mode.FAILFAST, Mode.PERMISSIVE):
             yield from walked
             return
@@ -292,8 +292,8 @@ class FileStream:
             "_corrupt_offset": fault.offset,
             "_corrupt_length": fault.length,
         }
-        if self.aside is not None:
-            self.aside(self._row(row))
+        if self.on_corrupt is not None:
+            self.on_corrupt(self._row(row))
             return
         if not (raw and self.table == "frames" and "raw" in self.columns):
             yield self._row(row)

@@ -18,8 +18,8 @@ from logwright.codec.frames.walk import WINDOW
 from logwright.codec.option import Option, Options, fold
 from logwright.codec.window import RowFrames
 from logwright.readers import jobs as _jobs
-from logwright.readers.crew import ALONE, FEW, Crew, usable
 from logwright.readers.filter import Filter
+from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
 from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
 from logwright.readers.source import Source, open_source
@@ -57,9 +57,9 @@ class Work(Protocol):
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
-        crew: Crew = ALONE,
+        prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
-        """Its rows, in batches of `stream.output_schema`. The crew may read ahead."""
+        """Its rows, in batches of `stream.output_schema`. The prefetcher may read ahead."""
         ...
 
     def split(self, max_bytes: int) -> Sequence[Work]:
@@ -115,10 +115,10 @@ class Task:
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
-        crew: Crew = ALONE,
-        aside: Callable[[pa.RecordBatch], None] | None = None,
+        prefetcher: Prefetcher = INLINE,
+        on_corrupt: Callable[[pa.RecordBatch], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """`aside` as in `FileStream`."""
+        """`on_corrupt` as in `FileStream`."""
         if filter is not None and filter.skips(self.bounds):
             return
         yield from self._read(
@@ -129,8 +129,8 @@ class Task:
             filter=filter,
             limit=limit,
             window=window,
-            aside=aside,
-            crew=crew,
+            on_corrupt=on_corrupt,
+            prefetcher=prefetcher,
         )
 
     def frames(self, report: Report, **rest: Any) -> Iterator[RowFrames]:
@@ -192,20 +192,20 @@ def run(
     filter: Filter | None = None,
     limit: int | None = None,
     window: int = WINDOW,
-    crew: Crew = ALONE,
+    prefetcher: Prefetcher = INLINE,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of tasks, one after the other."""
     whole = limit is None
     for files, some in groupby(tasks, lambda task: isinstance(task, Task)):
         if files and whole:
-            errands = [Errand(task, filter, report) for task in some if isinstance(task, Task)]
-            yield from carry_out(errands, columns, mode, window, crew)
+            jobs = [ReadJob(task, filter, report) for task in some if isinstance(task, Task)]
+            yield from run_jobs(jobs, columns, mode, window, prefetcher)
             continue
         for task in some:
             if limit == 0:
                 return
             for batch in task.rows(
-                columns, report, mode=mode, filter=filter, limit=limit, window=window, crew=crew
+                columns, report, mode=mode, filter=filter, limit=limit, window=window, prefetcher=prefetcher
             ):
                 if limit is not None:
                     limit -= batch.num_rows
@@ -213,13 +213,13 @@ def run(
 
 
 @dataclass(frozen=True)
-class Errand:
+class ReadJob:
     """A file to be read: of which rows, where what is met is noted, and where the rows of damaged regions go, if not among the others."""
 
     task: Task
     filter: Filter | None
     report: Report
-    aside: Callable[[pa.RecordBatch], None] | None = None
+    on_corrupt: Callable[[pa.RecordBatch], None] | None = None
 
     def read(
         self,
@@ -227,56 +227,66 @@ class Errand:
         report: Report,
         mode: Mode,
         window: int,
-        aside: Callable[[pa.RecordBatch], None] | None,
-        crew: Crew = ALONE,
+        on_corrupt: Callable[[pa.RecordBatch], None] | None,
+        prefetcher: Prefetcher = INLINE,
     ) -> Iterator[Any]:
         """The rows with these columns; the frames that hold them where no columns are named."""
         if columns is None:
-            return self.task.frames(report, mode=mode, window=window, aside=aside, crew=crew)
+            return self.task.frames(
+                report, mode=mode, window=window, on_corrupt=on_corrupt, prefetcher=prefetcher
+            )
         return self.task.rows(
-            columns, report, mode=mode, filter=self.filter, window=window, crew=crew, aside=aside
+            columns,
+            report,
+            mode=mode,
+            filter=self.filter,
+            window=window,
+            prefetcher=prefetcher,
+            on_corrupt=on_corrupt,
         )
 
 
-def carry_out(
-    errands: Sequence[Errand], columns: Sequence[str] | None, mode: Mode, window: int, crew: Crew
+def run_jobs(
+    jobs: Sequence[ReadJob], columns: Sequence[str] | None, mode: Mode, window: int, prefetcher: Prefetcher
 ) -> Iterator[Any]:
     """The rows of files (without columns the frames that hold them), one after the other. Small files are read several at a time."""
-    for small, some in groupby(errands, lambda one: one.task.length is not None and one.task.length <= PIECE):
+    for small, some in groupby(jobs, lambda one: one.task.length is not None and one.task.length <= PIECE):
         group = list(some)
-        if small and len(group) > 1 and crew.threads > 1:
-            for found in crew.each([partial(_apart, one, columns, mode, window) for one in group], _weight):
+        if small and len(group) > 1 and prefetcher.threads > 1:
+            for found in prefetcher.iterate(
+                [partial(_apart, one, columns, mode, window) for one in group], _weight
+            ):
                 if callable(found):
                     found()
                 else:
                     yield found
             continue
         for one in group:
-            yield from one.read(columns, one.report, mode, window, one.aside, crew)
+            yield from one.read(columns, one.report, mode, window, one.on_corrupt, prefetcher)
 
 
 def _apart(
-    errand: Errand, columns: Sequence[str] | None, mode: Mode, window: int
+    job: ReadJob, columns: Sequence[str] | None, mode: Mode, window: int
 ) -> Iterator[pa.RecordBatch | RowFrames | Callable[[], object]]:
     """The rows of a file that another thread may read, and between them what the caller is to do about what was met."""
-    part = Report(errand.report.path, max_faults=errand.report.max_faults)
+    part = Report(job.report.path, max_faults=job.report.max_faults)
     damaged: list[pa.RecordBatch] = []
-    aside = None if errand.aside is None else damaged.append
+    on_corrupt = None if job.on_corrupt is None else damaged.append
     try:
-        for batch in errand.read(columns, part, mode, window, aside):
-            yield from _put_aside(errand, damaged)
+        for batch in job.read(columns, part, mode, window, on_corrupt):
+            yield from _put_aside(job, damaged)
             yield batch
-        yield from _put_aside(errand, damaged)
+        yield from _put_aside(job, damaged)
     except Exception:
-        yield partial(errand.report.merge, part)
+        yield partial(job.report.merge, part)
         raise
-    yield partial(errand.report.merge, part)
+    yield partial(job.report.merge, part)
 
 
-def _put_aside(errand: Errand, damaged: list[pa.RecordBatch]) -> Iterator[Callable[[], object]]:
+def _put_aside(job: ReadJob, damaged: list[pa.RecordBatch]) -> Iterator[Callable[[], object]]:
     for row in damaged:
-        assert errand.aside is not None
-        yield partial(errand.aside, row)
+        assert job.on_corrupt is not None
+        yield partial(job.on_corrupt, row)
     damaged.clear()
 
 
@@ -319,8 +329,10 @@ def run_shared(
         known = [task.length for task in tasks]
         few = None not in known and sum(length or 0 for length in known) < FEW
         # What is wanted with a limit comes soon, and the rest not at all.
-        with Crew(1 if few or limit is not None else usable()) as crew:
-            yield from run(tasks, columns, report, mode=mode, filter=filter, limit=limit, crew=crew)
+        with Prefetcher(1 if few or limit is not None else usable()) as prefetcher:
+            yield from run(
+                tasks, columns, report, mode=mode, filter=filter, limit=limit, prefetcher=prefetcher
+            )
         return
     wanted = [
         task

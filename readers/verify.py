@@ -40,8 +40,8 @@ from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.store.pointer import pointer_of
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
-from logwright.readers.ahead import threaded, weight
-from logwright.readers.crew import ALONE, FEW, Crew, usable
+from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
+from logwright.readers.readahead import threaded, weight
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
@@ -74,7 +74,7 @@ class Depth(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wish:
+class VerifyOptions:
     """What is wanted of a check. `system`: what the real system would do, too, of this version ("": the newest)."""
 
     depth: Depth = Depth.RECORDS
@@ -100,7 +100,7 @@ class Meter:
 def verify(
     targets: Sequence[Target],
     report: Report,
-    wish: Wish = Wish(),
+    settings: VerifyOptions = VerifyOptions(),
     *,
     jobs: int = 1,
     show: Callable[[int, int], None] | None = None,
@@ -111,25 +111,25 @@ def verify(
 
     Raises `UsageError` where it was asked what a system would do that is not known.
     """
-    if wish.clean is not None:
+    if settings.clean is not None:
         usage.check_clean(targets)
-    if wish.system is not None:
+    if settings.system is not None:
         # Files beside directories, as those of a log directory, count for what the system does with these.
         whole = [target for target in targets if isinstance(target, DirectoryTarget)]
         for target in whole or targets:
-            _prediction(target, wish.system)
+            _prediction(target, settings.system)
     usage.check_jobs(targets, jobs)
     alone = len(targets) == 1
-    parts = [report] if alone else [_report(target, wish) for target in targets]
+    parts = [report] if alone else [_report(target, settings) for target in targets]
     if not alone:
         report.parts = parts
     meter = Meter(sum(map(_size, targets)), show)
     if jobs > 1:
-        _shared(targets, parts, wish, jobs, alone, meter)
+        _shared(targets, parts, settings, jobs, alone, meter)
     else:
-        with Crew(1 if 0 < meter.total < FEW else usable()) as crew:
+        with Prefetcher(1 if 0 < meter.total < FEW else usable()) as prefetcher:
             for target, part in zip(targets, parts, strict=True):
-                _one(target, part, wish, alone, meter, crew)
+                _one(target, part, settings, alone, meter, prefetcher)
     return report
 
 
@@ -138,20 +138,25 @@ def _size(target: Target) -> int:
     return 0 if isinstance(target, FileTarget) else sum(file.size for file in _files(target))
 
 
-def _report(target: Target, wish: Wish) -> Report:
-    return Report(target.path, kind(target), max_faults=wish.max_faults)
+def _report(target: Target, settings: VerifyOptions) -> Report:
+    return Report(target.path, kind(target), max_faults=settings.max_faults)
 
 
 def _one(
-    target: Target, report: Report, wish: Wish, alone: bool, meter: Meter | None = None, crew: Crew = ALONE
+    target: Target,
+    report: Report,
+    settings: VerifyOptions,
+    alone: bool,
+    meter: Meter | None = None,
+    prefetcher: Prefetcher = INLINE,
 ) -> Report:
     """One target, whole. What keeps it from being read is raised where it is alone, else noted."""
     meter = meter or Meter()
     try:
         if isinstance(target, FileTarget):
-            _lone(target, report, wish, meter, crew)
+            _lone(target, report, settings, meter, prefetcher)
         else:
-            _directory(target, report, wish, meter, crew)
+            _directory(target, report, settings, meter, prefetcher)
     except LogwrightError as error:
         if alone:
             raise
@@ -165,12 +170,16 @@ def _failed(target: Target, report: Report, error: LogwrightError) -> None:
     entry.add(_unread(error, kind(target), error.offset or 0, 0))
 
 
-def _lone(target: FileTarget, report: Report, wish: Wish, meter: Meter, crew: Crew) -> None:
+def _lone(
+    target: FileTarget, report: Report, settings: VerifyOptions, meter: Meter, prefetcher: Prefetcher
+) -> None:
     source = target.open()
     try:
         entry = report.file(target.path, target.codec.name)
         meter.total += source.size
-        walked = _walked(source, target.codec, target.options, target.hints, entry, wish.depth, crew)
+        walked = _walked(
+            source, target.codec, target.options, target.hints, entry, settings.depth, prefetcher
+        )
         for size, _ in _reached(walked):
             meter.add(size)
     finally:
@@ -178,19 +187,23 @@ def _lone(target: FileTarget, report: Report, wish: Wish, meter: Meter, crew: Cr
             source.close()
 
 
-def _directory(target: DirectoryTarget, report: Report, wish: Wish, meter: Meter, crew: Crew) -> None:
-    checker = _checker(target, wish)
+def _directory(
+    target: DirectoryTarget, report: Report, settings: VerifyOptions, meter: Meter, prefetcher: Prefetcher
+) -> None:
+    checker = _checker(target, settings)
     _begin(target, report)
     for small, some in groupby(_files(target), lambda file: file.size <= PIECE):
         files = list(some)
         if small and len(files) > 1:
-            ahead = crew.each([partial(_looking, target, file, wish) for file in files], _weight)
+            ahead = prefetcher.iterate([partial(_looking, target, file, settings) for file in files], _weight)
             for file in files:
                 _take(report, _seen(ahead, target, file, checker, meter))
         else:
             for file in files:
-                _take(report, _seen(_looking(target, file, wish, crew), target, file, checker, meter))
-    _end(target, report, wish, [] if checker is None else list(checker.finish()))
+                _take(
+                    report, _seen(_looking(target, file, settings, prefetcher), target, file, checker, meter)
+                )
+    _end(target, report, settings, [] if checker is None else list(checker.finish()))
 
 
 def _files(target: DirectoryTarget) -> list[PlannedFile]:
@@ -203,14 +216,16 @@ def _files(target: DirectoryTarget) -> list[PlannedFile]:
     ]
 
 
-def _checker(target: DirectoryTarget, wish: Wish, deep: Depth | None = None) -> DirectoryCheck | None:
+def _checker(
+    target: DirectoryTarget, settings: VerifyOptions, deep: Depth | None = None
+) -> DirectoryCheck | None:
     """What holds the files against each other; `deep` is the depth that was asked for, where that is another than what is read here."""
     check = target.layout.capabilities.check
     if check is None:
         return None
     return check(
-        target.directory, target.plan, target.layout_options, clean=wish.clean, live=target.live,
-        deep=(deep or wish.depth) is Depth.RECORDS,
+        target.directory, target.plan, target.layout_options, clean=settings.clean, live=target.live,
+        deep=(deep or settings.depth) is Depth.RECORDS,
     )  # fmt: skip
 
 
@@ -275,7 +290,9 @@ def _take(report: Report, found: FileReport) -> None:
     entry.primary = found.primary
 
 
-def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[tuple[str, Fault]]) -> None:
+def _end(
+    target: DirectoryTarget, report: Report, settings: VerifyOptions, checked: Sequence[tuple[str, Fault]]
+) -> None:
     """What is known when all files were read."""
     for name, fault in (*target.plan.faults, *checked):
         report.file(name, fault.codec).add(fault)
@@ -283,15 +300,15 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
     for name, codec, said in target.directory.passed_over():
         report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, said))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
-    if not report.ok and not target.live and wish.advise:
+    if not report.ok and not target.live and settings.advise:
         _advise(target, report)
-    if wish.system is not None or (
+    if settings.system is not None or (
         wrong and not target.live and target.layout.capabilities.predict is not None
     ):
         try:
-            report.system = _predict(target, wish)
+            report.system = _predict(target, settings)
         except LogwrightError as error:
-            if wish.system is not None:
+            if settings.system is not None:
                 error.path = error.path or target.path
                 raise
             if not report.unchecked:
@@ -316,25 +333,27 @@ _UNREAD = (UnsupportedError, AccessError, NotFoundError, StorageError)
 
 
 def look(
-    target: DirectoryTarget, file: PlannedFile, wish: Wish, checker: DirectoryCheck | None = None
+    target: DirectoryTarget, file: PlannedFile, settings: VerifyOptions, checker: DirectoryCheck | None = None
 ) -> FileReport:
     """One file of a directory."""
-    return _seen(_looking(target, file, wish), target, file, checker, Meter())
+    return _seen(_looking(target, file, settings), target, file, checker, Meter())
 
 
 def _looking(
-    target: DirectoryTarget, file: PlannedFile, wish: Wish, crew: Crew = ALONE
+    target: DirectoryTarget, file: PlannedFile, settings: VerifyOptions, prefetcher: Prefetcher = INLINE
 ) -> Iterator[Stretch | FileReport]:
     """What there is in one file of a directory, and at last what is to be said of it."""
     assert file.codec is not None
     codec = registry.get(file.codec)
-    entry = FileReport(file.name, codec.name, max_faults=wish.max_faults, primary=file.role is Role.PRIMARY)
+    entry = FileReport(
+        file.name, codec.name, max_faults=settings.max_faults, primary=file.role is Role.PRIMARY
+    )
     hints = target.hints(file.hints)
-    if wish.clean is not None and "clean" in hints:
-        hints["clean"] = wish.clean
+    if settings.clean is not None and "clean" in hints:
+        hints["clean"] = settings.clean
     try:
         with target.directory.open(file.name) as source:
-            yield from _walked(source, codec, target.options, hints, entry, wish.depth, crew)
+            yield from _walked(source, codec, target.options, hints, entry, settings.depth, prefetcher)
     except _UNREAD as error:
         _note_unread(entry, error, target, file)
     if file.role is Role.LEFTOVER:
@@ -406,7 +425,7 @@ def _walked(
     hints: Mapping[str, Any],
     entry: FileReport,
     depth: Depth,
-    crew: Crew,
+    prefetcher: Prefetcher,
 ) -> Iterator[Stretch]:
     """What is found in a file; what is wrong with it is noted."""
     name = source.path.rstrip("/").rpartition("/")[2]
@@ -415,7 +434,7 @@ def _walked(
     entry.bytes += source.size
     walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
     with named(source):
-        for found in threaded(walk, crew):
+        for found in threaded(walk, prefetcher):
             if isinstance(found, Hole):
                 entry.add(found.fault, damaged=True)
             else:
@@ -456,13 +475,13 @@ def _prediction(target: Target, version: str) -> Startup:
     return predict
 
 
-def _predict(target: DirectoryTarget, wish: Wish) -> Mapping[str, Any]:
-    started = _prediction(target, wish.system or "").run(
+def _predict(target: DirectoryTarget, settings: VerifyOptions) -> Mapping[str, Any]:
+    started = _prediction(target, settings.system or "").run(
         target.directory,
         target.plan,
         target.layout_options,
-        version=wish.system or None,
-        clean=wish.clean,
+        version=settings.system or None,
+        clean=settings.clean,
     )
     return started.verdict.to_dict()
 
@@ -492,12 +511,12 @@ class _Whole:
     """A piece of work: one target."""
 
     spec: _Spec
-    wish: Wish
+    settings: VerifyOptions
     alone: bool
 
     def __call__(self) -> Report:
         target = self.spec.target()
-        return _one(target, _report(target, self.wish), self.wish, self.alone)
+        return _one(target, _report(target, self.settings), self.settings, self.alone)
 
 
 @dataclass(frozen=True)
@@ -506,11 +525,11 @@ class _File:
 
     spec: _Spec
     name: str
-    wish: Wish
+    settings: VerifyOptions
 
     def __call__(self) -> FileReport:
         target = self.spec.directory()
-        return look(target, target.plan[self.name], self.wish)
+        return look(target, target.plan[self.name], self.settings)
 
 
 @dataclass(frozen=True)
@@ -518,15 +537,17 @@ class _Held:
     """A piece of work: the files of a directory held against each other. The frames are found again, nothing is decoded."""
 
     spec: _Spec
-    wish: Wish
+    settings: VerifyOptions
 
     def __call__(self) -> list[tuple[str, Fault]]:
         target = self.spec.directory()
-        wish = replace(self.wish, depth=min(self.wish.depth, Depth.CHECKSUMS, key=list(Depth).index))
-        checker = _checker(target, wish, self.wish.depth)
+        settings = replace(
+            self.settings, depth=min(self.settings.depth, Depth.CHECKSUMS, key=list(Depth).index)
+        )
+        checker = _checker(target, settings, self.settings.depth)
         for file in _files(target) if checker is not None else ():
             if file.role is Role.PRIMARY:
-                look(target, file, wish, checker)
+                look(target, file, settings, checker)
         return [] if checker is None else list(checker.finish())
 
 
@@ -535,7 +556,7 @@ class _Ended:
     """A piece of work: a directory whose files were read, to its end."""
 
     spec: _Spec
-    wish: Wish
+    settings: VerifyOptions
     report: Report
     checked: Sequence[tuple[str, Fault]]
     alone: bool
@@ -543,7 +564,7 @@ class _Ended:
     def __call__(self) -> Report:
         target = self.spec.directory()
         try:
-            _end(target, self.report, self.wish, self.checked)
+            _end(target, self.report, self.settings, self.checked)
         except LogwrightError as error:
             if self.alone:
                 raise
@@ -552,23 +573,28 @@ class _Ended:
 
 
 def _shared(
-    targets: Sequence[Target], parts: Sequence[Report], wish: Wish, jobs: int, alone: bool, meter: Meter
+    targets: Sequence[Target],
+    parts: Sequence[Report],
+    settings: VerifyOptions,
+    jobs: int,
+    alone: bool,
+    meter: Meter,
 ) -> None:
     """As `_one` for each target, by several processes: large directories file by file."""
     work: list[tuple[int, int, Callable[[], Any]]] = []
     large: list[int] = []
     for i, target in enumerate(targets):
         if target.path == STDIN or (isinstance(target, FileTarget) and target.source is not None):
-            _one(target, parts[i], wish, alone, meter)
+            _one(target, parts[i], settings, alone, meter)
             continue
         spec, size = _Spec(target.path, kind(target), target.options), _size(target)
         if isinstance(target, FileTarget) or (size < _SMALL and not alone):
-            work.append((i, size, _Whole(spec, wish, alone)))
+            work.append((i, size, _Whole(spec, settings, alone)))
             continue
         large.append(i)
         _begin(target, parts[i])
-        work.append((i, 0, _Held(spec, wish)))
-        work += [(i, file.size, _File(spec, file.name, wish)) for file in _files(target)]
+        work.append((i, 0, _Held(spec, settings)))
+        work += [(i, file.size, _File(spec, file.name, settings)) for file in _files(target)]
     # What takes longest first, so that it is not left for the end; a report is put together in its own order.
     order = sorted(range(len(work)), key=lambda one: -work[one][1] if work[one][1] else -(1 << 62))
     done: dict[int, Any] = {}
@@ -584,7 +610,7 @@ def _shared(
             _take(parts[i], found)
         else:
             checked[i] = found
-    ends = [_Ended(work_of, wish, parts[i], checked[i], alone) for i, work_of in _specs(targets, large)]
+    ends = [_Ended(work_of, settings, parts[i], checked[i], alone) for i, work_of in _specs(targets, large)]
     for i, report in zip(large, _jobs.run(ends, jobs), strict=True):
         parts[i].become(report)
 

@@ -1,4 +1,4 @@
-"""How new files become the target, whole or not at all.
+"""Method new files become the target, whole or not at all.
 
 Three ways, of which the target decides:
 
@@ -66,8 +66,8 @@ from logwright.writers.transactions import is_recorded, note_transaction, refuse
 MODES = ("error", "append", "overwrite")
 
 
-class How(StrEnum):
-    """How a staged directory takes its place: by a rename, by an exchange with the old one, or file by file behind a journal."""
+class Method(StrEnum):
+    """Method a staged directory takes its place: by a rename, by an exchange with the old one, or file by file behind a journal."""
 
     RENAME = "rename"
     EXCHANGE = "exchange"
@@ -81,7 +81,7 @@ class Ticket:
     path: str
     name: str
     mode: str
-    how: How
+    method: Method
     token: str
     before: Mapping[str, int]
     adds: bool
@@ -106,7 +106,7 @@ class Transaction:
         self.files = target.files
         self.listing: Listing | None = target.listing() if ticket.adds else None
         self._beside = target.beside(ticket.token)
-        if ticket.how is How.JOURNAL:
+        if ticket.method is Method.JOURNAL:
             self._place = self.work = target.inside(ticket.token)
         else:
             self._place = Roots(self._beside)
@@ -176,7 +176,7 @@ class Transaction:
                 path=path,
                 name=target.name,
                 mode=mode,
-                how=way(target, mode, occupied),
+                method=way(target, mode, occupied),
                 token="",
                 before=target.sizes() if occupied else {},
                 adds=mode == "append" and occupied,
@@ -185,7 +185,7 @@ class Transaction:
                 roots=target.further,
                 above=above or {},
             )
-            if ticket.how is How.RENAME:
+            if ticket.method is Method.RENAME:
                 lock.release()  # an empty directory is replaced: nothing may be left in it
             for _ in range(100):
                 transaction = cls(target, replace(ticket, token=secrets.token_hex(16)))
@@ -216,7 +216,7 @@ class Transaction:
         """Make the staging directory; False when another writer took it, not locked yet, for one left behind."""
         files = self.files
         try:
-            if self.ticket.how is not How.JOURNAL:
+            if self.ticket.method is not Method.JOURNAL:
                 files.mkdir(self._beside)
                 if not self._outer.take():
                     return False
@@ -251,9 +251,9 @@ class Transaction:
         target = Target(files, layout, files.real(ticket.path), ticket.name, ticket.roots)
         transaction = cls(target, ticket)
         try:
-            if ticket.how is not How.JOURNAL and not transaction._outer.take():
+            if ticket.method is not Method.JOURNAL and not transaction._outer.take():
                 raise at_work(ticket.path)
-            if ticket.how is not How.RENAME and not transaction._inner.take():
+            if ticket.method is not Method.RENAME and not transaction._inner.take():
                 raise at_work(ticket.path)
             if files.stat(transaction.work.own) is None:
                 raise FileNotFoundError(transaction.work.own)
@@ -295,9 +295,9 @@ class Transaction:
                     f"layout {self.target.layout.name} made {name} in a folder that it does not list"
                 )
         self._put_above()
-        if self.ticket.how is How.RENAME:
+        if self.ticket.method is Method.RENAME:
             self._commit_rename()
-        elif self.ticket.how is How.EXCHANGE:
+        elif self.ticket.method is Method.EXCHANGE:
             self._commit_exchange(ordered)
         else:
             self._commit_journal(ordered, tuple(removes) if self.ticket.adds else tuple(self.ticket.before))
@@ -440,23 +440,23 @@ class Transaction:
             steps.callback(self._inner.release)
             for path in self._above:
                 steps.callback(files.remove, path)
-            if self.ticket.how is not How.RENAME:
+            if self.ticket.method is not Method.RENAME:
                 steps.callback(discard_inside, files, target.inside(token))
-            if self.ticket.how is not How.JOURNAL:
+            if self.ticket.method is not Method.JOURNAL:
                 steps.callback(self._outer.drop)
                 steps.callback(discard_beside, files, self._beside, target.layout.inner_staging, token)
 
 
-def way(target: Target, mode: str, occupied: bool) -> How:
-    """How a target is written."""
+def way(target: Target, mode: str, occupied: bool) -> Method:
+    """Method a target is written."""
     if occupied and mode == "append":
-        return How.JOURNAL
+        return Method.JOURNAL
     if target.further:
-        return How.JOURNAL
+        return Method.JOURNAL
     at, above = target.files.stat(target.path), target.files.stat(target.above)
     if at is not None and above is not None and at.device != above.device:
-        return How.JOURNAL  # a mount point has no name to be changed
-    return How.EXCHANGE if occupied or is_recorded(target.files, target.inner) else How.RENAME
+        return Method.JOURNAL  # a mount point has no name to be changed
+    return Method.EXCHANGE if occupied or is_recorded(target.files, target.inner) else Method.RENAME
 
 
 def _refuse_above(target: Target, above: Mapping[str, bytes]) -> None:

@@ -24,7 +24,7 @@ from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget, Target, kind, resolve
 from logwright.readers.task import known_options
-from logwright.readers.verify import Wish, verify
+from logwright.readers.verify import VerifyOptions, verify
 from logwright.writers.edit_file import edit_file
 from logwright.writers.mend import Original
 from logwright.writers.repair import EDIT, carry_out, refuse_busy
@@ -130,7 +130,7 @@ def edit(
     first = targets[0]
     if isinstance(first, FileTarget):
         refuse_busy(request, targets)
-        report = verify(targets, report_of(targets), Wish())
+        report = verify(targets, report_of(targets), VerifyOptions())
         _refuse_damaged(report)
         edit_file(first, change, own, request, report)
         return report

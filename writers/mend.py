@@ -37,7 +37,7 @@ from logwright.codec.store.roots import gathered
 from logwright.codec.window import Chunk, Zeros
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
-from logwright.writers.commit import How, Transaction
+from logwright.writers.commit import Method, Transaction
 from logwright.writers.filesystem import FileSystem, as_view, plain_errors
 from logwright.writers.stage import StagedFolder, checked
 
@@ -127,7 +127,7 @@ class Mender:
             except BaseException:
                 transaction.fail()
                 raise
-            if transaction.ticket.how is How.RENAME:
+            if transaction.ticket.method is Method.RENAME:
                 # Only now: a directory that is not to be written to could not have been made.
                 self._adopt(transaction.target.path, copies[0], "", done)
             return done

@@ -23,6 +23,7 @@ from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.roots import split
 from logwright.readers import usage
 from logwright.readers.report import Report
+from logwright.readers.report_text import lost, plural
 from logwright.readers.resolve import (
     DirectoryTarget,
     FileTarget,
@@ -35,8 +36,7 @@ from logwright.readers.resolve import (
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
 from logwright.readers.usage import takes
-from logwright.readers.verify import Wish, flags, healed, verify
-from logwright.readers.words import lost, plural
+from logwright.readers.verify import VerifyOptions, flags, healed, verify
 from logwright.writers import unsupported
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.filesystem import FileSystem, plain_errors
@@ -85,7 +85,7 @@ def repair(
                 "one file can be repaired at a time; several paths are replicas of one directory"
             )
         refuse_busy(request, targets)
-        report = verify(targets, report_of(targets), Wish())
+        report = verify(targets, report_of(targets), VerifyOptions())
         untouched = bool(unsupported.files(report, copy=copied))
         repair_file(
             first,
@@ -350,11 +350,11 @@ def carry_out(
         elif any(copy.live for copy in copies):
             report.notes.append("the system is running: this is what was to be seen at this moment")
         _refuse_places(copies, request)
-    gone = _gone(verify([first], report, Wish(advise=False)))
+    gone = _gone(verify([first], report, VerifyOptions(advise=False)))
     if copied is not None:
         make = _keeping(make, unsupported.files(report, copy=copied), report)
     for copy in copies[1:]:
-        found = verify([copy], report_of([copy]), Wish(advise=False))
+        found = verify([copy], report_of([copy]), VerifyOptions(advise=False))
         others = _gone(found)
         gone = [one for one in gone if any(_overlap(one[1].lost, other.lost) for _, other in others)]
         report.notes.append(

@@ -20,11 +20,11 @@ from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
+from logwright.readers.report_text import plural
 from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
-from logwright.readers.words import plural
 from logwright.writers.backup import WINDOW, Backup, refuse_backup_inside
 from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors

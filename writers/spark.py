@@ -21,8 +21,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, fold, parse_text
 from logwright.readers.journal import Txn
-from logwright.readers.plainly import plainly
 from logwright.readers.process import keep_freed_memory
+from logwright.readers.traceback import short_traceback
 from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.streamed import Staged, StreamWrite
 
@@ -85,7 +85,7 @@ class SparkSink(DataSourceArrowWriter):
     def __init__(self, write: StagedWrite) -> None:
         self._write = write
 
-    @plainly
+    @short_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         keep_freed_memory()
         context = TaskContext.get()
@@ -99,13 +99,13 @@ class SparkSink(DataSourceArrowWriter):
             task.abort()
             raise
 
-    @plainly
+    @short_traceback
     def commit(self, messages: list[Any]) -> None:
         done = self._write.commit([message.task for message in messages if message is not None])
         for text in done.warnings:
             warnings.warn(text, UserWarning, stacklevel=2)
 
-    @plainly
+    @short_traceback
     def abort(self, messages: list[Any]) -> None:
         self._write.abort()
 
@@ -123,7 +123,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, write: StreamWrite) -> None:
         self._write = write
 
-    @plainly
+    @short_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
         keep_freed_memory()
         context = TaskContext.get()
@@ -138,13 +138,13 @@ class StreamSink(DataSourceStreamArrowWriter):
             task.abort()
             raise
 
-    @plainly
+    @short_traceback
     def commit(self, messages: list[Any], batchId: int) -> None:
         done = self._write.commit(batchId, [message.staged for message in messages if message is not None])
         for text in done.warnings if done is not None else ():
             warnings.warn(text, UserWarning, stacklevel=2)
 
-    @plainly
+    @short_traceback
     def abort(self, messages: list[Any], batchId: int) -> None:
         self._write.abort()
 

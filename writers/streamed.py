@@ -29,7 +29,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.roots import Roots
 from logwright.readers.journal import Txn
 from logwright.readers.source import local_path
-from logwright.writers.commit import How, Transaction, refuse_foreign, way
+from logwright.writers.commit import Method, Transaction, refuse_foreign, way
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, make_above, plain_errors
 from logwright.writers.lock import claim_as, refuse_running
 from logwright.writers.recover import discard_beside, discard_inside, finish_or_undo, make_places
@@ -98,7 +98,7 @@ class StreamWrite:
                 refuse_foreign(target, mode)
             make_above(self._files, target.above)
             self._before = self._there()
-            self._inside = way(target, mode, bool(self._before)) is How.JOURNAL
+            self._inside = way(target, mode, bool(self._before)) is Method.JOURNAL
             self._token = self._prefix + secrets.token_hex(16)[_OURS:]
             self._process = dict(self._files.process(process))
 

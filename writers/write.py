@@ -15,7 +15,7 @@ from logwright.codec.option import Options, fold
 from logwright.codec.store.build import Summary
 from logwright.codec.store.roots import Roots
 from logwright.codec.table import Table
-from logwright.readers.crew import FEW, Crew, usable
+from logwright.readers.prefetch import FEW, Prefetcher, usable
 from logwright.readers.resolve import configuration
 from logwright.readers.source import local_path
 from logwright.readers.usage import check_write
@@ -170,11 +170,11 @@ def _write_file(
     name = path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, options)
     # What comes next is encoded while what came before is written, or waits for the disk: all rows are in memory already.
-    with Crew(usable() if given.nbytes >= FEW else 1) as crew:
+    with Prefetcher(usable() if given.nbytes >= FEW else 1) as prefetcher:
         size = put_whole(
             files,
             path,
             mode,
-            lambda: crew.each([lambda: codec.encode(given, others[0], others[1], context)], len),
+            lambda: prefetcher.iterate([lambda: codec.encode(given, others[0], others[1], context)], len),
         )
     return Written(path=path, files=(path,), rows=given.num_rows, bytes=size)

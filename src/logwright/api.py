@@ -140,7 +140,7 @@ def verify(
     the system's own marker says. `jobs`: so many processes share the work. `show` is told of the progress: bytes done, and of how
     many.
     """
-    wish = _verify.Wish(
+    settings = _verify.VerifyOptions(
         _verify.Depth.of(depth),
         ("" if as_system is True else str(as_system)) if as_system not in (None, False) else None,
         flag("clean", clean),
@@ -153,9 +153,9 @@ def verify(
     here = targets[0].path if len(targets) == 1 else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
     report.notes += passed
-    report = _verify.verify(targets, report, wish, jobs=number("jobs", jobs, 1), show=show)
-    if wish.system is not None:
-        verdict = predict_start(path, codec, version=wish.system or None)
+    report = _verify.verify(targets, report, settings, jobs=number("jobs", jobs, 1), show=show)
+    if settings.system is not None:
+        verdict = predict_start(path, codec, version=settings.system or None)
         if verdict is not None:
             report.starts(verdict.to_dict())
     return report
@@ -182,10 +182,10 @@ def explain(
     Raises `NotFoundError` where there is no such row or fault, `UsageError`. Damage never raises: it is explained.
     """
     from logwright.explanation import Explanation
-    from logwright.readers.explain import Wish
+    from logwright.readers.explain import ExplainOptions
     from logwright.readers.explain import explain as _explain
 
-    wish = Wish(
+    settings = ExplainOptions(
         at,
         where,
         None if fault is None else number("fault", fault),
@@ -195,7 +195,7 @@ def explain(
     targets = resolve.resolve(path, codec, options, verb=Verb.EXPLAIN)
     if len(targets) > 1:
         raise UsageError(f"{len(targets)} files or directories are given", advice="Explain them one by one")
-    return Explanation(_explain(targets[0], wish, Report(shown(path), codec_of(targets))))
+    return Explanation(_explain(targets[0], settings, Report(shown(path), codec_of(targets))))
 
 
 def diff(

@@ -13,7 +13,7 @@ from logwright.formats.sink import format_of
 from logwright.readers import plan, resolve
 from logwright.readers.diff import by_of
 from logwright.readers.diff import diff as _diff
-from logwright.readers.diff_rows import Loose, Wish
+from logwright.readers.diff_rows import DiffOptions, Loose
 from logwright.readers.difference import Difference
 from logwright.readers.stream import Mode
 
@@ -23,17 +23,17 @@ def diff(
     columns: Any, filter: Any, key: Any, mode: str, limit: int | str, **options: Any,
 ) -> Difference:  # fmt: skip
     """See `logwright.diff`."""
-    wish = Wish(by_of(by), view, columns, filter, key, Mode.of(mode), number("limit", limit))
-    if wish.mode is Mode.AS_SYSTEM:
+    settings = DiffOptions(by_of(by), view, columns, filter, key, Mode.of(mode), number("limit", limit))
+    if settings.mode is Mode.AS_SYSTEM:
         raise UsageError("what two systems would serve is not compared", advice="Take another mode")
     paths = [os.fspath(path) for path in (a, b)]
-    verb = {"rows": None, "files": Verb.DIFF_FILES}.get(wish.by, Verb.DIFF)
+    verb = {"rows": None, "files": Verb.DIFF_FILES}.get(settings.by, Verb.DIFF)
     native = [None if is_table(path) else _target(path, codec, options, verb) for path in paths]
     # Columns of JSON lines are those of the native side.
     known = [one for one in native if one is not None]
     table = _rows(known[0], view) if len(known) == 1 else None
     sides = [one or _loose(path, table) for path, one in zip(paths, native, strict=True)]
-    return _diff(sides[0], sides[1], wish)
+    return _diff(sides[0], sides[1], settings)
 
 
 def _rows(target: resolve.Target, view: str | None) -> Table:

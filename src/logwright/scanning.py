@@ -15,10 +15,10 @@ from logwright.codec.option import flag, number, word
 from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
-from logwright.readers.pin import pinned
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.resolve import Path
+from logwright.readers.stable_open import stable_open
 from logwright.readers.stream import Mode, output_schema
 
 Paths = Path | Sequence[Path]
@@ -164,7 +164,7 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
-        with pinned(lambda: self._resolve(passed=[]), self._view, self._started, self._reading) as found:
+        with stable_open(lambda: self._resolve(passed=[]), self._view, self._started, self._reading) as found:
             task.note(found.faults, report, self._mode)
             yield from plan.ready(found, self._columns, self._filter, self._limit)
             yield from task.run_shared(

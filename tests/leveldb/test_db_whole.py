@@ -29,7 +29,7 @@ from logwright.codec.leveldb.formats.table import rows
 from logwright.codec.leveldb.names import log_name, table_name
 from logwright.codec.leveldb.store import live, merge
 from logwright.readers import filter as filters
-from logwright.readers import pin, plan, task
+from logwright.readers import plan, stable_open, task
 from logwright.readers.combined import Combined
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
@@ -322,7 +322,7 @@ def test_files_that_go_before_they_are_opened_are_looked_for_again(in_use: Path,
     scan = lw.scan(in_use)
     replaced(in_use, 20)
     assert pairs(scan.to_table()) == [(b"a", b"new"), (b"c", b"new")]
-    monkeypatch.setattr(pin, "MOST", 0)
+    monkeypatch.setattr(stable_open, "MOST", 0)
     late = lw.scan(in_use)
     replaced(in_use, 30)
     with pytest.raises(NotFoundError):

@@ -192,7 +192,7 @@ def test_errors_that_vanish(disk: Disk, tmp_path: Path) -> None:
 def test_no_retry_when_told_so(disk: Disk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(1024))
     disk.bad["some"], disk.heals = [(0, 512)], 1
-    with open_source(str(file), how=Rescue(errors=0, retries=0)) as source, pytest.raises(UnreadableError):
+    with open_source(str(file), rescue=Rescue(errors=0, retries=0)) as source, pytest.raises(UnreadableError):
         source.pread(0, 10)
     assert disk.failures == 1
 

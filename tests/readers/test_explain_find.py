@@ -19,7 +19,7 @@ from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.formats.records.layout import RECORD as PHYSICAL
 from logwright.corpora.cases import cases
-from logwright.readers.explain import Wish, _Opened, _place, address, spell
+from logwright.readers.explain import ExplainOptions, _Opened, _place, address, spell
 from logwright.readers.resolve import FileTarget, resolve
 
 KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
@@ -294,7 +294,7 @@ def test_a_fault_at_the_very_end() -> None:
     (target,) = resolve(SEGMENT)
     assert isinstance(target, FileTarget)
     with _Opened.of(target) as file:
-        (piece,) = file.around(fault, Wish()).pieces
+        (piece,) = file.around(fault, ExplainOptions()).pieces
     assert piece.stop == SEGMENT.stat().st_size
 
 

@@ -23,7 +23,7 @@ from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Storag
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.codec.window import Chunk
-from logwright.readers import crew
+from logwright.readers import prefetch
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
 from logwright.writers import write as writing
 from logwright.writers.file import Draft, whole_file
@@ -61,7 +61,7 @@ def known_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "layouts", lambda: [toy.Toy()])
 
 
-@pytest.fixture(autouse=True, params=[crew.FEW, 0], ids=["alone", "helped"])
+@pytest.fixture(autouse=True, params=[prefetch.FEW, 0], ids=["alone", "helped"])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large is encoded by a thread of its own."""
     monkeypatch.setattr(writing, "FEW", request.param)

@@ -18,7 +18,7 @@ from logwright.cli.common import (
     read_options,
     width_of,
 )
-from logwright.readers.words import count
+from logwright.readers.report_text import count
 
 
 @click.command("convert", cls=AsSystemCommand, context_settings=ANY_OPTION)

@@ -16,11 +16,11 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
-from logwright.readers.plainly import plainly
 from logwright.readers.spark import PushingSource, SparkSource
 from logwright.readers.spark_request import Request, paths_of
 from logwright.readers.spark_schema import schema_of
 from logwright.readers.spark_stream import StreamSource
+from logwright.readers.traceback import short_traceback
 from logwright.writers.bad_records import BadRecords
 from logwright.writers.spark import TXN_OPTIONS, DoneAlready, SparkSink, StreamSink, app_of, txn_of
 from logwright.writers.staged import StagedWrite
@@ -40,11 +40,11 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "logwright"
 
-    @plainly
+    @short_traceback
     def schema(self) -> StructType:
         return schema_of(Request.of(self.options))
 
-    @plainly
+    @short_traceback
     def reader(self, schema: StructType) -> SparkSource:
         request = Request.of(self.options)
         request.check_batch()
@@ -52,13 +52,13 @@ class DefaultSource(DataSource):
         kind = PushingSource if request.words["pushFilters"] else SparkSource
         return kind(request, schema, None if bad is None else BadRecords.at(bad))
 
-    @plainly
+    @short_traceback
     def streamReader(self, schema: StructType) -> StreamSource:
         request = Request.of(self.options)
         bad = request.words["badRecordsPath"]
         return StreamSource(request, schema, None if bad is None else BadRecords.at(bad))
 
-    @plainly
+    @short_traceback
     def writer(self, schema: StructType, overwrite: bool) -> SparkSink | DoneAlready:
         path, layout, options = self._target(schema)
         txn = txn_of(self.options)
@@ -68,7 +68,7 @@ class DefaultSource(DataSource):
         except Repeated:
             return DoneAlready()
 
-    @plainly
+    @short_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         path, layout, options = self._target(schema, _OF_SPARK)
         app = app_of(self.options)

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
-from logwright.readers import crew as crews
-from logwright.readers import task, verify
-from logwright.readers.crew import ALONE, Crew
+from logwright.readers import prefetch, task, verify
+from logwright.readers.prefetch import INLINE, Prefetcher
 
 
 def _count(start: int, rows: int) -> Iterator[int]:
@@ -36,16 +35,16 @@ def _threads() -> list[str]:
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("room", [0, 3, 1000])
 def test_pieces_come_in_order(threads: int, room: int) -> None:
-    with Crew(threads, room) as crew:
-        assert list(crew.each(_counts(20, 7), lambda _: 1)) == list(range(140))
-        assert list(crew.each([], lambda _: 1)) == []
-        assert list(crew.each(_counts(3, 0), lambda _: 1)) == []
+    with Prefetcher(threads, room) as prefetcher:
+        assert list(prefetcher.iterate(_counts(20, 7), lambda _: 1)) == list(range(140))
+        assert list(prefetcher.iterate([], lambda _: 1)) == []
+        assert list(prefetcher.iterate(_counts(3, 0), lambda _: 1)) == []
     assert not _threads()
 
 
 def test_lines_side_by_side() -> None:
-    with Crew(3, 5) as crew:
-        lines = [crew.each(_counts(6, 5), lambda _: 1) for _ in range(8)]
+    with Prefetcher(3, 5) as prefetcher:
+        lines = [prefetcher.iterate(_counts(6, 5), lambda _: 1) for _ in range(8)]
         assert list(zip(*lines, strict=True)) == [(i,) * 8 for i in range(30)]
 
 
@@ -63,11 +62,11 @@ def test_what_has_no_weight_is_given_too(fails: bool, monkeypatch: pytest.Monkey
             raise OSError("here")
 
     _sum = sum
-    monkeypatch.setattr(crews, "sum", late, raising=False)
+    monkeypatch.setattr(prefetch, "sum", late, raising=False)
     found = []
-    with Crew(3) as crew:
+    with Prefetcher(3) as prefetcher:
         try:
-            for one in crew.each([partial(few, i) for i in range(20)], lambda _: 0):
+            for one in prefetcher.iterate([partial(few, i) for i in range(20)], lambda _: 0):
                 found.append(one)
         except OSError:
             assert fails
@@ -79,8 +78,8 @@ def test_an_error_comes_in_its_place() -> None:
         yield 7
         raise OSError("here")
 
-    with Crew(3) as crew:
-        found = crew.each([*_counts(1, 7), fails, *_counts(5, 5)], lambda _: 1)
+    with Prefetcher(3) as prefetcher:
+        found = prefetcher.iterate([*_counts(1, 7), fails, *_counts(5, 5)], lambda _: 1)
         assert [next(found) for _ in range(8)] == list(range(8))
         with pytest.raises(OSError, match="here"):
             next(found)
@@ -95,8 +94,8 @@ def test_no_more_is_held_than_there_is_room_for() -> None:
             begun.append(i)
             yield n
 
-    with Crew(2, 5) as crew:
-        found = crew.each([partial(piece, i) for i in range(50)], lambda _: 1)
+    with Prefetcher(2, 5) as prefetcher:
+        found = prefetcher.iterate([partial(piece, i) for i in range(50)], lambda _: 1)
         next(found)
         for _ in range(50):
             time.sleep(0.002)  # the helper does all that it may
@@ -120,22 +119,22 @@ def test_who_stops_early_waits_for_nobody_and_leaves_nothing_open() -> None:
             assert i not in inside
             ended.append(i)
 
-    with Crew(3) as crew:
-        found = crew.each([partial(piece, i) for i in range(9)], lambda _: 1)
+    with Prefetcher(3) as prefetcher:
+        found = prefetcher.iterate([partial(piece, i) for i in range(9)], lambda _: 1)
         assert [next(found) for _ in range(20)] == list(range(20))
         found.close()
         assert not inside
         assert 0 in ended
         assert len(ended) == len(set(ended)) <= 9
-        assert list(crew.each(_counts(2, 2), lambda _: 1)) == [0, 1, 2, 3]
+        assert list(prefetcher.iterate(_counts(2, 2), lambda _: 1)) == [0, 1, 2, 3]
 
 
 def test_alone_nobody_is_started() -> None:
-    found = ALONE.each(_counts(2, 3), lambda _: 1)
+    found = INLINE.iterate(_counts(2, 3), lambda _: 1)
     assert next(found) == 0
     assert not _threads()
-    with Crew(4) as crew:
-        assert list(crew.each(_counts(2, 3), lambda _: 1, helped=False)) == list(range(6))
+    with Prefetcher(4) as prefetcher:
+        assert list(prefetcher.iterate(_counts(2, 3), lambda _: 1, threaded=False)) == list(range(6))
         assert not _threads()
 
 
@@ -143,12 +142,12 @@ def test_pyarrow_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     before = pa.cpu_count()
     try:
         pa.set_cpu_count(1)
-        assert crews.usable() == 1
+        assert prefetch.usable() == 1
     finally:
         pa.set_cpu_count(before)
-    assert 1 <= crews.usable() <= max(1, before)
+    assert 1 <= prefetch.usable() <= max(1, before)
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert 1 <= crews.usable() <= max(1, before)
+    assert 1 <= prefetch.usable() <= max(1, before)
 
 
 # Reading
@@ -174,13 +173,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def _watched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The threads that read."""
     seen: set[str] = set()
-    step = Crew._step
+    step = Prefetcher._step
 
-    def watched(self: Crew, piece: Any) -> None:
+    def watched(self: Prefetcher, piece: Any) -> None:
         seen.add(threading.current_thread().name)
         step(self, piece)
 
-    monkeypatch.setattr(Crew, "_step", watched)
+    monkeypatch.setattr(Prefetcher, "_step", watched)
     return seen
 
 

@@ -14,18 +14,18 @@ from functools import partial
 from logwright.codec.fault import LogwrightError
 from logwright.codec.frames.walk import Hole, RandomAccess, Stretch, Walk
 from logwright.codec.window import Bytes
-from logwright.readers.crew import Crew
+from logwright.readers.prefetch import Prefetcher
 
 _OVERLAP = 8 << 10
 """Bytes that two pieces share at first. A miss adds the number of bytes that were missed."""
 
 
-def threaded(walk: Walk, crew: Crew) -> Generator[Stretch | Hole, None, None]:
-    """Iterate over a walk. In a long file one thread of the crew reads ahead and another scans, while the caller uses the results."""
-    helped = crew.threads > 1 and walk.end - walk.start > 2 * walk.full
-    if not helped or walk.codec.single_frame:
-        return crew.each([lambda: iter(walk)], weight, helped=helped)
-    ahead = Ahead(walk.file, crew, walk.start, walk.end, walk.full)
+def threaded(walk: Walk, prefetcher: Prefetcher) -> Generator[Stretch | Hole, None, None]:
+    """Iterate over a walk. In a long file one thread of the prefetcher reads ahead and another scans, while the caller uses the results."""
+    use_threads = prefetcher.threads > 1 and walk.end - walk.start > 2 * walk.full
+    if not use_threads or walk.codec.single_frame:
+        return prefetcher.iterate([lambda: iter(walk)], weight, threaded=use_threads)
+    ahead = Ahead(walk.file, prefetcher, walk.start, walk.end, walk.full)
     walk.prefetched = ahead.data
 
     def stretches() -> Iterator[Stretch | Hole]:
@@ -34,7 +34,7 @@ def threaded(walk: Walk, crew: Crew) -> Generator[Stretch | Hole, None, None]:
         finally:
             ahead.close()
 
-    return crew.each([stretches], weight)
+    return prefetcher.iterate([stretches], weight)
 
 
 def weight(found: Stretch | Hole) -> int:
@@ -45,12 +45,12 @@ def weight(found: Stretch | Hole) -> int:
 class Ahead:
     """The bytes of a file up to `stop`, read ahead for a reader that goes from front to back."""
 
-    def __init__(self, file: RandomAccess, crew: Crew, start: int, stop: int, step: int) -> None:
+    def __init__(self, file: RandomAccess, prefetcher: Prefetcher, start: int, stop: int, step: int) -> None:
         self._file, self._start, self._stop, self._step = file, start, stop, step
         self._overlap = _OVERLAP
         # Side by side: a thread that waits for a piece in one lane can read the next piece in another.
-        lanes = [partial(self._read, lane) for lane in range(crew.threads)]
-        self._lanes = deque(crew.each([read], lambda piece: len(piece[1])) for read in lanes)
+        lanes = [partial(self._read, lane) for lane in range(prefetcher.threads)]
+        self._lanes = deque(prefetcher.iterate([read], lambda piece: len(piece[1])) for read in lanes)
         self._held: tuple[int, Bytes] | None = None
         self._over = False
 

@@ -14,9 +14,9 @@ from logwright.codec import registry
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.option import Options
-from logwright.readers import ahead
-from logwright.readers.ahead import threaded
-from logwright.readers.crew import ALONE, Crew
+from logwright.readers import readahead
+from logwright.readers.prefetch import INLINE, Prefetcher
+from logwright.readers.readahead import threaded
 from logwright.readers.source import MemorySource
 
 CODEC: Any = registry.get("zookeeper.txnlog")
@@ -52,12 +52,12 @@ class Disk(MemorySource):
         return found
 
 
-def found(source: Any, crew: Crew, **rest: Any) -> list[Any]:
+def found(source: Any, prefetcher: Prefetcher, **rest: Any) -> list[Any]:
     """What a walk finds, in terms of the file: frames and faults as they are joined."""
     frames: list[tuple[int, int, bytes]] = []
     rest_: list[Any] = []
     walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP, **rest)
-    for one in threaded(walk, crew):
+    for one in threaded(walk, prefetcher):
         if isinstance(one, Stretch):
             place, data = one.window.offset, one.window.data
             frames += [
@@ -83,8 +83,8 @@ def test_the_same_is_found(sizes: list[int], flips: list[int], threads: int) -> 
     data = bytearray(log([200] * 100 + sizes))
     for at in flips:
         data[at % len(data)] ^= 1 << at % 8
-    with Crew(threads) as crew:
-        assert found(MemorySource(data), crew) == found(MemorySource(data), ALONE)
+    with Prefetcher(threads) as prefetcher:
+        assert found(MemorySource(data), prefetcher) == found(MemorySource(data), INLINE)
 
 
 @settings(deadline=None)
@@ -92,46 +92,48 @@ def test_the_same_is_found(sizes: list[int], flips: list[int], threads: int) -> 
 def test_where_the_disk_can_not_read(sizes: list[int], start: int, length: int) -> None:
     data = log([200] * 100 + sizes)
     bad = (start % len(data), start % len(data) + length)
-    with Crew(2) as crew:
-        assert found(Disk(data, bad), crew) == found(Disk(data, bad), ALONE)
+    with Prefetcher(2) as prefetcher:
+        assert found(Disk(data, bad), prefetcher) == found(Disk(data, bad), INLINE)
 
 
 @settings(deadline=None)
 @given(sizes=SIZES, cut=st.integers(0, 1 << 30))
 def test_a_file_that_became_shorter(sizes: list[int], cut: int) -> None:
     data = log([200] * 100 + sizes)
-    with Crew(2) as crew:
-        assert found(Disk(data, cut=cut % len(data)), crew) == found(Disk(data, cut=cut % len(data)), ALONE)
+    with Prefetcher(2) as prefetcher:
+        assert found(Disk(data, cut=cut % len(data)), prefetcher) == found(
+            Disk(data, cut=cut % len(data)), INLINE
+        )
 
 
 @settings(deadline=None)
 @given(sizes=SIZES, start=st.integers(0, 99), stop=st.integers(1, 1 << 30))
 def test_a_stretch_of_a_file(sizes: list[int], start: int, stop: int) -> None:
     data = log([200] * 100 + sizes)
-    starts = [one[0] for one in found(MemorySource(data), ALONE)[0]]
+    starts = [one[0] for one in found(MemorySource(data), INLINE)[0]]
     bounds = {"start": starts[start], "stop": starts[start] + stop % len(data)}
-    with Crew(2) as crew:
-        assert found(MemorySource(data), crew, **bounds) == found(MemorySource(data), ALONE, **bounds)
+    with Prefetcher(2) as prefetcher:
+        assert found(MemorySource(data), prefetcher, **bounds) == found(MemorySource(data), INLINE, **bounds)
 
 
 @pytest.mark.parametrize("size", [10, 500, 1500, 3000])
 def test_little_is_read_twice(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where most frames are longer than what pieces have in common at first: it grows with them."""
-    monkeypatch.setattr(ahead, "_OVERLAP", 64)
+    monkeypatch.setattr(readahead, "_OVERLAP", 64)
     data = log([size] * (400_000 // (size + 40)))
     disk = Disk(data)
-    with Crew(2, 8 * STEP) as crew:
-        assert len(found(disk, crew)[0]) == 1 + 400_000 // (size + 40)
+    with Prefetcher(2, 8 * STEP) as prefetcher:
+        assert len(found(disk, prefetcher)[0]) == 1 + 400_000 // (size + 40)
     assert disk.read < len(data) * (1 + 3 * (size + 64) / STEP) + 32 * STEP
 
 
 def test_nothing_is_left_behind_where_it_ends_early() -> None:
     source = MemorySource(log([200] * 1000))
-    with Crew(2) as crew:
+    with Prefetcher(2) as prefetcher:
         walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP)
-        each = threaded(walk, crew)
+        each = threaded(walk, prefetcher)
         next(each)
         each.close()
-        assert not crew._lines
-        assert crew._held == 0
+        assert not prefetcher._queues
+        assert prefetcher._held == 0
     assert np.array_equal(source.pread(0, 4), np.frombuffer(b"ZKLG", np.uint8))
