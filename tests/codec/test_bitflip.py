@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 from crc32c import crc32c
-from explained import accounts, every
+from explanations import all_nodes, check_covers_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,10 +51,10 @@ def test_no_more_than_a_megabyte_is_looked_through() -> None:
 )
 def test_the_field_is_named(system: str, case: str, said: str) -> None:
     found = lw.explain(cases(system)[case].partition, fault=1)
-    wrong = [one for one in every(found) if "is turned over, says the checksum" in one.problem]
+    wrong = [one for one in all_nodes(found) if "is turned over, says the checksum" in one.problem]
     if wrong:
         assert [one.name for one in wrong] == [said]
-        assert any("right with bit" in one.problem for one in every(found))
+        assert any("right with bit" in one.problem for one in all_nodes(found))
 
 
 def test_blocks_and_records_too() -> None:
@@ -63,6 +63,6 @@ def test_blocks_and_records_too() -> None:
         for path in sorted((cases("leveldb")[case].path / "db").iterdir()):
             if path.suffix in (".log", ".ldb") and path.stat().st_size:
                 found = lw.explain(path)
-                accounts(found, path.read_bytes())
-                tried += any("turned over" in one.problem for one in every(found))
+                check_covers_file(found, path.read_bytes())
+                tried += any("turned over" in one.problem for one in all_nodes(found))
     assert tried >= 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explained import tiles
+from explanations import check_nodes_tile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def window(data: bytes, offset: int = 0) -> Window:
 
 def explain(struct: Struct, data: bytes, *, base: int = 0, **focus: Any) -> list[Node]:
     nodes = explain_values(struct, window(data, base), Focus(**focus), one=True)
-    tiles(nodes, data, base)
+    check_nodes_tile(nodes, data, base)
     return nodes
 
 
@@ -330,7 +330,7 @@ def test_items_that_have_a_block_each() -> None:
     assert [[word.value for word in each.children[0].children] for each in blocks] == [[1, 2], [3, 4], [5]]
     assert [each.children[1].kind for each in blocks[:2]] == [UNEXPLAINED, PADDING]
     nodes = Explainer(data, 0, Focus(items=1)).all(file, 0, len(data))
-    tiles(nodes, data, 0)
+    check_nodes_tile(nodes, data, 0)
     assert [each.name for each in nodes[0].children[0].children] == ["[0]", "[1..2]"]
 
 
@@ -340,7 +340,7 @@ def test_items_that_have_a_block_each() -> None:
 def test_a_stretch_of_values() -> None:
     three = PAIR.pack({"key": b"k", "value": b"v"}) * 3
     nodes = explain_values(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
-    tiles(nodes, three + bytes(5), 7)
+    check_nodes_tile(nodes, three + bytes(5), 7)
     assert [(each.name, each.start) for each in nodes] == [
         ("pair", 7),
         ("pair", 11),
@@ -382,7 +382,7 @@ DEEP = Struct(
 def test_whatever_the_bytes(data: bytes, items: int, at: int) -> None:
     """Never an error, never a byte that is not accounted for."""
     nodes = explain_values(DEEP, window(data, 9), Focus((at,), items=items))
-    tiles(nodes, data, 9)
+    check_nodes_tile(nodes, data, 9)
 
 
 @given(st.data())
@@ -393,7 +393,7 @@ def test_whatever_is_changed(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(sound) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(changed[: data.draw(st.integers(0, len(sound)))])
-    tiles(explain_values(DEEP, window(cut), Focus()), cut, 0)
+    check_nodes_tile(explain_values(DEEP, window(cut), Focus()), cut, 0)
 
 
 def test_the_explainer_names_what_is_whole() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from explained import accounts, every
+from explanations import all_nodes, check_covers_file
 
 import logwright as lw
 from logwright.codec.describe import DescriptionError
@@ -77,15 +77,15 @@ def test_texts_of_all_kinds(name: str, data: bytes, tmp_path: Any) -> None:
     """Whatever is in them, all of it is shown."""
     path = tmp_path / name
     path.write_bytes(data)
-    accounts(lw.explain(path), data)
+    check_covers_file(lw.explain(path), data)
 
 
 def test_what_is_in_a_text(tmp_path: Any) -> None:
     path = tmp_path / "replication-offset-checkpoint"
     path.write_bytes(b"0\n2\norders 0 5\nother 11 -1\n")
     found = lw.explain(path)
-    values = {one.name: one.value for one in every(found) if one.kind == "text"}
+    values = {one.name: one.value for one in all_nodes(found) if one.kind == "text"}
     assert values == {"version": 0, "count": 2, "topic": "other", "partition": 11, "offset": -1}
-    assert [one.row for one in every(found) if one.row is not None] == [0, 1]
+    assert [one.row for one in all_nodes(found) if one.row is not None] == [0, 1]
     path.write_bytes(b"0\n9\norders 0 5\n")
-    assert any("9 are announced" in one.problem for one in every(lw.explain(path)))
+    assert any("9 are announced" in one.problem for one in all_nodes(lw.explain(path)))

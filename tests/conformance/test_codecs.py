@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from examples import examples
-from explained import accounts
+from explanations import check_covers_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,14 +111,14 @@ def test_a_column_alone_has_the_values_that_it_has_among_others(sample: Sample) 
 def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
     path = tmp_path / sample.name
     path.write_bytes(sample.specimen().all_bytes())
-    accounts(lw.explain(path, codec=sample.codec), path.read_bytes())
+    check_covers_file(lw.explain(path, codec=sample.codec), path.read_bytes())
     torn = tmp_path / "torn" / sample.name
     torn.parent.mkdir()
     for cut in range(37, path.stat().st_size, 37):
         torn.write_bytes(path.read_bytes()[:cut])
         found = registry.detect(sample.name, torn.read_bytes()[:HEAD])
         if found is not None and found.name == sample.codec:
-            accounts(lw.explain(torn), torn.read_bytes())
+            check_covers_file(lw.explain(torn), torn.read_bytes())
 
 
 @first_samples

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explained import accounts
+from explanations import check_covers_file
 
 import logwright as lw
 from logwright.codec import registry
@@ -66,7 +66,7 @@ def test_every_byte_of_its_files_is_explained_once(box: DirectorySample, directo
     found = 0
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
         if registry.detect(file.name, file.read_bytes()[:4096]) is not None:
-            accounts(lw.explain(file), file.read_bytes())
+            check_covers_file(lw.explain(file), file.read_bytes())
             found += 1
     assert found
 

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from shelf import FRAMES_CODEC, frame, shelf, shuffled  # noqa: F401
+from fake_store import FRAMES_CODEC, fake_store, frame, shuffled  # noqa: F401
 
 import logwright as lw
 from logwright.readers import plan, resolve, task
 from logwright.readers.report import Report
 
-pytestmark = pytest.mark.usefixtures("shelf")
+pytestmark = pytest.mark.usefixtures("fake_store")
 
 FIRST, SECOND = shuffled(40), [frame(1000 + 10 * i, b"second %d" % i) for i in range(30)]
 
@@ -52,11 +52,11 @@ def ids(*args: Any, **rest: Any) -> list[int]:
 
 def test_a_directory_is_read_in_its_order(box: Path) -> None:
     table = lw.read(box)
-    assert table.schema.names == ["id", "time", "text", "place", "even", "shelf", "words"]
+    assert table.schema.names == ["id", "time", "text", "place", "even", "directory", "words"]
     found = table.column("id").to_pylist()
     assert found == sorted(found)
     assert found[-30:] == [1000 + 10 * i for i in range(30)]
-    assert set(table.column("shelf").to_pylist()) == {"box"}
+    assert set(table.column("directory").to_pylist()) == {"box"}
 
 
 def test_a_file_a_list_a_glob_a_uri(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_file_a_list_a_glob_a_uri(box: Path, tmp_path: Path, monkeypatch: pyte
     assert ids([box, box]) == ids(box) * 2
     monkeypatch.chdir(box)
     assert ids("1000.toy") == second
-    assert set(lw.read("1000.toy").column("shelf").to_pylist()) == {"box"}
+    assert set(lw.read("1000.toy").column("directory").to_pylist()) == {"box"}
     assert ids(".") == ids(box)
 
 
@@ -85,7 +85,7 @@ def test_a_glob_of_a_file_system_far_away(box: Path, monkeypatch: pytest.MonkeyP
     assert ids(f"far://{box}") == ids(box)
     assert ids(f"far://{box}/1*.toy") == ids(box / "1000.toy")
     assert ids(f"far://{box}/1000.toy") == ids(box / "1000.toy")
-    assert lw.read(f"far://{box}/1000.toy").column("shelf")[0].as_py() == "box"
+    assert lw.read(f"far://{box}/1000.toy").column("directory")[0].as_py() == "box"
     with pytest.raises(lw.NotFoundError, match="nothing matches"):
         lw.read(f"far://{box}/*.boy")
 
@@ -134,22 +134,22 @@ def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
         (b"box", {}, lw.UsageError, "a path is text"),
         ("box/README", {}, lw.UsageError, "none that we know .*toy.frames, toy.note"),
         ("empty", {}, lw.UsageError, "its name says nothing"),
-        (".", {}, lw.UsageError, r"known are toy.shelf .*Try .*box, a toy.shelf$"),
+        (".", {}, lw.UsageError, r"known are toy.store .*Try .*box, a toy.store$"),
         ("hollow", {}, lw.UsageError, "it is empty"),
         ("notes", {}, lw.UsageError, "one by one: notes/NOTE is toy.note"),
         ("plain", {}, lw.UsageError, "it holds a, b, c, d and 2 more"),
-        ("box", {"codec": "toy.frames"}, lw.UsageError, "is the codec of a file.*seems to be toy.shelf"),
+        ("box", {"codec": "toy.frames"}, lw.UsageError, "is the codec of a file.*seems to be toy.store"),
         ("plain", {"codec": "toy.frames"}, lw.UsageError, "Name one of its files"),
-        ("plain", {"codec": "toy.shelf"}, lw.UsageError, "does not look like toy.shelf"),
+        ("plain", {"codec": "toy.store"}, lw.UsageError, "does not look like toy.store"),
         (
             "box/000.toy",
-            {"codec": "toy.shelf"},
+            {"codec": "toy.store"},
             lw.UsageError,
             "layout of a directory.*seems to be toy.frames.*box",
         ),
-        ("empty", {"codec": "toy.shelf"}, lw.UsageError, "Name its directory"),
+        ("empty", {"codec": "toy.store"}, lw.UsageError, "Name its directory"),
         ("box/000.toy", {"codec": "toy.note"}, lw.UsageError, "seems to be toy.frames"),
-        ("box", {"codec": "toy.shell"}, lw.UsageError, "Did you mean 'toy.shelf'"),
+        ("box", {"codec": "toy.stor"}, lw.UsageError, "Did you mean 'toy.store'"),
         ("box", {"view": "text"}, lw.UsageError, "Did you mean 'texts'"),
         ("box", {"view": "zzz"}, lw.UsageError, "There are: texts, heads, rows, frames, file, files"),
         ("box/000.toy", {"view": "texts"}, lw.UsageError, "one of a whole directory .*Read box"),
@@ -190,7 +190,7 @@ def test_a_codec_by_name_where_the_name_says_nothing(tmp_path: Path) -> None:
 
 def test_links_and_tilde(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(box)
-    assert set(lw.read(tmp_path / "link").column("shelf").to_pylist()) == {"link"}
+    assert set(lw.read(tmp_path / "link").column("directory").to_pylist()) == {"link"}
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ids("~/box") == ids(box)
 
@@ -333,10 +333,10 @@ def test_verify(box: Path) -> None:
     report = lw.verify(box)
     assert isinstance(report, Report)
     assert report["ok"] is True
-    assert report["codec"] == "toy.shelf"
+    assert report["codec"] == "toy.store"
     assert report["live"] is False
     assert [file["path"] for file in report["files"]] == ["000.toy", "1000.toy", "NOTE"]
-    # The row of the note is in the entry of the file, not among those of the shelf.
+    # The row of the note is in the entry of the file, not among those of the store.
     assert report["rows"] == lw.read(box).num_rows
     assert report["frames"] == 70
     assert report["files"][2]["rows"] == 1
@@ -404,7 +404,7 @@ def test_a_running_system_is_seen(box: Path) -> None:
 
 def test_inspect_a_directory(box: Path) -> None:
     found = lw.inspect(box)
-    assert (found["kind"], found["codec"]) == ("directory", "toy.shelf")
+    assert (found["kind"], found["codec"]) == ("directory", "toy.store")
     heads = sum((box / name).read_bytes().count(b"TY") for name in ("000.toy", "1000.toy"))
     assert found["facts"] == {"toys": 2, "first_id": 0, "heads": heads}
     assert [file["role"] for file in found["files"]] == ["primary", "primary", "metadata", "foreign"]
@@ -429,7 +429,7 @@ def test_inspect_a_file(box: Path) -> None:
 
 
 def test_detect(box: Path) -> None:
-    assert lw.detect(box) == "toy.shelf"
+    assert lw.detect(box) == "toy.store"
     assert lw.detect(box / "000.toy") == "toy.frames"
     assert lw.detect(box / "NOTE") == "toy.note"
     assert lw.detect(box / "README") is None
@@ -439,14 +439,14 @@ def test_detect(box: Path) -> None:
 
 
 def test_codecs() -> None:
-    assert [one["name"] for one in lw.codecs()] == ["toy.shelf", "toy.frames", "toy.note"]
+    assert [one["name"] for one in lw.codecs()] == ["toy.store", "toy.frames", "toy.note"]
     (one,) = lw.codecs("toy.frames")
     assert one["tables"]["rows"]["columns"][0] == {
         "name": "id", "type": "int64", "nullable": False, "detail": False, "prunes": True,
         "doc": "the frame's id and the text's place in it",
     }  # fmt: skip
     assert one["options"][0]["name"] == "loud"
-    (one,) = lw.codecs("toy.shelf")
+    (one,) = lw.codecs("toy.store")
     assert [view["name"] for view in one["views"]] == ["texts", "heads"]
     with pytest.raises(lw.UsageError, match="Did you mean"):
         lw.codecs("toy.not")

@@ -7,53 +7,53 @@ from pathlib import Path
 
 import pytest
 from command_line import run
-from mending_shelf import DAMAGED, PREFIX, SALVAGED, SIZE, found, mending, put
+from repairable_store import DAMAGED, PREFIX, SALVAGED, SIZE, read_files, repairable_store, write_files
 
-__all__ = ["mending"]
-pytestmark = pytest.mark.usefixtures("mending")
+__all__ = ["repairable_store"]
+pytestmark = pytest.mark.usefixtures("repairable_store")
 
 Out = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Path:
-    return put(tmp_path / "data" / "shelf", DAMAGED)
+def store(tmp_path: Path) -> Path:
+    return write_files(tmp_path / "data" / "store", DAMAGED)
 
 
-def test_what_is_lost_is_told_and_in_the_status(shelf: Path, tmp_path: Path, capsys: Out) -> None:
+def test_what_is_lost_is_told_and_in_the_status(store: Path, tmp_path: Path, capsys: Out) -> None:
     out = tmp_path / "out"
-    assert run("repair", str(shelf), "--out", str(out)) == 3
+    assert run("repair", str(store), "--out", str(out)) == 3
     said = capsys.readouterr()
     assert said.err == ""
     assert "cut: 22 bytes in 1 stretch" in said.out.replace(str(SIZE), "22")
     assert said.out.splitlines()[-1].strip() == f"logwright verify {out}"
-    assert found(out) == SALVAGED
+    assert read_files(out) == SALVAGED
     assert run("verify", str(out)) == 0
 
 
 def test_nothing_lost_is_status_0(tmp_path: Path, capsys: Out) -> None:
-    shelf = put(tmp_path / "shelf", SALVAGED)
-    assert run("repair", str(shelf), "-o", str(tmp_path / "out")) == 0
-    (shelf / "000.ids").write_bytes(b"")
-    assert run("rebuild", str(shelf), "--dry-run") == 0
+    store = write_files(tmp_path / "store", SALVAGED)
+    assert run("repair", str(store), "-o", str(tmp_path / "out")) == 0
+    (store / "000.ids").write_bytes(b"")
+    assert run("rebuild", str(store), "--dry-run") == 0
     assert "would be changed: 000.ids" in capsys.readouterr().out
     assert (
-        run("rebuild", str(shelf), "--what", "ids", "--in-place", "--backup", str(tmp_path / "backup")) == 0
+        run("rebuild", str(store), "--what", "ids", "--in-place", "--backup", str(tmp_path / "backup")) == 0
     )
-    assert found(shelf) == SALVAGED
+    assert read_files(store) == SALVAGED
 
 
-def test_a_dry_run_has_the_same_status(shelf: Path, tmp_path: Path, capsys: Out) -> None:
-    assert run("repair", str(shelf), "--dry-run") == 3
+def test_a_dry_run_has_the_same_status(store: Path, tmp_path: Path, capsys: Out) -> None:
+    assert run("repair", str(store), "--dry-run") == 3
     said = capsys.readouterr().out
     assert "would be cut" in said
-    assert said.splitlines()[-1].strip() == f"logwright repair {shelf} --out DIR"
+    assert said.splitlines()[-1].strip() == f"logwright repair {store} --out DIR"
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 
 
-def test_json_is_the_report(shelf: Path, tmp_path: Path, capsys: Out) -> None:
+def test_json_is_the_report(store: Path, tmp_path: Path, capsys: Out) -> None:
     words = ("--in-place", "--backup", str(tmp_path / "backup"), "--strategy", "prefix", "--json")
-    assert run("repair", str(shelf), *words) == 3
+    assert run("repair", str(store), *words) == 3
     said = json.loads(capsys.readouterr().out)
     assert said["report"] == 1
     assert said["rows"] == 4
@@ -62,36 +62,36 @@ def test_json_is_the_report(shelf: Path, tmp_path: Path, capsys: Out) -> None:
         str(tmp_path / "backup" / "007.toy"),
     ]
     assert said["ok"] is False
-    assert found(shelf) == PREFIX
+    assert read_files(store) == PREFIX
 
 
-def test_replicas_and_options(shelf: Path, tmp_path: Path, capsys: Out) -> None:
-    other = put(tmp_path / "other" / "shelf", {**DAMAGED, "003.toy": DAMAGED["003.toy"][: 3 * SIZE]})
-    assert run("repair", str(shelf), str(other), "--drop-readme", "yes", "--out", str(tmp_path / "out")) == 0
-    assert "README" not in found(tmp_path / "out")
+def test_replicas_and_options(store: Path, tmp_path: Path, capsys: Out) -> None:
+    other = write_files(tmp_path / "other" / "store", {**DAMAGED, "003.toy": DAMAGED["003.toy"][: 3 * SIZE]})
+    assert run("repair", str(store), str(other), "--drop-readme", "yes", "--out", str(tmp_path / "out")) == 0
+    assert "README" not in read_files(tmp_path / "out")
     assert "replica" in capsys.readouterr().out
 
 
-def test_wrong_usage_is_status_2(shelf: Path, tmp_path: Path, capsys: Out) -> None:
+def test_wrong_usage_is_status_2(store: Path, tmp_path: Path, capsys: Out) -> None:
     for words in (
-        ("repair", str(shelf)),
+        ("repair", str(store)),
         ("repair", "--out", "x"),
-        ("repair", str(shelf), "--in-place"),
-        ("repair", str(shelf), "--out", str(tmp_path / "out"), "--nonsense", "1"),
-        ("repair", str(shelf), "--out", str(tmp_path / "out"), "--strategy", "best"),
-        ("rebuild", str(shelf)),
-        ("rebuild", str(shelf), "--out", str(tmp_path / "out"), "--what", "idz"),
+        ("repair", str(store), "--in-place"),
+        ("repair", str(store), "--out", str(tmp_path / "out"), "--nonsense", "1"),
+        ("repair", str(store), "--out", str(tmp_path / "out"), "--strategy", "best"),
+        ("rebuild", str(store)),
+        ("rebuild", str(store), "--out", str(tmp_path / "out"), "--what", "idz"),
     ):
         assert run(*words) == 2
         said = capsys.readouterr()
         assert said.out == ""
         assert said.err
     assert not (tmp_path / "out").exists()
-    assert found(shelf) == DAMAGED
+    assert read_files(store) == DAMAGED
 
 
-def test_what_can_not_be_done(shelf: Path, tmp_path: Path, capsys: Out) -> None:
-    assert run("rebuild", str(shelf), "--out", str(tmp_path / "out")) == 3  # damage found
+def test_what_can_not_be_done(store: Path, tmp_path: Path, capsys: Out) -> None:
+    assert run("rebuild", str(store), "--out", str(tmp_path / "out")) == 3  # damage found
     assert "003.toy" in capsys.readouterr().err
-    assert run("repair", str(shelf), "--out", str(shelf.parent)) == 1
+    assert run("repair", str(store), "--out", str(store.parent)) == 1
     assert "not empty" in capsys.readouterr().err

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fake_store as fake_stores
 import pyarrow as pa
 import pytest
-import shelf as shelves
 import toy
-from shelf import frame, shuffled
+from fake_store import frame, shuffled
 
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
 
@@ -31,8 +31,8 @@ from logwright.readers.spark_schema import castable, schema_of
 from logwright.writers import spark as sink
 from logwright.writers.staged import StagedWrite
 
-pytestmark = pytest.mark.usefixtures("shelf")
-shelf = shelves.shelf
+pytestmark = pytest.mark.usefixtures("fake_store")
+fake_store = fake_stores.fake_store
 
 BROKEN = b"TY\xff\xff\xff"
 """A frame cut off: an error where another file follows."""
@@ -141,13 +141,13 @@ def test_several_paths(box: Path) -> None:
     )
     assert paths_of({"path": "file:/a", "paths": '["file:///b", "/c"]'}) == ("/a", "file:///b", "/c")
     with pytest.raises(UsageError, match="no path"):
-        Request.of({"codec": "toy.shelf"})
+        Request.of({"codec": "toy.store"})
 
 
 def test_folders_below(box: Path) -> None:
     (box.parent / "other").mkdir()
     (box.parent / "other" / "README").write_text("x")
-    deep = box.parent / "deep" / "er" / "shelf"
+    deep = box.parent / "deep" / "er" / "store"
     deep.mkdir(parents=True)
     (deep / "000.toy").write_bytes(frame(900, b"x"))
     found = read(box.parent, columns="id", recursiveFileLookup=True)["id"].to_pylist()
@@ -423,7 +423,7 @@ def rows(path: Path) -> list[int]:
 
 def test_tasks_stage_and_the_commit_puts_in_place(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "BATCH_ROWS", 3)
-    write = sink.SparkSink(StagedWrite(str(target), toy.Toy(), "append"))
+    write = sink.SparkSink(StagedWrite(str(target), toy.ToyLayout(), "append"))
     messages = [
         written(write, monkeypatch, 1, *(toy.numbers(n) for n in range(10, 17))),
         None,
@@ -435,7 +435,7 @@ def test_tasks_stage_and_the_commit_puts_in_place(target: Path, monkeypatch: pyt
 
 
 def test_a_task_that_fails_and_an_abort_leave_nothing(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = sink.SparkSink(StagedWrite(str(target), toy.Toy(), "append"))
+    write = sink.SparkSink(StagedWrite(str(target), toy.ToyLayout(), "append"))
     with pytest.raises(UsageError, match="has a null"):
         written(write, monkeypatch, 0, toy.numbers(1, None))
     message = written(write, monkeypatch, 1, toy.numbers(1))

@@ -28,7 +28,7 @@ def record(
     return {"offset_delta": offset_delta, "key": key, "value": value, "headers": headers, **more}
 
 
-def section(records: Iterable[Mapping[str, Any]]) -> bytes:
+def pack_records(records: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join(RECORD.pack(one) for one in records)
 
 
@@ -86,7 +86,7 @@ def as_heads(header: Any) -> Any:
     return heads_at(data, np.arange(len(header)) * HEAD_SIZE)
 
 
-class Got:
+class DecodedLog:
     """All that the codec says of some bytes: rows, frames, findings, and the stretches skipped."""
 
     def __init__(

@@ -61,7 +61,7 @@ class ToyBuilder:
             self.held = []
 
 
-class Toy(Layout):
+class ToyLayout(Layout):
     name = "toy.box"
     title = "A toy box"
     views: Mapping[str, View] = {}

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 
 from memory_directory import MemoryDirectory
-from zookeeper_opening import data_directory, memory_of
+from zookeeper_startup import data_directory, memory_of
 
 from logwright.codec.zookeeper.names import log_name
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka_mending import ID, partition_directory
+from kafka_repairs import ID, partition_directory
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry

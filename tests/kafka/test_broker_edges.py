@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kafka_log import batch, raw_batch, record
-from kafka_mending import ID, INTERVAL, LAYOUT, partition_directory, started
+from kafka_repairs import ID, INTERVAL, LAYOUT, partition_directory, predict_start
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UsageError
@@ -36,7 +36,7 @@ def partition(*batches: bytes, name: str = "orders-0", **segments: bytes) -> Mem
 
 
 def consumer(directory: MemoryDirectory) -> Consumer:
-    found = started(directory)
+    found = predict_start(directory)
     return Consumer(
         found.after, found.served._loaded, "orders-0", Options(LAYOUT.read_options), committed=True
     )
@@ -84,13 +84,13 @@ def test_bytes_that_are_no_batch_at_the_end_of_a_log_that_was_stopped_cleanly() 
     directory = partition(batch(0), bytes(100))
     entry = (1).to_bytes(4, "big") + (len(batch(0)) + 100).to_bytes(4, "big")
     directory.files |= {INDEX: entry, TIMEINDEX: b""}
-    verdict = started(directory, clean=True).verdict
+    verdict = predict_start(directory, clean=True).verdict
     assert any("100 bytes that are no batch stay at the end" in one for one in verdict.warnings)
 
 
 def test_an_open_transaction_before_a_log_start_within_a_gap() -> None:
     directory = partition(batch(0, attributes=TRANSACTIONAL, **TXN), batch(1), _5=batch(5))
-    verdict = started(directory, **{"log.start.offset": 3}).verdict
+    verdict = predict_start(directory, **{"log.start.offset": 3}).verdict
     assert verdict.opens
     assert (verdict.serves["first"], verdict.serves["last"]) == (5, 5)
 
@@ -102,7 +102,7 @@ def test_a_compaction_that_was_cut_short_keeps_the_index_it_made() -> None:
         f"{INDEX}.swap": b"",
         f"{TIMEINDEX}.swap": b"",
     }
-    found = started(partition_directory(files))
+    found = predict_start(partition_directory(files))
     assert found.after.read(LOG) == batch(0) + batch(2)
     assert not [one.name for one in found.after.entries() if one.name.endswith(".swap")]
 
@@ -110,7 +110,7 @@ def test_a_compaction_that_was_cut_short_keeps_the_index_it_made() -> None:
 def test_a_segment_that_can_not_be_split() -> None:
     """Too far from the segment's base, and its last offset before its first."""
     far = batch((1 << 31) + 10, last_offset_delta=-3)
-    verdict = started(partition(batch(0), far, batch((1 << 31) + 20))).verdict
+    verdict = predict_start(partition(batch(0), far, batch((1 << 31) + 20))).verdict
     assert not verdict.opens
     assert f"Failed to append records from position {len(far)} in {LOG}" in str(verdict.error)
 
@@ -122,7 +122,7 @@ def test_a_marker_that_can_not_be_read() -> None:
     """Only what is no `InvalidRecordException` ends the start where it is met (`LogSegment.recover`)."""
     for flags, java in ((0, "InvalidRecordException"), (6, "IllegalArgumentException")):
         bad = raw_batch(1, b"x" * 20, 1, **{**ENDS, "attributes": ENDS["attributes"] | flags})
-        verdict = started(partition(batch(0), bad, batch(2))).verdict
+        verdict = predict_start(partition(batch(0), bad, batch(2))).verdict
         assert not verdict.opens
         assert (verdict.scope, str(verdict.error_class).rpartition(".")[2]) == ("process", java)
 
@@ -144,10 +144,10 @@ def test_an_index_that_is_larger_than_it_may_be() -> None:
     large = {**INTERVAL, "segment.index.bytes": 4096}
     for base, opens in ((0, True), (1, False)):
         files = directory.files | {segment_name(base, ".timeindex"): bytes(4096 // 12 * 12 + 12)}
-        verdict = started(partition_directory(files), clean=True, **large).verdict
+        verdict = predict_start(partition_directory(files), clean=True, **large).verdict
         assert verdict.opens is opens
         assert opens or "newPosition > limit: (4104 > 4092)" in str(verdict.error)
-        assert started(partition_directory(files), **large).verdict.opens
+        assert predict_start(partition_directory(files), **large).verdict.opens
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_index_that_is_larger_than_it_may_be() -> None:
 )
 def test_leader_epochs_that_are_not_taken(text: str, java: str, scope: str) -> None:
     files = partition(batch(0)).files | {EPOCH_FILE: text.encode()}
-    verdict = started(partition_directory(files)).verdict
+    verdict = predict_start(partition_directory(files)).verdict
     assert (verdict.opens, verdict.scope) == (False, scope)
     assert str(verdict.error_class).rpartition(".")[2] == java
 
@@ -171,10 +171,10 @@ def test_the_last_offsets_of_all() -> None:
     """A file's name may say a number so near the end that an offset 2147483647 above it is none."""
     base = (1 << 63) - 50
     files = {segment_name(base, ".log"): batch(base) + bytes(100) + batch(base + 1)}
-    verdict = started(partition_directory({**files, METADATA_FILE: metadata.pack(ID)})).verdict
+    verdict = predict_start(partition_directory({**files, METADATA_FILE: metadata.pack(ID)})).verdict
     assert (verdict.rows, verdict.rows_lost) == (1, 1)
     with pytest.raises(UsageError, match=r"log\.start\.offset"):
-        started(partition_directory(files), **{"log.start.offset": 1 << 63})
+        predict_start(partition_directory(files), **{"log.start.offset": 1 << 63})
 
 
 # What a consumer gets
@@ -184,7 +184,7 @@ def test_a_control_batch_that_can_not_be_read_stops_a_consumer() -> None:
     """It gives none of its records to anybody, and reads them all the same (`CompletedFetch.nextFetchedRecord`)."""
     for flags, java in ((0, "KafkaException"), (6, "IllegalArgumentException")):
         bad = raw_batch(1, b"x" * 20, 1, attributes=CONTROL | flags)
-        verdict = started(partition(batch(0), bad, batch(2))).verdict
+        verdict = predict_start(partition(batch(0), bad, batch(2))).verdict
         assert verdict.opens
         assert str(verdict.error_class).rpartition(".")[2] == java
         # What one call of poll collects is gone with an exception that it does not expect.
@@ -198,8 +198,8 @@ def test_where_a_consumer_stops_behind_offsets_without_records() -> None:
     bad[-1] ^= 1
     directory = partition(batch(0, last_offset_delta=5), bytes(bad))
     directory.files |= {INDEX: b"", TIMEINDEX: b""}
-    assert started(directory, clean=True).verdict.serves["stops_at"] == 1
-    found = started(directory, clean=True, **{"log.start.offset": 3}).verdict
+    assert predict_start(directory, clean=True).verdict.serves["stops_at"] == 1
+    found = predict_start(directory, clean=True, **{"log.start.offset": 3}).verdict
     assert (found.rows, found.serves["stops_at"]) == (0, 3)
 
 

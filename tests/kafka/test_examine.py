@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kafka_log import NAME, batch, compressed, record
-from kafka_mending import options
+from kafka_repairs import options
 from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put, walk_by
 
 from logwright.codec.kafka.repair.examine import Examined, examine

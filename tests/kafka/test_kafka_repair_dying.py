@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dying import Disk, disk, forget
+from failing_disk import FailingDisk, disk, forget_failures
 
 import logwright as lw
 from logwright.codec import registry
@@ -36,7 +36,7 @@ def values(path: Path) -> set[bytes]:
     return set(lw.read(path)["value"].to_pylist())
 
 
-def test_beside_and_in_place(orders: Path, disk: Disk, tmp_path: Path) -> None:
+def test_beside_and_in_place(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
     whole = values(orders)
     first, second = sorted(one.name for one in orders.glob("*.log"))[:2]
     index = second.replace(".log", ".index")
@@ -55,7 +55,7 @@ def test_beside_and_in_place(orders: Path, disk: Disk, tmp_path: Path) -> None:
     assert (tmp_path / "backup" / first).read_bytes()[8192:12288] == bytes(4096)
     assert size == saved[first]["size"]
     disk.bad = {}
-    forget()
+    forget_failures()
     kept = values(tmp_path / "out" / "orders-0")
     assert kept < whole
     assert len(kept) == report["rows"]
@@ -63,7 +63,7 @@ def test_beside_and_in_place(orders: Path, disk: Disk, tmp_path: Path) -> None:
     assert lw.verify(tmp_path / "out" / "orders-0").ok
 
 
-def test_a_replica_has_what_the_disk_has_not(orders: Path, disk: Disk, tmp_path: Path) -> None:
+def test_a_replica_has_what_the_disk_has_not(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
     whole = values(orders)
     replica = tmp_path / "replica" / "orders-0"
     lw.repair(orders, replica)
@@ -76,11 +76,11 @@ def test_a_replica_has_what_the_disk_has_not(orders: Path, disk: Disk, tmp_path:
     report = lw.repair([orders, replica], tmp_path / "out" / "orders-0")
     assert not report.incomplete
     disk.bad = {}
-    forget()
+    forget_failures()
     assert values(tmp_path / "out" / "orders-0") == whole
 
 
-def test_one_segment(orders: Path, disk: Disk, tmp_path: Path) -> None:
+def test_one_segment(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
     log = min(orders.glob("*.log"))
     disk.bad = {log.name: [(8192, 12288)]}
     out = tmp_path / "mended.log"
@@ -88,11 +88,11 @@ def test_one_segment(orders: Path, disk: Disk, tmp_path: Path) -> None:
     assert report.incomplete
     assert report["rows"] == lw.read(out, "kafka.log").num_rows
     disk.bad = {}
-    forget()
+    forget_failures()
     assert report["rows"] < lw.read(log).num_rows
 
 
-def test_what_nobody_judges_is_left_away(orders: Path, disk: Disk, tmp_path: Path) -> None:
+def test_what_nobody_judges_is_left_away(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
     (orders / "notes.txt").write_bytes(b"x" * 600)
     disk.bad = {"notes.txt": [(0, 512)]}
     report = lw.repair(orders, tmp_path / "out" / "orders-0")
@@ -101,7 +101,7 @@ def test_what_nobody_judges_is_left_away(orders: Path, disk: Disk, tmp_path: Pat
 
 
 def test_what_could_be_read_when_it_was_judged(
-    orders: Path, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    orders: Path, disk: FailingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A place that dies between the look and the copy: nothing stands for its bytes, so nothing is written."""
     name = min(one.name for one in orders.glob("*.log"))

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from kafka_log import Got, T, batch, compressed, context, encoded, raw_batch, record, section, window
+from kafka_log import (
+    DecodedLog,
+    T,
+    batch,
+    compressed,
+    context,
+    encoded,
+    pack_records,
+    raw_batch,
+    record,
+    window,
+)
 
 from logwright.codec.fault import Kind, UsageError
 from logwright.codec.kafka.formats.log import pack, scan
@@ -30,19 +41,19 @@ def test_frames_without_columns_are_counted() -> None:
 
 
 def test_a_first_batch_that_reaches_into_the_file_is_no_finding() -> None:
-    got = Got(batch(3, [record(i) for i in range(3)]) + batch(6), name=f"{4:020}.log")
+    got = DecodedLog(batch(3, [record(i) for i in range(3)]) + batch(6), name=f"{4:020}.log")
     assert not got.faults
     assert got.offsets == [3, 4, 5, 6]
 
 
 def test_a_file_of_another_name_has_no_base() -> None:
-    got = Got(batch(70) + b"x" * 70 + batch(80), name="copy.log", directory="")
+    got = DecodedLog(batch(70) + b"x" * 70 + batch(80), name="copy.log", directory="")
     assert got.offsets == [70, 80]
     assert (
         got.rows.select(["topic", "partition", "segment"]).to_pylist()
         == [{"topic": None, "partition": None, "segment": None}] * 2
     )
-    bad = Got(raw_batch(0, b"\1" * 8, 1), name="copy.log", directory="")
+    bad = DecodedLog(raw_batch(0, b"\1" * 8, 1), name="copy.log", directory="")
     assert bad.faults[0].lost == {"first_offset": 0, "last_offset": 0}
     assert CODEC.loss_between(None, None, bad.context) == (None, {})
 
@@ -63,7 +74,7 @@ def test_a_length_beyond_reason_is_not_read_when_batches_follow(monkeypatch: pyt
 def test_a_value_of_a_length_below_minus_1_is_null_and_stays() -> None:
     stored = bytes([16, 0, 0, 0, 2]) + b"k" + bytes([5, 0]) + b""
     stored = bytes([(len(stored) - 1) << 1]) + stored[1:]
-    got = Got(raw_batch(0, stored, 1) + batch(1))
+    got = DecodedLog(raw_batch(0, stored, 1) + batch(1))
     assert got.rows.column("value").to_pylist() == [None, b"v"]
     assert got.encoded() == got.data
 
@@ -76,16 +87,16 @@ def test_a_marker_of_a_negative_version_is_malformed() -> None:
 
 def test_after_damage_the_rest_of_a_header_speaks_for_a_batch() -> None:
     data = batch(0) + b"?" * 80 + batch(1) + batch(2)[:30]
-    assert Got(data).offsets == [0, 1]
+    assert DecodedLog(data).offsets == [0, 1]
     bounded = batch(0) + b"?" * 80 + batch(1) + batch(900) + batch(2)
-    assert Got(bounded, next_base=100).offsets == [0, 1, 2]
+    assert DecodedLog(bounded, next_base=100).offsets == [0, 1, 2]
 
 
 def test_a_magic_alone_makes_no_header() -> None:
     fake = bytearray(b"\xff" * HEAD_SIZE * 2)
     fake[8:12] = (HEAD_SIZE * 4).to_bytes(4, "big")
     fake[16] = 2
-    assert Got(batch(0) + bytes(fake) + batch(1) + batch(2)).offsets == [0, 1, 2]
+    assert DecodedLog(batch(0) + bytes(fake) + batch(1) + batch(2)).offsets == [0, 1, 2]
 
 
 # Writing
@@ -101,7 +112,7 @@ def test_times_that_wrapped_are_written_again() -> None:
         0, [record(0, timestamp_delta=5), record(1, timestamp_delta=-1)], base_timestamp=TOP, max_timestamp=0
     )
     low = batch(2, [record(0, timestamp_delta=-5)], base_timestamp=LOW, max_timestamp=0)
-    got = Got(far + low)
+    got = DecodedLog(far + low)
     assert got.encoded() == got.data
 
 
@@ -145,7 +156,7 @@ def test_many_rows_are_taken_up_in_portions(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_file_larger_than_the_queue_comes_in_pieces() -> None:
     rows = pa.table({"value": [bytes(70_000)] * 3, "is_control": [False, None, False]})
-    assert Got(encoded(rows)).rows.column("value").to_pylist() == [bytes(70_000)] * 3
+    assert DecodedLog(encoded(rows)).rows.column("value").to_pylist() == [bytes(70_000)] * 3
 
 
 def test_no_headers_of_any_type() -> None:
@@ -157,14 +168,14 @@ def test_no_headers_of_any_type() -> None:
 
 
 def test_frames_of_few_columns_are_plain_batches() -> None:
-    got = Got(batch(0, [record(0), record(1)], producer_id=9) + batch(2))
-    again = Got(got.encoded(frames=got.frames.select(["position", "base_offset"])))
+    got = DecodedLog(batch(0, [record(0), record(1)], producer_id=9) + batch(2))
+    again = DecodedLog(got.encoded(frames=got.frames.select(["position", "base_offset"])))
     assert again.offsets == [0, 1, 2]
     assert again.frames.column("producer_id").to_pylist() == [-1, -1]
 
 
 def test_rows_without_offsets_count_within_their_frames() -> None:
-    got = Got(batch(5, [record(0), record(1)]) + batch(9))
+    got = DecodedLog(batch(5, [record(0), record(1)]) + batch(9))
     assert got.encoded(got.rows.drop_columns(["offset"])) == got.data
     nulls = got.rows.set_column(4, "offset", pa.array([5, None, 9]))
     with pytest.raises(UsageError, match="'offset' has nulls"):
@@ -172,12 +183,12 @@ def test_rows_without_offsets_count_within_their_frames() -> None:
 
 
 def test_frames_alone_are_batches_without_records() -> None:
-    got = Got(batch(0, [], records_count=0, last_offset_delta=4) + batch(5, [], records_count=0))
+    got = DecodedLog(batch(0, [], records_count=0, last_offset_delta=4) + batch(5, [], records_count=0))
     assert got.encoded(got.rows.drop_columns(["position", "offset"])) == got.data
 
 
 def test_a_row_of_nothing_stands_for_the_tail() -> None:
-    got = Got(batch(0) + b"torn")
+    got = DecodedLog(batch(0) + b"torn")
     nothing = pa.Table.from_arrays(
         [pa.nulls(1, field.type) for field in got.frames.schema], schema=got.frames.schema
     )
@@ -185,26 +196,28 @@ def test_a_row_of_nothing_stands_for_the_tail() -> None:
 
 
 def test_unknown_compression_can_not_be_made() -> None:
-    got = Got(batch(0))
+    got = DecodedLog(batch(0))
     frames = got.frames.set_column(5, "compression", pa.array(["unknown 6"]))
     with pytest.raises(UsageError, match="compression 6 is unknown"):
         got.encoded(frames=frames)
 
 
 def test_rows_for_a_payload_that_can_not_be_read_replace_it() -> None:
-    got = Got(compressed(0, b"no zstd", "zstd", 1, base_timestamp=T, max_timestamp=T))
+    got = DecodedLog(compressed(0, b"no zstd", "zstd", 1, base_timestamp=T, max_timestamp=T))
     assert got.offsets == []
-    row = Got(batch(0)).rows
-    assert Got(got.encoded(row)).rows.column("value").to_pylist() == [b"v"]
+    row = DecodedLog(batch(0)).rows
+    assert DecodedLog(got.encoded(row)).rows.column("value").to_pylist() == [b"v"]
 
 
 def test_raw_header_keys_in_a_payload_stay() -> None:
-    stored = section([record(0, headers=[("x", b"1")])]).replace(b"\2x", b"\2\xff")
-    got = Got(compressed(0, compress("gzip", stored + stored.replace(b"\0\0\0\2k", b"\0\0\2\2k")), "gzip", 2))
+    stored = pack_records([record(0, headers=[("x", b"1")])]).replace(b"\2x", b"\2\xff")
+    got = DecodedLog(
+        compressed(0, compress("gzip", stored + stored.replace(b"\0\0\0\2k", b"\0\0\2\2k")), "gzip", 2)
+    )
     assert got.offsets == [0, 1]
     assert got.encoded() == got.data
     values = got.rows.set_column(1, "value", pa.array([b"v", b"edited"]))
-    again = Got(got.encoded(values))
+    again = DecodedLog(got.encoded(values))
     assert again.rows.column("headers_raw").to_pylist() == got.rows.column("headers_raw").to_pylist()
     assert again.rows.column("value").to_pylist() == [b"v", b"edited"]
     # Without the detail column, what is stored still says which keys they were.
@@ -212,10 +225,10 @@ def test_raw_header_keys_in_a_payload_stay() -> None:
 
 
 def test_a_row_taken_from_a_compressed_batch_is_gone() -> None:
-    got = Got(
-        compressed(0, compress("snappy", section([record(i, b"%d" % i) for i in range(3)])), "snappy", 3)
+    got = DecodedLog(
+        compressed(0, compress("snappy", pack_records([record(i, b"%d" % i) for i in range(3)])), "snappy", 3)
     )
-    fewer = Got(got.encoded(got.rows.slice(1)))
+    fewer = DecodedLog(got.encoded(got.rows.slice(1)))
     assert fewer.rows.column("key").to_pylist() == [b"1", b"2"]
     assert fewer.frames.select(["records_count", "last_offset"]).to_pylist() == [
         {"records_count": 2, "last_offset": 2}
@@ -226,4 +239,4 @@ def test_transactions_of_others_are_served() -> None:
     log = batch(0, attributes=0x10, producer_id=1, producer_epoch=0) + batch(
         1, attributes=0x10, producer_id=2
     )
-    assert Got(log, aborted=((3, 0, 9), (2, 0, 9))).offsets == [0]
+    assert DecodedLog(log, aborted=((3, 0, 9), (2, 0, 9))).offsets == [0]

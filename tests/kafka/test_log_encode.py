@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_log import Got, T, batch, compressed, context, encoded, raw_batch, record, section
+from kafka_log import DecodedLog, T, batch, compressed, context, encoded, pack_records, raw_batch, record
 
 from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.kafka.formats.log.codec import CODEC
@@ -127,7 +127,7 @@ def test_kernel_and_description_write_the_same(rows: list[Any], batch_size: int)
 @given(ROWS, st.sampled_from(COMPRESSION_NAMES), st.sampled_from([0, 200, 16384]))
 def test_rows_encoded_and_decoded_are_the_same_rows(rows: list[Any], codec: str, batch_size: int) -> None:
     table = table_of(rows)
-    got = Got(encoded(table, compression_type=codec, batch_size=batch_size))
+    got = DecodedLog(encoded(table, compression_type=codec, batch_size=batch_size))
     assert not got.faults
     assert got.rows.select(SCHEMA.names).to_pylist() == table.to_pylist()
     assert got.encoded() == got.data
@@ -186,7 +186,7 @@ def test_bytes_and_text_of_any_kind(kind: pa.DataType) -> None:
     array = pa.array(["aa", None, "bb", "cc"], pa.string())
     array = array.cast(pa.binary()).cast(kind) if pa.types.is_fixed_size_binary(kind) else array.cast(kind)
     data = encoded(pa.table({"key": array, "value": array}).slice(1))
-    assert Got(data).rows.column("key").to_pylist() == [None, b"bb", b"cc"]
+    assert DecodedLog(data).rows.column("key").to_pylist() == [None, b"bb", b"cc"]
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,18 @@ def test_bytes_and_text_of_any_kind(kind: pa.DataType) -> None:
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
 def test_times_of_any_unit(array: pa.Array, times: list[int]) -> None:
-    assert Got(encoded(pa.table({"timestamp": array}))).rows.column("timestamp_ms").to_pylist() == times
+    assert (
+        DecodedLog(encoded(pa.table({"timestamp": array}))).rows.column("timestamp_ms").to_pylist() == times
+    )
 
 
 def test_the_raw_time_counts_where_the_other_is_null() -> None:
     far = 1 << 60
     table = pa.table({"timestamp": pa.array([None, T * 1000], pa.timestamp("us")), "timestamp_ms": [far, 5]})
-    assert Got(encoded(table)).rows.column("timestamp_ms").to_pylist() == [far, T]
-    assert Got(encoded(pa.table({"timestamp_ms": [far]}))).rows.column("timestamp_ms").to_pylist() == [far]
+    assert DecodedLog(encoded(table)).rows.column("timestamp_ms").to_pylist() == [far, T]
+    assert DecodedLog(encoded(pa.table({"timestamp_ms": [far]}))).rows.column("timestamp_ms").to_pylist() == [
+        far
+    ]
 
 
 @pytest.mark.parametrize(
@@ -229,15 +233,15 @@ def test_headers_of_any_kind(array: pa.Array) -> None:
         [],
         [{"key": "", "value": b""}],
     ]
-    assert Got(encoded(pa.table({"headers": array}))).rows.column("headers").to_pylist() == expected
+    assert DecodedLog(encoded(pa.table({"headers": array}))).rows.column("headers").to_pylist() == expected
     sliced = pa.table({"headers": array}).slice(1)
-    assert Got(encoded(sliced)).rows.column("headers").to_pylist() == expected[1:]
+    assert DecodedLog(encoded(sliced)).rows.column("headers").to_pylist() == expected[1:]
 
 
 def test_headers_under_a_null_list_are_not_written() -> None:
     entries = pa.StructArray.from_arrays([pa.array(["a", "b"]), pa.array([b"1", b"2"])], ["key", "value"])
     array = pa.ListArray.from_arrays(pa.array([0, 1, 2]), entries, mask=pa.array([True, False]))
-    assert Got(encoded(pa.table({"headers": array}))).rows.column("headers").to_pylist() == [
+    assert DecodedLog(encoded(pa.table({"headers": array}))).rows.column("headers").to_pylist() == [
         [],
         [{"key": "b", "value": b"2"}],
     ]
@@ -290,12 +294,12 @@ def test_a_refused_addition_leaves_the_encoder_as_it_was() -> None:
     with pytest.raises(UsageError, match="offset 0 is not above 0"):
         encoder.add(pa.record_batch({"value": [b"b"]}), first_offset=0)
     encoder.add(pa.record_batch({"value": [b"c"], "timestamp": [T]}))
-    assert Got(encoder.flush().data.tobytes()).rows.column("value").to_pylist() == [b"a", b"c"]
+    assert DecodedLog(encoder.flush().data.tobytes()).rows.column("value").to_pylist() == [b"a", b"c"]
 
 
 def test_offsets_are_kept_or_counted() -> None:
     kept = encoded(pa.table({"offset": [4, 9, 1 << 40, (1 << 40) + 1]}))
-    assert Got(kept, name="x.log").offsets == [4, 9, 1 << 40, (1 << 40) + 1]
+    assert DecodedLog(kept, name="x.log").offsets == [4, 9, 1 << 40, (1 << 40) + 1]
     assert [one["base_offset"] for one in batches_of(kept)] == [4, 1 << 40], "deltas have 32 bits"
     encoder = BatchEncoder(BatchSettings(batch_size=0))
     one = pa.record_batch({"value": [b"a", b"b"]})
@@ -317,7 +321,7 @@ def test_append_time_has_one_time_a_batch() -> None:
     assert [(one["attributes"], one["base_timestamp"], one["max_timestamp"], one["records_count"]) for one in made] == [
         (8, 1, 5, 2), (8, 3, 6, 1), (0, 6, 6, 2),
     ]  # fmt: skip
-    got = Got(encoded(table)).rows
+    got = DecodedLog(encoded(table)).rows
     assert got.column("timestamp_ms").to_pylist() == [5, 5, 6, 6, 6]
     assert got.column("create_timestamp_ms").to_pylist() == [1, 2, 3, 6, 6]
     (all_append,) = batches_of(encoded(pa.table({"timestamp": [T]}), message_timestamp_type="LogAppendTime"))
@@ -341,7 +345,7 @@ def test_rebase_moves_offsets_and_puts_the_epoch_and_nothing_else() -> None:
     data = np.frombuffer(batch(0) + batch(1) + batch(2), np.uint8).copy()
     epoch = int.from_bytes(batch(0)[12:16], "big", signed=True)
     assert rebase(data, 1000, epoch) == len(data)
-    assert Got(data.tobytes(), name="x.log").offsets == [1000, 1001, 1002]
+    assert DecodedLog(data.tobytes(), name="x.log").offsets == [1000, 1001, 1002]
     assert data.tobytes() == batch(1000) + batch(1001) + batch(1002)
     assert rebase(np.zeros(100, np.uint8), 1, 0) == -1, "a batch of no length is no endless loop"
 
@@ -364,10 +368,10 @@ def test_what_kafka_writes() -> None:
 LOGS = sorted(path for case in cases("kafka").values() for path in case.data.rglob("*.log"))
 
 
-def golden(path: Any) -> Got | None:
+def golden(path: Any) -> DecodedLog | None:
     data = path.read_bytes()
     try:
-        return Got(data, name=path.name, directory=path.parent.name)
+        return DecodedLog(data, name=path.name, directory=path.parent.name)
     except UnsupportedError:
         return None  # magic 0 or 1
 
@@ -387,10 +391,10 @@ def test_every_golden_log_is_written_again_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_an_edit_in_a_compressed_batch_is_written(codec: str) -> None:
-    plain = section([record(i, value=b"v%d" % i) for i in range(3)])
-    got = Got(batch(0) + compressed(1, compress(codec, plain), codec, 3, max_timestamp=-1) + batch(4))
+    plain = pack_records([record(i, value=b"v%d" % i) for i in range(3)])
+    got = DecodedLog(batch(0) + compressed(1, compress(codec, plain), codec, 3, max_timestamp=-1) + batch(4))
     rows = got.rows.set_column(1, "value", pa.array([b"v", b"v0", b"edited", b"v2", b"v"], pa.binary()))
-    again = Got(got.encoded(rows))
+    again = DecodedLog(got.encoded(rows))
     assert again.rows.column("value").to_pylist() == [b"v", b"v0", b"edited", b"v2", b"v"]
     assert again.frames.column("compression").to_pylist() == ["none", codec, "none"]
     # Payloads of other batches stay.
@@ -410,7 +414,7 @@ EDITS: dict[str, Any] = {
 @pytest.mark.parametrize("column", EDITS)
 def test_core_columns_win(column: str, stored: str) -> None:
     records = [record(0), record(2, headers=[("h", b"1")])]
-    plain = section(records)
+    plain = pack_records(records)
     if stored == "compressed":
         data = compressed(
             1, compress("lz4", plain), "lz4", 2, last_offset_delta=2, base_timestamp=T, max_timestamp=T
@@ -420,7 +424,7 @@ def test_core_columns_win(column: str, stored: str) -> None:
         data = raw_batch(1, longer, 2, last_offset_delta=2, base_timestamp=T, max_timestamp=T)
     else:
         data = batch(1, records, last_offset_delta=2)
-    got = Got(batch(0) + data)
+    got = DecodedLog(batch(0) + data)
     assert got.encoded() == got.data
     values = got.rows.column(column).to_pylist()
     values[-1] = EDITS[column] if column != "offset" else 2
@@ -428,25 +432,25 @@ def test_core_columns_win(column: str, stored: str) -> None:
     edited = got.rows.set_column(
         at, got.rows.schema.field(at), pa.array(values, got.rows.schema.field(at).type)
     )
-    again = Got(got.encoded(edited))
+    again = DecodedLog(got.encoded(edited))
     assert again.rows.column(column).to_pylist() == values
     others = [name for name in ("key", "value", "offset", "headers") if name != column]
     assert again.rows.select(others).to_pylist() == got.rows.select(others).to_pylist()
 
 
 def test_rows_taken_away_and_rows_in_another_order() -> None:
-    got = Got(batch(0, [record(i, b"%d" % i) for i in range(3)]) + batch(3) + batch(4))
-    fewer = Got(got.encoded(got.rows.filter(pc.not_equal(got.rows.column("offset"), 1))))
+    got = DecodedLog(batch(0, [record(i, b"%d" % i) for i in range(3)]) + batch(3) + batch(4))
+    fewer = DecodedLog(got.encoded(got.rows.filter(pc.not_equal(got.rows.column("offset"), 1))))
     assert fewer.offsets == [0, 2, 3, 4]
     assert fewer.frames.column("records_count").to_pylist() == [2, 1, 1]
-    empty = Got(got.encoded(got.rows.filter(pc.not_equal(got.rows.column("offset"), 3))))
+    empty = DecodedLog(got.encoded(got.rows.filter(pc.not_equal(got.rows.column("offset"), 3))))
     assert empty.frames.column("records_count").to_pylist() == [3, 0, 1]
     mixed = got.rows.take(pa.array([4, 0, 1, 2, 3]))
     assert got.encoded(mixed) == got.data
 
 
 def test_rows_find_their_frames_by_position_or_offset() -> None:
-    got = Got(batch(0, [record(0), record(1)]) + batch(2))
+    got = DecodedLog(batch(0, [record(0), record(1)]) + batch(2))
     assert got.encoded(got.rows.drop_columns(["position"])) == got.data
     with pytest.raises(UsageError, match="don't say which frame"):
         got.encoded(got.rows.drop_columns(["position", "offset"]))
@@ -457,23 +461,23 @@ def test_rows_find_their_frames_by_position_or_offset() -> None:
 
 
 def test_core_columns_alone_are_enough_for_plain_batches() -> None:
-    got = Got(batch(0, [record(0), record(1)]) + compressed(2, compress("zstd", section([record(0)])), "zstd", 1,
+    got = DecodedLog(batch(0, [record(0), record(1)]) + compressed(2, compress("zstd", pack_records([record(0)])), "zstd", 1,
                                                             base_timestamp=T, max_timestamp=T))  # fmt: skip
     core = got.frames.select(list(CODEC.tables["frames"].names()))
     rows = got.rows.select(list(CODEC.tables["rows"].names()))
-    again = Got(got.encoded(rows, core))
+    again = DecodedLog(got.encoded(rows, core))
     assert again.rows.drop_columns(["position"]).equals(got.rows.drop_columns(["position"]))
     # With the payload, what the rows don't say stays as it was.
     assert got.encoded(rows) == got.data
 
 
 def test_append_time_of_a_batch_is_that_of_its_rows() -> None:
-    got = Got(batch(0, [record(0), record(1, timestamp_delta=3)], attributes=8, max_timestamp=T + 9))
+    got = DecodedLog(batch(0, [record(0), record(1, timestamp_delta=3)], attributes=8, max_timestamp=T + 9))
     assert got.encoded() == got.data
     without = got.rows.drop_columns(["timestamp", "timestamp_ms", "create_timestamp_ms"])
-    assert Got(got.encoded(without)).rows.column("timestamp_ms").to_pylist() == [T + 9] * 2
+    assert DecodedLog(got.encoded(without)).rows.column("timestamp_ms").to_pylist() == [T + 9] * 2
     later = got.rows.set_column(5, "timestamp", pa.array([T + 10] * 2).cast(pa.timestamp("ms", tz="UTC")))
-    assert Got(got.encoded(later)).rows.column("timestamp_ms").to_pylist() == [T + 10] * 2
+    assert DecodedLog(got.encoded(later)).rows.column("timestamp_ms").to_pylist() == [T + 10] * 2
     differ = got.rows.set_column(5, "timestamp", pa.array([T, T + 1]).cast(pa.timestamp("ms", tz="UTC")))
     with pytest.raises(UsageError, match="have different timestamps"):
         got.encoded(differ)
@@ -488,7 +492,7 @@ def test_append_time_of_a_batch_is_that_of_its_rows() -> None:
     ],
 )
 def test_frames_that_can_not_be_written(column: str, value: Any, says: str) -> None:
-    got = Got(batch(0))
+    got = DecodedLog(batch(0))
     at = got.frames.schema.get_field_index(column)
     with pytest.raises(UsageError) as raised:
         got.encoded(frames=got.frames.set_column(at, column, pa.array([value])))
@@ -496,7 +500,7 @@ def test_frames_that_can_not_be_written(column: str, value: Any, says: str) -> N
 
 
 def test_core_columns_of_frames_win() -> None:
-    got = Got(batch(0, [record(0)]))
+    got = DecodedLog(batch(0, [record(0)]))
     changes = {
         "compression": "gzip", "is_transactional": True, "is_control": True, "timestamp_type": 1, "producer_id": 9,
         "partition_leader_epoch": 5, "delete_horizon_ms": 3, "last_offset": 4, "base_sequence": 1, "producer_epoch": 2,
@@ -515,18 +519,18 @@ def test_core_columns_of_frames_win() -> None:
         5,
         4,
     ]
-    assert decompress("gzip", data[HEAD_SIZE:], limit=1000).tobytes() == section([record(0)])
+    assert decompress("gzip", data[HEAD_SIZE:], limit=1000).tobytes() == pack_records([record(0)])
 
 
 def test_an_offset_too_far_from_its_frame() -> None:
-    got = Got(batch(0))
+    got = DecodedLog(batch(0))
     with pytest.raises(UsageError, match="too far from its frame"):
         got.encoded(got.rows.set_column(4, "offset", pa.array([1 << 40])))
 
 
 def test_trailing_bytes_and_zeros_come_back() -> None:
     for tail in (b"", b"torn", bytes(3_000_000), b"torn" + bytes(5)):
-        got = Got(batch(0) + tail)
+        got = DecodedLog(batch(0) + tail)
         chunks = list(CODEC.encode(got.rows, got.frames, got.file, got.context))
         assert b"".join(bytes(chunk) for chunk in chunks) == got.data
         assert max(len(chunk) for chunk in chunks) <= 1 << 20

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_log import NAME, Got, T, batch, compressed, raw_batch, record, reseal, section
+from kafka_log import NAME, DecodedLog, T, batch, compressed, pack_records, raw_batch, record, reseal
 
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD_BATCH
 from logwright.codec.kernels.compress import compress
@@ -27,7 +27,9 @@ def specimen() -> bytes:
     return b"".join(
         [
             batch(0, PLAIN),
-            compressed(2, compress("lz4", section([record(0)])), "lz4", 1, base_timestamp=T, max_timestamp=T),
+            compressed(
+                2, compress("lz4", pack_records([record(0)])), "lz4", 1, base_timestamp=T, max_timestamp=T
+            ),
             batch(3, [record(0, embedded, embedded)]),
             batch(
                 5, [record(0, b"\0\0\0\1", b"\0\0\0\0\0\1")], attributes=0x30, producer_id=1, producer_epoch=0
@@ -66,7 +68,7 @@ def test_stretches_overwritten_moved_and_taken_away(seed: int, times: int) -> No
             damaged[at:at] = rnd.randbytes(size)
         else:
             damaged[at:at] = damaged[at : at + size]
-    got = Got(bytes(damaged))
+    got = DecodedLog(bytes(damaged))
     assert got.encoded() == got.data
     offsets = got.offsets
     assert offsets == sorted(set(offsets))
@@ -74,7 +76,7 @@ def test_stretches_overwritten_moved_and_taken_away(seed: int, times: int) -> No
 
 @given(st.binary(max_size=300), st.integers(-2, 20), st.integers(0, 0x7F))
 def test_any_bytes_as_records(stored: bytes, count: int, attributes: int) -> None:
-    got = Got(raw_batch(0, stored, count, attributes=attributes, last_offset_delta=30) + batch(31))
+    got = DecodedLog(raw_batch(0, stored, count, attributes=attributes, last_offset_delta=30) + batch(31))
     assert got.offsets[-1:] == [31] or attributes & 0x08
     assert got.encoded() == got.data
 
@@ -92,14 +94,14 @@ def test_any_header_with_a_right_checksum(field: str, data: Any) -> None:
     one = bytearray(batch(0, PLAIN))
     at = RECORD_BATCH.offset(field)
     one[at : at + kind.min_size] = kind.pack(value, {})
-    got = Got(reseal(bytes(one)) + batch(2))
+    got = DecodedLog(reseal(bytes(one)) + batch(2))
     assert got.encoded() == got.data
     assert not got.offsets or got.offsets[-1] >= 2 or got.faults
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_as_a_log(data: bytes) -> None:
-    got = Got(data)
+    got = DecodedLog(data)
     assert got.offsets == []
     assert bool(got.damage) == bool(data)
     assert got.encoded() == data
@@ -116,4 +118,4 @@ def test_golden_logs_cut_and_flipped(name: str) -> None:
 
 def test_a_header_alone_is_no_batch() -> None:
     for size in range(1, HEAD_SIZE):
-        assert Got(batch(0)[:size]).damage
+        assert DecodedLog(batch(0)[:size]).damage

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_log import Got, T, batch, compressed, context, raw_batch, record, section, window
+from kafka_log import DecodedLog, T, batch, compressed, context, pack_records, raw_batch, record, window
 
 from logwright.codec.describe import VARINT, VARLONG
 from logwright.codec.fault import Kind
@@ -25,7 +25,7 @@ from logwright.codec.kernels.compress import compress
 
 
 def row(data: bytes, **hints: Any) -> dict[str, Any]:
-    (one,) = Got(data, **hints).rows.to_pylist()
+    (one,) = DecodedLog(data, **hints).rows.to_pylist()
     return one  # type: ignore[no-any-return]
 
 
@@ -50,13 +50,13 @@ def test_all_columns_of_a_plain_record() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 @pytest.mark.parametrize("value", [None, b"", b"v" * 300])
 def test_null_and_empty_differ(key: bytes | None, value: bytes | None) -> None:
-    got = Got(batch(0, [record(0, b"x", b"y"), record(1, key, value), record(2)])).rows
+    got = DecodedLog(batch(0, [record(0, b"x", b"y"), record(1, key, value), record(2)])).rows
     assert got.column("key").to_pylist() == [b"x", key, b"k"]
     assert got.column("value").to_pylist() == [b"y", value, b"v"]
 
 
 def test_append_time_counts_for_all_and_the_producers_time_stays() -> None:
-    got = Got(
+    got = DecodedLog(
         batch(0, [record(0), record(1, timestamp_delta=-7)], attributes=0x08, max_timestamp=T + 99)
     ).rows
     assert got.column("timestamp_ms").to_pylist() == [T + 99] * 2
@@ -65,7 +65,9 @@ def test_append_time_counts_for_all_and_the_producers_time_stays() -> None:
 
 
 def test_no_timestamp_is_null_and_kept_raw() -> None:
-    got = Got(batch(0, [record(0), record(1, timestamp_delta=1)], base_timestamp=-1, max_timestamp=0)).rows
+    got = DecodedLog(
+        batch(0, [record(0), record(1, timestamp_delta=1)], base_timestamp=-1, max_timestamp=0)
+    ).rows
     assert got.column("timestamp").null_count == 1
     assert got.column("timestamp")[0].as_py() is None
     assert got.column("timestamp_ms").to_pylist() == [-1, 0]
@@ -73,23 +75,23 @@ def test_no_timestamp_is_null_and_kept_raw() -> None:
 
 def test_times_wrap_around_as_in_java() -> None:
     top = (1 << 63) - 1
-    got = Got(
+    got = DecodedLog(
         batch(0, [record(0, timestamp_delta=1), record(1, timestamp_delta=-1)], base_timestamp=top)
     ).rows
     assert got.column("timestamp_ms").to_pylist() == [-(1 << 63), top - 1]
-    low = Got(batch(0, [record(0, timestamp_delta=-1)], base_timestamp=-(1 << 63))).rows
+    low = DecodedLog(batch(0, [record(0, timestamp_delta=-1)], base_timestamp=-(1 << 63))).rows
     assert low.column("timestamp_ms").to_pylist() == [top]
 
 
 def test_sequence_numbers_start_again_at_0() -> None:
-    got = Got(
+    got = DecodedLog(
         batch(5, [record(i) for i in range(4)], producer_id=1, producer_epoch=0, base_sequence=(1 << 31) - 2)
     )
     assert got.rows.column("sequence").to_pylist() == [(1 << 31) - 2, (1 << 31) - 1, 0, 1]
 
 
 def test_batches_that_differ_share_a_record_batch() -> None:
-    got = Got(
+    got = DecodedLog(
         batch(0, attributes=0x10, producer_id=5)
         + batch(1, partition_leader_epoch=3)
         + batch(2, attributes=0x08)
@@ -109,7 +111,7 @@ def test_only_the_columns_asked_for(columns: tuple[str, ...]) -> None:
     (decoded,) = CODEC.decode(window(data), found, "rows", columns, context())
     assert decoded.batch.schema == CODEC.tables["rows"].schema(columns)
     assert decoded.batch.num_rows == 3
-    whole = Got(data).rows
+    whole = DecodedLog(data).rows
     for name in columns:
         assert decoded.batch.column(name).to_pylist() == whole.column(name).to_pylist()
 
@@ -138,11 +140,11 @@ def test_only_the_columns_asked_for(columns: tuple[str, ...]) -> None:
 def test_header_keys_are_what_java_makes_of_them(key: bytes, text: str) -> None:
     """Expected values: `new String(key, UTF_8)` of a JDK 17."""
     assert java_string(key) == text
-    utf8 = section([record(headers=[("xxxxx", b"1")])])
+    utf8 = pack_records([record(headers=[("xxxxx", b"1")])])
     size = VARINT.pack(len(key), {})
     stored = utf8.replace(b"\x0axxxxx", size + key)
     stored = VARINT.pack(len(stored) - 1, {}) + stored[1:]
-    got = Got(batch(0) + raw_batch(1, stored, 1) + batch(2, [record(headers=[("a", b"2")])]))
+    got = DecodedLog(batch(0) + raw_batch(1, stored, 1) + batch(2, [record(headers=[("a", b"2")])]))
     assert got.rows.column("headers").to_pylist() == [
         [],
         [{"key": text, "value": b"1"}],
@@ -158,12 +160,12 @@ def test_header_keys_are_what_java_makes_of_them(key: bytes, text: str) -> None:
 
 def test_offsets_that_are_asked_for() -> None:
     data = batch(0, [record(i) for i in range(4)]) + batch(4, [record(i) for i in range(4)]) + batch(8)
-    assert Got(data, start_offset=2, end_offset=6).offsets == [2, 3, 4, 5]
-    assert Got(data, start_offset=9).offsets == []
-    assert Got(data, start_offset=6).rows.column("key").to_pylist() == [b"k"] * 3
+    assert DecodedLog(data, start_offset=2, end_offset=6).offsets == [2, 3, 4, 5]
+    assert DecodedLog(data, start_offset=9).offsets == []
+    assert DecodedLog(data, start_offset=6).rows.column("key").to_pylist() == [b"k"] * 3
     # Batches outside are not looked into.
     bad = raw_batch(9, b"\xff" * 20, 1)
-    assert not Got(data + bad, end_offset=9).faults
+    assert not DecodedLog(data + bad, end_offset=9).faults
 
 
 def control(base: int, key: bytes | None, producer: int = 1, value: bytes | None = b"\0\0\0\0\0\7") -> bytes:
@@ -173,10 +175,10 @@ def control(base: int, key: bytes | None, producer: int = 1, value: bytes | None
 def test_control_records() -> None:
     keys = [b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\0\0\x2a", b"\0\0", None, b"\xff\0\0\0"]
     data = b"".join(control(i, key) for i, key in enumerate(keys)) + batch(len(keys))
-    got = Got(data)
+    got = DecodedLog(data)
     names = ["ABORT", "COMMIT", "LEADER_CHANGE", "UNKNOWN", "MALFORMED", "MALFORMED", "MALFORMED", None]
     assert got.rows.column("control_type").to_pylist() == names
-    assert Got(data, control=False).offsets == [len(keys)]
+    assert DecodedLog(data, control=False).offsets == [len(keys)]
     found = CODEC.scan(window(data), 0, context())
     made = markers(window(data), found)
     assert made["type"].tolist() == [0, 1, 2, 42, MALFORMED, MALFORMED, MALFORMED]
@@ -187,7 +189,7 @@ def test_control_records() -> None:
 def test_markers_without_a_producer_are_none_and_bad_ones_are_malformed() -> None:
     data = control(0, b"\0\0\0\1", producer=-1) + control(1, b"\0\0\0\0", value=b"\0")
     data += raw_batch(2, b"\xff" * 12, 1, attributes=0x30, producer_id=4)
-    data += compressed(3, compress("gzip", section([record(0, b"\0\0\0\1", b"\0\0\0\0\0\1")])), "gzip", 1,
+    data += compressed(3, compress("gzip", pack_records([record(0, b"\0\0\0\1", b"\0\0\0\0\0\1")])), "gzip", 1,
                        attributes=0x31, producer_id=4)  # fmt: skip
     found = CODEC.scan(window(data), 0, context())
     made = markers(window(data), found)
@@ -209,19 +211,19 @@ def test_aborted_transactions_are_left_out() -> None:
         data(0, 1) + data(1, 2) + data(2, 1) + control(3, b"\0\0\0\0") + data(4, 1) + data(5, 1, 0) + batch(6)
     )
     aborted = ((1, 0, 3), (2, 9, 10))
-    assert Got(log, aborted=aborted).offsets == [1, 3, 4, 5, 6]
-    assert Got(log, aborted=aborted, control=False).offsets == [1, 4, 5, 6]
+    assert DecodedLog(log, aborted=aborted).offsets == [1, 3, 4, 5, 6]
+    assert DecodedLog(log, aborted=aborted, control=False).offsets == [1, 4, 5, 6]
     assert not Aborted()
 
 
 # Records that can't be read
 
 
-def only(records_: bytes, count: int = 1, **fields: Any) -> Got:
-    return Got(raw_batch(0, records_, count, **fields) + batch(9))
+def only(records_: bytes, count: int = 1, **fields: Any) -> DecodedLog:
+    return DecodedLog(raw_batch(0, records_, count, **fields) + batch(9))
 
 
-GOOD = section([record(0)])
+GOOD = pack_records([record(0)])
 
 
 def of(*fields: bytes) -> bytes:
@@ -269,7 +271,7 @@ def test_every_reason_is_tested() -> None:
 def test_a_bad_record_costs_its_batch_and_is_named(what: str, padding: int) -> None:
     stored, count, reason = BAD[what]
     data = raw_batch(0, stored, count)
-    got = Got(data if not padding else data + batch(2000))
+    got = DecodedLog(data if not padding else data + batch(2000))
     assert got.offsets == ([] if not padding else [2000])
     (fault,) = got.faults
     assert (fault.kind, fault.offset, fault.length) == (Kind.PAYLOAD, 0, len(data))
@@ -279,21 +281,21 @@ def test_a_bad_record_costs_its_batch_and_is_named(what: str, padding: int) -> N
 
 
 def test_the_fault_says_which_record() -> None:
-    good = section([record(0), record(1)])
+    good = pack_records([record(0), record(1)])
     got = only(good + of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 3)
     assert f"record 2, at byte {len(good)} of the stored records" in got.faults[0].detail
     assert got.faults[0].rows_lost == 3
     assert got.offsets == [9]
     # A consumer gets those before it.
-    served = Got(got.data, partial=True)
+    served = DecodedLog(got.data, partial=True)
     assert served.offsets == [0, 1, 9]
     assert served.faults[0].rows_lost == 1
 
 
 def test_a_bad_batch_leaves_no_trace_among_good_ones() -> None:
-    nulls = section([record(0, None, None, headers=[("h", None)]), record(1, None, b"")])
+    nulls = pack_records([record(0, None, None, headers=[("h", None)]), record(1, None, b"")])
     bad = raw_batch(1, nulls + b"\x01" * 8, 3, base_timestamp=-1)
-    got = Got(batch(0) + bad + batch(5, [record(0, headers=[("a", b"b")])]))
+    got = DecodedLog(batch(0) + bad + batch(5, [record(0, headers=[("a", b"b")])]))
     assert got.rows.select(["offset", "key", "value", "headers"]).to_pylist() == [
         {"offset": 0, "key": b"k", "value": b"v", "headers": []},
         {"offset": 5, "key": b"k", "value": b"v", "headers": [{"key": "a", "value": b"b"}]},
@@ -302,10 +304,10 @@ def test_a_bad_batch_leaves_no_trace_among_good_ones() -> None:
 
 
 def test_records_out_of_order_are_left_out_as_a_consumer_does() -> None:
-    got = Got(batch(0, [record(1), record(0), record(2)]))
+    got = DecodedLog(batch(0, [record(1), record(0), record(2)]))
     assert got.offsets == [1, 2]
     assert [(fault.kind, fault.rows_lost) for fault in got.faults] == [(Kind.ORDER, 1)]
-    beyond = Got(batch(0, [record(0), record(7)]) + batch(2) + batch(8))
+    beyond = DecodedLog(batch(0, [record(0), record(7)]) + batch(2) + batch(8))
     assert beyond.offsets == [0, 7, 8]
     assert beyond.encoded() == beyond.data
 
@@ -324,9 +326,9 @@ def test_rows_before_a_fault_are_counted() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_and_plain_batches_in_turn(codec: str) -> None:
-    plain = section([record(0), record(1, None, b"x" * 3000)])
+    plain = pack_records([record(0), record(1, None, b"x" * 3000)])
     data = batch(0) + compressed(1, compress(codec, plain), codec, 2) + batch(3)
-    got = Got(data)
+    got = DecodedLog(data)
     assert got.offsets == [0, 1, 2, 3]
     assert got.rows.column("value").to_pylist() == [b"v", b"v", b"x" * 3000, b"v"]
     assert got.frames.column("compression").to_pylist() == ["none", codec, "none"]
@@ -334,17 +336,17 @@ def test_compressed_and_plain_batches_in_turn(codec: str) -> None:
 
 
 def test_a_bomb_is_a_bad_payload() -> None:
-    plain = section([record(0, value=bytes(100_000))])
+    plain = pack_records([record(0, value=bytes(100_000))])
     data = compressed(0, gzip.compress(plain), "gzip", 1) + batch(1)
-    got = Got(data, options={"max.decompressed.bytes": 50_000})
+    got = DecodedLog(data, options={"max.decompressed.bytes": 50_000})
     assert got.offsets == [1]
     assert "limit of 50000 bytes" in got.faults[0].detail
-    assert Got(data, options={"max.decompressed.bytes": "100kb"}).offsets == [0, 1]
+    assert DecodedLog(data, options={"max.decompressed.bytes": "100kb"}).offsets == [0, 1]
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_compression_is_a_bad_payload(codec: int) -> None:
-    got = Got(raw_batch(0, b"anything", 1, attributes=codec) + batch(1))
+    got = DecodedLog(raw_batch(0, b"anything", 1, attributes=codec) + batch(1))
     assert got.offsets == [1]
     assert f"compression {codec} is unknown" in got.faults[0].detail
     assert got.frames.column("compression")[0].as_py() == f"unknown {codec}"
@@ -355,7 +357,7 @@ def test_many_compressed_batches_come_in_portions(monkeypatch: pytest.MonkeyPatc
     from logwright.codec.kafka.formats.log import sections
 
     monkeypatch.setattr(sections, "PORTION", 1000)
-    stored = compress("zstd", section([record(0, value=bytes(600))]))
+    stored = compress("zstd", pack_records([record(0, value=bytes(600))]))
     data = b"".join(compressed(i, stored, "zstd", 1) for i in range(7)) + b"".join(
         batch(7 + i, [record(0, value=bytes(400))]) for i in range(7)
     )
@@ -363,7 +365,7 @@ def test_many_compressed_batches_come_in_portions(monkeypatch: pytest.MonkeyPatc
     pieces = [one.batch.num_rows for one in CODEC.decode(window(data), found, "rows", ("offset",), context())]
     assert sum(pieces) == 14
     assert max(pieces) <= 3
-    assert Got(data).encoded() == data
+    assert DecodedLog(data).encoded() == data
 
 
 # Varints, against their description

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka_log import NAME, Got, batch, compressed, context, record, reseal, section, window
+from kafka_log import NAME, DecodedLog, batch, compressed, context, pack_records, record, reseal, window
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Kind, Severity, UnsupportedError, UsageError
@@ -111,13 +111,13 @@ def test_a_torn_tail_is_an_error_only_in_an_older_segment(
 def test_what_looks_torn_is_damage_when_a_batch_follows() -> None:
     wrong = bytearray(FILE)
     wrong[len(THREE[0]) + 8] = 1  # a length beyond the end of the file
-    got = Got(bytes(wrong), last=True, live=True)
+    got = DecodedLog(bytes(wrong), last=True, live=True)
     assert [(fault.kind, fault.severity) for fault in got.damage] == [(Kind.LENGTH, Severity.ERROR)]
     assert got.offsets == [0, 1, 2, 4, 5]
 
 
 def test_zeros_in_the_middle_are_damage() -> None:
-    got = Got(THREE[0] + bytes(len(THREE[1])) + THREE[2], last=True)
+    got = DecodedLog(THREE[0] + bytes(len(THREE[1])) + THREE[2], last=True)
     assert [(fault.kind, fault.severity) for fault in got.damage] == [(Kind.PADDING, Severity.ERROR)]
     assert got.offsets == [0, 1, 2, 4, 5]
 
@@ -153,7 +153,7 @@ def flipped(data: bytes, field: str, value: int, at: int = 0) -> bytes:
 def test_a_wrong_field_is_a_fault_of_its_kind_and_costs_no_other_batch(
     field: str, value: int, kind: Kind
 ) -> None:
-    got = Got(flipped(FILE, field, value, len(THREE[0])))
+    got = DecodedLog(flipped(FILE, field, value, len(THREE[0])))
     assert [(fault.kind, fault.offset) for fault in got.damage] == [(kind, len(THREE[0]))]
     assert got.offsets == [0, 1, 2, 4, 5]
     assert got.encoded() == got.data
@@ -182,7 +182,7 @@ def test_older_formats_are_named_not_called_damage(magic: int) -> None:
 
 
 def test_a_batch_that_is_there_twice_gives_no_row_twice() -> None:
-    got = Got(THREE[0] + THREE[1] + THREE[1] + THREE[2])
+    got = DecodedLog(THREE[0] + THREE[1] + THREE[1] + THREE[2])
     assert got.offsets == [0, 1, 2, 3, 4, 5]
     (fault,) = got.damage
     assert (fault.kind, fault.rows_lost, dict(fault.lost)) == (Kind.ORDER, 0, {})
@@ -192,11 +192,11 @@ def test_a_batch_that_is_there_twice_gives_no_row_twice() -> None:
 
 
 def test_offsets_outside_of_the_file_that_the_next_batch_bears_out_are_a_finding() -> None:
-    got = Got(batch(3) + batch(4), name=f"{4:020}.log")
+    got = DecodedLog(batch(3) + batch(4), name=f"{4:020}.log")
     assert [fault.kind for fault in got.faults] == [Kind.ORDER]
     assert "outside of the file's range, 4 to" in got.faults[0].detail
     assert got.offsets == [3, 4]
-    got = Got(batch(9) + batch(10), next_base=10, name=f"{9:020}.log")
+    got = DecodedLog(batch(9) + batch(10), next_base=10, name=f"{9:020}.log")
     assert "to 9" in got.faults[0].detail
     assert got.offsets == [9, 10]
 
@@ -215,7 +215,7 @@ def test_no_row_is_given_at_an_offset_that_the_batches_around_exclude(i: int, bi
     """One flipped bit in base_offset of a segment without gaps, whose end the next segment tells."""
     whole = [four(16), four(20), four(24)]
     whole[i] = flipped_offset(whole[i], bit)
-    got = Got(b"".join(whole), name=f"{16:020}.log", next_base=28)
+    got = DecodedLog(b"".join(whole), name=f"{16:020}.log", next_base=28)
     first = 16 + 4 * i
     assert got.offsets == [offset for offset in range(16, 28) if not first <= offset < first + 4]
     (fault,) = got.damage
@@ -226,7 +226,7 @@ def test_no_row_is_given_at_an_offset_that_the_batches_around_exclude(i: int, bi
 
 @pytest.mark.parametrize("bit", [*range(31, 64)])
 def test_no_row_is_given_at_an_offset_that_a_segment_can_not_hold(bit: int) -> None:
-    got = Got(four(16) + flipped_offset(four(20), bit), name=f"{16:020}.log")
+    got = DecodedLog(four(16) + flipped_offset(four(20), bit), name=f"{16:020}.log")
     assert got.offsets == [16, 17, 18, 19]
     (fault,) = got.damage
     assert fault.rows_lost == 4
@@ -234,7 +234,7 @@ def test_no_row_is_given_at_an_offset_that_a_segment_can_not_hold(bit: int) -> N
 
 
 def test_batches_out_of_place_one_after_the_other_are_faults_of_their_own() -> None:
-    got = Got(batch(0) + batch(3) + batch(4) + batch(1) + batch(2) + batch(5))
+    got = DecodedLog(batch(0) + batch(3) + batch(4) + batch(1) + batch(2) + batch(5))
     assert got.offsets == [0, 3, 4, 5]
     assert [fault.offset for fault in got.damage] == [3 * len(batch(0)), 4 * len(batch(0))]
     assert got.encoded() == got.data
@@ -256,9 +256,9 @@ def test_a_last_offset_delta_that_claims_the_next_batch_is_a_finding_of_that_hea
     wrong = records_of(3, 3, last_offset_delta=claims)
     if codec != "none":
         wrong = compressed(
-            3, gzip.compress(section([record(i) for i in range(3)])), "gzip", 3, last_offset_delta=claims
+            3, gzip.compress(pack_records([record(i) for i in range(3)])), "gzip", 3, last_offset_delta=claims
         )
-    got = Got(records_of(3) + wrong + records_of(2, 6) + records_of(3, 8))
+    got = DecodedLog(records_of(3) + wrong + records_of(2, 6) + records_of(3, 8))
     assert got.offsets == list(range(11))
     (fault,) = got.faults
     assert (fault.kind, fault.offset, fault.length, fault.rows_lost) == (
@@ -275,7 +275,7 @@ def test_a_last_offset_delta_that_claims_the_next_batch_is_a_finding_of_that_hea
 
 
 def test_a_last_offset_delta_that_claims_the_next_segment_is_a_finding_of_that_header() -> None:
-    got = Got(records_of(3) + records_of(3, 3, last_offset_delta=4), next_base=6)
+    got = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=4), next_base=6)
     assert got.offsets == list(range(6))
     assert [fault.offset for fault in got.faults] == [len(records_of(3))]
     assert "the next segment starts at 6" in got.faults[0].detail
@@ -284,7 +284,7 @@ def test_a_last_offset_delta_that_claims_the_next_segment_is_a_finding_of_that_h
 @pytest.mark.parametrize("delta", [-7, -1, 0, 1])
 def test_a_last_offset_delta_below_the_records_is_a_finding_and_costs_no_record(delta: int) -> None:
     for rest in (records_of(2, 6), b""):
-        got = Got(records_of(3) + records_of(3, 3, last_offset_delta=delta) + rest)
+        got = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=delta) + rest)
         assert got.offsets == list(range(8 if rest else 6))
         (fault,) = got.faults
         assert fault.offset == len(records_of(3))
@@ -297,7 +297,7 @@ def test_a_last_offset_delta_below_the_records_is_a_finding_and_costs_no_record(
 
 def test_offsets_that_compaction_left_claimed_are_no_finding() -> None:
     compacted = batch(3, [record(0), record(2)], last_offset_delta=7)
-    got = Got(records_of(3) + compacted + records_of(2, 11))
+    got = DecodedLog(records_of(3) + compacted + records_of(2, 11))
     assert got.offsets == [0, 1, 2, 3, 5, 11, 12]
     assert not got.faults
     assert not got.damage
@@ -306,13 +306,13 @@ def test_offsets_that_compaction_left_claimed_are_no_finding() -> None:
 def test_of_a_compacted_batch_and_a_next_one_out_of_place_the_next_one_is_damage() -> None:
     """The header of the first may be right: the next one fits behind what it claims, and does not go on behind its records."""
     compacted = batch(3, [record(0), record(2)], last_offset_delta=9)
-    got = Got(records_of(3) + compacted + records_of(2, 9) + records_of(2, 15))
+    got = DecodedLog(records_of(3) + compacted + records_of(2, 9) + records_of(2, 15))
     assert got.offsets == [0, 1, 2, 3, 5, 15, 16]
     assert [fault.offset for fault in got.damage] == [len(records_of(3) + compacted)]
 
 
 def test_a_batch_with_a_negative_last_offset_delta_and_no_records_is_damage() -> None:
-    got = Got(batch(5, [], records_count=0, last_offset_delta=-2) + batch(6))
+    got = DecodedLog(batch(5, [], records_count=0, last_offset_delta=-2) + batch(6))
     assert [fault.kind for fault in got.damage] == [Kind.ORDER]
     assert got.offsets == [6]
 
@@ -355,14 +355,14 @@ def inside(payload: bytes, **fields: Any) -> bytes:
 def test_batches_within_a_value_are_no_batches() -> None:
     log = b"".join(batch(2 + i) for i in range(3))
     data = batch(0) + inside(log) + batch(7)
-    assert Got(data).offsets == [0, 1, 7]
+    assert DecodedLog(data).offsets == [0, 1, 7]
     hurt = bytearray(data)
     hurt[len(batch(0)) + HEAD_SIZE] ^= 0x40  # the checksum is wrong, the length is right
-    assert Got(bytes(hurt)).offsets == [0, 7]
+    assert DecodedLog(bytes(hurt)).offsets == [0, 7]
     longer = flipped(data, "batch_length", len(data), len(batch(0)))
-    assert Got(longer).offsets == [0, 7]
+    assert DecodedLog(longer).offsets == [0, 7]
     for cut in range(len(batch(0)), len(data) - len(batch(7))):
-        assert Got(data[:cut]).offsets == [0]
+        assert DecodedLog(data[:cut]).offsets == [0]
 
 
 def test_batches_hidden_by_a_wrong_length_are_found() -> None:
@@ -370,7 +370,7 @@ def test_batches_hidden_by_a_wrong_length_are_found() -> None:
     data = b"".join(same)
     # The second claims to take the third and fourth as well, and a good one follows there.
     wrong = flipped(data, "batch_length", 3 * len(same[0]) - 12, len(same[0]))
-    assert Got(wrong).offsets == [0, 2, 3, 4, 5]
+    assert DecodedLog(wrong).offsets == [0, 2, 3, 4, 5]
 
 
 def test_a_good_batch_between_two_damaged_ones_is_found() -> None:
@@ -380,7 +380,7 @@ def test_a_good_batch_between_two_damaged_ones_is_found() -> None:
     for i in (1, 3):
         hurt[i * size + 70] ^= 1
     hurt[3 * size + 9] ^= 8
-    assert Got(bytes(hurt)).offsets == [0, 2, 4]
+    assert DecodedLog(bytes(hurt)).offsets == [0, 2, 4]
 
 
 def test_resync_asks_for_the_bytes_it_wants() -> None:

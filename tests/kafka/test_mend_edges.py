@@ -6,8 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka_log import batch, raw_batch, record, section
-from kafka_mending import ID, LAYOUT, OPTIONS, lawful, options, partition_directory, rebuild, repair
+from kafka_log import batch, pack_records, raw_batch, record
+from kafka_repairs import (
+    ID,
+    LAYOUT,
+    OPTIONS,
+    check_broker_accepts,
+    options,
+    partition_directory,
+    rebuild,
+    repair,
+)
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError, UnreadableError, join_lost
@@ -42,7 +51,7 @@ def logs(made: MemoryDirectory) -> dict[int, bytes]:
 
 def reaching(last: int) -> bytes:
     """Three records, then what is none: a consumer stops there. It claims offsets up to `last`."""
-    stored = section(record(i) for i in range(3)) + b"\x7f"
+    stored = pack_records(record(i) for i in range(3)) + b"\x7f"
     return raw_batch(0, stored, 4, last_offset_delta=last)
 
 
@@ -52,14 +61,14 @@ def test_a_cut_batch_that_reaches_into_the_next_segment(window: int, monkeypatch
     monkeypatch.setattr(runs, "_WINDOW", window)
     was = directory(_0=reaching(9), _3=b"".join(three(at) for at in (3, 6, 9, 12, 15)))
     mended, mending = repair(was, **OPTIONS)
-    verdict = lawful(mended)
+    verdict = check_broker_accepts(mended)
     served = b"".join(logs(mended).values())
     assert served.endswith(b"".join(three(at) for at in (3, 6, 9, 12, 15)))
     assert verdict.rows == 3 + 15
     assert sum(one.rows_lost or 0 for one in mending.cut) == 1
     # Where nothing of the next segment lies above.
     mended, _ = repair(directory(_0=reaching(9), _3=three(3) + three(6)), **OPTIONS)
-    assert lawful(mended).rows == 3 + 6
+    assert check_broker_accepts(mended).rows == 3 + 6
 
 
 def test_the_place_between_its_neighbours_is_taken() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kafka_golden import CASES
 from kafka_log import batch, record
-from kafka_mending import partition_directory
+from kafka_repairs import partition_directory
 from memory_directory import MemoryDirectory
 
 import logwright as lw

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka_golden import CASES, of_class
 from kafka_log import batch, record
-from kafka_mending import ID, LAYOUT, OPTIONS, memory, options, partition_directory, rebuild
+from kafka_repairs import ID, LAYOUT, OPTIONS, options, partition_directory, read_partition, rebuild
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -34,7 +34,7 @@ DAY = 86_400_000
 def test_golden(case: Case, interval: int, later: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever it is done: which producers were idle for too long, the times say that the broker itself wrote into the log."""
     monkeypatch.setattr(examine.time, "time_ns", lambda: (NOW + later) * 1_000_000)
-    was = memory(case.partition)
+    was = read_partition(case.partition)
     made, mending = rebuild(was, **{"index.interval.bytes": interval})
     assert not mending.cut
     left, folder = case.runs[f"rebuild_{interval}"]["files_after"], case.path / f"after-rebuild-{interval}"
@@ -53,7 +53,7 @@ def test_the_snapshot_behind_an_empty_segment_has_the_producer_that_the_broker_h
     """A segment that compaction emptied lies between. The broker loads the snapshot before it, and forgets the producers that were
     idle for too long by then: not the one whose transaction it had just ended."""
     case = CASES["v2_compacted_producers"]
-    was = memory(case.partition)
+    was = read_partition(case.partition)
     assert was.files[segment_name(37, ".log")] == b""
     made, _ = rebuild(was)
     for base, producers in ((37, [13, 14]), (42, [14]), (76, [14])):
@@ -78,7 +78,7 @@ def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: p
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
 def test_a_damaged_log_is_refused(case: Case) -> None:
     """Whatever else is damaged is made anew."""
-    made, refused = memory(case.partition), None
+    made, refused = read_partition(case.partition), None
     try:
         made, _ = rebuild(made, **OPTIONS)
     except DamageError as error:
@@ -101,7 +101,7 @@ SOUND = batch(0, [record(0), record(1)])
 
 
 def test_only_what_is_asked_for() -> None:
-    was = memory(CASES["v2_txn_interleaved"].partition)
+    was = read_partition(CASES["v2_txn_interleaved"].partition)
     spoilt = partition_directory(
         {
             name: b"x" if name.endswith(DERIVED) or name == EPOCH_FILE else data
@@ -178,15 +178,17 @@ INTERVALS = {
 def test_another_interval_is_told_from_the_indexes(name: str) -> None:
     case = CASES[name]
     said = [
-        one for one in rebuild(memory(case.partition))[1].summary().warnings if "index.interval.bytes=" in one
+        one
+        for one in rebuild(read_partition(case.partition))[1].summary().warnings
+        if "index.interval.bytes=" in one
     ]
     expected = INTERVALS[name]
     assert bool(said) is (expected is not None)
     if said:
         assert f"index.interval.bytes={expected}," in said[0]
         assert case.about["config"]["index.interval.bytes"] == str(expected)
-    assert not rebuild(memory(case.partition), "snapshot")[1].summary().warnings
-    assert not rebuild(memory(case.partition), **{"index.interval.bytes": 77})[1].summary().warnings
+    assert not rebuild(read_partition(case.partition), "snapshot")[1].summary().warnings
+    assert not rebuild(read_partition(case.partition), **{"index.interval.bytes": 77})[1].summary().warnings
 
 
 def test_an_index_that_shows_nothing() -> None:

@@ -11,7 +11,17 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_log import batch, record, reseal
-from kafka_mending import ID, INTERVAL, LAYOUT, OPTIONS, lawful, options, partition_directory, repair, started
+from kafka_repairs import (
+    ID,
+    INTERVAL,
+    LAYOUT,
+    OPTIONS,
+    check_broker_accepts,
+    options,
+    partition_directory,
+    predict_start,
+    repair,
+)
 from kafka_walks import walk_by
 from memory_directory import MemoryDirectory
 
@@ -99,7 +109,7 @@ def found_by_reading(directory: MemoryDirectory) -> Iterator[bytes]:
 
 
 def served(directory: MemoryDirectory) -> int:
-    rows = started(partition_directory(directory.files), **INTERVAL).verdict.rows
+    rows = predict_start(partition_directory(directory.files), **INTERVAL).verdict.rows
     return int(rows or 0)
 
 
@@ -152,7 +162,7 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
         touched |= {(one, low) for one, low, high in batches(was) if one == name and low < stop and high > at}
     damaged = partition_directory(files)
     mended, _ = repair(damaged, **OPTIONS)
-    verdict = lawful(mended)
+    verdict = check_broker_accepts(mended)
     kept = set(content(mended))
     untouched = [was.files[name][low:high] for name, low, high in batches(was) if (name, low) not in touched]
     # What is not found behind damage is no matter of mending.
@@ -161,7 +171,7 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
     assert verdict.rows >= served(damaged)
     assert repair(mended, **OPTIONS)[0].files == mended.files
     prefix, _ = repair(damaged, strategy="prefix", **OPTIONS)
-    lawful(prefix)
+    check_broker_accepts(prefix)
 
 
 @settings(max_examples=examples(40))
@@ -177,7 +187,7 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
     )
     damaged = partition_directory(files)
     mended, _ = repair(damaged, **OPTIONS)
-    assert lawful(mended).rows >= served(damaged)
+    assert check_broker_accepts(mended).rows >= served(damaged)
     kept = set(content(mended))
     whole = [was.files[one][low:high] for one, low, high in batches(was) if one != name or high <= at]
     assert [one for one in whole if one not in kept] == []
@@ -199,7 +209,7 @@ def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
         parts.insert(j, parts[i])
     files[name] = b"".join(parts)
     mended, _ = repair(partition_directory(files), **OPTIONS)
-    lawful(mended)
+    check_broker_accepts(mended)
     assert sorted(content(mended)) == sorted(content(was))
     assert {one: mended.files[one] for one in was.files if one.endswith(".log")} == {
         one: was.files[one] for one in was.files if one.endswith(".log")
@@ -270,7 +280,7 @@ def test_a_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
     assert not mending.cut
     said = f"last_offset_delta of the batch at byte {len(three(0))} is set from {claims} to 2"
     assert any(said in one for one in mending.summary().warnings)
-    assert lawful(mended).rows == 12
+    assert check_broker_accepts(mended).rows == 12
     prefix, _ = repair(logs(three(0), wrong, three(6), three(9)), strategy="prefix", **OPTIONS)
     assert prefix.files == mended.files
 
@@ -283,7 +293,7 @@ def test_a_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> 
         assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
         assert mended.files[segment_name(6, ".log")] == three(6)
         assert not mending.cut
-        lawful(mended)
+        check_broker_accepts(mended)
 
 
 def test_a_segment_larger_than_its_offsets_allow() -> None:
@@ -291,7 +301,7 @@ def test_a_segment_larger_than_its_offsets_allow() -> None:
     mended, _ = repair(logs(three(0), near, far), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + near
     assert mended.files[segment_name(1 << 31, ".log")] == far
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 @pytest.mark.parametrize("bit", [31, 40, 51, 62, 63])
@@ -317,18 +327,18 @@ def test_a_batch_whose_neighbour_in_the_file_is_the_last() -> None:
     inside = batch(7, [record(0, value=b"inside")])
     other = batch(6, [record(i, value=b"other") for i in range(4)], last_offset_delta=9)
     mended, _ = repair(logs(three(0), other, inside), **OPTIONS)
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_nothing_is_left() -> None:
     for data in (b"", b"x" * 100, bytes(500), three(5)[:-1]):
         mended, mending = repair(logs(data, base=5), **OPTIONS)
         assert mended.files[segment_name(5, ".log")] == b""
-        lawful(mended)
+        check_broker_accepts(mended)
         assert mending.summary().ids == {}
     mended, _ = repair(partition_directory({METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == b""
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_a_segment_is_called_by_its_first_batch() -> None:
@@ -336,7 +346,7 @@ def test_a_segment_is_called_by_its_first_batch() -> None:
     mended, mending = repair(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(3, ".log")] == three(3)
     assert segment_name(90, ".log") in mending.removes
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_an_empty_segment_behind_a_gap() -> None:
@@ -351,7 +361,7 @@ def test_an_empty_segment_behind_a_gap() -> None:
     files[segment_name(0, ".log")] = three(0) + b"damage" * 20
     mended, mending = repair(partition_directory(files), **OPTIONS)
     assert segment_name(6, ".log") in mending.removes
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_the_disk_fails() -> None:
@@ -410,7 +420,7 @@ def test_open_transactions_are_aborted() -> None:
     script.marker(Producer(12), False, T + 7, coordinator_epoch=4)
     assert log == bytes(script.segments[0].data)
     assert mended.files == partition(script).files
-    lawful(mended)
+    check_broker_accepts(mended)
     assert len([one for one in mending.summary().warnings if "is aborted by a marker" in one]) == 2
     assert not any("are open" in one for one in repair(mended, **OPTIONS)[1].summary().warnings)
 
@@ -424,9 +434,9 @@ def test_a_batch_outside_of_its_producers_transaction() -> None:
     (cut,) = mending.cut
     assert (cut.rows_lost, cut.lost["first_offset"]) == (1, 4)
     assert "producer 12 writes outside of the transaction" in cut.why
-    assert lawful(mended).rows == 4
+    assert check_broker_accepts(mended).rows == 4
     first, mending = repair(partition(script), strategy="prefix", **OPTIONS)
-    assert lawful(first).rows == 3
+    assert check_broker_accepts(first).rows == 3
     assert [one.lost["first_offset"] for one in mending.cut] == [4, 5]
 
 
@@ -471,7 +481,7 @@ def test_log_start() -> None:
     start = script.segments[-1].base + 1
     assert start < script.next_offset
     mended, _ = repair(was, **OPTIONS, **{"log.start.offset": start})
-    opened = started(
+    opened = predict_start(
         partition_directory(mended.files), **{"index.interval.bytes": 250, "log.start.offset": start}
     )
     verdict = opened.verdict
@@ -501,7 +511,7 @@ def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) 
             body[at : at + rng.randrange(1, 200)] = rng.randbytes(rng.randrange(1, 200))
         files[name] = bytes(body)
     expected, full = repair(partition_directory(files), **OPTIONS)
-    lawful(expected)
+    check_broker_accepts(expected)
     for size in (128, 700):
         monkeypatch.setattr(runs, "_WINDOW", size)
         walk_by(size, monkeypatch)
@@ -523,7 +533,7 @@ def test_segments_that_overlap() -> None:
     bases = sorted(name for name in mended.files if name.endswith(".log"))
     assert b"".join(mended.files[name] for name in bases) == b"".join(parts)
     assert sum(one.rows_lost or 0 for one in mending.cut) == 0
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_prefix_within_a_run() -> None:
@@ -533,7 +543,7 @@ def test_prefix_within_a_run() -> None:
     mended, mending = repair(was, strategy="prefix", **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0)
     assert {one.why for one in mending.cut} >= {"behind the first damage"}
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_a_disk_that_reads_less_and_less() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kafka_golden import CASES, of_class
-from kafka_mending import ID, OPTIONS, lawful, memory, repair
+from kafka_repairs import ID, OPTIONS, check_broker_accepts, read_partition, repair
 
 import logwright as lw
 from logwright.codec.fault import Severity
@@ -21,10 +21,10 @@ NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id"
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
 def test_salvage(case: Case) -> None:
-    was = memory(case.partition)
+    was = read_partition(case.partition)
     more = {"topic.id": ID} if case.name in NO_TOPIC else {}
     mended, mending = repair(was, **OPTIONS, **more)
-    verdict = lawful(mended, unsupported=case.name in UNSUPPORTED)
+    verdict = check_broker_accepts(mended, unsupported=case.name in UNSUPPORTED)
     summary = mending.summary()
     if case.name in UNSUPPORTED:
         assert (mending.cut, summary.rows) == ([], len(CASES["dmg_base"].records() or []))
@@ -45,9 +45,9 @@ def test_salvage(case: Case) -> None:
 def test_prefix(case: Case) -> None:
     if case.name in NO_TOPIC:
         return
-    mended, mending = repair(memory(case.partition), strategy="prefix", **OPTIONS)
-    lawful(mended, unsupported=case.name in UNSUPPORTED)
-    whole, full = repair(memory(case.partition), **OPTIONS)
+    mended, mending = repair(read_partition(case.partition), strategy="prefix", **OPTIONS)
+    check_broker_accepts(mended, unsupported=case.name in UNSUPPORTED)
+    whole, full = repair(read_partition(case.partition), **OPTIONS)
     assert mending.summary().rows <= full.summary().rows
     if any(one.rows_lost != 0 for one in full.cut):
         lost = min(one.lost["first_offset"] for one in full.cut if one.rows_lost != 0)
@@ -67,7 +67,7 @@ PARTIAL = (
 
 @pytest.mark.parametrize("case", of_class("healthy", "legal"), **BY_NAME)
 def test_what_is_sound_stays(case: Case) -> None:
-    was = memory(case.partition)
+    was = read_partition(case.partition)
     mended, mending = repair(was, **OPTIONS)
     tail = case.name == "killed_prealloc"
     for name, data in was.files.items():
@@ -94,7 +94,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_how_much_is_kept_and_lost(name: str) -> None:
-    _, mending = repair(memory(CASES[name].partition), **OPTIONS)
+    _, mending = repair(read_partition(CASES[name].partition), **OPTIONS)
     rows, lost = EXPECTED[name]
     assert (mending.summary().rows, sum(one.rows_lost or 0 for one in mending.cut)) == (rows, lost)
 
@@ -102,7 +102,7 @@ def test_how_much_is_kept_and_lost(name: str) -> None:
 def test_where_the_count_is_wrong_it_is_not_known_how_many_are_lost() -> None:
     """The batch says that it holds no record, or fewer than its bytes: none lost is not what that means."""
     place = CASES["dmg_fix_count_minus"].partition
-    _, mending = repair(memory(place), **OPTIONS)
+    _, mending = repair(read_partition(place), **OPTIONS)
     (cut,) = mending.cut
     assert (cut.rows_lost, cut.lost["first_offset"], cut.lost["last_offset"]) == (None, 91, 92)
     (fault,) = [fault for _, fault in lw.verify(place).faults if fault.severity is Severity.ERROR]
@@ -116,18 +116,18 @@ def test_where_the_count_is_wrong_it_is_not_known_how_many_are_lost() -> None:
 
 
 def test_names_follow_the_batches() -> None:
-    high, mending = repair(memory(CASES["dmg_seg_wrong_base_high"].partition), **OPTIONS)
+    high, mending = repair(read_partition(CASES["dmg_seg_wrong_base_high"].partition), **OPTIONS)
     assert "00000000000000000030.log" in high.files
     assert "00000000000000000032.log" in mending.removes
     assert any("is called 00000000000000000030.log now" in one for one in mending.summary().warnings)
-    low, _ = repair(memory(CASES["dmg_seg_wrong_base_low"].partition), **OPTIONS)
+    low, _ = repair(read_partition(CASES["dmg_seg_wrong_base_low"].partition), **OPTIONS)
     assert "00000000000000000030.log" in low.files
-    far, _ = repair(memory(CASES["dmg_offset_overflow"].partition), **OPTIONS)
+    far, _ = repair(read_partition(CASES["dmg_offset_overflow"].partition), **OPTIONS)
     assert "00000000002147483734.log" in far.files
 
 
 def test_a_damaged_batch_is_told_in_kafkas_words() -> None:
-    _, mending = repair(memory(CASES["dmg_flip_two"].partition), **OPTIONS)
+    _, mending = repair(read_partition(CASES["dmg_flip_two"].partition), **OPTIONS)
     first, second = mending.cut
     assert (first.file, first.offset, first.length, first.rows_lost) == (
         "00000000000000000000.log",
@@ -143,7 +143,7 @@ def test_a_damaged_batch_is_told_in_kafkas_words() -> None:
 
 def test_what_stops_the_broker_is_left_out() -> None:
     for name in ("dmg_seg_alpha", "dmg_seg_alpha_swap", "dmg_seg_unpadded"):
-        was = memory(CASES[name].partition)
+        was = read_partition(CASES[name].partition)
         mended, mending = repair(was, **OPTIONS)
         odd = set(was.files) - set(mended.files)
         assert odd & {"foo.log", "foo.swap", "5.log"}
@@ -151,21 +151,21 @@ def test_what_stops_the_broker_is_left_out() -> None:
             "is left out: the broker takes the name for one of its own" in one
             for one in mending.summary().warnings
         )
-    mended, _ = repair(memory(CASES["dmg_foreign_file"].partition), **OPTIONS)
+    mended, _ = repair(read_partition(CASES["dmg_foreign_file"].partition), **OPTIONS)
     assert "README" in "".join(mended.files)
     assert "leader-epoch-checkpoint.tmp" not in mended.files
 
 
 @pytest.mark.parametrize("name", NO_TOPIC)
 def test_without_the_topic_id_it_is_said(name: str) -> None:
-    mended, mending = repair(memory(CASES[name].partition), **OPTIONS)
+    mended, mending = repair(read_partition(CASES[name].partition), **OPTIONS)
     assert METADATA_FILE not in mended.files
     assert any("pass topic.id" in one for one in mending.summary().before_you_start)
 
 
 def test_a_log_start_beyond_the_end_is_said() -> None:
-    mended, mending = repair(memory(CASES["dmg_ck_logstart_beyond"].partition), **OPTIONS)
-    assert lawful(mended).rows == 97
+    mended, mending = repair(read_partition(CASES["dmg_ck_logstart_beyond"].partition), **OPTIONS)
+    assert check_broker_accepts(mended).rows == 97
     assert any(
         "log-start-offset-checkpoint says that it starts at 1097" in one
         for one in mending.summary().before_you_start
@@ -174,11 +174,11 @@ def test_a_log_start_beyond_the_end_is_said() -> None:
 
 def test_system_is_what_the_broker_leaves() -> None:
     case = CASES["dmg_flip_two"]
-    mended, mending = repair(memory(case.partition), strategy="system", clean=False, **OPTIONS)
+    mended, mending = repair(read_partition(case.partition), strategy="system", clean=False, **OPTIONS)
     assert mending.summary().rows == case.runs["no_marker"]["consumer"]["read_uncommitted"]["count"] == 24
     assert sum(one.rows_lost or 0 for one in mending.cut) == 97 - 24
-    lawful(mended)
-    left, mending = repair(memory(case.partition), strategy="system", clean=True, **OPTIONS)
+    check_broker_accepts(mended)
+    left, mending = repair(read_partition(case.partition), strategy="system", clean=True, **OPTIONS)
     assert mending.cut == []
     assert any("Consumers stop at offset 24" in one for one in mending.summary().warnings)
     assert set(left.files) >= set(mended.files) - {"00000000000000000024.snapshot"}

@@ -8,8 +8,8 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka_log import batch, raw_batch, record, section
-from kafka_mending import ID, OPTIONS, lawful, partition_directory, repair
+from kafka_log import batch, pack_records, raw_batch, record
+from kafka_repairs import ID, OPTIONS, check_broker_accepts, partition_directory, repair
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UsageError
@@ -58,7 +58,7 @@ def test_each_batch_from_whichever_copy_has_it() -> None:
     assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in mending.cut] == [(0, None), (1, 7)]
     assert "taken from another copy" in mending.cut[0].why
     assert any("1 record(s) come from copy 2" in said for said in mending.summary().warnings)
-    lawful(mended)
+    check_broker_accepts(mended)
     mended, mending = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), whole, **OPTIONS)
     assert mended.files[segment_name(5, ".log")] == whole.files[segment_name(5, ".log")]
     assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0
@@ -67,7 +67,7 @@ def test_each_batch_from_whichever_copy_has_it() -> None:
 def several(offset: int, count: int, *, said: int | None = None) -> bytes:
     """A batch of some records, or one that says that it has fewer than there are: the first of them can be read."""
     records = [record(delta, value=b"value %d" % (offset + delta)) for delta in range(count)]
-    stored = section(records)
+    stored = pack_records(records)
     return raw_batch(offset, stored, count if said is None else said, last_offset_delta=count - 1)
 
 
@@ -86,7 +86,7 @@ def test_what_is_left_of_a_batch_counts_where_no_copy_has_all_of_it(sound: int |
         for i in range(3)
     ]
     mended, mending = repair(*copies, **OPTIONS)
-    lawful(mended)
+    check_broker_accepts(mended)
     if sound is None:
         assert mended.files[name] == b"".join([*before, mended.files[name][2 * SIZE : -SIZE], *after])
         assert mending.summary().rows == 2 + 2 + 1
@@ -101,7 +101,7 @@ def test_other_boundaries() -> None:
     mended, _ = repair(spoilt(copy(ALL, 0, 5), 4, 5), spoilt(copy(ALL, 0, 3, 8), 0), **OPTIONS)
     whole = copy(ALL, 0, 5)
     assert {name: mended.files[name] for name in whole.files} == whole.files
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_segments_that_the_first_copy_lost() -> None:
@@ -112,12 +112,12 @@ def test_segments_that_the_first_copy_lost() -> None:
     bases = sorted(int(name[:20]) for name in mended.files if name.endswith(".log"))
     assert b"".join(mended.files[segment_name(base, ".log")] for base in bases) == b"".join(ALL)
     assert bases == [0, 6, 8]
-    lawful(mended)
+    check_broker_accepts(mended)
     short = copy(ALL[:4], 0)
     mended, _ = repair(short, copy(ALL, 0, 3, 6, 9), **OPTIONS)
     bases = sorted(int(name[:20]) for name in mended.files if name.endswith(".log"))
     assert bases == [0, 6, 9]
-    lawful(mended)
+    check_broker_accepts(mended)
     mended, _ = repair(copy([], 0), copy(ALL, 0, 6), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] + mended.files[segment_name(6, ".log")] == b"".join(ALL)
 
@@ -154,7 +154,7 @@ def test_the_first_copy_counts_where_they_diverged() -> None:
     mended, mending = repair(spoilt(right, 3), wrong, **OPTIONS, replicas="first")
     assert {name: mended.files[name] for name in right.files} == right.files
     assert any("Copy 2 differs from offset 8 on" in said for said in mending.summary().warnings)
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 def test_other_bytes_of_the_same_epoch() -> None:
@@ -190,7 +190,7 @@ def test_prefix_of_replicas() -> None:
     whole = copy(ALL, 0, 5)
     mended, _ = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), strategy="prefix", **OPTIONS)
     assert mended.files[segment_name(5, ".log")] == b"".join(ALL[5:7])
-    lawful(mended)
+    check_broker_accepts(mended)
 
 
 @settings(max_examples=examples(40))
@@ -209,6 +209,6 @@ def test_any_boundaries_and_any_damage(seed: int, copies: int) -> None:
     logs = [mended.files[name] for name in sorted(mended.files) if name.endswith(".log")]
     assert b"".join(logs) == b"".join(part for offset, part in enumerate(ALL) if offset not in lost)
     assert mending.summary().rows == COUNT - len(lost)
-    lawful(mended)
+    check_broker_accepts(mended)
     if not lost:
         assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0

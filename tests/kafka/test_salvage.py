@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka_log import batch, compressed, context, record, section, window
+from kafka_log import batch, compressed, context, pack_records, record, window
 
 from logwright.codec.frames.resync import STEP, Finder, Prefixes
 from logwright.codec.frames.scanner import BAD_CHECKSUM, END
@@ -62,7 +62,7 @@ def specimen(where: str, ahead: int) -> list[bytes]:
             values = [value * 2 + held for value in values]
         records = [record(j, value=value, headers=headers) for j, value in enumerate(values)]
         if where == "stored by a compressor":
-            out.append(compressed(base, compress("snappy", section(records)), "snappy", count))
+            out.append(compressed(base, compress("snappy", pack_records(records)), "snappy", count))
         else:
             out.append(batch(base, records))
         base += count

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import kafka_log
 import pytest
-from dying import Disk, disk, forget
+from failing_disk import FailingDisk, disk, forget_failures
 from kafka_golden import CASES
 
 import logwright as lw
@@ -95,13 +95,13 @@ def rows(path: Path, view: str) -> tuple[list[str], bool]:
     return [repr(row) for row in plain_times(found.to_table()).to_pylist()], found.report.ok
 
 
-def every_sector(disk: Disk, partition: Path, view: str, step: int) -> int:
+def every_sector(disk: FailingDisk, partition: Path, view: str, step: int) -> int:
     """With each sector of each log bad in turn: what is not given is said, and nothing is given that is not there."""
     whole, _ = rows(partition, view)
     known, tried = set(whole), 0
     for log in sorted(partition.glob("*.log")):
         for at in range(0, log.stat().st_size, step):
-            forget()
+            forget_failures()
             disk.bad = {log.name: [(at, at + 512)]}
             found, ok = rows(partition, view)
             assert not ok
@@ -117,7 +117,7 @@ def every_sector(disk: Disk, partition: Path, view: str, step: int) -> int:
 
 
 @pytest.mark.parametrize("view", ["log", "read_uncommitted", "read_committed"])
-def test_a_bad_sector_of_a_partition(disk: Disk, tmp_path: Path, view: str) -> None:
+def test_a_bad_sector_of_a_partition(disk: FailingDisk, tmp_path: Path, view: str) -> None:
     place = tmp_path / "orders-0"
     shutil.copytree(CASES["v2_txn_interleaved"].partition, place)
     assert every_sector(disk, place, view, 4096) > 0
@@ -125,7 +125,7 @@ def test_a_bad_sector_of_a_partition(disk: Disk, tmp_path: Path, view: str) -> N
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [case.name for case in CASES.values() if case.kind == "healthy"])
-def test_bad_sectors_of_all(disk: Disk, tmp_path: Path, name: str) -> None:
+def test_bad_sectors_of_all(disk: FailingDisk, tmp_path: Path, name: str) -> None:
     for partition in CASES[name].partitions:
         place = tmp_path / partition.name
         shutil.copytree(partition, place)

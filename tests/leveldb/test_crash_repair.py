@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from leveldb_opening import Made, open_listing, physical, put
+from leveldb_startup import CraftedDatabase, open_listing, physical, put
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -26,7 +26,7 @@ from logwright.writers.stage import FolderListing
 TARGET, BACKUP = "/data/db", "/elsewhere/backup"
 LAYOUT = registry.get_layout("leveldb.db")
 ROWS = [(b"key%03d" % number, number + 1, b"value") for number in range(40)]
-MADE = Made(
+MADE = CraftedDatabase(
     [(2, 5, ROWS[:20]), (1, 7, ROWS[20:])],
     {8: physical(put(41, b"a")) + physical(put(42, b"b")), 9: physical(put(43, b"c"))},
     last_sequence=40,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from leveldb_mending import checked, database, made_by_hand
-from leveldb_opening import GOLDEN, Made, batch, physical, put
+from leveldb_repair import check_faults, database, handmade_table
+from leveldb_startup import GOLDEN, CraftedDatabase, batch, physical, put
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -35,7 +35,7 @@ BLOOM = TableSettings(compression="none", block_size=64, bloom_bits_per_key=10)
 def details(
     directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
 ) -> list[str]:
-    return [f"{name}: {fault.detail}" for name, fault in checked(directory, severity, deep=deep)]
+    return [f"{name}: {fault.detail}" for name, fault in check_faults(directory, severity, deep=deep)]
 
 
 @pytest.mark.parametrize("case", HEALTHY)
@@ -46,7 +46,7 @@ def test_healthy_databases_are_fine(case: str) -> None:
 
 
 def test_a_database_of_ours_is_fine() -> None:
-    made = Made([(1, 5, ROWS[:20]), (0, 7, ROWS[20:])], last_sequence=40, settings=BLOOM)
+    made = CraftedDatabase([(1, 5, ROWS[:20]), (0, 7, ROWS[20:])], last_sequence=40, settings=BLOOM)
     assert details(MemoryDirectory(made.files)) == []
     assert details(MemoryDirectory(made.files), Severity.WARNING) == []
 
@@ -55,23 +55,25 @@ def test_a_database_of_ours_is_fine() -> None:
 
 
 def test_keys_out_of_order_within_a_block() -> None:
-    table = made_by_hand([(b"a", 1), (b"c", 2), (b"b", 3)], keys=[internal_key(b"d", 9, 1)])
+    table = handmade_table([(b"a", 1), (b"c", 2), (b"b", 3)], keys=[internal_key(b"d", 9, 1)])
     assert details(database(table)) == ["000003.ldb: its keys are not in order; it begins with a"]
     assert details(database(table), deep=False) == []
 
 
 def test_an_older_entry_before_a_newer_one() -> None:
-    table = made_by_hand([(b"a", 1), (b"a", 2)])
+    table = handmade_table([(b"a", 1), (b"a", 2)])
     assert details(database(table)) == ["000003.ldb: its keys are not in order; it begins with a"]
 
 
 def test_keys_that_are_longer_come_behind() -> None:
-    assert details(database(made_by_hand([(b"a", 1), (b"aa", 2)], [(b"aaa", 3)]))) == []
-    assert len(details(database(made_by_hand([(b"aa", 1), (b"a", 2)])))) == 1
+    assert details(database(handmade_table([(b"a", 1), (b"aa", 2)], [(b"aaa", 3)]))) == []
+    assert len(details(database(handmade_table([(b"aa", 1), (b"a", 2)])))) == 1
 
 
 def test_a_block_before_the_one_before() -> None:
-    table = made_by_hand([(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)])
+    table = handmade_table(
+        [(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)]
+    )
     (said,) = details(database(table))
     assert (
         said == "000003.ldb: its first key is not behind the last one of the block before; it begins with a"
@@ -79,41 +81,41 @@ def test_a_block_before_the_one_before() -> None:
 
 
 def test_index_keys_that_do_not_bound_their_blocks() -> None:
-    low = made_by_hand(
+    low = handmade_table(
         [(b"a", 1), (b"b", 2)], [(b"d", 3)], keys=[internal_key(b"a", 1, 1), internal_key(b"d", 3, 1)]
     )
     assert details(database(low)) == [
         "000003.ldb: its last key is behind its own key in the index; it begins with a"
     ]
-    high = made_by_hand([(b"a", 1)], [(b"d", 3)], keys=[internal_key(b"d", 2, 1), internal_key(b"d", 3, 1)])
+    high = handmade_table([(b"a", 1)], [(b"d", 3)], keys=[internal_key(b"d", 2, 1), internal_key(b"d", 3, 1)])
     assert details(database(high)) == [
         "000003.ldb: its first key is not behind the index key of the block before; it begins with d"
     ]
 
 
 def test_an_index_key_that_is_none() -> None:
-    table = made_by_hand([(b"a", 1)], [(b"b", 2)], keys=[b"short", internal_key(b"b", 2, 1)])
+    table = handmade_table([(b"a", 1)], [(b"b", 2)], keys=[b"short", internal_key(b"b", 2, 1)])
     assert details(database(table)) == [
         "000003.ldb: its last key is behind its own key in the index; it begins with a"
     ]
 
 
 def test_a_filter_that_misses_a_key() -> None:
-    table = made_by_hand([(b"a", 1), (b"b", 2)], filtered=[b"a"])
+    table = handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a"])
     assert details(database(table)) == ["000003.ldb: the filter says that b is not there"]
-    assert details(database(made_by_hand([(b"a", 1), (b"b", 2)], filtered=[b"a", b"b"]))) == []
+    assert details(database(handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a", b"b"]))) == []
 
 
 def test_a_filter_of_another_policy_is_not_judged() -> None:
-    table = made_by_hand([(b"a", 1), (b"b", 2)], filtered=[b"a"], policy="my.Filter")
+    table = handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a"], policy="my.Filter")
     assert details(database(table)) == []
 
 
 def test_a_filter_whose_checksum_is_wrong_is_told_once() -> None:
-    table = bytearray(made_by_hand([(b"a", 1)], filtered=[b"b"]))
+    table = bytearray(handmade_table([(b"a", 1)], filtered=[b"b"]))
     at = table.index(b"\x0b\0", 30)
     table[at - 1] ^= 1
-    faults = checked(database(bytes(table)))
+    faults = check_faults(database(bytes(table)))
     assert [fault.kind for _, fault in faults] == [Kind.CHECKSUM]
 
 
@@ -121,7 +123,7 @@ def test_a_filter_whose_checksum_is_wrong_is_told_once() -> None:
 
 
 def test_keys_beyond_what_the_manifest_says() -> None:
-    table = made_by_hand([(b"a", 1), (b"m", 2), (b"z", 3)])
+    table = handmade_table([(b"a", 1), (b"m", 2), (b"z", 3)])
     said = details(database(table, smallest=b"b", largest=b"y"))
     assert said == [
         "000003.ldb: its first key is a, before b, which the manifest has",
@@ -130,7 +132,7 @@ def test_keys_beyond_what_the_manifest_says() -> None:
 
 
 def test_sequence_numbers_that_nobody_sees() -> None:
-    made = Made([(1, 5, ROWS)], last_sequence=30)
+    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=30)
     assert details(MemoryDirectory(made.files)) == [
         "000005.ldb: it has sequence numbers up to 40, and the last one of the database is 30"
     ]
@@ -138,7 +140,7 @@ def test_sequence_numbers_that_nobody_sees() -> None:
 
 
 def test_sequence_numbers_that_a_log_makes_good() -> None:
-    made = Made(
+    made = CraftedDatabase(
         [(1, 5, ROWS)],
         {8: physical(put(31, b"a")) + physical(batch(32, *[(b"b", b"")] * 9))},
         last_sequence=30,
@@ -147,23 +149,25 @@ def test_sequence_numbers_that_a_log_makes_good() -> None:
 
 
 def test_numbers_that_are_given_again() -> None:
-    made = Made([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
+    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
     (said,) = details(MemoryDirectory(made.files))
     assert "table 5 is live, and the next number for a new file is 5" in said
 
 
 def test_overlapping_tables_of_a_level() -> None:
-    made = Made([(1, 5, ROWS[:21]), (1, 7, ROWS[20:])], last_sequence=40)
+    made = CraftedDatabase([(1, 5, ROWS[:21]), (1, 7, ROWS[20:])], last_sequence=40)
     (said,) = details(MemoryDirectory(made.files))
     assert said.endswith(
         "tables 5 and 7 of level 1 overlap: one goes up to key020, the other begins with key020"
     )
-    made = Made([(0, 5, ROWS[:21]), (0, 7, ROWS[20:])], last_sequence=40)
+    made = CraftedDatabase([(0, 5, ROWS[:21]), (0, 7, ROWS[20:])], last_sequence=40)
     assert details(MemoryDirectory(made.files)) == []
 
 
 def test_a_user_key_may_end_a_table_and_begin_the_next_with_older_entries() -> None:
-    made = Made([(1, 5, [(b"a", 1, b""), (b"b", 9, b"")]), (1, 7, [(b"b", 3, b"")])], last_sequence=9)
+    made = CraftedDatabase(
+        [(1, 5, [(b"a", 1, b""), (b"b", 9, b"")]), (1, 7, [(b"b", 3, b"")])], last_sequence=9
+    )
     assert details(MemoryDirectory(made.files)) == []
 
 
@@ -175,12 +179,12 @@ def test_a_user_key_may_end_a_table_and_begin_the_next_with_older_entries() -> N
 def test_newer_entries_where_they_are_looked_for_last(upper: tuple[int, int], lower: tuple[int, int]) -> None:
     old = [(key, sequence, b"old") for key, sequence, _ in ROWS[:20]]
     new = [(key, sequence + 100, b"new") for key, sequence, _ in ROWS[:20]]
-    wrong = Made([(*upper, old), (*lower, new)], last_sequence=200)
+    wrong = CraftedDatabase([(*upper, old), (*lower, new)], last_sequence=200)
     (said,) = details(MemoryDirectory(wrong.files), Severity.WARNING)
     assert f"it is newer (sequence numbers from 101 on) than table {upper[1]} (up to 20)" in said
-    right = Made([(*upper, new), (*lower, old)], last_sequence=200)
+    right = CraftedDatabase([(*upper, new), (*lower, old)], last_sequence=200)
     assert details(MemoryDirectory(right.files), Severity.WARNING) == []
-    apart = Made(
+    apart = CraftedDatabase(
         [(*upper, old), (*lower, [(b"z" + key, sequence, value) for key, sequence, value in new])],
         last_sequence=200,
     )
@@ -188,17 +192,20 @@ def test_newer_entries_where_they_are_looked_for_last(upper: tuple[int, int], lo
 
 
 def test_a_log_that_is_not_there() -> None:
-    made = Made([(1, 5, ROWS)], last_sequence=40, log_number=6)
+    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=6)
     (said,) = details(MemoryDirectory(made.files), Severity.WARNING)
     assert said == ": 000006.log is not there, which the manifest has as the log in use"
     assert (
-        details(MemoryDirectory(Made([(1, 5, ROWS)], last_sequence=40, log_number=0).files), Severity.WARNING)
+        details(
+            MemoryDirectory(CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=0).files),
+            Severity.WARNING,
+        )
         == []
     )
 
 
 def test_an_order_that_is_not_known_is_not_judged() -> None:
-    table = made_by_hand([(b"c", 1)], [(b"a", 2)])
+    table = handmade_table([(b"c", 1)], [(b"a", 2)])
     edit = [
         EditField("comparator", text=b"mine"),
         EditField(
@@ -218,7 +225,7 @@ def test_an_order_that_is_not_known_is_not_judged() -> None:
             largest=internal_key(b"a", 1, 1),
         ),
     ]
-    made = Made(
+    made = CraftedDatabase(
         last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": table, "000002.ldb": table}
     )
     assert details(MemoryDirectory(made.files)) == []
@@ -232,17 +239,17 @@ def test_sequence_numbers_without_a_gap() -> None:
         5: physical(put(1, b"a")) + physical(batch(2, (b"b", b""), (b"c", b""))),
         8: physical(put(4, b"d")),
     }
-    assert details(MemoryDirectory(Made(logs=logs).files), Severity.WARNING) == []
+    assert details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING) == []
 
 
 def test_a_gap_within_a_log_between_logs_and_behind_the_tables() -> None:
     logs = {5: physical(put(1, b"a")) + physical(put(3, b"b")), 8: physical(put(7, b"d"))}
-    said = details(MemoryDirectory(Made(logs=logs).files), Severity.WARNING)
+    said = details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING)
     assert said == [
         "000005.log: the sequence numbers 2 to 2 are missing before this write",
         "000008.log: the sequence numbers 4 to 6 are missing before this write",
     ]
-    made = Made([(1, 2, ROWS)], {5: physical(put(44, b"a"))}, last_sequence=40)
+    made = CraftedDatabase([(1, 2, ROWS)], {5: physical(put(44, b"a"))}, last_sequence=40)
     (said_too,) = details(MemoryDirectory(made.files), Severity.WARNING)
     assert "the sequence numbers 41 to 43 are missing" in said_too
 
@@ -250,36 +257,40 @@ def test_a_gap_within_a_log_between_logs_and_behind_the_tables() -> None:
 def test_a_gap_where_damage_is_needs_no_words() -> None:
     data = bytearray(physical(put(1, b"a")) + physical(put(2, b"b")) + physical(put(3, b"c")))
     data[30] ^= 1
-    assert details(MemoryDirectory(Made(logs={5: bytes(data)}).files), Severity.WARNING) == []
+    assert details(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files), Severity.WARNING) == []
 
 
 def test_sequence_numbers_that_go_back() -> None:
     logs = {5: physical(put(5, b"a")) + physical(put(3, b"b"))}
-    said = details(MemoryDirectory(Made(logs=logs, last_sequence=4).files), Severity.WARNING)
+    said = details(MemoryDirectory(CraftedDatabase(logs=logs, last_sequence=4).files), Severity.WARNING)
     assert said == ["000005.log: the sequence number 3 comes after 5"]
 
 
 def test_the_manifest_may_be_ahead_of_the_log() -> None:
-    made = Made([(1, 2, ROWS)], {5: physical(put(35, b"a")) + physical(put(36, b"b"))}, last_sequence=40)
+    made = CraftedDatabase(
+        [(1, 2, ROWS)], {5: physical(put(35, b"a")) + physical(put(36, b"b"))}, last_sequence=40
+    )
     assert details(MemoryDirectory(made.files), Severity.WARNING) == []
 
 
 def test_records_that_are_no_batches_have_no_numbers() -> None:
     logs = {5: physical(put(1, b"a")) + physical(b"small") + physical(put(2, b"b"))}
-    assert details(MemoryDirectory(Made(logs=logs).files), Severity.WARNING) == []
+    assert details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING) == []
 
 
 # What is not in a sound database
 
 
 def test_without_a_sound_manifest_the_tables_are_held_against_themselves() -> None:
-    table = made_by_hand([(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)])
+    table = handmade_table(
+        [(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)]
+    )
     said = details(MemoryDirectory({"000003.ldb": table}))
     assert any("its first key is not behind" in one for one in said)
 
 
 def test_verify_says_it(tmp_path: Path) -> None:
-    made = Made([(1, 5, ROWS)], last_sequence=30)
+    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=30)
     for name, data in made.files.items():
         (tmp_path / name).write_bytes(data)
     report = lw.verify(tmp_path)
@@ -291,7 +302,7 @@ def test_verify_says_it(tmp_path: Path) -> None:
 
 
 def test_words_and_facts() -> None:
-    made = Made([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
+    made = CraftedDatabase([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
     plan = LAYOUT.plan(MemoryDirectory(made.files), Options(LAYOUT.read_options))
     assert LAYOUT.nouns == ("entry", "file")
     assert any("Copy the directory" in one for one in LAYOUT.advice)
@@ -304,20 +315,20 @@ def test_facts_of_headers() -> None:
         8: physical(put(41, b"a")) + physical(batch(42, (b"b", None), (b"c", b""))) + physical(b"x"),
         9: b"",
     }
-    directory = MemoryDirectory(Made([(1, 5, ROWS)], logs, last_sequence=40, settings=BLOOM).files)
+    directory = MemoryDirectory(CraftedDatabase([(1, 5, ROWS)], logs, last_sequence=40, settings=BLOOM).files)
     told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
     assert told["log_batches"] == 2
     assert told["log_operations"] == 3
     assert told["log_sequences"] == [41, 43]
     assert told["tables_with_filter"] == 1
     assert told["compression"] == {"none": told["blocks"]}
-    empty = MemoryDirectory(Made().files)
+    empty = MemoryDirectory(CraftedDatabase().files)
     assert LAYOUT.facts(empty, LAYOUT.plan(empty, Options(LAYOUT.read_options)))["log_sequences"] is None
 
 
 def test_an_order_that_breaks_over_a_damaged_block() -> None:
     table = bytearray(
-        made_by_hand(
+        handmade_table(
             [(b"c", 1)],
             [(b"d", 2)],
             [(b"a", 3)],
@@ -333,14 +344,14 @@ def test_an_order_that_breaks_over_a_damaged_block() -> None:
 
 
 def test_logs_without_batches() -> None:
-    directory = MemoryDirectory(Made(logs={5: physical(b"small"), 8: physical(batch(4))}).files)
+    directory = MemoryDirectory(CraftedDatabase(logs={5: physical(b"small"), 8: physical(batch(4))}).files)
     assert details(directory) == []
     told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
     assert (told["log_batches"], told["log_operations"], told["log_sequences"]) == (1, 0, [4, 3])
 
 
 def test_facts_of_a_damaged_database() -> None:
-    made = Made([(1, 5, ROWS)], {8: b"\0" * 20}, last_sequence=40)
+    made = CraftedDatabase([(1, 5, ROWS)], {8: b"\0" * 20}, last_sequence=40)
     data = bytearray(made.files["000005.ldb"])
     data[-60] ^= 1
     directory = MemoryDirectory({**made.files, "000005.ldb": bytes(data)})

@@ -5,8 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from leveldb_mending import checked, cuts, damaged_cases, golden, lawful, repaired, sound_entries, truth
-from leveldb_opening import GOLDEN, open_listing, rows_of, shown
+from leveldb_repair import (
+    check_faults,
+    check_leveldb_accepts,
+    cuts,
+    damaged_cases,
+    golden,
+    repaired,
+    sound_entries,
+    truth,
+)
+from leveldb_startup import GOLDEN, open_listing, recorded_form, rows_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError
@@ -40,7 +49,7 @@ def test_salvage_keeps_what_is_sound_and_writes_nothing_else(case: str) -> None:
     _, steps = truth(case)
     before, repairdb = steps["before_damage"], steps["repair"]
     result, _ = repaired(directory)
-    rows = dict(shown(*row) for row in lawful(result))
+    rows = dict(recorded_form(*row) for row in check_leveldb_accepts(result))
     # Every row is one that was there, with the value that it had.
     more = {key: value for key, value in rows.items() if before.get(key) != value}
     assert len(more) == WRITTEN_LATER.get(case, 0)
@@ -48,7 +57,7 @@ def test_salvage_keeps_what_is_sound_and_writes_nothing_else(case: str) -> None:
     live = {name for name in directory.files if name not in ORPHANS.get(case, ())}
     assert sound_entries(result) == sound_entries(directory, *live)
     # What RepairDB keeps rightly is kept, unless its checksum is wrong.
-    sound = {shown(key, value) for key, _, _, value in sound_entries(directory) if value is not None}
+    sound = {recorded_form(key, value) for key, _, _, value in sound_entries(directory) if value is not None}
     right = {(key, value) for key, value in repairdb.items() if before.get(key) == value}
     assert right - set(rows.items()) == right - sound
     # What it keeps wrongly is not.
@@ -95,9 +104,12 @@ def test_system_leaves_what_leveldb_leaves(case: str) -> None:
     _, steps = truth(case)
     result, _ = repaired(golden(case), "system")
     rows = rows_of(open_listing(result, verify_checksums="open_verify" in steps))
-    assert dict(shown(*row) for row in rows) == steps["open_verify" if "open_verify" in steps else "open"]
+    assert (
+        dict(recorded_form(*row) for row in rows)
+        == steps["open_verify" if "open_verify" in steps else "open"]
+    )
     # Only the damage of tables stays.
-    assert all(name.endswith(".ldb") for name, _ in checked(result))
+    assert all(name.endswith(".ldb") for name, _ in check_faults(result))
 
 
 PREFIX_REFUSES = {
@@ -116,7 +128,7 @@ def test_prefix_refuses_where_no_state_from_before_is_left(case: str) -> None:
 def test_prefix_is_a_state_that_was(case: str) -> None:
     _, steps = truth(case)
     result, mending = repaired(golden(case), "prefix")
-    rows = dict(shown(*row) for row in lawful(result))
+    rows = dict(recorded_form(*row) for row in check_leveldb_accepts(result))
     assert {key for key, value in rows.items() if steps["before_damage"].get(key) != value} == set()
     kept = {sequence for _, sequence, _, _ in sound_entries(result)}
     for cut in mending.cut:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from leveldb_mending import database, golden, lawful, made_by_hand, repaired, sound_entries
-from leveldb_opening import Made, physical, put, table
-from leveldb_repairs import (
+from leveldb_damage import (
     PLAIN,
     Rows,
     blocks,
@@ -15,11 +13,13 @@ from leveldb_repairs import (
     flipped,
     levels,
     rows,
-    said,
     version,
+    warnings_of,
     with_manifest,
     without_metadata,
 )
+from leveldb_repair import check_leveldb_accepts, database, golden, handmade_table, repaired, sound_entries
+from leveldb_startup import CraftedDatabase, physical, put, table
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError, UsageError
@@ -34,7 +34,7 @@ from logwright.codec.store.listing import Entry
 
 
 def test_without_a_manifest_tables_are_placed_by_age() -> None:
-    made = Made(
+    made = CraftedDatabase(
         [
             (0, 9, rows(0, 5, b"3", 300)),
             (1, 5, rows(0, 50, b"1")),
@@ -46,34 +46,34 @@ def test_without_a_manifest_tables_are_placed_by_age() -> None:
     result, mending = repaired(without_metadata(made))
     assert levels(result) == {5: 6, 7: 6, 4: 5, 9: 4}
     assert version(result).last_sequence == 304
-    assert lawful(result) == lawful(MemoryDirectory(made.files))
-    assert "No manifest is left" in said(mending)
-    assert "keys deleted before are back" in said(mending)
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(made.files))
+    assert "No manifest is left" in warnings_of(mending)
+    assert "keys deleted before are back" in warnings_of(mending)
 
 
 def test_tables_whose_sequence_numbers_mix_are_compared_by_their_keys() -> None:
     upper: Rows = [(b"a", 50, b"new"), (b"c", 3, b"c"), (b"e", 60, b"e")]
     lower: Rows = [(b"a", 10, b"old"), (b"b", 55, b"b"), (b"d", 4, b"d")]
     for numbers in ((5, 7), (7, 5)):
-        made = Made([(1, numbers[0], upper), (2, numbers[1], lower)], last_sequence=60)
+        made = CraftedDatabase([(1, numbers[0], upper), (2, numbers[1], lower)], last_sequence=60)
         result, _ = repaired(without_metadata(made))
         assert levels(result) == {numbers[0]: 5, numbers[1]: 6}
-        assert lawful(result) == lawful(MemoryDirectory(made.files))
+        assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(made.files))
 
 
 def test_tangled_tables_are_told() -> None:
     one: Rows = [(b"a", 50, b"new"), (b"b", 1, b"old")]
     other: Rows = [(b"a", 10, b"old"), (b"b", 55, b"new")]
-    made = Made([(0, 5, one), (0, 7, other)], last_sequence=60)
+    made = CraftedDatabase([(0, 5, one), (0, 7, other)], last_sequence=60)
     result, mending = repaired(without_metadata(made))
     assert levels(result) == {5: 0, 7: 0}
-    assert "each has newer entries than another one" in said(mending)
+    assert "each has newer entries than another one" in warnings_of(mending)
     assert "CompactRange" in mending.summary().before_you_start[0]
 
 
 def test_more_ages_than_levels_and_numbers_that_are_not_in_order() -> None:
     ages = [12, 3, 11, 4, 10, 5, 9, 6, 8, 7]
-    made = Made(
+    made = CraftedDatabase(
         [(0, number, rows(0, 5, b"%d" % age, 100 * age)) for age, number in enumerate(ages)],
         last_sequence=2000,
     )
@@ -82,7 +82,7 @@ def test_more_ages_than_levels_and_numbers_that_are_not_in_order() -> None:
     level_0 = sorted(one.number for level, one in found.files.values() if level == 0)
     assert len(found.files) == 10
     assert len(level_0) == 4
-    assert {value for _, value in lawful(result)} == {b"9"}
+    assert {value for _, value in check_leveldb_accepts(result)} == {b"9"}
     # The highest number of level 0 has the newest entries.
     newest = result.files[f"{level_0[-1]:06d}.ldb"]
     assert newest == made.files["000007.ldb"]
@@ -90,32 +90,32 @@ def test_more_ages_than_levels_and_numbers_that_are_not_in_order() -> None:
 
 
 def test_an_overlap_in_the_manifest_is_set_right() -> None:
-    made = Made([(1, 5, rows(0, 20)), (1, 7, rows(10, 30, b"new", 100))], last_sequence=200)
+    made = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(10, 30, b"new", 100))], last_sequence=200)
     result, _ = repaired(MemoryDirectory(made.files))
     assert len(set(levels(result).values())) == 2
-    assert dict(lawful(result))[b"key015"] == b"new"
+    assert dict(check_leveldb_accepts(result))[b"key015"] == b"new"
 
 
 def test_sequence_numbers_that_were_not_seen() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=10)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=10)
     result, mending = repaired(MemoryDirectory(made.files))
     assert version(result).last_sequence == 20
-    assert len(lawful(result)) == 20
-    assert "entries beyond 10 were not seen before" in said(mending)
+    assert len(check_leveldb_accepts(result)) == 20
+    assert "entries beyond 10 were not seen before" in warnings_of(mending)
 
 
 def test_a_range_that_is_too_narrow_and_a_number_that_is_too_low() -> None:
-    data = made_by_hand([(b"a", 1), (b"m", 2), (b"z", 3)])
+    data = handmade_table([(b"a", 1), (b"m", 2), (b"z", 3)])
     result, _ = repaired(database(data, smallest=b"b", largest=b"y"))
-    assert len(lawful(result)) == 3
-    made = Made([(1, 5, rows(0, 20))], last_sequence=20, next_file_number=5)
+    assert len(check_leveldb_accepts(result)) == 3
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=20, next_file_number=5)
     result, _ = repaired(MemoryDirectory(made.files))
     assert (version(result).next_file_number or 0) > 6
-    lawful(result)
+    check_leveldb_accepts(result)
 
 
 def test_orphans() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=200, log_number=4)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=200, log_number=4)
     orphan = table(rows(10, 30, b"orphan", 100), PLAIN)
     directory = MemoryDirectory(
         {
@@ -128,12 +128,12 @@ def test_orphans() -> None:
     )
     directory = MemoryDirectory({**directory.files, manifest_name(6): directory.files[manifest_name(6)]})
     result, mending = repaired(directory)
-    assert [key for key, _ in lawful(result)] == [key for key, _, _ in rows(0, 20)]
-    assert "000003.ldb is not in the result: a table that the manifest does not name." in said(mending)
+    assert [key for key, _ in check_leveldb_accepts(result)] == [key for key, _, _ in rows(0, 20)]
+    assert "000003.ldb is not in the result: a table that the manifest does not name." in warnings_of(mending)
     assert set(mending.removes) >= {"000003.ldb", "000004.dbtmp", "MANIFEST-000001"}
     result, mending = repaired(directory, orphans="adopt")
-    assert len(lawful(result)) == 30
-    assert "adopted, though the manifest does not name them" in said(mending)
+    assert len(check_leveldb_accepts(result)) == 30
+    assert "adopted, though the manifest does not name them" in warnings_of(mending)
 
 
 def deleted(level: int, number: int) -> EditField:
@@ -142,31 +142,33 @@ def deleted(level: int, number: int) -> EditField:
 
 def test_a_torn_edit_of_a_compaction() -> None:
     """Its inputs are gone, its output is there: that is adopted."""
-    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     output = table(rows(0, 20), PLAIN)
     directory = with_manifest(made, [deleted(1, 5), EditField("next_file_number", number=12)], cut=2)
     files = {**directory.files, "000009.ldb": output}
     del files["000005.ldb"]
     result, mending = repaired(MemoryDirectory(files))
     assert levels(result) == {9: 6}
-    assert len(lawful(result)) == 20
-    assert "replaced by a compaction, most likely" in said(mending)
+    assert len(check_leveldb_accepts(result)) == 20
+    assert "replaced by a compaction, most likely" in warnings_of(mending)
     assert [cut.file for cut in mending.cut] == [
         next(one for one in made.files if one.startswith("MANIFEST"))
     ]
 
 
 def test_what_an_edit_deleted_does_not_come_back() -> None:
-    made = Made([(1, 5, rows(0, 20)), (1, 7, rows(20, 40))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(20, 40))], last_sequence=40)
     directory = with_manifest(made, [deleted(1, 5)], [EditField("last_sequence", number=50)], cut=2)
     result, mending = repaired(directory)
     assert levels(result) == {7: 1}
-    assert "000005.ldb is not in the result: a table that the manifest says is deleted." in said(mending)
+    assert "000005.ldb is not in the result: a table that the manifest says is deleted." in warnings_of(
+        mending
+    )
 
 
 def test_a_manifest_that_begins_with_all_that_there_was_tells_of_older_tables() -> None:
     """As LevelDB writes it on opening: record 1 has the tables and no numbers."""
-    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     _, (meta) = read_descriptor(MemoryDirectory(made.files)).version.files[5]
     first = form(
         [
@@ -193,24 +195,24 @@ def test_a_manifest_that_begins_with_all_that_there_was_tells_of_older_tables() 
     }
     result, mending = repaired(MemoryDirectory(files))
     assert levels(result) == {5: 1}
-    assert "which begins with all that were there" in said(mending)
+    assert "which begins with all that were there" in warnings_of(mending)
     files["000014.ldb"] = files.pop("000008.ldb")
     result, _ = repaired(MemoryDirectory(files))
     assert sorted(levels(result)) == [5, 14]
 
 
 def test_an_edit_that_is_none() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     name = next(one for one in made.files if one.startswith("MANIFEST"))
     result, mending = repaired(MemoryDirectory({**made.files, name: made.files[name] + physical(b"\x63")}))
     assert levels(result) == {5: 1}
     assert [cut.why for cut in mending.cut] == ["VersionEdit: unknown tag"]
-    lawful(result)
+    check_leveldb_accepts(result)
 
 
 @pytest.mark.parametrize("current", [None, b"", b"MANIFEST-000001", b"MANIFEST-000099\n", b"\xff\xfe\n"])
 def test_current_alone(current: bytes | None) -> None:
-    made = Made([(1, 5, rows(0, 20))], {8: physical(put(41, b"a"))}, last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(41, b"a"))}, last_sequence=40)
     files = {name: data for name, data in made.files.items() if name != "CURRENT"}
     if current is not None:
         files["CURRENT"] = current
@@ -220,7 +222,7 @@ def test_current_alone(current: bytes | None) -> None:
 
 
 def test_of_several_manifests_the_newest_sound_one_counts() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     name = next(one for one in made.files if one.startswith("MANIFEST"))
     older = logged(
         [
@@ -277,11 +279,11 @@ def test_a_damaged_table_of_another_order() -> None:
     broken = MemoryDirectory({**directory.files, name: bytes(data)})
     result, mending = repaired(broken)
     assert sound_entries(result) == sound_entries(broken)
-    assert "seen again" not in said(mending)
+    assert "seen again" not in warnings_of(mending)
 
 
 def test_current_names_a_manifest_without_edits() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     result, _ = repaired(
         MemoryDirectory({**made.files, "CURRENT": b"MANIFEST-000099\n", "MANIFEST-000099": b""})
     )
@@ -292,9 +294,9 @@ def test_keys_of_a_manifest_that_are_too_short() -> None:
     """The parser takes them."""
     data = table(rows(0, 20), PLAIN)
     edit = [EditField("new_file", level=1, number=3, size=len(data), smallest=b"abc", largest=b"x" * 20)]
-    made = Made(last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": data})
+    made = CraftedDatabase(last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": data})
     result, _ = repaired(MemoryDirectory(made.files))
-    assert len(lawful(result)) == 20
+    assert len(check_leveldb_accepts(result)) == 20
     with pytest.raises(DamageError, match="no state from before"):
         repaired(MemoryDirectory({**made.files, "000003.ldb": flip(data, 10)}), "prefix")
 
@@ -303,10 +305,12 @@ def test_keys_of_a_manifest_that_are_too_short() -> None:
 def test_tables_with_the_same_entries_or_none_in_common(shared: bool) -> None:
     one: Rows = [(b"a", 1, b"1"), (b"m", 50, b"m"), (b"z", 9, b"z")]
     other: Rows = [(b"b", 5, b"b"), (b"m", 50, b"m")] if shared else [(b"b", 5, b"b"), (b"n", 60, b"n")]
-    result, mending = repaired(without_metadata(Made([(0, 5, one), (0, 7, other)], last_sequence=60)))
+    result, mending = repaired(
+        without_metadata(CraftedDatabase([(0, 5, one), (0, 7, other)], last_sequence=60))
+    )
     assert sorted(levels(result).values()) == [5, 6]
-    assert {key for key, _ in lawful(result)} == {key for key, _, _ in [*one, *other]}
-    assert "compacted once" not in said(mending)
+    assert {key for key, _ in check_leveldb_accepts(result)} == {key for key, _, _ in [*one, *other]}
+    assert "compacted once" not in warnings_of(mending)
 
 
 def test_many_tables_whose_sequence_numbers_mix() -> None:
@@ -314,15 +318,15 @@ def test_many_tables_whose_sequence_numbers_mix() -> None:
         (0, number, [(b"a", number, b"%d" % number), (b"b%02d" % number, 500 - number, b"")])
         for number in range(2, 22)
     ]
-    result, _ = repaired(without_metadata(Made(tables, last_sequence=600)))
-    assert dict(lawful(result))[b"a"] == b"21"
+    result, _ = repaired(without_metadata(CraftedDatabase(tables, last_sequence=600)))
+    assert dict(check_leveldb_accepts(result))[b"a"] == b"21"
     assert len(levels(result)) == 20
 
 
 def test_a_damaged_table_is_compared_by_what_is_left_of_it() -> None:
     upper: Rows = [(b"a%02d" % n, 50 + n, b"new" * 9) for n in range(20)] + [(b"c", 3, b"c")]
     lower: Rows = [(b"a%02d" % n, 10 + n, b"old" * 9) for n in range(20)] + [(b"d", 75, b"d")]
-    made = Made([(1, 5, upper), (2, 7, lower)], last_sequence=99, settings=PLAIN)
+    made = CraftedDatabase([(1, 5, upper), (2, 7, lower)], last_sequence=99, settings=PLAIN)
     directory = without_metadata(made)
     for name in ("000005.ldb", "000007.ldb"):
         directory.files[name] = flip(directory.files[name], blocks(directory.files[name])[2][0] + 9)
@@ -343,15 +347,17 @@ def test_another_order_without_a_manifest_keeps_level_0() -> None:
 
 
 def test_system_tells_what_is_left() -> None:
-    made = Made([(1, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
+    made = CraftedDatabase([(1, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
     result, mending = repaired(flipped(made, "000005.ldb", 10), "system")
-    assert "Iterators end with an error (block checksum mismatch)" in said(mending)
+    assert "Iterators end with an error (block checksum mismatch)" in warnings_of(mending)
     assert 50 < mending.summary().rows < 60
     assert sound_entries(result) == sound_entries(flipped(made, "000005.ldb", 10))
     records = [physical(put(n, b"k%d" % n)) for n in range(1, 9)] + [physical(b"none")]
     broken = flip(b"".join(records), len(records[0]) + 12)
-    result, mending = repaired(MemoryDirectory(Made(logs={5: broken, 6: physical(b"small")}).files), "system")
-    assert [key for key, _ in lawful(result)] == [b"k1"]
+    result, mending = repaired(
+        MemoryDirectory(CraftedDatabase(logs={5: broken, 6: physical(b"small")}).files), "system"
+    )
+    assert [key for key, _ in check_leveldb_accepts(result)] == [b"k1"]
     assert [(cut.rows_lost, cut.why.partition(":")[0]) for cut in mending.cut] == [
         (1, "checksum mismatch"), (6, "LevelDB passes over it, though its checksum is right"),
     ]  # fmt: skip
@@ -359,26 +365,28 @@ def test_system_tells_what_is_left() -> None:
 
 def test_prefix_drops_logs_without_a_batch() -> None:
     broken = flip(physical(put(1, b"k1")) + physical(put(2, b"k2")), 12)
-    result, mending = repaired(MemoryDirectory(Made(logs={5: broken, 8: physical(b"small")}).files), "prefix")
-    assert lawful(result) == []
+    result, mending = repaired(
+        MemoryDirectory(CraftedDatabase(logs={5: broken, 8: physical(b"small")}).files), "prefix"
+    )
+    assert check_leveldb_accepts(result) == []
     assert mending.summary().rows == 0
     assert mending.summary().ids == {}
     assert "000008.log" in mending.removes
 
 
 def test_an_index_key_that_is_none_is_made_anew() -> None:
-    data = made_by_hand(
+    data = handmade_table(
         [(b"a", 1)],
         [(b"b", 2)],
         [(b"c", 3)],
         keys=[b"short", internal_key(b"b", 2, 1), internal_key(b"c", 3, 1)],
     )
     result, _ = repaired(database(data))
-    assert [key for key, _ in lawful(result)] == [b"a", b"b", b"c"]
+    assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c"]
 
 
 def test_a_file_that_becomes_shorter_while_it_is_read() -> None:
-    made = Made([(1, 5, rows(0, 20))], {8: physical(put(41, b"a")) * 3}, last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(41, b"a")) * 3}, last_sequence=40)
 
     class Shrinking(MemoryDirectory):
         def entries(self) -> Sequence[Entry]:
@@ -393,10 +401,10 @@ def test_a_file_that_becomes_shorter_while_it_is_read() -> None:
 
 def test_a_short_table_between_two_long_ones_is_no_longer_row() -> None:
     """Where no index says which blocks are the table's: of two that end a row of the same length the smaller one, if it is smaller."""
-    data = made_by_hand([(b"a", 1)], [(b"m", 2)], [(b"c", 3)], [(b"x", 4)], [(b"y", 5)])
-    for keep in (data, made_by_hand([(b"a", 1)], [(b"a", 1)], [(b"m", 2)])):
+    data = handmade_table([(b"a", 1)], [(b"m", 2)], [(b"c", 3)], [(b"x", 4)], [(b"y", 5)])
+    for keep in (data, handmade_table([(b"a", 1)], [(b"a", 1)], [(b"m", 2)])):
         offset, _, _ = blocks(keep)[-1]
         result, _ = repaired(database(flip(keep, offset + 2)))
-        keys = [key for key, _ in lawful(result)]
+        keys = [key for key, _ in check_leveldb_accepts(result)]
         assert keys == sorted(set(keys))
         assert keys[0] == b"a"

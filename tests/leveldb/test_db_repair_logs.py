@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from leveldb_mending import lawful, repaired, sound_entries
-from leveldb_opening import Made, batch, fill, large, physical, put
-from leveldb_repairs import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, said
+from leveldb_damage import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, warnings_of
+from leveldb_repair import check_leveldb_accepts, repaired, sound_entries
+from leveldb_startup import CraftedDatabase, batch, fill, large, physical, put
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
@@ -24,9 +24,9 @@ def test_a_log_with_damage_in_the_middle() -> None:
     good = [put(n, b"k%d" % n, b"x" * 100) for n in range(1, 40)]
     data = bytearray(b"".join(physical(one) for one in good))
     data[1000] ^= 1
-    made = Made(logs={5: bytes(data)})
+    made = CraftedDatabase(logs={5: bytes(data)})
     result, mending = repaired(MemoryDirectory(made.files))
-    assert len(lawful(result)) == 38
+    assert len(check_leveldb_accepts(result)) == 38
     assert sound_entries(result) == sound_entries(MemoryDirectory(made.files))
     (cut,) = mending.cut
     assert cut.rows_lost == 1
@@ -42,8 +42,8 @@ def test_records_over_several_blocks_behind_damage() -> None:
     for one in payloads:
         data += fragmented(one, len(data))
     data[10] ^= 1
-    result, mending = repaired(MemoryDirectory(Made(logs={5: bytes(data)}).files))
-    assert [key for key, _ in lawful(result)] == [b"b", b"big", b"c", b"too"]
+    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files))
+    assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"big", b"c", b"too"]
     assert [cut.offset for cut in mending.cut] == [0]
 
 
@@ -69,8 +69,8 @@ def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
         put(50, b"last"),
     ]
     data = b"".join(physical(one) for one in records)
-    result, mending = repaired(MemoryDirectory(Made(logs={5: data}).files))
-    assert [key for key, _ in lawful(result)] == [b"a", b"b", b"c", b"e", b"first", b"last"]
+    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: data}).files))
+    assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c", b"e", b"first", b"last"]
     assert len(mending.cut) == 7
     whys = [cut.why for cut in mending.cut]
     assert whys[0] == "WriteBatch has wrong count; the 2 operation(s) before are kept"
@@ -81,10 +81,10 @@ def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
 
 def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
     data = physical(put(1, b"a")) + physical(put(2, b"b"))
-    result, mending = repaired(MemoryDirectory(Made(logs={5: data[:-3]}).files))
+    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: data[:-3]}).files))
     assert result.files["000005.log"] == physical(put(1, b"a"))
     assert len(mending.cut) == 1
-    zeros = MemoryDirectory(Made(logs={5: data + bytes(500)}).files)
+    zeros = MemoryDirectory(CraftedDatabase(logs={5: data + bytes(500)}).files)
     result, mending = repaired(zeros)
     assert result.files == zeros.files
     assert not mending.cut
@@ -92,15 +92,17 @@ def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
 
 def test_what_does_not_belong_to_the_padding_at_the_end_of_a_log_may_have_been_a_batch() -> None:
     data = physical(put(1, b"a")) + bytes(40) + b"torn"
-    _, plan = repaired(MemoryDirectory(Made(logs={5: data}).files))
+    _, plan = repaired(MemoryDirectory(CraftedDatabase(logs={5: data}).files))
     assert [cut.lost for cut in plan.cut] == [{"file": 5, "first_sequence": 2}]
 
 
 def test_a_log_that_is_not_there_is_told() -> None:
-    made = Made([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
+    made = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
     result, mending = repaired(MemoryDirectory(made.files))
     assert result.files == made.files
-    assert said(mending).startswith("000005.log, which the manifest has as the log in use, is not there")
+    assert warnings_of(mending).startswith(
+        "000005.log, which the manifest has as the log in use, is not there"
+    )
 
 
 def test_what_fills_a_block_behind_damage() -> None:
@@ -109,24 +111,24 @@ def test_what_fills_a_block_behind_damage() -> None:
     assert len(data) == BLOCK - 3
     data += b"\0\0\0" + physical(put(3, b"c"))
     data[5] ^= 4
-    result, _ = repaired(MemoryDirectory(Made(logs={5: bytes(data)}).files))
-    assert [key for key, _ in lawful(result)] == [b"c", b"fill"]
+    result, _ = repaired(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files))
+    assert [key for key, _ in check_leveldb_accepts(result)] == [b"c", b"fill"]
 
 
 def test_lost_writes_are_told_where_there_is_something_older() -> None:
     data = bytearray(physical(put(41, b"key001", b"new")) + physical(put(42, b"key002", b"new")))
     data[20] ^= 1
-    made = Made([(1, 3, rows(0, 20))], {5: bytes(data)}, last_sequence=40)
+    made = CraftedDatabase([(1, 3, rows(0, 20))], {5: bytes(data)}, last_sequence=40)
     result, mending = repaired(MemoryDirectory(made.files))
-    assert dict(lawful(result))[b"key001"] == b"value"
-    assert "of keys that were written or deleted by what is lost, older entries show" in said(mending)
+    assert dict(check_leveldb_accepts(result))[b"key001"] == b"value"
+    assert "of keys that were written or deleted by what is lost, older entries show" in warnings_of(mending)
     assert list(mending.removes) == []
 
 
 def test_what_is_passed_over_may_be_no_batch() -> None:
     """Behind a damaged record its block is left, whatever is in it."""
     broken = flip(physical(put(1, b"k1")) + physical(b"none") + physical(b"none too"), 12)
-    _, mending = repaired(MemoryDirectory(Made(logs={5: broken}).files), "system")
+    _, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: broken}).files), "system")
     passed = [cut for cut in mending.cut if "passes over it" in cut.why]
     assert [(cut.offset, cut.rows_lost, cut.lost) for cut in passed] == [
         (len(physical(put(1, b"k1"))), 0, {"file": 5})
@@ -141,15 +143,15 @@ def test_prefix_ends_logs_at_the_first_damage() -> None:
     broken = bytearray(one)
     broken[len(physical(put(1, b"k1"))) + 12] ^= 1
     logs = {5: bytes(broken), 8: physical(put(4, b"k4")), 9: b""}
-    result, mending = repaired(MemoryDirectory(Made(logs=logs).files), "prefix")
-    assert [key for key, _ in lawful(result)] == [b"k1"]
+    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs=logs).files), "prefix")
+    assert [key for key, _ in check_leveldb_accepts(result)] == [b"k1"]
     assert sorted(mending.removes) == ["000008.log", "000009.log"]
     assert [(cut.file, cut.rows_lost) for cut in mending.cut] == [("000008.log", 1), ("000005.log", None)]
 
 
 def test_prefix_leaves_a_sound_database_as_it_is() -> None:
     directory = MemoryDirectory(
-        Made([(1, 3, rows(0, 20))], {5: physical(put(41, b"a"))}, last_sequence=40).files
+        CraftedDatabase([(1, 3, rows(0, 20))], {5: physical(put(41, b"a"))}, last_sequence=40).files
     )
     result, mending = repaired(directory, "prefix")
     assert result.files == directory.files
@@ -158,7 +160,7 @@ def test_prefix_leaves_a_sound_database_as_it_is() -> None:
 
 @pytest.mark.parametrize("how", ["flip", "missing", "empty"])
 def test_prefix_goes_back_before_a_table_that_lost_entries(how: str) -> None:
-    made = Made(
+    made = CraftedDatabase(
         [(1, 3, rows(0, 20)), (0, 5, rows(5, 25, b"lost", 100)), (0, 7, rows(6, 9, b"newer", 200))],
         {9: physical(put(300, b"newest"))}, last_sequence=299,
     )  # fmt: skip
@@ -170,13 +172,13 @@ def test_prefix_goes_back_before_a_table_that_lost_entries(how: str) -> None:
             b"" if how == "empty" else bytes([files["000005.ldb"][0] ^ 1]) + files["000005.ldb"][1:]
         )
     result, mending = repaired(MemoryDirectory(files), "prefix")
-    assert lawful(result) == [(key, value) for key, _, value in rows(0, 20)]
+    assert check_leveldb_accepts(result) == [(key, value) for key, _, value in rows(0, 20)]
     assert levels(result) == {3: 1}
     assert {cut.file for cut in mending.cut} >= {"000007.ldb", "000009.log"}
 
 
 def test_prefix_mends_what_loses_nothing() -> None:
-    made = Made([(1, 3, rows(0, 20))], last_sequence=40, settings=PLAIN)
+    made = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, settings=PLAIN)
     data = made.files["000003.ldb"]
     result, _ = repaired(flipped(made, "000003.ldb", len(data) - 1), "prefix")
     assert result.files == made.files
@@ -184,10 +186,10 @@ def test_prefix_mends_what_loses_nothing() -> None:
 
 def test_prefix_refuses_where_ages_mix() -> None:
     mixed: Rows = [(b"a", 1, b""), (b"z", 500, b"")]
-    made = Made([(1, 3, rows(0, 20, b"", 100)), (2, 5, mixed)], last_sequence=600, settings=PLAIN)
+    made = CraftedDatabase([(1, 3, rows(0, 20, b"", 100)), (2, 5, mixed)], last_sequence=600, settings=PLAIN)
     with pytest.raises(DamageError, match=r"000005\.ldb has entries from before and from behind"):
         repaired(flipped(made, "000003.ldb", 10), "prefix")
-    alone = Made([(1, 3, rows(0, 20, b"", 100))], last_sequence=600, settings=PLAIN)
+    alone = CraftedDatabase([(1, 3, rows(0, 20, b"", 100))], last_sequence=600, settings=PLAIN)
     with pytest.raises(DamageError, match="no table is older"):
         repaired(flipped(alone, "000003.ldb", 10), "prefix")
 
@@ -212,11 +214,11 @@ class Dying(MemoryDirectory):
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (300, 310), (1500, 1600), (2300, 2700)])
 def test_a_disk_that_cannot_read_some_of_a_table(start: int, stop: int) -> None:
-    made = Made([(2, 5, rows(0, 90))], last_sequence=90, settings=BLOOM)
+    made = CraftedDatabase([(2, 5, rows(0, 90))], last_sequence=90, settings=BLOOM)
     dying = Dying(made.files, "000005.ldb", start, stop)
     result, mending = repaired(dying)
     assert sound_entries(result) == sound_entries(dying)
-    assert len(lawful(result)) >= 60
+    assert len(check_leveldb_accepts(result)) >= 60
     assert any("can't read" in cut.why for cut in mending.cut)
 
 
@@ -225,22 +227,22 @@ def test_a_disk_that_cannot_read_some_of_a_log(start: int, stop: int) -> None:
     data = b""
     for n in range(1, 401):
         data += fragmented(put(n, b"k%03d" % n, b"x" * 100), len(data))
-    dying = Dying(Made(logs={5: data}).files, "000005.log", start, stop)
+    dying = Dying(CraftedDatabase(logs={5: data}).files, "000005.log", start, stop)
     result, mending = repaired(dying)
     assert sound_entries(result) == sound_entries(dying)
-    assert len(lawful(result)) >= 380
+    assert len(check_leveldb_accepts(result)) >= 380
     assert any("can't read" in cut.why for cut in mending.cut)
 
 
 def test_zeros_at_the_end_that_cannot_be_read_are_cut() -> None:
     data = physical(put(1, b"a")) + bytes(1000)
-    dying = Dying(Made(logs={5: data}).files, "000005.log", 500, 700)
+    dying = Dying(CraftedDatabase(logs={5: data}).files, "000005.log", 500, 700)
     result, _ = repaired(dying)
     assert result.files["000005.log"] == physical(put(1, b"a"))
 
 
 def test_current_on_a_dying_disk() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     dying = Dying(made.files, "CURRENT", 0, 16)
     plan = LAYOUT.plan(dying, Options(LAYOUT.read_options))
     mending = LAYOUT.capabilities.repair.repair(
@@ -253,7 +255,7 @@ def test_current_on_a_dying_disk() -> None:
 
 
 def test_copies_are_refused() -> None:
-    one = MemoryDirectory(Made([(1, 5, rows(0, 20))], last_sequence=40).files)
+    one = MemoryDirectory(CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40).files)
     plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no replicas"):
         LAYOUT.capabilities.repair.repair(
@@ -262,6 +264,8 @@ def test_copies_are_refused() -> None:
 
 
 def test_a_repair_by_the_system_that_has_nothing_to_say() -> None:
-    _, mending = repaired(MemoryDirectory(Made([(1, 5, rows(0, 20))], last_sequence=20).files), "system")
-    assert said(mending) == ""
+    _, mending = repaired(
+        MemoryDirectory(CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=20).files), "system"
+    )
+    assert warnings_of(mending) == ""
     assert mending.summary().rows == 20

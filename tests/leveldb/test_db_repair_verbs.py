@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from leveldb_mending import database, golden, lawful, made_by_hand, rebuilt, sound_entries
-from leveldb_opening import Made, large, physical, put, table
-from leveldb_repairs import (
+from leveldb_damage import (
     BLOOM,
     PLAIN,
     blocks,
@@ -19,6 +17,8 @@ from leveldb_repairs import (
     with_manifest,
     without_metadata,
 )
+from leveldb_repair import check_leveldb_accepts, database, golden, handmade_table, rebuilt, sound_entries
+from leveldb_startup import CraftedDatabase, large, physical, put, table
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -32,19 +32,19 @@ from logwright.codec.leveldb.startup.version_set import logged
 
 
 def test_a_manifest_is_rebuilt_from_tables_and_logs() -> None:
-    made = Made(
+    made = CraftedDatabase(
         [(1, 5, rows(0, 20)), (0, 7, rows(5, 9, b"new", 100))],
         {8: physical(put(300, b"log"))},
         last_sequence=299,
     )
     result, mending = rebuilt(without_metadata(made), "manifest", "current")
-    assert lawful(result) == lawful(MemoryDirectory(made.files))
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(made.files))
     assert version(result).log_number == 8
     assert not mending.cut
 
 
 def test_a_sound_manifest_is_written_shorter() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=299)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
     directory = with_manifest(made, *[[EditField("last_sequence", number=300 + n)] for n in range(50)])
     directory.files["000003.ldb"] = table(rows(0, 30, b"orphan"), PLAIN)
     result, mending = rebuilt(directory, "manifest", "current")
@@ -52,11 +52,11 @@ def test_a_sound_manifest_is_written_shorter() -> None:
     assert version(result).last_sequence == 349
     assert "000003.ldb" in result.files
     assert len(mending.removes) == 1
-    lawful(result)
+    check_leveldb_accepts(result)
 
 
 def test_current_alone_is_rebuilt() -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=299)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
     files = {name: data for name, data in made.files.items() if name != "CURRENT"}
     for some in (files, {**files, "CURRENT": b"x"}):
         result, mending = rebuilt(MemoryDirectory(some), "current")
@@ -68,7 +68,7 @@ def test_current_alone_is_rebuilt() -> None:
 
 
 def test_damaged_tables_and_logs_are_refused() -> None:
-    made = Made([(1, 5, rows(0, 20))], {8: physical(put(300, b"log"))}, last_sequence=299)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(300, b"log"))}, last_sequence=299)
     with pytest.raises(DamageError, match=r"000005\.ldb: at byte 0: .*made from sound tables"):
         rebuilt(flipped(made, "000005.ldb", 10), "manifest", "current")
     with pytest.raises(DamageError, match=r"000008\.log"):
@@ -78,7 +78,7 @@ def test_damaged_tables_and_logs_are_refused() -> None:
             MemoryDirectory({name: data for name, data in made.files.items() if name != "000005.ldb"}),
             "manifest",
         )
-    unordered = database(made_by_hand([(b"b", 1), (b"a", 2)], keys=[internal_key(b"c", 1, 1)]))
+    unordered = database(handmade_table([(b"b", 1), (b"a", 2)], keys=[internal_key(b"c", 1, 1)]))
     with pytest.raises(DamageError, match="its keys are not in order"):
         rebuilt(unordered, "manifest")
 
@@ -182,7 +182,9 @@ def written(made: dict[str, bytes], path: Path) -> Path:
 
 
 def test_in_place(tmp_path: Path) -> None:
-    made = Made([(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=BLOOM)
+    made = CraftedDatabase(
+        [(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=BLOOM
+    )
     broken = flipped(made, "000005.ldb", 20)
     path = written(broken.files, tmp_path / "db")
     report = lw.repair(path, in_place=True, backup=tmp_path / "saved")
@@ -197,7 +199,7 @@ def test_in_place(tmp_path: Path) -> None:
 
 
 def test_dry_run_and_options(tmp_path: Path) -> None:
-    made = Made([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
+    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
     path = written(flipped(made, "000005.ldb", 20).files, tmp_path / "db")
     before = {one.name: one.read_bytes() for one in path.iterdir()}
     report = lw.repair(path, dry_run=True, bloomBitsPerKey=8)
@@ -208,7 +210,7 @@ def test_dry_run_and_options(tmp_path: Path) -> None:
 
 
 def test_rebuild_as_a_verb(tmp_path: Path) -> None:
-    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     path = written(without_metadata(made).files, tmp_path / "db")
     lw.rebuild(path, tmp_path / "out")
     assert lw.read(tmp_path / "out").num_rows == 20

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from dying import Disk, disk, forget
 from examples import examples
+from failing_disk import FailingDisk, disk, forget_failures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_db import Database, Op, pairs
@@ -244,7 +244,7 @@ KEY0100 = filters.understand([("key", "==", b"key0100")], table.ROWS)
 # What the disk can't read
 
 
-def test_a_disk_that_can_not_read_current_or_the_manifest(place: Path, disk: Disk) -> None:
+def test_a_disk_that_can_not_read_current_or_the_manifest(place: Path, disk: FailingDisk) -> None:
     made = many()
     path = made.write(place)
     manifest = next(path.glob("MANIFEST-*")).name
@@ -254,18 +254,18 @@ def test_a_disk_that_can_not_read_current_or_the_manifest(place: Path, disk: Dis
             lw.read(path)
         with pytest.warns(lw.DamageWarning):
             assert pairs(lw.read(path, mode="DROPMALFORMED")) == made.live()
-        forget()
+        forget_failures()
 
 
-def test_a_disk_that_can_not_read_some_of_the_files(place: Path, disk: Disk) -> None:
+def test_a_disk_that_can_not_read_some_of_the_files(place: Path, disk: FailingDisk) -> None:
     path = many().write(place)
     disk.bad = {table_name(24): [(100, 101)], log_name(9): [(40, 41)]}
     with pytest.raises(DamageError):
         lw.read(path)
-    forget()
+    forget_failures()
     found = lw.scan(path, mode="PERMISSIVE")
     rows_ = found.to_table()
-    forget()
+    forget_failures()
     assert rows_["_corrupt_length"].null_count == len(rows_) - 2
     assert {name for name, _ in found.report.faults} == {table_name(24), log_name(9)}
     # What was newer is lost: the value before it comes to light.

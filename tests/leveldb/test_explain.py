@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from explained import accounts, every, named, tiles
+from explanations import all_nodes, check_covers_file, check_nodes_tile, nodes_named
 
 import logwright as lw
 from logwright.codec.explain import Focus, Node
@@ -27,7 +27,7 @@ def record(kind: int, payload: bytes) -> bytes:
 def log(data: bytes, offset: int = 0, items: int = 1000) -> list[Node]:
     window = Window(np.frombuffer(data, np.uint8), offset, offset + len(data))
     nodes = records_of(WRITE_BATCH, window, Focus(items=items))
-    tiles(nodes, data, offset)
+    check_nodes_tile(nodes, data, offset)
     return nodes
 
 
@@ -119,7 +119,7 @@ def block(kind: int, contents: bytes, items: int = 1000, row: int | None = None)
         [],
     )
     (node,) = table_of(Window(np.frombuffer(stored, np.uint8), 0, 9999), blocks, Focus(items=items, row=row))
-    tiles([node], stored, 0)
+    check_nodes_tile([node], stored, 0)
     assert node.name == STORED[kind].name
     return node
 
@@ -214,9 +214,9 @@ def test_a_footer_with_something_before_it(tmp_path: Path) -> None:
     path = tmp_path / source.name
     path.write_bytes(data[:-48] + b"between" + data[-48:])
     found = lw.explain(path)
-    accounts(found, path.read_bytes())
-    (footer,) = named(found, "Footer")
+    check_covers_file(found, path.read_bytes())
+    (footer,) = nodes_named(found, "Footer")
     assert footer.start == len(data) - 48 + 7
-    assert any(one.value == b"between" for one in every(found))
+    assert any(one.value == b"between" for one in all_nodes(found))
     path.write_bytes(data[:100])
-    accounts(lw.explain(path), data[:100])
+    check_covers_file(lw.explain(path), data[:100])

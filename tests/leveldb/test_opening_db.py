@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from leveldb_opening import LAYOUT, Made, after, dropped, iterated, key_of, open_listing, put, rows_of, status
+from leveldb_startup import (
+    LAYOUT,
+    CraftedDatabase,
+    after,
+    dropped,
+    iterated,
+    key_of,
+    open_listing,
+    put,
+    rows_of,
+    status,
+)
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -26,7 +37,7 @@ from logwright.codec.leveldb.store.version import recover
 from logwright.codec.option import Options
 
 ROWS = [(b"a", 1, b"1"), (b"b", 2, b"2")]
-MADE = Made(tables=[(1, 5, ROWS)], logs={7: logged([put(3, b"c", b"3")])}, last_sequence=2)
+MADE = CraftedDatabase(tables=[(1, 5, ROWS)], logs={7: logged([put(3, b"c", b"3")])}, last_sequence=2)
 LIVE = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
 
 
@@ -67,7 +78,7 @@ def test_what_is_left() -> None:
 
 def test_the_manifest_that_is_written() -> None:
     pointer = EditField("compact_pointer", level=1, smallest=key_of(b"b", 2))
-    files = after(Made(tables=[(1, 5, ROWS)], last_sequence=7, edit=[pointer]).open())
+    files = after(CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=7, edit=[pointer]).open())
     name = manifest_name(7)
     found = recover(_reader(files[name]), len(files[name]))
     assert found.error is None
@@ -251,7 +262,7 @@ def test_obsolete_files() -> None:
         "MANIFEST-000099": b"newer", "000006.dbtmp": b"", "notes.txt": b"mine", "LOG": b"words", "LOG.old": b"old words",
         "7.ldb.bak": b"",
     }  # fmt: skip
-    opened = Made(tables=MADE.tables, logs=MADE.logs, last_sequence=2, more=more).open()
+    opened = CraftedDatabase(tables=MADE.tables, logs=MADE.logs, last_sequence=2, more=more).open()
     assert set(opened.verdict.removes) == {
         "000002.log", "000003.sst", "000004.ldb", "000006.dbtmp", "000007.log", "MANIFEST-000001", "MANIFEST-000008",
     }  # fmt: skip
@@ -261,7 +272,7 @@ def test_obsolete_files() -> None:
 
 def test_numbers_that_are_given_again() -> None:
     """A manifest whose next number is too small: what is in use is overwritten, and nothing is said."""
-    made = Made(
+    made = CraftedDatabase(
         tables=[(1, 5, ROWS)], logs={7: logged([put(3, b"c", b"3")])}, last_sequence=2, next_file_number=4
     )
     opened = made.open()
@@ -275,7 +286,7 @@ def test_numbers_that_are_given_again() -> None:
 def test_a_deleted_file_does_not_come_back_with_its_number() -> None:
     """A file of the number of one that an edit deleted."""
     edit = [EditField("deleted_file", level=0, number=5)]
-    made = Made(logs={7: logged([put(3, b"c")])}, edit=edit, next_file_number=4)
+    made = CraftedDatabase(logs={7: logged([put(3, b"c")])}, edit=edit, next_file_number=4)
     opened = made.open()
     assert rows_of(opened) == [(b"c", b"v")]
     (table,) = [name for name in after(opened) if name.endswith(".ldb")]
@@ -284,11 +295,11 @@ def test_a_deleted_file_does_not_come_back_with_its_number() -> None:
 
 def test_compaction_is_told() -> None:
     tables = [(0, n, [(b"k%d" % n, n, b"v")]) for n in range(3, 7)]
-    assert Made(tables=tables, last_sequence=9).open().verdict.warnings == (
+    assert CraftedDatabase(tables=tables, last_sequence=9).open().verdict.warnings == (
         "a compaction starts at once: level 0 has 4 tables",
     )
-    assert Made(tables=tables[:3], last_sequence=9).open().verdict.warnings == ()
-    huge = Made(tables=[(1, 5, ROWS)], last_sequence=2, sizes={5: 10 << 20}).open()
+    assert CraftedDatabase(tables=tables[:3], last_sequence=9).open().verdict.warnings == ()
+    huge = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=2, sizes={5: 10 << 20}).open()
     assert "level 1 has 10485760 bytes" in huge.verdict.warnings[0]
 
 
@@ -298,13 +309,13 @@ def test_compaction_is_told() -> None:
 def test_multiple_mem_tables() -> None:
     """A log that does not fit the write buffer becomes several tables."""
     log = logged([put(n + 1, b"%05d" % n, b"x" * 250) for n in range(1000)])
-    opened = Made(logs={3: log}).open(write_buffer_size=64 << 10)
+    opened = CraftedDatabase(logs={3: log}).open(write_buffer_size=64 << 10)
     made = [name for name in opened.verdict.creates if name.endswith(".ldb")]
     assert len(made) == 5
     assert [key for key, _ in rows_of(opened)] == [b"%05d" % n for n in range(1000)]
-    assert len(Made(logs={3: log}).open().verdict.creates) == 5
+    assert len(CraftedDatabase(logs={3: log}).open().verdict.creates) == 5
     # The last batch of a buffer may end just where the log does.
-    again = Made(logs={3: log}).open(write_buffer_size=64 << 10, reuse_logs=True)
+    again = CraftedDatabase(logs={3: log}).open(write_buffer_size=64 << 10, reuse_logs=True)
     assert "000003.log" in again.verdict.removes
 
 
@@ -340,7 +351,7 @@ def test_log_file_reuse() -> None:
 
 
 def test_only_the_last_log_is_reused() -> None:
-    made = Made(logs={3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 6: b""})
+    made = CraftedDatabase(logs={3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 6: b""})
     opened = made.open(reuse_logs=True)
     assert [key for key, _ in rows_of(opened)] == [b"a", b"b"]
     assert {name for name in after(opened) if name.endswith(".log")} == {"000006.log"}
@@ -373,25 +384,25 @@ def test_large_manifest_compacted() -> None:
 
 
 def test_an_empty_batch_takes_a_number_but_makes_no_table() -> None:
-    opened = Made(logs={3: logged([put(1, b"a")[:8] + bytes(4)])}).open()
+    opened = CraftedDatabase(logs={3: logged([put(1, b"a")[:8] + bytes(4)])}).open()
     assert rows_of(opened) == []
     assert opened.verdict.creates == ("000007.log", "LOCK", "LOG", "MANIFEST-000005")
 
 
 def test_tables_of_the_logs_before_stay_where_opening_fails() -> None:
     bad = put(2, b"b") + b"\x09"
-    made = Made(logs={3: logged([put(1, b"a")]), 5: logged([bad])})
+    made = CraftedDatabase(logs={3: logged([put(1, b"a")]), 5: logged([bad])})
     opened = made.open(paranoid_checks=True)
     assert status(opened.verdict) == "Corruption: unknown WriteBatch tag"
     assert opened.verdict.creates == ("000008.ldb", "LOCK", "LOG")
     full = logged([*(put(n + 1, b"%05d" % n, b"x" * 250) for n in range(500)), bad])
-    opened = Made(logs={3: full}).open(paranoid_checks=True, write_buffer_size=64 << 10)
+    opened = CraftedDatabase(logs={3: full}).open(paranoid_checks=True, write_buffer_size=64 << 10)
     assert [one for one in opened.verdict.creates if one.endswith(".ldb")] == ["000006.ldb", "000007.ldb"]
 
 
 def test_a_log_of_a_number_that_comes_twice_is_read_twice() -> None:
     log = logged([put(1, b"a")])
-    opened = Made(logs={3: log}, more={"3.log": log}).open()
+    opened = CraftedDatabase(logs={3: log}, more={"3.log": log}).open()
     assert [key for key, _ in rows_of(opened)] == [b"a"]
     assert [one for one in opened.verdict.creates if one.endswith(".ldb")] == ["000006.ldb", "000007.ldb"]
     assert "3.log" in opened.verdict.removes
@@ -400,7 +411,7 @@ def test_a_log_of_a_number_that_comes_twice_is_read_twice() -> None:
 def test_rows_of_logs_say_where_they_are() -> None:
     records = [put(3, b"c"), put(4, b"a"), put(5, b"b")]
     (found,) = (
-        Made(logs={3: logged(records)})
+        CraftedDatabase(logs={3: logged(records)})
         .open()
         .rows("live", ("key", "sequence", "type", "file", "level", "position"))
     )
@@ -471,7 +482,7 @@ def test_large_databases_are_read_in_pieces() -> None:
             expected[key] = max(expected.get(key, (0, b"")), row)
     big = (b"999999", sequence + 1, b"z" * 3_000_000)
     tables.append((5, 8, [big]))
-    opened = Made(tables=tables, last_sequence=sequence + 1).open()
+    opened = CraftedDatabase(tables=tables, last_sequence=sequence + 1).open()
     batches = list(opened.rows("live", ("key", "value", "sequence")))
     found = pa.Table.from_batches(batches).to_pylist()
     want = [(key, value, n) for key, (n, value) in sorted(expected.items())] + [(big[0], big[2], big[1])]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from leveldb_opening import (
+from leveldb_startup import (
     GOLDEN,
-    Question,
+    RecordedOpen,
     dropped,
     iterated,
     open_listing,
-    questions,
+    recorded_form,
+    recorded_opens,
     rows_of,
-    shown,
     status,
 )
 
@@ -20,14 +20,14 @@ from logwright.cli import main
 from logwright.codec.fault import DamageError
 from logwright.readers import listing
 
-ALL = questions()
+ALL = recorded_opens()
 FOREIGN = "open_with_comparator"
 """An order of keys that is not known here."""
 COMPACTED = {"reopened"}
 """A compaction ran before the files were listed."""
 
 
-def ids(one: Question) -> str:
+def ids(one: RecordedOpen) -> str:
     return f"{one.case}-{one.step}"
 
 
@@ -39,7 +39,7 @@ def test_there_are_questions() -> None:
 
 
 @pytest.mark.parametrize("asked", [one for one in ALL if one.step != FOREIGN], ids=ids)
-def test_the_verdict_the_rows_and_what_is_left_are_those_of_leveldb(asked: Question) -> None:
+def test_the_verdict_the_rows_and_what_is_left_are_those_of_leveldb(asked: RecordedOpen) -> None:
     version = "1.22" if asked.step == "open_without_zstd_support" else None
     opened = open_listing(listing.open_listing(str(asked.directory)), version=version, **asked.options)
     verdict, said = opened.verdict, asked.result
@@ -47,7 +47,7 @@ def test_the_verdict_the_rows_and_what_is_left_are_those_of_leveldb(asked: Quest
     assert iterated(verdict) == said["iter_status"] if verdict.opens else said.get("iter_status") is None
     rows = rows_of(opened)
     assert verdict.rows == len(rows) == (said.get("entries") or 0)
-    assert [shown(*row) for row in rows] == list(asked.rows.items())
+    assert [recorded_form(*row) for row in rows] == list(asked.rows.items())
     assert dropped(verdict) == (said["open_log"] or [])
     names = {entry.name for entry in opened.after.entries()} - {"LOG.old"}
     if asked.case not in COMPACTED:
@@ -62,7 +62,7 @@ READ |= {one.case: one for one in ALL if one.step == "open_verify"}
 
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 @pytest.mark.parametrize("asked", READ.values(), ids=ids)
-def test_mode_as_system(asked: Question) -> None:
+def test_mode_as_system(asked: RecordedOpen) -> None:
     """By default blocks are verified; `paranoid_checks` is an option."""
     if asked.result["open_status"] != "OK":
         with pytest.raises(DamageError) as caught:
@@ -71,14 +71,14 @@ def test_mode_as_system(asked: Question) -> None:
         return
     rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value")
     given = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    assert [shown(*row) for row in given] == list(asked.rows.items())
+    assert [recorded_form(*row) for row in given] == list(asked.rows.items())
 
 
 def test_an_order_that_is_not_known_here() -> None:
     (asked,) = [one for one in ALL if one.step == FOREIGN]
     rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value", **asked.options)
     given = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    assert {shown(*row) for row in given} == set(asked.rows.items())
+    assert {recorded_form(*row) for row in given} == set(asked.rows.items())
     report = lw.verify(asked.directory, as_system="main", comparator=asked.options["comparator"])
     assert report.system is not None
     assert report.system["opens"]

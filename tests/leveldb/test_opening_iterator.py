@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from leveldb_opening import key_of
+from leveldb_startup import key_of
 
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.leveldb.startup import memtable

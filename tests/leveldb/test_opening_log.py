@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from leveldb_opening import Made, batch, dropped, fill, large, open_listing, physical, put, rows_of, status
+from leveldb_startup import (
+    CraftedDatabase,
+    batch,
+    dropped,
+    fill,
+    large,
+    open_listing,
+    physical,
+    put,
+    rows_of,
+    status,
+)
 from memory_directory import MemoryDirectory
 
 from logwright.codec.engine.startup import Started
@@ -18,7 +29,7 @@ LOG = "db/000003.log"
 
 
 def opened(log: bytes, **options: Any) -> Started:
-    return Made(logs={3: log}).open(**options)
+    return CraftedDatabase(logs={3: log}).open(**options)
 
 
 def keys(log: bytes) -> list[bytes]:
@@ -287,15 +298,19 @@ def test_operations_before_a_malformed_one_stay(rest: bytes, said: str) -> None:
 
 def test_the_sequence_of_a_malformed_batch_counts() -> None:
     """Its header says how far it went: what tables have up to there is seen."""
-    made = Made(tables=[(1, 4, [(b"t", 50, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1)
+    made = CraftedDatabase(
+        tables=[(1, 4, [(b"t", 50, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1
+    )
     assert rows_of(made.open()) == [(b"t", b"v")]
-    made = Made(tables=[(1, 4, [(b"t", 51, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1)
+    made = CraftedDatabase(
+        tables=[(1, 4, [(b"t", 51, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1
+    )
     assert rows_of(made.open()) == []
 
 
 def test_a_batch_of_nothing_at_the_start_of_numbers() -> None:
     """Sequence 0 and no operations: the largest of all numbers, so that everything is seen."""
-    made = Made(tables=[(1, 4, [(b"t", 99, b"v")])], logs={5: logged([batch(0)])}, last_sequence=1)
+    made = CraftedDatabase(tables=[(1, 4, [(b"t", 99, b"v")])], logs={5: logged([batch(0)])}, last_sequence=1)
     assert rows_of(made.open()) == [(b"t", b"v")]
 
 
@@ -317,23 +332,23 @@ def test_deletions_and_overwriting() -> None:
 def test_multiple_log_files() -> None:
     """Those from the manifest's number on, in the order of their numbers."""
     logs = {n: logged([put(n, b"k", b"%d" % n)]) for n in (9, 11, 10)}
-    assert rows_of(Made(logs=logs).open()) == [(b"k", b"11")]
-    assert rows_of(Made(logs=logs, log_number=12).open()) == []
+    assert rows_of(CraftedDatabase(logs=logs).open()) == [(b"k", b"11")]
+    assert rows_of(CraftedDatabase(logs=logs, log_number=12).open()) == []
 
 
 def test_no_log_files() -> None:
-    assert rows_of(Made().open()) == []
+    assert rows_of(CraftedDatabase().open()) == []
 
 
 def test_the_log_before_counts_in_old_databases() -> None:
     logs = {3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 7: logged([put(3, b"c")])}
-    made = Made(logs=logs, log_number=7, edit=[EditField("prev_log_number", number=3)])
+    made = CraftedDatabase(logs=logs, log_number=7, edit=[EditField("prev_log_number", number=3)])
     assert [key for key, _ in rows_of(made.open())] == [b"a", b"c"]
 
 
 def test_a_log_that_is_not_found_under_its_number() -> None:
     """`7.log` is taken for log 7, and then `000007.log` is opened."""
-    made = Made(more={"7.log": logged([put(1, b"a")])})
+    made = CraftedDatabase(more={"7.log": logged([put(1, b"a")])})
     assert rows_of(made.open()) == []
     assert dropped(made.open().verdict) == [
         "Ignoring error NotFound: db/000007.log: No such file or directory"
@@ -349,7 +364,7 @@ def test_a_disk_that_cannot_read_a_log() -> None:
                 raise UnreadableError.of(0, 512, "Input/output error", name)
             return super().read(name, offset, length)
 
-    listing = Dying(Made(logs={3: logged([put(1, b"a")])}).files)
+    listing = Dying(CraftedDatabase(logs={3: logged([put(1, b"a")])}).files)
     found = open_listing(listing)
     assert dropped(found.verdict) == [
         f"(ignoring error) {LOG}: dropping 32768 bytes; IO error: {LOG}: Input/output error"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from leveldb_opening import GOLDEN
+from leveldb_startup import GOLDEN
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError

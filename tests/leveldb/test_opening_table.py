@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from leveldb_opening import Made, Rows, iterated, key_of, open_listing, resealed, rows_of, status
+from leveldb_startup import CraftedDatabase, Rows, iterated, key_of, open_listing, resealed, rows_of, status
 from memory_directory import MemoryDirectory
 
 from logwright.codec.engine.startup import Started
@@ -19,8 +19,8 @@ from logwright.codec.leveldb.formats.table.write import TableSettings, footer
 ROWS = [(b"k%02d" % n, n + 1, b"value%02d" % n) for n in range(12)]
 ALL: Rows = [(key, value) for key, _, value in ROWS]
 TABLE = "000005.ldb"
-MADE = Made(tables=[(1, 5, ROWS)], last_sequence=99)
-SNAPPY = Made(
+MADE = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99)
+SNAPPY = CraftedDatabase(
     tables=[(1, 5, [(b"k%02d" % n, n + 1, b"a" * 200) for n in range(12)])],
     last_sequence=99,
     settings=TableSettings(compression="snappy", block_size=500),
@@ -39,7 +39,7 @@ INDEX = BLOCKS[-1]
 assert len(BLOCKS) > 5
 
 
-def damaged(change: Callable[[bytearray], None], *, made: Made = MADE, **options: Any) -> Started:
+def damaged(change: Callable[[bytearray], None], *, made: CraftedDatabase = MADE, **options: Any) -> Started:
     return open_listing(made.changed(TABLE, change), **options)
 
 
@@ -155,7 +155,7 @@ def test_bad_block_contents() -> None:
 
 
 def test_a_table_of_one_bad_block() -> None:
-    one = Made(tables=[(1, 5, ROWS[:1])], last_sequence=99)
+    one = CraftedDatabase(tables=[(1, 5, ROWS[:1])], last_sequence=99)
     offset, size = blocks(one.files[TABLE])[0]
     opened = damaged(flip(offset + size - 1, 0x40, seal=(offset, size)), made=one)
     gives(opened, [], "Corruption: bad block contents")
@@ -237,7 +237,7 @@ def resized(change: Callable[[bytearray], None], **options: Any) -> Started:
     """A table changed, and of the size that the manifest says."""
     data = bytearray(MADE.files[TABLE])
     change(data)
-    made = Made(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(data)})
+    made = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(data)})
     return open_listing(MemoryDirectory({**made.files, TABLE: bytes(data)}), **options)
 
 
@@ -306,7 +306,9 @@ def test_compressed_blocks_are_kept_by_their_offset_alone() -> None:
     plain = pack_entries([(key_of(b"k%02d" % n, 0), value) for n, value in enumerate(values)], 1)
     del data[places[-1][0] :]
     data += sealed(plain, 0) + footer(handle(*places[-2]), handle(places[-1][0], len(plain)))
-    made = Made(tables=SNAPPY.tables, last_sequence=99, settings=SNAPPY.settings, sizes={5: len(data)})
+    made = CraftedDatabase(
+        tables=SNAPPY.tables, last_sequence=99, settings=SNAPPY.settings, sizes={5: len(data)}
+    )
     opened = open_listing(MemoryDirectory({**made.files, TABLE: bytes(data)}))
     assert iterated(opened.verdict) == "OK"
     assert 0 < len(rows_of(opened)) < 12
@@ -331,9 +333,9 @@ def test_a_file_that_was_cut() -> None:
 
 
 def test_the_manifest_says_how_large_a_table_is() -> None:
-    small = Made(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: FOOTER_SIZE - 1})
+    small = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: FOOTER_SIZE - 1})
     gives(small.open(), [], "Corruption: file is too short to be an sstable")
-    less = Made(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(MADE.files[TABLE]) - 1})
+    less = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(MADE.files[TABLE]) - 1})
     gives(less.open(), [], "Corruption: not an sstable (bad magic number)")
     longer = MADE.changed(TABLE, lambda data: data.extend(b"more"))
     gives(open_listing(longer), ALL, "OK")
@@ -376,7 +378,7 @@ def test_a_disk_that_cannot_read_a_table() -> None:
 
 def test_the_first_error_in_the_order_of_the_children() -> None:
     """Level 0 by smallest key, then the levels."""
-    made = Made(
+    made = CraftedDatabase(
         tables=[(0, 7, [(b"b", 5, b"1")]), (0, 8, [(b"a", 6, b"2")]), (2, 9, [(b"c", 1, b"3")])],
         last_sequence=9,
     )
@@ -389,7 +391,7 @@ def test_the_first_error_in_the_order_of_the_children() -> None:
 
 
 def test_a_level_goes_on_behind_a_bad_table() -> None:
-    made = Made(
+    made = CraftedDatabase(
         tables=[(1, 7, [(b"a", 1, b"1")]), (1, 8, [(b"b", 2, b"2")]), (1, 9, [(b"c", 3, b"3")])],
         last_sequence=9,
     )
@@ -405,7 +407,7 @@ def test_a_level_goes_on_behind_a_bad_table() -> None:
 
 def test_levels_that_overlap_hide_keys() -> None:
     """A level is read table by table: what comes too late is hidden, and nothing is said."""
-    made = Made(
+    made = CraftedDatabase(
         tables=[(1, 7, [(b"a", 1, b"1"), (b"m", 2, b"2")]), (1, 8, [(b"c", 3, b"3"), (b"z", 4, b"4")])],
         last_sequence=9,
     )
@@ -416,7 +418,7 @@ def test_levels_that_overlap_hide_keys() -> None:
 
 
 def test_newest_first_over_levels() -> None:
-    made = Made(
+    made = CraftedDatabase(
         tables=[
             (0, 9, [(b"a", 9, None), (b"b", 8, b"8")]),
             (1, 5, [(b"a", 4, b"4"), (b"b", 3, b"3"), (b"c", 2, b"2")]),
@@ -427,5 +429,5 @@ def test_newest_first_over_levels() -> None:
 
 
 def test_entries_above_the_last_sequence_are_not_seen() -> None:
-    made = Made(tables=[(1, 5, ROWS)], last_sequence=6)
+    made = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=6)
     gives(made.open(), ALL[:6], "OK")

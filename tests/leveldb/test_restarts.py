@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from leveldb_mending import checked, database, lawful, repaired, sound_entries
-from leveldb_opening import GOLDEN
-from leveldb_repairs import blocks, said
+from leveldb_damage import blocks, warnings_of
+from leveldb_repair import check_faults, check_leveldb_accepts, database, repaired, sound_entries
+from leveldb_startup import GOLDEN
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -110,7 +110,7 @@ def test_the_blocks_of_these_tests() -> None:
     plain = np.frombuffer(put(ENTRY[:24], [0]), np.uint8)
     assert measure(plain, 0, len(plain), LIMIT, found) == SOUND
     assert found[ENTRIES] == 1  # so that the second one starts there
-    assert checked(database(WHOLE)) == []
+    assert check_faults(database(WHOLE)) == []
 
 
 @pytest.mark.kernel_modes
@@ -121,24 +121,26 @@ def test_wrong_points_are_told_and_put_right(case: str, compression: str, tmp_pa
     directory = database(table(GOOD[0], put(ENTRY, points), GOOD[2], compression=compression))
     severity = Severity.WARNING if "not behind" in text else Severity.ERROR
     if "first" in text:
-        assert checked(directory) == []
+        assert check_faults(directory) == []
         name, fault = NAME, told(directory, tmp_path)
     else:
-        ((name, fault),) = checked(directory, severity)
+        ((name, fault),) = check_faults(directory, severity)
     first = len(stored(GOOD[0], compression)[1]) + 5
     assert (name, fault.offset, fault.kind, fault.detail) == (NAME, first, Kind.PAYLOAD, text)
     shown = "neither Get nor an iterator shows" if points[0] else "bad entry in block"
     shown = "after a longer search" if severity is Severity.WARNING else shown
     assert shown in fault.system
-    assert checked(directory, deep=False) == []
+    assert check_faults(directory, deep=False) == []
     result, mending = repaired(directory)
-    assert [(key, value) for key, value in lawful(result)] == [(key[:-8], value) for key, value in ALL]
+    assert [(key, value) for key, value in check_leveldb_accepts(result)] == [
+        (key[:-8], value) for key, value in ALL
+    ]
     # All but index and metaindex, which a repair compresses where they get smaller.
     good = table(*GOOD, compression=compression)
     assert result.files[NAME].startswith(good[: blocks(good)[-2][0]])
     assert compression != "none" or result.files[NAME] == good
     assert not mending.cut
-    assert "000003.ldb has 1 block with wrong restart points, which are made anew" in said(mending)
+    assert "000003.ldb has 1 block with wrong restart points, which are made anew" in warnings_of(mending)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 7, 1000, (1 << 32) - 1])
@@ -152,7 +154,7 @@ def test_a_wrong_number_of_points(count: int, tmp_path: Path) -> None:
     result, mending = repaired(directory)
     assert result.files[NAME] == WHOLE
     assert not mending.cut
-    assert len(lawful(result)) == 30
+    assert len(check_leveldb_accepts(result)) == 30
 
 
 def test_points_and_entries_are_damaged(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_points_and_entries_are_damaged(tmp_path: Path) -> None:
     directory = database(table(GOOD[0], put(bytes(entries_), [0, 7, POINTS[2]]), GOOD[2]))
     assert "bad entry in block" in told(directory, tmp_path).detail
     result, mending = repaired(directory)
-    assert len(lawful(result)) == 28
+    assert len(check_leveldb_accepts(result)) == 28
     (cut,) = mending.cut
     assert cut.why.endswith("the 8 entries before are kept")
 
@@ -174,7 +176,7 @@ def test_a_wrong_key_among_them_is_left_out() -> None:
     entries_, points = taken(pack_entries(rows, 4))
     directory = database(table(GOOD[0], put(entries_, [0, 1, points[2]]), GOOD[2]))
     result, mending = repaired(directory)
-    assert len(lawful(result)) == 29
+    assert len(check_leveldb_accepts(result)) == 29
     (cut,) = mending.cut
     assert "corrupted internal key" in cut.why
 
@@ -190,11 +192,11 @@ def test_a_wrong_key_among_them_is_left_out() -> None:
 )  # fmt: skip
 def test_the_index(points: list[int], text: str) -> None:
     directory = database(table(*GOOD, index=points))
-    faults = [fault for _, fault in checked(directory)]
+    faults = [fault for _, fault in check_faults(directory)]
     assert text in [fault.detail for fault in faults]
     assert len(sound_entries(directory)) == 30
     result, _ = repaired(directory)
-    assert len(lawful(result)) == 30
+    assert len(check_leveldb_accepts(result)) == 30
 
 
 def test_the_metaindex() -> None:
@@ -203,7 +205,7 @@ def test_the_metaindex() -> None:
     bad = bare[:-8] + (40).to_bytes(4, "little") + bare[-4:]
     assert good.files[NAME].count(sealed(bare, 0)) == 1
     directory = database(good.files[NAME].replace(sealed(bare, 0), sealed(bad, 0)))
-    ((_, fault),) = checked(directory)
+    ((_, fault),) = check_faults(directory)
     assert (
         fault.detail
         == "in the metaindex: its first restart point is 40 and not 0, where its first entry starts"

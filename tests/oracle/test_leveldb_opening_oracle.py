@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from leveldb_opening import dropped, iterated, open_listing, rows_of, status
+from leveldb_startup import dropped, iterated, open_listing, rows_of, status
 
 from logwright.codec.leveldb.formats.records.layout import BLOCK, HEADER, RECORD
 from logwright.codec.leveldb.formats.table.index import INDEX, survey

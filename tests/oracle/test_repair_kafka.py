@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kafka_golden import CASES, of_class
-from kafka_mending import memory, repair
+from kafka_repairs import read_partition, repair
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError
@@ -47,7 +47,7 @@ def differences(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, 
 @pytest.mark.parametrize("case", of_class("damaged", "refused", "legal", "healthy"), **BY_NAME)
 def test_the_loader_finds_nothing_to_mend(kafka: Any, tmp_path: Path, case: Case, strategy: str) -> None:
     try:
-        mended, mending = repair(memory(case.partition), strategy=strategy, **OPTIONS)
+        mended, mending = repair(read_partition(case.partition), strategy=strategy, **OPTIONS)
     except DamageError:
         assert strategy == "system"
         return
@@ -66,7 +66,7 @@ READABLE = [case for case in of_class("damaged", "refused") if case.name != "dmg
 
 @pytest.mark.parametrize("case", READABLE, **BY_NAME)
 def test_every_sound_record_is_there(kafka: Any, tmp_path: Path, case: Case) -> None:
-    mended, mending = repair(memory(case.partition), **OPTIONS)
+    mended, mending = repair(read_partition(case.partition), **OPTIONS)
     loaded(kafka, tmp_path, mended)
     found = [one for one in kafka.records(tmp_path / mended.name) if not one["batch"]["is_control"]]
     offsets = [one["offset"] for one in found]
@@ -84,7 +84,7 @@ def test_every_sound_record_is_there(kafka: Any, tmp_path: Path, case: Case) -> 
     "name", ["v2_txn_open", "killed_txn", "dmg_txn_marker_lost", "craft_txn_open", "craft_empty_txn_batch"]
 )
 def test_markers_that_end_what_is_open(kafka: Any, tmp_path: Path, name: str) -> None:
-    directory = memory(CASES[name].partition)
+    directory = read_partition(CASES[name].partition)
     mended, _ = repair(directory, **OPTIONS, **{"open.transactions": "abort"})
     said, after = loaded(kafka, tmp_path, mended)
     assert differences(mended.files, after) == {}

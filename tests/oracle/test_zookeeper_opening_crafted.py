@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from zookeeper_crafted import CRAFTED, ROOT, buf, snapshot
-from zookeeper_judged import ours, properties, seen_by_us, theirs, written
-from zookeeper_opening import data_directory, start
+from zookeeper_restore import our_nodes, our_restore, properties, upstream_restore, written
+from zookeeper_startup import data_directory, start
 
 from logwright.roundtrip.oracles import zookeeper as oracle
 
@@ -26,8 +26,8 @@ def _available() -> None:
 def test_crafted_logs(name: str, extended: bool, tmp_path: Path) -> None:
     directory = CRAFTED[name]
     options = {"extendedTypesEnabled": True} if extended else {}
-    said = theirs(written(directory, tmp_path), properties(options))
-    assert ours(directory, **options) == said
+    said = upstream_restore(written(directory, tmp_path), properties(options))
+    assert our_restore(directory, **options) == said
 
 
 def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session(tmp_path: Path) -> None:
@@ -38,4 +38,4 @@ def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session(tmp_path: Path
     }
     opened = start(data_directory(files))
     nodes, _ = oracle.serve(written(data_directory(files), tmp_path))
-    assert [node["path"] for node in nodes] == [node["path"] for node in seen_by_us(opened)] == ["/", "/app"]
+    assert [node["path"] for node in nodes] == [node["path"] for node in our_nodes(opened)] == ["/", "/app"]

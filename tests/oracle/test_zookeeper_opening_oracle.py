@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from zookeeper_damaged import RUNS, directory_of, twice
-from zookeeper_judged import ours, properties, seen_by_us, theirs, written
-from zookeeper_opening import start
+from zookeeper_restore import our_nodes, our_restore, properties, upstream_restore, written
+from zookeeper_startup import start
 
 from logwright.roundtrip.oracles import zookeeper as oracle
 
@@ -26,8 +26,8 @@ def test_damaged_directories(seed: int, tmp_path: Path) -> None:
     directory, options = directory_of(seed)
     if twice(directory):
         pytest.skip("which of two files of one zxid comes first only the directory itself knows")
-    said = theirs(written(directory, tmp_path), properties(options))
-    found = ours(directory, **options)
+    said = upstream_restore(written(directory, tmp_path), properties(options))
+    found = our_restore(directory, **options)
     if any("\ufffd" in node["path"] for node in found.get("nodes", ())):
         # The digest is of paths as Java reads them; no client can make such ones.
         for one in (found, said):
@@ -44,5 +44,5 @@ def test_what_clients_of_a_server_see(seed: int, tmp_path: Path) -> None:
         pytest.skip("the other test looks at such ones")
     nodes, facts = oracle.serve(written(directory, tmp_path))
     seen = [{name: node[name] for name in ("path", "data", "acl", "stat")} for node in nodes]
-    assert seen_by_us(opened) == sorted(seen, key=lambda one: one["path"].encode())
+    assert our_nodes(opened) == sorted(seen, key=lambda one: one["path"].encode())
     assert {entry.name for entry in opened.after.entries()} == set(facts["files_after_start"])

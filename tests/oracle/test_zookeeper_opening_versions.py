@@ -9,8 +9,8 @@ import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import CRAFTED
 from zookeeper_damaged import RUNS, directory_of, twice
-from zookeeper_judged import masked, seen_by_us, written
-from zookeeper_opening import server, start
+from zookeeper_restore import masked, our_nodes, written
+from zookeeper_startup import server, start
 
 from logwright.roundtrip.oracles import zookeeper_old as oracle
 
@@ -46,7 +46,7 @@ def ours(version: str, directory: MemoryDirectory) -> dict[str, Any]:
         "returned_zxid": restored.zxid,
         "last_processed_zxid": restored.last_processed,
         "sessions": {str(one): timeout for one, timeout in restored.tree.session_timeouts.items()},
-        "nodes": seen_by_us(opened),
+        "nodes": our_nodes(opened),
     }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from zookeeper_crafted import create, log, record
-from zookeeper_judged import written
-from zookeeper_opening import data_directory
+from zookeeper_restore import written
+from zookeeper_startup import data_directory
 
 import logwright as lw
 from logwright.codec.fault import DamageWarning, LogwrightError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memory_directory import MemoryDirectory
-from zookeeper_opening import GOLDEN, data_directory, memory_of
+from zookeeper_startup import GOLDEN, data_directory, memory_of
 
 from logwright.codec.zookeeper.names import log_name, parse, snapshot_name
 

@@ -7,15 +7,15 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import fake_store as fake_stores
 import kafka_log
 import numpy as np
 import pyarrow as pa
 import pytest
-import shelf as toys
-from dying import Disk, Platter, disk, forget, put
+from failing_disk import FailingDisk, FailingSource, disk, forget_failures, put
+from fake_store import shuffled
 from hypothesis import given
 from hypothesis import strategies as st
-from shelf import shuffled
 
 import logwright as lw
 from logwright.codec.fault import DamageError, Kind, Severity, StorageError, UnreadableError, UsageError
@@ -163,7 +163,7 @@ def test_a_file_that_ends_while_it_is_read_in_pieces() -> None:
 
 
 def test_patches_end_with_the_file() -> None:
-    class Ending(Platter):
+    class Ending(FailingSource):
         def pread(self, offset: int, length: int) -> Any:
             return super().pread(offset, length)[: max(0, 700 - offset)]
 
@@ -176,7 +176,7 @@ def test_patches_end_with_the_file() -> None:
     assert found[-1].fault.offset + found[-1].fault.length == 700
 
 
-def test_errors_that_vanish(disk: Disk, tmp_path: Path) -> None:
+def test_errors_that_vanish(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(range(256)) * 64)
     disk.bad["some"] = [(4096, 4608)]
     disk.heals = 1
@@ -189,7 +189,7 @@ def test_errors_that_vanish(disk: Disk, tmp_path: Path) -> None:
         assert source.pread(0, 1 << 20).tobytes() == file.read_bytes()
 
 
-def test_no_retry_when_told_so(disk: Disk, tmp_path: Path) -> None:
+def test_no_retry_when_told_so(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(1024))
     disk.bad["some"], disk.heals = [(0, 512)], 1
     with open_source(str(file), rescue=Rescue(errors=0, retries=0)) as source, pytest.raises(UnreadableError):
@@ -197,7 +197,7 @@ def test_no_retry_when_told_so(disk: Disk, tmp_path: Path) -> None:
     assert disk.failures == 1
 
 
-def test_what_is_known_is_not_tried_again(disk: Disk, tmp_path: Path) -> None:
+def test_what_is_known_is_not_tried_again(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(1 << 16))
     disk.bad["some"] = [(4096, 8192)]
     for _ in range(5):
@@ -213,7 +213,7 @@ def test_what_is_known_is_not_tried_again(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_what_is_known_is_forgotten_after_a_while(
-    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: FailingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = put(tmp_path / "some", bytes(1 << 16))
     disk.bad["some"] = [(4096, 8192)]
@@ -226,7 +226,7 @@ def test_what_is_known_is_forgotten_after_a_while(
 
 
 @pytest.mark.parametrize("code", sorted(MEDIUM))
-def test_every_error_of_the_medium(disk: Disk, tmp_path: Path, code: int) -> None:
+def test_every_error_of_the_medium(disk: FailingDisk, tmp_path: Path, code: int) -> None:
     file = put(tmp_path / "some", bytes(2048))
     disk.bad["some"], disk.code = [(512, 1024)], code
     with open_source(str(file)) as source:
@@ -235,7 +235,7 @@ def test_every_error_of_the_medium(disk: Disk, tmp_path: Path, code: int) -> Non
     assert len(data) == 2048
 
 
-def test_other_errors_are_no_damage(disk: Disk, tmp_path: Path) -> None:
+def test_other_errors_are_no_damage(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(2048))
     disk.bad["some"], disk.code = [(512, 1024)], errno.ESTALE
     with open_source(str(file)) as source, pytest.raises(StorageError, match="reading failed") as caught:
@@ -244,7 +244,7 @@ def test_other_errors_are_no_damage(disk: Disk, tmp_path: Path) -> None:
     assert disk.failures == 1
 
 
-def test_a_file_that_ends_within_a_retried_read(disk: Disk, tmp_path: Path) -> None:
+def test_a_file_that_ends_within_a_retried_read(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(8192))
     disk.bad["some"] = [(4096, 4608)]
     with open_source(str(file)) as source:
@@ -340,7 +340,7 @@ def test_what_is_no_map(text: str, message: str) -> None:
 
 # Streams
 
-CODEC = toys.FRAMES_CODEC
+CODEC = fake_stores.FRAMES_CODEC
 FRAMES = shuffled(150, seed=4)
 DATA = b"".join(FRAMES)
 STARTS = np.cumsum([0, *map(len, FRAMES)]).tolist()
@@ -374,7 +374,7 @@ def spoilt(bad: set[int]) -> tuple[list[tuple[int, int]], list[int], int]:
 def test_every_frame_that_can_be_read_is_given(bad: set[int], window: int) -> None:
     places, good, damaged = spoilt(bad)
     report = FileReport("x", "y")
-    assert ids(Platter(DATA, places), report=report, window=window) == good
+    assert ids(FailingSource(DATA, places), report=report, window=window) == good
     assert report.bytes == len(DATA)
     assert report.bytes_damaged == damaged
     assert {fault.kind for fault in report.faults} <= {Kind.PAYLOAD}
@@ -393,7 +393,7 @@ def test_every_frame_that_can_be_read_is_given(bad: set[int], window: int) -> No
 def test_damaged_rows_cover_what_is_lost(bad: set[int], window: int) -> None:
     places, _, damaged = spoilt(bad)
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
-    source = Platter(DATA, places)
+    source = FailingSource(DATA, places)
     batches = FileStream(
         source, CODEC, "frames", ("id", "raw"), context=context, report=FileReport("x", "y"),
         mode=Mode.PERMISSIVE, window=window,
@@ -413,7 +413,7 @@ def test_damaged_rows_cover_what_is_lost(bad: set[int], window: int) -> None:
 @given(bad=sectors, size=st.integers(1, 9000))
 def test_any_split_gives_each_row_once(bad: set[int], size: int) -> None:
     places, good, _ = spoilt(bad)
-    source = Platter(DATA, places)
+    source = FailingSource(DATA, places)
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
     found = []
     for start, stop in split(source, CODEC, context, size):
@@ -422,11 +422,11 @@ def test_any_split_gives_each_row_once(bad: set[int], size: int) -> None:
 
 
 def test_a_split_jumps_over_a_large_frame_that_can_not_be_read() -> None:
-    big = toys.frame(1000, *[b"x" * 200] * 60)
-    data = b"".join(FRAMES[:3]) + big + b"".join(toys.frame(2000 + n, b"y") for n in range(40))
+    big = fake_stores.frame(1000, *[b"x" * 200] * 60)
+    data = b"".join(FRAMES[:3]) + big + b"".join(fake_stores.frame(2000 + n, b"y") for n in range(40))
     start = len(b"".join(FRAMES[:3]))
     bad = (start + 6000) // SECTOR * SECTOR
-    source = Platter(data, [(bad, bad + SECTOR)])
+    source = FailingSource(data, [(bad, bad + SECTOR)])
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
     stretches = split(source, CODEC, context, 500)
     assert any(begin == start + len(big) for begin, _ in stretches), "its length is known"
@@ -440,7 +440,7 @@ def test_the_first_error_is_raised_with_its_place() -> None:
     with pytest.raises(
         DamageError, match=r"can't read 512 bytes \(Input/output error\) at byte 4608"
     ) as caught:
-        found += ids(Platter(DATA, places, "some.toy"), "FAILFAST")
+        found += ids(FailingSource(DATA, places, "some.toy"), "FAILFAST")
     assert caught.value.path == "some.toy"
     assert caught.value.offset == max(start for start in STARTS if start <= 4608)
 
@@ -451,7 +451,7 @@ def test_a_damaged_frame_before_an_unreadable_place() -> None:
     data[at + 30] ^= 1
     report = FileReport("x", "y")
     start = (STARTS[21] + 511) // 512 * 512
-    found = ids(Platter(bytes(data), [(start, start + 512)]), report=report)
+    found = ids(FailingSource(bytes(data), [(start, start + 512)]), report=report)
     assert not set(found) & set(IDS[20])
     text = "; ".join(fault.detail for fault in report.faults)
     assert "wrong crc" in text
@@ -460,10 +460,10 @@ def test_a_damaged_frame_before_an_unreadable_place() -> None:
 
 def test_many_unreadable_places_in_one_hole() -> None:
     """Not all of them are named."""
-    data = FRAMES[0] + toys.frame(500, *[b"x" * 200] * 60)
+    data = FRAMES[0] + fake_stores.frame(500, *[b"x" * 200] * 60)
     places = [(start, start + SECTOR) for start in range(1024, 9000, 1024)]
     report = FileReport("x", "y")
-    assert ids(Platter(data, places), report=report) == IDS[0]
+    assert ids(FailingSource(data, places), report=report) == IDS[0]
     assert len(report.faults) == 1
     assert "more such places" in report.faults[0].detail
 
@@ -473,7 +473,7 @@ def test_a_file_whose_end_can_not_be_read() -> None:
     data = DATA + bytes(3000)
     start = -(-len(DATA) // 512) * 512
     report = FileReport("x", "y")
-    source = Platter(data, [(start, len(data))])
+    source = FailingSource(data, [(start, len(data))])
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
     batches = FileStream(source, CODEC, "file", ("trailing", "trailing_zeros"), context=context, report=report,
                      mode=Mode.PERMISSIVE)  # fmt: skip
@@ -485,7 +485,7 @@ def test_a_file_whose_end_can_not_be_read() -> None:
 # Files that are read as one window
 
 
-def test_an_index_keeps_its_other_entries(disk: Disk, tmp_path: Path) -> None:
+def test_an_index_keeps_its_other_entries(disk: FailingDisk, tmp_path: Path) -> None:
     entries = np.zeros(600, np.dtype([("offset", ">i4"), ("position", ">i4")]))
     entries["offset"], entries["position"] = range(1, 601), range(0, 6000, 10)
     file = put(tmp_path / f"{0:020d}.index", entries.tobytes() + bytes(2000))
@@ -501,7 +501,7 @@ def test_an_index_keeps_its_other_entries(disk: Disk, tmp_path: Path) -> None:
     assert not lw.verify(file).ok
 
 
-def test_an_index_that_is_damaged_behind_it(disk: Disk, tmp_path: Path) -> None:
+def test_an_index_that_is_damaged_behind_it(disk: FailingDisk, tmp_path: Path) -> None:
     entries = np.zeros(300, np.dtype([("offset", ">i4"), ("position", ">i4")]))
     entries["offset"], entries["position"] = range(1, 301), range(0, 3000, 10)
     file = put(tmp_path / f"{0:020d}.index", entries.tobytes() + b"odd")
@@ -511,11 +511,11 @@ def test_an_index_that_is_damaged_behind_it(disk: Disk, tmp_path: Path) -> None:
     assert [(one.offset, one.length) for _, one in found.report.faults] == [(1024, 512), (2400, 3)]
 
 
-def test_a_text_is_lost_as_a_whole(disk: Disk, tmp_path: Path) -> None:
+def test_a_text_is_lost_as_a_whole(disk: FailingDisk, tmp_path: Path) -> None:
     text = "0\n300\n" + "".join(f"{i} {i * 10}\n" for i in range(300))
     file = put(tmp_path / "leader-epoch-checkpoint", text.encode())
     assert lw.read(file).num_rows == 300
-    forget()
+    forget_failures()
     disk.bad[file.name] = [(1024, 1536)]
     found = lw.scan(file, mode="DROPMALFORMED")
     assert found.to_table().num_rows == 0
@@ -537,18 +537,18 @@ def offsets(path: Path, mode: str = "DROPMALFORMED", **options: Any) -> list[int
     return lw.scan(path, mode=mode, **options).to_table()["offset"].to_pylist()
 
 
-def spoil(disk: Disk, partition: Path) -> tuple[str, list[int]]:
+def spoil(disk: FailingDisk, partition: Path) -> tuple[str, list[int]]:
     """A page of the second log fails. Its name, and the offsets that are gone."""
     log = sorted(partition.glob("*.log"))[1]
     frames = lw.read(log, view="frames").to_pylist()
-    forget()
+    forget_failures()
     disk.bad[log.name] = [(8192, 12288)]
     lost = [row for row in frames if row["position"] < 12288 and row["position"] + row["size"] > 8192]
     return log.name, [n for row in lost for n in range(row["base_offset"], row["last_offset"] + 1)]
 
 
 @pytest.mark.parametrize("view", ["read_uncommitted", "read_committed", "log"])
-def test_a_partition_on_a_bad_disk(disk: Disk, partition: Path, view: str) -> None:
+def test_a_partition_on_a_bad_disk(disk: FailingDisk, partition: Path, view: str) -> None:
     name, lost = spoil(disk, partition)
     assert offsets(partition, view=view) == [n for n in range(2000) if n not in lost]
     with pytest.raises(DamageError, match="can't read 4096 bytes") as caught:
@@ -557,7 +557,7 @@ def test_a_partition_on_a_bad_disk(disk: Disk, partition: Path, view: str) -> No
     assert disk.failures < 30
 
 
-def test_verify_inspect_and_transactions_go_past_it(disk: Disk, partition: Path) -> None:
+def test_verify_inspect_and_transactions_go_past_it(disk: FailingDisk, partition: Path) -> None:
     name, lost = spoil(disk, partition)
     report = lw.verify(partition)
     assert not report.ok
@@ -571,12 +571,12 @@ def test_verify_inspect_and_transactions_go_past_it(disk: Disk, partition: Path)
     assert "can't read" in shown["faults"][0]["detail"]
 
 
-def test_small_files_that_can_not_be_read(disk: Disk, partition: Path) -> None:
+def test_small_files_that_can_not_be_read(disk: FailingDisk, partition: Path) -> None:
     for name in ("partition.metadata", "leader-epoch-checkpoint"):
         disk.bad[name] = [(0, 512)]
     above = put(partition.parent / "log-start-offset-checkpoint", b"0\n1\norders 0 7\n")
     assert offsets(partition, "FAILFAST") == list(range(7, 2000))
-    forget()
+    forget_failures()
     disk.bad[above.name] = [(0, 512)]
     found = lw.scan(partition)
     assert found.to_table().num_rows == 2000
@@ -585,7 +585,7 @@ def test_small_files_that_can_not_be_read(disk: Disk, partition: Path) -> None:
     assert {"partition.metadata", "leader-epoch-checkpoint"} <= {file for file, _ in report.faults}
 
 
-def test_a_batch_in_a_value_is_not_taken_for_one(disk: Disk, tmp_path: Path) -> None:
+def test_a_batch_in_a_value_is_not_taken_for_one(disk: FailingDisk, tmp_path: Path) -> None:
     """The disk can't read the middle of a batch whose value holds a whole log."""
     inner = b"".join(kafka_log.batch(i, [kafka_log.record(value=b"inner")]) for i in range(200))
     outer = [
@@ -597,26 +597,26 @@ def test_a_batch_in_a_value_is_not_taken_for_one(disk: Disk, tmp_path: Path) -> 
     assert lw.scan(file, mode="DROPMALFORMED").to_table()["value"].to_pylist() == [b"last"]
 
 
-def test_batches_wherever_the_bad_sector_is(disk: Disk, tmp_path: Path) -> None:
+def test_batches_wherever_the_bad_sector_is(disk: FailingDisk, tmp_path: Path) -> None:
     """In a header, in its records, or both."""
     batches = [kafka_log.batch(n, [kafka_log.record(value=b"v" * (40 + 97 * n % 500))]) for n in range(16)]
     ends = np.cumsum([len(one) for one in batches])
     file = put(tmp_path / kafka_log.NAME, b"".join(batches))
     for at in range(0, file.stat().st_size, SECTOR):
-        forget()
+        forget_failures()
         disk.bad[file.name] = [(at, at + SECTOR)]
         found = lw.scan(file, mode="DROPMALFORMED").to_table()["offset"].to_pylist()
         hit = [n for n in range(16) if ends[n] > at and ends[n] - len(batches[n]) < at + SECTOR]
         assert found == [n for n in range(16) if n not in hit]
 
 
-def test_a_batch_right_before_an_unreadable_place(disk: Disk, tmp_path: Path) -> None:
+def test_a_batch_right_before_an_unreadable_place(disk: FailingDisk, tmp_path: Path) -> None:
     """After compaction a scan looks at what follows a batch, since its offsets jump."""
     batches = [kafka_log.batch(10 * n, [kafka_log.record(value=b"v" * 441)]) for n in range(6)]
     assert {len(one) for one in batches} == {512}
     file = put(tmp_path / kafka_log.NAME, b"".join(batches))
     for bad in range(6):
-        forget()
+        forget_failures()
         disk.bad[file.name] = [(512 * bad, 512 * bad + 512)]
         found = lw.scan(file, mode="DROPMALFORMED")
         assert found.to_table()["offset"].to_pylist() == [10 * n for n in range(6) if n != bad]
@@ -640,7 +640,7 @@ def copied(partition: Path, name: str) -> None:
     )
 
 
-def test_the_map_of_a_copied_file(disk: Disk, partition: Path) -> None:
+def test_the_map_of_a_copied_file(disk: FailingDisk, partition: Path) -> None:
     name, lost = spoil(disk, partition)
     disk.bad.clear()
     copied(partition, name)
@@ -655,7 +655,7 @@ def test_the_map_of_a_copied_file(disk: Disk, partition: Path) -> None:
     assert rows.num_rows == len(data) // 8 - 1
 
 
-def test_maps_of_a_copied_directory(disk: Disk, partition: Path, tmp_path: Path) -> None:
+def test_maps_of_a_copied_directory(disk: FailingDisk, partition: Path, tmp_path: Path) -> None:
     name, lost = spoil(disk, partition)
     disk.bad.clear()
     copied(partition, name)

@@ -11,11 +11,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import fake_store as fake_stores
 import numpy as np
 import pyarrow as pa
 import pytest
-import shelf as shelves
-from shelf import FRAMES_CODEC, ToyFrames, frame, shuffled
+from fake_store import FRAMES_CODEC, ToyFrames, frame, shuffled
 
 import logwright as lw
 from logwright.codec.frames.walk import Walk
@@ -26,8 +26,8 @@ from logwright.readers.filter import Filter
 from logwright.readers.listing import open_listing
 from logwright.readers.source import ArrowSource, MemorySource, explain, open_source
 
-pytestmark = pytest.mark.usefixtures("shelf")
-shelf = shelves.shelf
+pytestmark = pytest.mark.usefixtures("fake_store")
+fake_store = fake_stores.fake_store
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_directories_that_may_not_be_listed(box: Path, monkeypatch: pytest.Monke
 
 
 def test_staged_files_that_go_meanwhile(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = box / ".shelf" / "0f"
+    place = box / ".store" / "0f"
     place.mkdir(parents=True)
     (place / "commit.json").write_text(
         '{"journal": 1, "renames": [["a", "b"]], "sizes": {"b": 1}, "fingerprint": {}}'
@@ -209,7 +209,7 @@ def test_paths_that_are_no_text() -> None:
 def test_a_layout_is_none_of_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(frame(1, b"x"))))
     with pytest.raises(lw.UsageError, match=r"this is a file\. This file seems to be toy\.frames$"):
-        lw.read("-", "toy.shelf")
+        lw.read("-", "toy.store")
 
 
 def test_what_the_directory_says_of_a_file_read_alone(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_what_the_directory_says_of_a_file_read_alone(box: Path, monkeypatch: py
     assert lw.scan(box / "500.toy").to_table().num_rows == 1
     (box / "README").write_bytes(frame(1, b"x"))
     assert lw.read(box / "README").num_rows == 1
-    monkeypatch.setattr(shelves.Shelf, "plan", failing(lw.UsageError("no plan")))
+    monkeypatch.setattr(fake_stores.FakeStore, "plan", failing(lw.UsageError("no plan")))
     assert lw.scan(box / "000.toy").to_table().num_rows == 1
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from explained import accounts, every, named, tiles
+from explanations import all_nodes, check_covers_file, check_nodes_tile, nodes_named
 
 import logwright as lw
 from logwright.codec import registry
@@ -71,7 +71,7 @@ def test_a_byte_of_what_is_packed() -> None:
     (line,) = [line for line in found.text().splitlines() if line.startswith("►")]
     assert "+000026c" in line
     assert "headers" in line or "count" in line
-    assert "[17]" in {one.name for one in every(found)}
+    assert "[17]" in {one.name for one in all_nodes(found)}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_a_byte_of_what_can_not_be_unpacked(tmp_path: Path) -> None:
 
 def test_a_row_of_a_compressed_batch() -> None:
     found = lw.explain(SEGMENT, where={"offset": 17}, items=1)
-    (row,) = [one for one in every(found) if one.row == 17]
-    assert named(found, "offset_delta")[-1].meaning != ""
+    (row,) = [one for one in all_nodes(found) if one.row == 17]
+    assert nodes_named(found, "offset_delta")[-1].meaning != ""
     assert next(one for one in row.children if one.name == "offset_delta").meaning == "offset 17"
     assert found.found.focus == (61, row.start)
     assert found.pieces[0].row == 17
@@ -111,7 +111,7 @@ def test_rows_are_asked_for_in_many_ways(where: object) -> None:
     found = lw.explain(PARTITION, where=where)
     (piece,) = found.pieces
     assert found.path.endswith(".log")
-    (row,) = [one for one in every(found) if one.row == piece.row]
+    (row,) = [one for one in all_nodes(found) if one.row == piece.row]
     assert next(one for one in row.children if one.name == "offset_delta").meaning == "offset 40"
 
 
@@ -157,7 +157,7 @@ def test_a_row_among_many_frames(tmp_path: Path) -> None:
     lw.write([{"key": b"k%d" % i, "value": b"v"} for i in range(500)], path, "kafka.log", batch_size=100)
     for offset in (0, 250, 499):
         found = lw.explain(path, where={"key": b"k%d" % offset})
-        (row,) = [one for one in every(found) if one.row == found.pieces[0].row]
+        (row,) = [one for one in all_nodes(found) if one.row == found.pieces[0].row]
         assert next(one for one in row.children if one.name == "key").value == b"k%d" % offset
         assert (
             RECORD.unpack(found.pieces[0].data, row.start - found.pieces[0].start)[0]["key"]
@@ -169,7 +169,7 @@ def test_keys_of_a_database() -> None:
     rows = lw.read(DATABASE, columns="*").to_pylist()
     for row in (rows[0], rows[len(rows) // 2], rows[-1]):
         found = lw.explain(DATABASE, where={"key": row["key"]})
-        said = [one.meaning for one in every(found) if one.row == found.pieces[0].row]
+        said = [one.meaning for one in all_nodes(found) if one.row == found.pieces[0].row]
         assert f"{row['key'].decode()}, sequence {row['sequence']}, {row['type']}" in said
 
 
@@ -189,7 +189,7 @@ def test_tables_of_entries() -> None:
 
 
 def test_a_small_file_as_a_whole_and_the_first_frames() -> None:
-    accounts(lw.explain(SEGMENT), SEGMENT.read_bytes())
+    check_covers_file(lw.explain(SEGMENT), SEGMENT.read_bytes())
     found = lw.explain(SEGMENT, limit=1)
     assert len(found.pieces) == 1
     assert found.found.notes == ["1129 more bytes from 971 on: say at=971, or limit="]
@@ -219,7 +219,7 @@ def test_a_large_file_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.Monke
     found = lw.explain(path)
     assert 1 <= len(found.pieces) < 10
     assert f"more bytes from {found.pieces[-1].stop} on" in found.found.notes[0]
-    tiles(found.pieces[0].nodes, found.pieces[0].data, 0)
+    check_nodes_tile(found.pieces[0].nodes, found.pieces[0].data, 0)
 
 
 def test_a_piece_that_is_too_long_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_a_piece_that_is_too_long_is_shown_in_part(monkeypatch: pytest.MonkeyPat
     found = lw.explain(SEGMENT, at=0)
     assert found.pieces[0].data == SEGMENT.read_bytes()[:100]
     assert found.found.notes == ["of 971 bytes at 0 only 100 are shown"]
-    tiles(found.pieces[0].nodes, found.pieces[0].data, 0)
+    check_nodes_tile(found.pieces[0].nodes, found.pieces[0].data, 0)
 
 
 def test_an_empty_file(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with SEGMENT.open() as file:
         monkeypatch.setattr("sys.stdin", file)
-        accounts(lw.explain("-", "kafka.log"), SEGMENT.read_bytes())
+        check_covers_file(lw.explain("-", "kafka.log"), SEGMENT.read_bytes())
 
 
 # Faults
@@ -323,7 +323,7 @@ def test_bytes_between_frames_are_pieces_too(tmp_path: Path) -> None:
         data = bytes(bad) + bytes(spare) + PHYSICAL.pack({"length": len(batch), "type": 1, "payload": batch})
         path = tmp_path / "000003.log"
         path.write_bytes(data)
-        accounts(lw.explain(path), data)
+        check_covers_file(lw.explain(path), data)
 
 
 def test_what_a_codec_passes_over_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,7 @@ def test_what_a_codec_passes_over_is_shown_all_the_same(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("logwright.readers.explain.Walk", Late)
     found = lw.explain(SEGMENT)
-    accounts(found, SEGMENT.read_bytes())
+    check_covers_file(found, SEGMENT.read_bytes())
     assert (found.pieces[0].frame, found.pieces[0].stop) == (False, 971)
 
 
@@ -350,9 +350,9 @@ def test_damaged_blocks_say_what_they_are() -> None:
     for name, struct in (("table_flip_data", "StoredDataBlock"), ("table_flip_index", "")):
         (path,) = sorted((LEVELDB[name].path / "db").glob("*.ldb"))[:1]
         found = lw.explain(path)
-        accounts(found, path.read_bytes())
+        check_covers_file(found, path.read_bytes())
         assert found.problems
-        assert any(one.name == struct for one in every(found)) or not struct
+        assert any(one.name == struct for one in all_nodes(found)) or not struct
 
 
 def test_what_is_wrong_with_sound_frames() -> None:
@@ -368,7 +368,7 @@ def test_a_format_that_is_not_read_is_said_so() -> None:
     (piece,) = lw.explain(path).pieces
     if piece.unread:
         assert "magic 1" in piece.nodes[0].meaning
-        tiles(piece.nodes, piece.data, 0)
+        check_nodes_tile(piece.nodes, piece.data, 0)
 
 
 def test_only_one_thing_can_be_asked() -> None:
@@ -387,7 +387,7 @@ def test_what_the_disk_can_not_read(tmp_path: Path) -> None:
     data = SEGMENT.read_bytes()
     shown = b"".join(piece.data for piece in found.pieces)
     assert shown == data[:0x200] + bytes(0x100) + data[0x300:]
-    tiles(found.pieces[0].nodes, found.pieces[0].data, 0)
+    check_nodes_tile(found.pieces[0].nodes, found.pieces[0].data, 0)
 
 
 # JSON

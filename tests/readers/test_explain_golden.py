@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from explained import accounts, every, named
+from explanations import all_nodes, check_covers_file, nodes_named
 
 import logwright as lw
 from logwright.codec import registry
@@ -37,15 +37,15 @@ def files(system: str) -> list[Path]:
 @pytest.mark.parametrize("system", registry.SYSTEMS)
 def test_every_byte_of_every_file(system: str, group: int) -> None:
     for path in files(system)[group::_MOST]:
-        accounts(lw.explain(path), path.read_bytes())
+        check_covers_file(lw.explain(path), path.read_bytes())
 
 
 @pytest.mark.parametrize("system", registry.SYSTEMS)
 def test_every_byte_where_little_is_shown(system: str) -> None:
     for path in files(system)[::9]:
         found = lw.explain(path, items=2)
-        accounts(found, path.read_bytes())
-        lists = [one for one in every(found) if one.kind == "list" and one.value > 2]
+        check_covers_file(found, path.read_bytes())
+        lists = [one for one in all_nodes(found) if one.kind == "list" and one.value > 2]
         assert all(any(each.kind == SKIPPED for each in one.children) for one in lists)
 
 
@@ -82,7 +82,7 @@ def test_rows_are_counted_as_they_are_read(system: str) -> None:
         except lw.LogwrightError:
             continue
         found = lw.explain(path, items=100_000)
-        if sum(1 for one in every(found) if one.row is not None) == table.num_rows > 0:
+        if sum(1 for one in all_nodes(found) if one.row is not None) == table.num_rows > 0:
             tried += 1
         else:
             assert (
@@ -108,10 +108,10 @@ def test_sound_files_have_no_problems() -> None:
 def test_records_of_several_pieces_are_gathered() -> None:
     path = next(one for one in files("leveldb") if "wal_large_values" in str(one) and one.suffix == ".log")
     found = lw.explain(path)
-    records = [one for one in every(found) if one.space is not None]
+    records = [one for one in all_nodes(found) if one.space is not None]
     assert records
     assert all(one.space is not None and one.space.how == "gathered" for one in records)
-    keys = {str(one.value, "utf-8") for one in named(found, "key") if isinstance(one.value, bytes)}
+    keys = {str(one.value, "utf-8") for one in nodes_named(found, "key") if isinstance(one.value, bytes)}
     assert {key.decode() for key in lw.read(path)["key"].to_pylist()} == keys
 
 
@@ -119,7 +119,7 @@ def test_whole_keys_of_a_table() -> None:
     path = next(one for one in files("leveldb") if "tables_snappy" in str(one) and one.suffix == ".ldb")
     found = lw.explain(path, items=100_000)
     rows = lw.read(path, columns="*")
-    said = [one.meaning for one in every(found) if one.row is not None]
+    said = [one.meaning for one in all_nodes(found) if one.row is not None]
     assert said == [
         f"{row['key'].decode()}, sequence {row['sequence']}, {row['type']}" for row in rows.to_pylist()
     ]

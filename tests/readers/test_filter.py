@@ -10,22 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from fake_store import FRAMES_CODEC, ROWS
 from hypothesis import given
 from hypothesis import strategies as st
-from shelf import FRAMES_CODEC, ROWS
 
 from logwright.codec.fault import UsageError
 from logwright.codec.window import Frames
 from logwright.formats.jsonl import to_lines
 from logwright.readers.filter import Filter, understand
 
-ROW = {"place": 1, "even": True, "shelf": "box", "words": ["a"], "position": 0}
+ROW = {"place": 1, "even": True, "directory": "box", "words": ["a"], "position": 0}
 BATCH = pa.RecordBatch.from_pylist(
     [
         {**ROW, "id": 1, "time": 1000, "text": b"a"},
         {**ROW, "id": 2, "time": 2000, "text": b"", "place": 7, "even": False},
-        {**ROW, "id": 3, "time": None, "text": None, "place": None, "even": None, "shelf": None},
-        {**ROW, "id": 4, "time": 4000, "text": b"\xff", "shelf": "crate"},
+        {**ROW, "id": 3, "time": None, "text": None, "place": None, "even": None, "directory": None},
+        {**ROW, "id": 4, "time": 4000, "text": b"\xff", "directory": "crate"},
     ],
     schema=ROWS.schema(ROWS.names(detail=True)),
 )
@@ -71,7 +71,7 @@ def ids(given: Any) -> list[int]:
         (("text", "=", None), [3]),
         (("text", "!=", None), [1, 2, 4]),
         (("text", "!=", b"a"), [2, 4]),
-        (("shelf", "=", "crate"), [4]),
+        (("directory", "=", "crate"), [4]),
         (("even", "=", "true"), [1, 4]),
         (("even", "=", False), [2]),
         (("time", ">=", 2000), [2, 4]),
@@ -101,11 +101,11 @@ def test_what_matches(given: Any, expected: list[int]) -> None:
         ("id >= 2", [2, 3, 4]),
         ("id>=2 and text = a", []),
         ("id=1 or id=4", [1, 4]),
-        ("id > 1 AND id < 3 OR shelf == crate", [2, 4]),
+        ("id > 1 AND id < 3 OR directory == crate", [2, 4]),
         ("text = null", [3]),
         ("text != null and id != 1", [2, 4]),
-        ('shelf = "crate"', [4]),
-        ("shelf in (crate, 'a, b (c)')", [4]),
+        ('directory = "crate"', [4]),
+        ("directory in (crate, 'a, b (c)')", [4]),
         ("id not in (1,2)", [3, 4]),
         ("time >= 1970-01-01T00:00:02Z", [2, 4]),
     ],
@@ -152,7 +152,7 @@ def test_text_takes_what_json_output_prints(data: bytes) -> None:
         (("id", "=", "one"), "does not fit int64"),
         (("id", "=", True), "does not fit int64"),
         (("even", "=", 3), "does not fit bool"),
-        (("shelf", "=", 3), "does not fit string"),
+        (("directory", "=", 3), "does not fit string"),
         (("text", "=", 3), "does not fit binary"),
         (("time", "=", "yesterday"), "does not fit timestamp"),
         (("words", "=", "a"), "can't be compared"),
@@ -175,8 +175,8 @@ def test_text_takes_what_json_output_prints(data: bytes) -> None:
         ("text == x'0g'", "is not hexadecimal"),
         ('text == {"$hex": "0"}', "is not hexadecimal"),
         (("text", "==", {"$hex": "0"}), "does not fit binary"),
-        ("shelf == x'00'", "does not fit string"),
-        ('shelf == "a\\d"', "is not a JSON string"),
+        ("directory == x'00'", "does not fit string"),
+        ('directory == "a\\d"', "is not a JSON string"),
         ("text in (" + "x'00' " * 200, "not understood"),
         (pc.field("idd") > 2, "Did you mean 'id'"),
         (pc.field("zzzzzz") > 2, "no column"),
@@ -195,7 +195,7 @@ def test_no_filter(given: Any) -> None:
 
 def test_the_columns_it_reads() -> None:
     assert Filter([("id", "=", 1), ("text", "=", "x")], ROWS).columns == ("id", "text")
-    assert Filter((pc.field("even") & pc.field("shelf").is_null()), ROWS).columns == ("even", "shelf")
+    assert Filter((pc.field("even") & pc.field("directory").is_null()), ROWS).columns == ("even", "directory")
     found = Filter("id = 1", ROWS)
     assert understand(found, ROWS) is found
     assert pickle.loads(pickle.dumps(found)).columns == ("id",)
@@ -297,9 +297,9 @@ def test_times_in_utc() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (("shelf", "contains", "o"), [1, 2]),
-        (("shelf", "contains", b"rat"), [4]),
-        ("shelf CONTAINS 'rat' or id == 1", [1, 4]),
+        (("directory", "contains", "o"), [1, 2]),
+        (("directory", "contains", b"rat"), [4]),
+        ("directory CONTAINS 'rat' or id == 1", [1, 4]),
         (("text", "contains", b"\xff"), [4]),
         ("text contains x'ff'", [4]),
         ('text contains {"$hex": "61"} and id < 4', [1]),
@@ -328,7 +328,7 @@ def test_contains_is_what_python_says_of_any_bytes(values: list[bytes | None], p
         (("text", "contains", b""), "needs some text or bytes"),
         (("text", "contains", None), "needs some text or bytes"),
         ("text contains null", "needs some text or bytes"),
-        (("shelf", "contains", b"\xff"), "is not UTF-8"),
+        (("directory", "contains", b"\xff"), "is not UTF-8"),
         ("text contains (a, b)", "makes no sense"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shelf import frame, shelf  # noqa: F401
+from fake_store import fake_store, frame  # noqa: F401
 
 from logwright.codec.fault import AccessError, NotFoundError, StorageError, UsageError
 from logwright.readers import source as sources
@@ -24,7 +24,7 @@ from logwright.readers.listing import open_listing
 from logwright.readers.live import held
 from logwright.readers.source import MemorySource, explain, open_source
 
-pytestmark = pytest.mark.usefixtures("shelf")
+pytestmark = pytest.mark.usefixtures("fake_store")
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_directories_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def staged(path: Path, journal: str) -> Path:
-    place = path / ".shelf" / "0f"
+    place = path / ".store" / "0f"
     place.mkdir(parents=True)
     (place / COMMIT).write_text(journal)
     return place
@@ -307,7 +307,7 @@ def test_a_committed_append_is_seen(tmp_path: Path) -> None:
 
 def test_an_append_without_commit_is_not_seen(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(b"old")
-    place = tmp_path / ".shelf" / "0f"
+    place = tmp_path / ".store" / "0f"
     place.mkdir(parents=True)
     (place / "1.toy").write_bytes(b"next")
     directory = open_listing(str(tmp_path))

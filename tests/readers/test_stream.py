@@ -8,13 +8,13 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import fake_store as fake_stores
 import numpy as np
 import pyarrow as pa
 import pytest
-import shelf as toys
+from fake_store import HEAD, ToyNote, frame, shuffled
 from hypothesis import given
 from hypothesis import strategies as st
-from shelf import HEAD, ToyNote, frame, shuffled
 
 from logwright.codec.fault import DamageError, Fault, Kind, Severity, UsageError
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk
@@ -26,7 +26,7 @@ from logwright.readers.source import MemorySource
 from logwright.readers.split import cut, split
 from logwright.readers.stream import RECORD_LIMIT, FileStream, Mode, output_schema
 
-CODEC = toys.FRAMES_CODEC
+CODEC = fake_stores.FRAMES_CODEC
 SMALL = 4096
 
 
@@ -170,7 +170,7 @@ def test_good_frames_between_fake_heads() -> None:
     assert source.total < 40 * len(data)
 
 
-class Stuck(toys.ToyFrames):
+class Stuck(fake_stores.ToyFrames):
     """A codec that asks for more than there is, again and again."""
 
     def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
@@ -188,7 +188,7 @@ def test_a_codec_that_gets_nowhere_ends(asks: int) -> None:
     assert not list(Walk(MemorySource(DATA), codec, context(), step=SMALL).starts()) or asks > SMALL
 
 
-class Greedy(toys.ToyFrames):
+class Greedy(fake_stores.ToyFrames):
     """A codec whose resync is never sure."""
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
@@ -351,14 +351,14 @@ def test_findings_that_stop_nothing() -> None:
 
 
 def test_findings_of_severity_error_raise_after_the_rows_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    scan = toys.ToyFrames.scan
+    scan = fake_stores.ToyFrames.scan
 
     def stricter(self: Any, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
         frames = scan(self, window, at, context, check=check)
         frames.faults = [dataclasses.replace(fault, severity=Severity.ERROR) for fault in frames.faults]
         return frames
 
-    monkeypatch.setattr(toys.ToyFrames, "scan", stricter)
+    monkeypatch.setattr(fake_stores.ToyFrames, "scan", stricter)
     report = FileReport("x", "y")
     with pytest.raises(DamageError, match="bad order"):
         rows(frame(1, b"a") + frame(5, b"a") + frame(3, b"b"), report=report)
@@ -406,13 +406,13 @@ def test_filters_keep_the_rows_of_damage() -> None:
 
 def test_filters_skip_whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
-    decode = toys.ToyFrames.decode
+    decode = fake_stores.ToyFrames.decode
 
     def counted(self: Any, window: Window, frames: Frames, *rest: Any) -> Iterator[Any]:
         decoded.append(len(frames))
         return decode(self, window, frames, *rest)
 
-    monkeypatch.setattr(toys.ToyFrames, "decode", counted)
+    monkeypatch.setattr(fake_stores.ToyFrames, "decode", counted)
     assert ids(DATA, "FAILFAST", filter=[("id", "==", ALL[50])]) == [ALL[50]]
     assert sum(decoded) < 30
     decoded.clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shelf import FRAMES_CODEC, Shelf, ToyNote, frame
+from fake_store import FRAMES_CODEC, FakeStore, ToyNote, frame
 
 import logwright as lw
 from logwright.cli import group
@@ -38,11 +38,11 @@ class Counting:
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         text = f"fed {self.fed}, clean {self.clean}, live {self.live}"
-        yield "", Fault("toy.shelf", 0, 0, Kind.ORDER, text, Severity.INFO)
+        yield "", Fault("toy.store", 0, 0, Kind.ORDER, text, Severity.INFO)
 
 
-class ServedShelf(Served):
-    """A shelf that is served with this verdict."""
+class ServedStore(Served):
+    """A store that is served with this verdict."""
 
     def __init__(self, verdict: Mapping[str, Any]) -> None:
         self.verdict = verdict
@@ -60,11 +60,11 @@ class ServedShelf(Served):
         return ()
 
 
-class Watched(Shelf):
-    """A shelf whose system is known: it stops at the first damage."""
+class Watched(FakeStore):
+    """A store whose system is known: it stops at the first damage."""
 
     nouns = ("text", "box")
-    advice = ("ask for another shelf",)
+    advice = ("ask for another copy",)
     asked: list[tuple[str | None, bool | None]]
     clean: bool | None
     verdict: Mapping[str, Any]
@@ -100,13 +100,13 @@ class Watched(Shelf):
             raise UnsupportedError("an old one")
         if not self.verdict.get("opens", True):
             return Refused(self.verdict["scope"], None, None)
-        return ServedShelf(self.verdict)
+        return ServedStore(self.verdict)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, layout: Shelf) -> None:
-    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.shelf": layout})
+def use(monkeypatch: pytest.MonkeyPatch, layout: FakeStore) -> None:
+    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": layout})
     monkeypatch.setattr(registry, "_all", lambda: known)
-    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".shelf"}))
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_what_the_system_would_do_is_told_of_what_is_damaged(watched: Watched, t
     assert watched.asked == [(None, None)]
     assert report["system"]["version"] == "2"
     assert "toys 2, after an unclean stop: opens, loses nothing more" in report.text()
-    assert "ask for another shelf" in report.text()
+    assert "ask for another copy" in report.text()
     assert "3 texts" not in report.text()
     assert lw.verify(shelve(tmp_path / "t", *SOUND)).system is None
     assert len(watched.asked) == 1
@@ -174,8 +174,8 @@ def test_it_can_be_asked(watched: Watched, tmp_path: Path) -> None:
 
 
 def test_where_it_is_not_known_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use(monkeypatch, Shelf())
-    with pytest.raises(lw.UsageError, match=r"with a toy\.shelf is not known"):
+    use(monkeypatch, FakeStore())
+    with pytest.raises(lw.UsageError, match=r"with a toy\.store is not known"):
         lw.verify(shelve(tmp_path / "s", *SOUND), as_system=True)
 
 
@@ -225,8 +225,8 @@ def test_files_beside_directories_do_not_keep_it_from_being_asked(watched: Watch
     (tmp_path / "NOTE").write_bytes(b"note:x")
     report = lw.verify(tmp_path, as_system=True)
     assert [(part.codec, part.system is not None) for part in report.parts] == [
-        ("toy.shelf", True),
-        ("toy.shelf", True),
+        ("toy.store", True),
+        ("toy.store", True),
         ("toy.note", False),
     ]
     assert report.safe
@@ -385,8 +385,8 @@ def test_only_verify_takes_a_directory_of_directories(watched: Watched, tmp_path
 def test_a_layout_can_be_named(watched: Watched, tmp_path: Path) -> None:
     shelve(tmp_path / "all" / "one", *SOUND)
     (tmp_path / "all" / "NOTE").write_bytes(b"note:y")
-    report = lw.verify(tmp_path / "all", "toy.shelf")
-    assert report.codec == "toy.shelf"
+    report = lw.verify(tmp_path / "all", "toy.store")
+    assert report.codec == "toy.store"
     assert report.rows == 3
 
 

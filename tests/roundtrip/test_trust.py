@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fake_store as fake_stores
 import numpy as np
 import pyarrow as pa
 import pytest
-import shelf as toys
 
 from logwright.codec import registry
 from logwright.codec.fault import StorageError, UsageError
@@ -47,13 +47,13 @@ def test_samples_are_what_they_say() -> None:
         samples("kafka.nothing")
 
 
-def test_a_codec_without_a_sample(shelf: Any) -> None:
+def test_a_codec_without_a_sample(fake_store: Any) -> None:
     with pytest.raises(UsageError, match=r"toy\.note has no sample"):
         samples("toy.note")
     assert "toy.note" in trust.missing()
 
 
-shelf = toys.shelf
+fake_store = fake_stores.fake_store
 
 
 # The figures

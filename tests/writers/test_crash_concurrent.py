@@ -8,7 +8,17 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 import toy
-from boxes import LAYOUT, NEW, SCENARIOS, TARGET, known_staging, prepared, put, seen, settled
+from write_scenarios import (
+    LAYOUT,
+    NEW,
+    SCENARIOS,
+    TARGET,
+    append_rows,
+    known_staging,
+    prepare,
+    rows_after_recovery,
+    rows_for_readers,
+)
 
 from logwright.codec.fault import BusyError, ExistsError, NotFoundError, StorageError
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
@@ -25,7 +35,7 @@ OTHERS = [71, 72, 73, 74]
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_two_writers(name: str, mode: str) -> None:
-    clean, act, old, _ = prepared(name)
+    clean, act, old, _ = prepare(name)
     start = old or []
 
     def mine(rows: list[int]) -> list[int]:
@@ -41,7 +51,7 @@ def test_two_writers(name: str, mode: str) -> None:
 
         def other(files: MemoryFileSystem = files, done: list[str] = done) -> None:
             try:
-                put(files, OTHERS, mode)
+                append_rows(files, OTHERS, mode)
                 done.append("theirs")
             except (BusyError, ExistsError):
                 done.append("refused")
@@ -54,14 +64,14 @@ def test_two_writers(name: str, mode: str) -> None:
             pass
         if files.ticks <= at or not set(done) & {"theirs", "refused"}:
             break
-        rows = seen(files)
+        rows = rows_for_readers(files)
         allowed = {
             ("refused", "mine"): [mine(start)],
             ("theirs", "mine"): [theirs(mine(start)), mine(theirs(start))],
             ("theirs",): [theirs(start)],
         }
         assert rows in allowed[tuple(done)], f"{done} at operation {at}"
-        assert settled(files.fork()) == rows
+        assert rows_after_recovery(files.fork()) == rows
         outcomes.add(tuple(done))
         at += 1
     assert ("theirs", "mine") in outcomes
@@ -70,7 +80,7 @@ def test_two_writers(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_cleaning_up_hurts_no_running_writer(name: str) -> None:
-    clean, act, _, new = prepared(name)
+    clean, act, _, new = prepare(name)
     at = 0
     while True:
         files = clean.fork()
@@ -85,8 +95,8 @@ def test_cleaning_up_hurts_no_running_writer(name: str) -> None:
         act(files)
         if not came:
             break
-        assert seen(files) == new
-        assert settled(files.fork()) == new
+        assert rows_for_readers(files) == new
+        assert rows_after_recovery(files.fork()) == new
         at += 1
 
 
@@ -94,7 +104,7 @@ def test_cleaning_up_hurts_no_running_writer(name: str) -> None:
 @pytest.mark.parametrize("name", ["append", "overwrite"])
 def test_what_someone_else_puts_there_meanwhile_is_not_lost(name: str, intruder: str) -> None:
     """The system, or a person: of a file that no writer knows of, under a name of its own or one that we are about to use."""
-    clean, _, _, _ = prepared(name)
+    clean, _, _, _ = prepare(name)
     asked: list[int] = []
 
     def source(files: MemoryFileSystem) -> Iterator[pa.RecordBatch]:
@@ -128,7 +138,7 @@ def test_what_someone_else_puts_there_meanwhile_is_not_lost(name: str, intruder:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_cleaning_up_meets_a_writer_that_begins(name: str) -> None:
-    clean, act, _, new = prepared(name)
+    clean, act, _, new = prepare(name)
     act(clean)
     # A disk on which a killed writer left as much as can be left.
     clean = max(
@@ -154,13 +164,13 @@ def test_cleaning_up_meets_a_writer_that_begins(name: str) -> None:
         if begun[0] is not None:
             assert begun[0].stage.read("00001.seg") == b"12345678"
             begun[0].undo()
-        assert settled(files.fork()) in (None, [1, 2, 3, 4], new)
+        assert rows_after_recovery(files.fork()) in (None, [1, 2, 3, 4], new)
         at += 1
 
 
 @pytest.mark.parametrize("name", ["new", "append"])
 def test_a_writer_gives_up_when_its_staging_is_removed_again_and_again(name: str) -> None:
-    files, act, old, _ = prepared(name)
+    files, act, old, _ = prepare(name)
 
     def cleans() -> None:
         finish_or_undo(files, LAYOUT, TARGET)
@@ -170,11 +180,11 @@ def test_a_writer_gives_up_when_its_staging_is_removed_again_and_again(name: str
     with pytest.raises(StorageError, match="again and again"):
         act(files)
     files.meanwhile(1 << 40, cleans)
-    assert settled(files.fork()) == old
+    assert rows_after_recovery(files.fork()) == old
 
 
 def test_a_staging_directory_that_another_cleans_up_is_left_to_it() -> None:
-    files, act, _, new = prepared("new")
+    files, act, _, new = prepare("new")
     taken: list[WriterLock] = []
 
     def takes() -> None:
@@ -193,5 +203,5 @@ def test_a_staging_directory_that_another_cleans_up_is_left_to_it() -> None:
     assert len(files.listdir("/data")) == 1, "its own one is gone, the other's is not touched"
     taken[0].drop()
     act(files)
-    assert seen(files) == new
-    assert settled(files.fork()) == new
+    assert rows_for_readers(files) == new
+    assert rows_after_recovery(files.fork()) == new

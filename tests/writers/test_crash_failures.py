@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from boxes import SCENARIOS, known_staging, prepared, seen, settled
+from write_scenarios import SCENARIOS, known_staging, prepare, rows_after_recovery, rows_for_readers
 
 from logwright.codec.fault import LogwrightError, StorageError
 from logwright.roundtrip.memory_filesystem import Failure, MemoryFileSystem
@@ -15,10 +15,10 @@ __all__ = ["known_staging"]
 @pytest.mark.parametrize("failure", [*Failure, None])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
-    clean, act, old, new = prepared(name)
+    clean, act, old, new = prepare(name)
 
     def judge(files: MemoryFileSystem, raised: BaseException | None, text: str) -> None:
-        rows = seen(files)
+        rows = rows_for_readers(files)
         if raised is None:
             assert rows == new
         else:
@@ -29,6 +29,6 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
             if isinstance(raised, LogwrightError):
                 assert raised.path
         # A staging directory whose own removal failed is left alone until its process has ended.
-        assert settled(files.fork()) == rows
+        assert rows_after_recovery(files.fork()) == rows
 
     assert every_operation(clean, act, judge, failures=[failure]).failures > 20

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
-from boxes import SCRATCH
-from mending_shelf import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, mending
+from repairable_store import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, repairable_store
+from write_scenarios import SCRATCH
 
 from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.fault import LogwrightError, StorageError
@@ -24,10 +24,10 @@ from logwright.writers.recover import finish_or_undo
 from logwright.writers.repair_file import repair_file
 from logwright.writers.stage import FileSource, FolderListing
 
-__all__ = ["mending"]
-pytestmark = pytest.mark.usefixtures("mending")
+__all__ = ["repairable_store"]
+pytestmark = pytest.mark.usefixtures("repairable_store")
 
-INPUT, OUT, BACKUP = "/data/shelf", "/data/out", "/elsewhere/backup"
+INPUT, OUT, BACKUP = "/data/store", "/data/out", "/elsewhere/backup"
 KEPT = [(kept, 0) for kept in Kept if kept is not Kept.SOME] + [(Kept.SOME, seed) for seed in range(4)]
 Files = Mapping[str, bytes]
 
@@ -41,7 +41,7 @@ def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
     return Mender(
         files,
         LAYOUT,
-        lambda: [FolderListing(files, Roots(INPUT), "shelf")],
+        lambda: [FolderListing(files, Roots(INPUT), "store")],
         make,
         Options(LAYOUT.read_options),
     )
@@ -99,7 +99,7 @@ def check(files: MemoryFileSystem, path: str, old: Files | None, new: Files) -> 
 def settled(files: MemoryFileSystem, path: str) -> Files | None:
     """The files in a directory once the next writer has been there. Nothing else may be left."""
     finish_or_undo(files, LAYOUT, path)
-    assert {name for name in files.tree("/data") if "/" not in name} <= {"shelf", "out"}
+    assert {name for name in files.tree("/data") if "/" not in name} <= {"store", "out"}
     return files.tree(path) if files.stat(path) is not None else None
 
 

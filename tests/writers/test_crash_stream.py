@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 import toy
-from boxes import LAYOUT, OLD, TARGET, before, known_staging, put, seen
+from write_scenarios import (
+    LAYOUT,
+    OLD,
+    TARGET,
+    append_rows,
+    directory_before,
+    known_staging,
+    rows_for_readers,
+)
 
 from logwright.codec.fault import BusyError, LogwrightError, StorageError, UsageError
 from logwright.readers.journal import TRANSACTIONS, Txn, parse_transactions
@@ -68,13 +76,13 @@ def batch(files: MemoryFileSystem, number: int, mode: str = "append") -> bool:
 def started(name: str) -> tuple[MemoryFileSystem, str, int, list[int] | None, list[int]]:
     """The disk before the batch that is killed, its mode and number, and the rows before and after it."""
     there, mode, can_exchange, number = SCENARIOS[name]
-    files = before(there)
+    files = directory_before(there)
     files.can_exchange = can_exchange
     for earlier in range(number):
         batch(files, earlier, mode)
     files = files.fork()
     files.can_exchange = can_exchange
-    old = seen(files)
+    old = rows_for_readers(files)
     new = BATCHES[number] if mode == "overwrite" else (old or []) + BATCHES[number]
     return files, mode, number, old, new
 
@@ -84,17 +92,17 @@ def started(name: str) -> tuple[MemoryFileSystem, str, int, list[int] | None, li
 def test_each_row_once(name: str, each: int) -> None:
     files, mode, number, old, new = started(name)
     assert batch(files, number, mode)
-    assert seen(files) == new
+    assert rows_for_readers(files) == new
     outcomes = set()
     then = BATCHES[number + 1] if mode == "overwrite" else new + BATCHES[number + 1]
     sweep = [(prefix, *kept) for prefix in range(len(files.trace) + 1) for kept in KEPT]
     for prefix, kept, seed in sweep[:: each * each]:
         found = files.crash(prefix, kept, seed)
-        rows = seen(found)
+        rows = rows_for_readers(found)
         assert rows in (old, new), f"behind change {prefix}, with {kept} kept"
         # Spark knows of no commit: it writes the batch again, then the next one.
         assert batch(found, number, mode) is (rows != new)
-        assert seen(found) == new, f"behind change {prefix}, with {kept} kept"
+        assert rows_for_readers(found) == new, f"behind change {prefix}, with {kept} kept"
         assert batch(found, number + 1, mode)
         assert settled(found) == then
         outcomes.add(rows == new)
@@ -148,7 +156,7 @@ def test_every_operation_fails_once(name: str, each: int) -> None:
             failed += 1
             stream(files, mode).abort()
         batch(files, number, mode)
-        assert seen(files) == new
+        assert rows_for_readers(files) == new
     assert failed > total // each // 2
 
 
@@ -157,11 +165,11 @@ def recorded(files: MemoryFileSystem) -> dict[str, Txn]:
 
 
 def test_the_record_outlives_other_writers() -> None:
-    files = before("nothing")
+    files = directory_before("nothing")
     batch(files, 0)
-    put(files, OLD)
+    append_rows(files, OLD)
     assert batch(files, 1)
-    put(files, OLD, "overwrite")
+    append_rows(files, OLD, "overwrite")
     assert not batch(files, 1)
     assert recorded(files) == {"sums": Txn("sums", 1, "one")}
     assert batch(files, 2)
@@ -170,13 +178,13 @@ def test_the_record_outlives_other_writers() -> None:
         if not name.startswith(LAYOUT.inner_staging):
             files.remove(f"{TARGET}/{name}")
     assert not batch(files, 2)
-    put(files, OLD)
+    append_rows(files, OLD)
     assert settled(files) == OLD
     assert recorded(files)["sums"].version == 2
 
 
 def test_applications_do_not_know_of_each_other() -> None:
-    files = before("nothing")
+    files = directory_before("nothing")
     for app in ("a", "b"):
         task = stream(files, app=app).task(0)
         task.add(toy.numbers(1))
@@ -186,7 +194,7 @@ def test_applications_do_not_know_of_each_other() -> None:
 
 
 def test_a_stream_with_a_new_checkpoint_is_another_one() -> None:
-    files = before("nothing")
+    files = directory_before("nothing")
     batch(files, 0)
     messages = staged(files, [5], "append", by="another")
     with pytest.raises(UsageError, match="another txnAppId"):
@@ -196,14 +204,14 @@ def test_a_stream_with_a_new_checkpoint_is_another_one() -> None:
 
 
 def test_a_batch_without_tasks_is_recorded() -> None:
-    files = before("old")
+    files = directory_before("old")
     assert stream(files).commit(3, []) is not None
     assert stream(files).commit(3, []) is None
     assert settled(files) == OLD
 
 
 def test_abort_leaves_nothing() -> None:
-    files = before("old")
+    files = directory_before("old")
     staged(files, [5], "append")
     stream(files).abort()
     stream(files).abort()
@@ -212,9 +220,9 @@ def test_abort_leaves_nothing() -> None:
 
 
 def test_who_changes_the_directory_meanwhile_is_noticed() -> None:
-    files = before("old")
+    files = directory_before("old")
     messages = staged(files, [5], "append")
-    put(files, [6])
+    append_rows(files, [6])
     with pytest.raises(BusyError, match="changed by someone else"):
         stream(files).commit(0, messages)
     stream(files).abort()
@@ -222,7 +230,7 @@ def test_who_changes_the_directory_meanwhile_is_noticed() -> None:
 
 
 def test_a_record_that_is_damaged_is_told() -> None:
-    files = before("nothing")
+    files = directory_before("nothing")
     batch(files, 0)
     files = files.fork()
     files.put(f"{TARGET}/{LAYOUT.inner_staging}/{TRANSACTIONS}", b"{]")
@@ -232,7 +240,7 @@ def test_a_record_that_is_damaged_is_told() -> None:
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_write_with_a_name_is_done_once(mode: str) -> None:
-    files = before("old")
+    files = directory_before("old")
     new = [5, 6] if mode == "overwrite" else [*OLD, 5, 6]
 
     def act(on: MemoryFileSystem) -> None:
@@ -244,7 +252,7 @@ def test_a_write_with_a_name_is_done_once(mode: str) -> None:
     act(files)
     for prefix in range(len(files.trace) + 1):
         found = files.crash(prefix, Kept.ALL)
-        done = seen(found) == new
+        done = rows_for_readers(found) == new
         if done:
             with pytest.raises(Repeated):
                 act(found)
@@ -255,7 +263,7 @@ def test_a_write_with_a_name_is_done_once(mode: str) -> None:
 
 
 def test_what_names_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = before("nothing")
+    files = directory_before("nothing")
     monkeypatch.setattr(LAYOUT, "locks", lambda: ())
     with pytest.raises(LogwrightError):
         StreamWrite("s3://bucket/box", LAYOUT, "a", files=files)

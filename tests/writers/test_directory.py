@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import toy
-from holding import another_process_holds
+from locked_file import lock_in_another_process
 
 from logwright.codec.fault import (
     AccessError,
@@ -31,7 +31,7 @@ from logwright.writers.recover import finish_or_undo
 from logwright.writers.stage import FolderListing
 from logwright.writers.write import Written, write
 
-LAYOUT = toy.Toy()
+LAYOUT = toy.ToyLayout()
 FILES = LocalFileSystem()
 
 
@@ -159,7 +159,7 @@ def test_the_root_is_no_target() -> None:
 def test_a_running_system_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     (tmp_path / ".running").touch()
-    with another_process_holds(tmp_path / ".running", "lockf") as process:
+    with lock_in_another_process(tmp_path / ".running", "lockf") as process:
         for target, mode in (("box", "append"), ("box", "overwrite"), ("new", "error")):
             with pytest.raises(BusyError, match=f"toy is running .* locked by process {process.pid}"):
                 put(tmp_path / target, 2, mode=mode)
@@ -336,7 +336,7 @@ def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
 
 
 def test_a_layout_cant_leave_its_directory(tmp_path: Path) -> None:
-    class Evil(toy.Toy):
+    class Evil(toy.ToyLayout):
         def builder(self, *args: Any, **more: Any) -> Any:
             class Builder(toy.ToyBuilder):
                 def finish(self) -> Iterator[toy.Piece]:
@@ -350,7 +350,7 @@ def test_a_layout_cant_leave_its_directory(tmp_path: Path) -> None:
 
 
 def test_a_layout_must_order_all_files(tmp_path: Path) -> None:
-    class Forgetful(toy.Toy):
+    class Forgetful(toy.ToyLayout):
         def order(self, names: Any) -> Any:
             return sorted(names)[1:]
 
@@ -384,7 +384,7 @@ def test_what_root_writes_belongs_to_the_owner_of_the_place(tmp_path: Path) -> N
 
 
 def test_nothing_at_all_to_add(tmp_path: Path) -> None:
-    class Idle(toy.Toy):
+    class Idle(toy.ToyLayout):
         def builder(self, *args: Any, **more: Any) -> Any:
             class Builder(toy.ToyBuilder):
                 def finish(self) -> Iterator[toy.Piece]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import toy
-from holding import another_process_holds
+from locked_file import lock_in_another_process
 from pyarrow import parquet
 
 from logwright.codec import registry
@@ -58,7 +58,7 @@ class Numbers:
 
 @pytest.fixture(autouse=True)
 def known_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "layouts", lambda: [toy.Toy()])
+    monkeypatch.setattr(registry, "layouts", lambda: [toy.ToyLayout()])
 
 
 @pytest.fixture(autouse=True, params=[prefetch.FEW, 0], ids=["alone", "helped"])
@@ -158,7 +158,7 @@ def test_a_file_of_a_running_system_is_refused(tmp_path: Path) -> None:
     (box / "count").write_bytes(b"0")
     (tmp_path / ".running").touch()
     with (
-        another_process_holds(tmp_path / ".running", "lockf"),
+        lock_in_another_process(tmp_path / ".running", "lockf"),
         pytest.raises(BusyError, match="toy is running"),
     ):
         write([{"value": 1}], box / "numbers", CODEC)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from holding import another_process_holds
+from locked_file import lock_in_another_process
 
 from logwright.codec.fault import (
     AccessError,
@@ -137,7 +137,7 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
-    with another_process_holds(path, "flock"):
+    with lock_in_another_process(path, "flock"):
         assert FILES.lock(str(path)) is None
     lock = FILES.lock(str(path))
     assert lock is not None
@@ -181,7 +181,7 @@ def test_the_systems_lock_is_seen_and_not_taken(tmp_path: Path, monkeypatch: pyt
     assert FILES.holder(str(path)) is None
     path.chmod(0o644)
     # As Java's FileChannel.lock does.
-    with another_process_holds(path, "lockf") as process:
+    with lock_in_another_process(path, "lockf") as process:
         assert FILES.holder(str(path)) == f"process {process.pid}"
         path_only = str(path)
         monkeypatch.setattr(sys, "platform", "darwin")

@@ -5,83 +5,83 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mending_shelf import DAMAGED, SALVAGED, found, ids, mending, put
+from repairable_store import DAMAGED, SALVAGED, ids, read_files, repairable_store, write_files
 
 import logwright as lw
 
-__all__ = ["mending"]
-pytestmark = pytest.mark.usefixtures("mending")
+__all__ = ["repairable_store"]
+pytestmark = pytest.mark.usefixtures("repairable_store")
 
 WRONG = {**SALVAGED, "000.ids": ids(7, 7), "009.ids": ids(9)}
 del WRONG["007.ids"]
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Path:
-    return put(tmp_path / "shelf", WRONG)
+def store(tmp_path: Path) -> Path:
+    return write_files(tmp_path / "store", WRONG)
 
 
-def test_beside(shelf: Path, tmp_path: Path) -> None:
-    report = lw.rebuild(shelf, tmp_path / "out")
-    assert found(tmp_path / "out") == SALVAGED
-    assert found(shelf) == WRONG
+def test_beside(store: Path, tmp_path: Path) -> None:
+    report = lw.rebuild(store, tmp_path / "out")
+    assert read_files(tmp_path / "out") == SALVAGED
+    assert read_files(store) == WRONG
     assert not report.incomplete
     assert report["cut"] == []
     assert report["rows"] == 8
     assert report.text().splitlines()[-1].strip().startswith("logwright verify")
 
 
-def test_in_place_only_what_was_wrong_is_touched(shelf: Path, tmp_path: Path) -> None:
-    before = {one.name: one.stat().st_ino for one in shelf.iterdir()}
-    report = lw.rebuild(shelf, in_place=True, backup=tmp_path / "backup")
-    assert found(shelf) == SALVAGED
-    after = {one.name: one.stat().st_ino for one in shelf.iterdir()}
+def test_in_place_only_what_was_wrong_is_touched(store: Path, tmp_path: Path) -> None:
+    before = {one.name: one.stat().st_ino for one in store.iterdir()}
+    report = lw.rebuild(store, in_place=True, backup=tmp_path / "backup")
+    assert read_files(store) == SALVAGED
+    after = {one.name: one.stat().st_ino for one in store.iterdir()}
     assert {name for name in after if after[name] != before.get(name)} == {"000.ids", "007.ids"}
-    assert set(found(tmp_path / "backup")) == {"000.ids", "009.ids", "backup.json"}
+    assert set(read_files(tmp_path / "backup")) == {"000.ids", "009.ids", "backup.json"}
     assert "made: 007.ids" in report.text()
     # Where files are only added there is nothing to be saved.
-    (shelf / "003.ids").unlink()
-    lw.rebuild(shelf, in_place=True, backup=tmp_path / "other")
-    assert found(shelf) == SALVAGED
+    (store / "003.ids").unlink()
+    lw.rebuild(store, in_place=True, backup=tmp_path / "other")
+    assert read_files(store) == SALVAGED
     assert not (tmp_path / "other").exists()
 
 
 def test_damaged_primaries_are_refused(tmp_path: Path) -> None:
-    shelf = put(tmp_path / "shelf", DAMAGED)
+    store = write_files(tmp_path / "store", DAMAGED)
     for words in (
         {"out": tmp_path / "out"},
         {"dry_run": True},
         {"in_place": True, "backup": tmp_path / "backup"},
     ):
         with pytest.raises(lw.DamageError, match=r"003\.toy.*checksum mismatch"):
-            lw.rebuild(shelf, **words)
-    assert found(tmp_path) == {f"shelf/{name}": data for name, data in DAMAGED.items()}
+            lw.rebuild(store, **words)
+    assert read_files(tmp_path) == {f"store/{name}": data for name, data in DAMAGED.items()}
 
 
-def test_what_is_to_be_rebuilt(shelf: Path, tmp_path: Path) -> None:
-    lw.rebuild(shelf, tmp_path / "a", what="ids, nothing")
-    lw.rebuild(shelf, tmp_path / "b", what=["IDS"])
-    assert found(tmp_path / "a") == found(tmp_path / "b") == SALVAGED
-    lw.rebuild(shelf, tmp_path / "c", what="nothing")
-    assert found(tmp_path / "c")["000.ids"] == WRONG["000.ids"]
+def test_what_is_to_be_rebuilt(store: Path, tmp_path: Path) -> None:
+    lw.rebuild(store, tmp_path / "a", what="ids, nothing")
+    lw.rebuild(store, tmp_path / "b", what=["IDS"])
+    assert read_files(tmp_path / "a") == read_files(tmp_path / "b") == SALVAGED
+    lw.rebuild(store, tmp_path / "c", what="nothing")
+    assert read_files(tmp_path / "c")["000.ids"] == WRONG["000.ids"]
     with pytest.raises(lw.UsageError, match="Did you mean 'ids'"):
-        lw.rebuild(shelf, tmp_path / "d", what="idx")
+        lw.rebuild(store, tmp_path / "d", what="idx")
     with pytest.raises(lw.UsageError, match="There are: ids, nothing"):
-        lw.rebuild(shelf, tmp_path / "d", what=" , ")
-    report = lw.rebuild(shelf, dry_run=True)
+        lw.rebuild(store, tmp_path / "d", what=" , ")
+    report = lw.rebuild(store, dry_run=True)
     assert "would be changed: 000.ids" in report.text()
 
 
-def test_a_directory_and_only_one(shelf: Path, tmp_path: Path) -> None:
+def test_a_directory_and_only_one(store: Path, tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError, match="a directory is rebuilt"):
-        lw.rebuild(shelf / "000.toy", tmp_path / "out")
-    other = put(tmp_path / "other", SALVAGED)
+        lw.rebuild(store / "000.toy", tmp_path / "out")
+    other = write_files(tmp_path / "other", SALVAGED)
     with pytest.raises(lw.UsageError, match="one directory"):
-        lw.rebuild([shelf, other], tmp_path / "out")
+        lw.rebuild([store, other], tmp_path / "out")
     with pytest.raises(lw.UsageError, match="not said where"):
-        lw.rebuild(shelf)
+        lw.rebuild(store)
 
 
-def test_all_is_a_word_for_all(shelf: Path, tmp_path: Path) -> None:
-    lw.rebuild(shelf, tmp_path / "out", what="all")
-    assert found(tmp_path / "out") == SALVAGED
+def test_all_is_a_word_for_all(store: Path, tmp_path: Path) -> None:
+    lw.rebuild(store, tmp_path / "out", what="all")
+    assert read_files(tmp_path / "out") == SALVAGED

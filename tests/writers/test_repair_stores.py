@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from command_line import run
-from holding import another_process_holds
+from locked_file import lock_in_another_process
 
 import logwright as lw
 
@@ -228,7 +228,7 @@ def test_a_store_that_fails_does_not_stop_the_others(
     source, out = databases(tmp_path / "Default"), tmp_path / "out"
     lock = source / "Session Storage" / "LOCK"
     lock.touch()
-    with another_process_holds(lock, "lockf"):
+    with lock_in_another_process(lock, "lockf"):
         assert run("repair", str(source), "--out", str(out), "--json") == 1
     report: Any = json.loads(capsys.readouterr().out)
     assert not report["ok"]

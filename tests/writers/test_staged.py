@@ -29,7 +29,7 @@ from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.write import write
 
-LAYOUT = toy.Toy()
+LAYOUT = toy.ToyLayout()
 
 
 @pytest.fixture(autouse=True)
@@ -262,7 +262,7 @@ def test_an_owner_that_cant_be_read_owns_nothing() -> None:
 
 
 def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
-    class Odd(toy.Toy):
+    class Odd(toy.ToyLayout):
         def assemble(self, *args: Any) -> toy.Placement:
             found = super().assemble(*args)
             return toy.Placement(((object(), "a", "b"), *found.renames), found.summary)  # type: ignore[arg-type]
@@ -271,7 +271,7 @@ def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
     with pytest.raises(LogwrightError, match="none of the parts"):
         begun.commit([staged(begun, 0, 1)])
 
-    class Absent(toy.Toy):
+    class Absent(toy.ToyLayout):
         def assemble(self, *args: Any) -> toy.Placement:
             found = super().assemble(*args)
             return toy.Placement(((found.renames[0][0], "absent", "b"),), found.summary)

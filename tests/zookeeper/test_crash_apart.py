@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from zookeeper_opening import DATA_LOG_DIR, data_directory, memory_of, server, start
+from zookeeper_startup import DATA_LOG_DIR, data_directory, memory_of, server, start
 
 import logwright as lw
 from logwright.codec import registry

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from zookeeper_opening import data_directory, memory_of, server, start
+from zookeeper_startup import data_directory, memory_of, server, start
 
 import logwright as lw
 from logwright.codec import registry

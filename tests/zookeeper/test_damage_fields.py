@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zookeeper_opening import GOLDEN
+from zookeeper_startup import GOLDEN
 
 import logwright as lw
 from logwright.codec.fault import Severity, UsageError

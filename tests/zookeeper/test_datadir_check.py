@@ -12,7 +12,7 @@ from zookeeper_crafted import OPEN, ROOT, create, directory, i4, i8, log, record
 from zookeeper_crafted import snapshot as crafted
 from zookeeper_datadir import CASES
 from zookeeper_mending import checked, details, repaired, served, truth
-from zookeeper_opening import GOLDEN, data_directory, memory_of, start
+from zookeeper_startup import GOLDEN, data_directory, memory_of, start
 
 import logwright as lw
 from logwright.codec.fault import Kind, Severity

@@ -8,7 +8,7 @@ import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import create, log, record
 from zookeeper_mending import checked, cuts, notes, rebuilt, served
-from zookeeper_opening import GOLDEN, data_directory, memory_of
+from zookeeper_startup import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError

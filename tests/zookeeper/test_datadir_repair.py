@@ -12,7 +12,7 @@ import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import create, directory, log, record, set_data
 from zookeeper_mending import checked, cuts, details, losses, notes, repaired, served, truth, zxids
-from zookeeper_opening import GOLDEN, data_directory, memory_of
+from zookeeper_startup import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec import registry

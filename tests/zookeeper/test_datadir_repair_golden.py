@@ -18,7 +18,7 @@ from zookeeper_mending import (
     served,
     zxids,
 )
-from zookeeper_opening import GOLDEN, data_directory, memory_of
+from zookeeper_startup import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, Severity
@@ -183,7 +183,7 @@ def test_nothing_to_go_back_to() -> None:
 
 
 def _tree(directory: MemoryDirectory) -> list[dict[str, object]]:
-    from zookeeper_opening import nodes_of, start
+    from zookeeper_startup import nodes_of, start
 
     return nodes_of(start(directory))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explained import accounts, every, named
+from explanations import all_nodes, check_covers_file, nodes_named
 
 import logwright as lw
 from logwright.codec.explain import Node
@@ -24,12 +24,12 @@ def golden(case: str, name: str) -> Path:
 
 def explained(path: Path, **wish: Any) -> lw.Explanation:
     found = lw.explain(path, **wish)
-    accounts(found, path.read_bytes())
+    check_covers_file(found, path.read_bytes())
     return found
 
 
 def rows(found: lw.Explanation) -> list[Node]:
-    return [one for one in every(found) if one.row is not None]
+    return [one for one in all_nodes(found) if one.row is not None]
 
 
 def changed(path: Path, to: Path, at: int, data: bytes) -> Path:
@@ -44,14 +44,14 @@ def test_a_log() -> None:
     found = explained(path, items=100_000)
     assert found.pieces[0].nodes[0].name == "FileHeader"
     assert [one.name for one in rows(found)] == ["TxnRecord"] * lw.read(path).num_rows
-    checks = [one.check for one in named(found, "checksum")]
+    checks = [one.check for one in nodes_named(found, "checksum")]
     assert all(check is not None and check.right for check in checks)
     # Neither the length nor the mark behind it are covered.
     record, check = rows(found)[0], checks[0]
     assert check is not None
     assert (check.start, check.end) == (record.start + 12, record.end - 1)
-    assert named(found, "zxid")[0].meaning == "0x1"
-    assert named(found, "time")[0].meaning.startswith("20")
+    assert nodes_named(found, "zxid")[0].meaning == "0x1"
+    assert nodes_named(found, "time")[0].meaning.startswith("20")
     assert found.pieces[-1].nodes[-1].kind == "padding"
 
 
@@ -62,18 +62,18 @@ def test_what_is_in_a_multi() -> None:
     subs = [one for one in rows(parts) if one.type == "Txn"]
     assert [one.row for one in subs[:3]] == [0, 1, 2]
     assert {"CreateTxn", "SetDataTxn", "DeleteTxn", "CheckVersionTxn", "ErrorTxn"} <= {
-        one.type for one in every(single)
+        one.type for one in all_nodes(single)
     }
 
 
 def test_forms_that_the_bytes_tell() -> None:
-    assert "CreateTxnV0" in {one.type for one in every(explained(golden("syn_create_v0", "log.1")))}
+    assert "CreateTxnV0" in {one.type for one in all_nodes(explained(golden("syn_create_v0", "log.1")))}
     without = explained(golden("closesession_nobody", "log.1"))
-    bodies = [one for one in named(without, "body") if one.end == one.start]
+    bodies = [one for one in nodes_named(without, "body") if one.end == one.start]
     assert bodies
     assert all(one.type == "nothing" for one in bodies)
     trailing = explained(golden("syn_trailing_bytes", "log.1"))
-    assert {len(one.value) for one in named(trailing, "rest")} >= {5}
+    assert {len(one.value) for one in nodes_named(trailing, "rest")} >= {5}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_a_record_that_is_cut_off(tmp_path: Path) -> None:
     )
     (tmp_path / "log.9").write_bytes(golden("multi", "log.1").read_bytes()[:16] + short[:-3])
     torn = explained(tmp_path / "log.9")
-    assert "TxnRecord" in {one.name for one in every(torn)}
-    assert PAYLOAD.name not in {one.name for one in every(torn)}, "it ends before its length says"
+    assert "TxnRecord" in {one.name for one in all_nodes(torn)}
+    assert PAYLOAD.name not in {one.name for one in all_nodes(torn)}, "it ends before its length says"
 
 
 def test_a_snapshot() -> None:
@@ -115,14 +115,14 @@ def test_a_snapshot() -> None:
     assert names[:3] == ["FileHeader", "sessions", "acls"]
     assert names[-3:] == ["end", "digest", "last_processed"]
     assert names[3:-3] == ["node"] * lw.read(path).num_rows
-    checks = [one.check for one in named(found, "checksum")]
+    checks = [one.check for one in nodes_named(found, "checksum")]
     assert [check is not None and (check.start, check.right) for check in checks] == [(0, True)] * 3
 
 
 def test_seals_that_are_wrong(tmp_path: Path) -> None:
     path = golden("fresh", "snapshot.0")
     found = explained(changed(path, tmp_path / "snapshot.0", 0x150, b"\1"))
-    wrong = [one for one in named(found, "checksum") if one.problem]
+    wrong = [one for one in nodes_named(found, "checksum") if one.problem]
     assert [one.problem.split()[0] for one in wrong] == [
         f"{one.check.computed:#010x}" for one in wrong if one.check
     ]
@@ -134,7 +134,7 @@ def test_what_is_damaged_in_a_snapshot(tmp_path: Path) -> None:
     found = explained(changed(path, tmp_path / "snapshot.0", 0, b"XXXX"))
     assert found.pieces[0].nodes[0].children[0].problem == "" or found.problems
     found = explained(changed(path, tmp_path / "snapshot.1", 0x87, b"\xff\xff\xff\x00"))
-    assert "neither a section nor a node" in [one.meaning for one in every(found)]
+    assert "neither a section nor a node" in [one.meaning for one in all_nodes(found)]
     (tmp_path / "snapshot.2").write_bytes(path.read_bytes()[:7])
     explained(tmp_path / "snapshot.2")
 
@@ -147,7 +147,7 @@ def test_a_compressed_snapshot(case: str) -> None:
     (node,) = found.pieces[0].nodes
     assert node.space is not None
     assert node.space.data.startswith(b"ZKSN")
-    assert [one.check.right for one in named(found, "checksum") if one.check] == [True] * 3
+    assert [one.check.right for one in nodes_named(found, "checksum") if one.check] == [True] * 3
     assert found.problems == 0
 
 
@@ -161,4 +161,4 @@ def test_numbers_in_files_of_their_own() -> None:
     home = GOLDEN["quorum_one"]
     for path in (home / "myid", home / "version-2" / "currentEpoch", home / "version-2" / "acceptedEpoch"):
         found = explained(path)
-        assert [one.value for one in every(found) if not one.children] == [int(path.read_text())]
+        assert [one.value for one in all_nodes(found) if not one.children] == [int(path.read_text())]

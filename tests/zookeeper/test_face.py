@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from zookeeper_opening import GOLDEN
+from zookeeper_startup import GOLDEN
 
 import logwright as lw
 from logwright.cli import main

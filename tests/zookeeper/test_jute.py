@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from explained import tiles
+from explanations import check_nodes_tile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +55,7 @@ def test_values(kind: Any, value: Any, data: str) -> None:
     assert kind.pack(value, {}) == stored
     assert kind.unpack(stored, 0, len(stored), {}) == (value, len(stored))
     nodes = Explainer(stored).all(kind, 0, len(stored), {}, "x")
-    tiles(nodes, stored, 0)
+    check_nodes_tile(nodes, stored, 0)
     assert not any(one.problem for one in nodes[0].walk())
 
 
@@ -194,10 +194,10 @@ def test_something_enclosed() -> None:
     assert stored.hex() == "01" + "00000007" + "02" + "00000002" + "7879" + "03"
     assert whole.unpack(stored) == (value, len(stored))
     (node,) = Explainer(stored).all(whole, 0, len(stored))
-    tiles([node], stored, 0)
+    check_nodes_tile([node], stored, 0)
     assert [leaf.name for leaf in node.leaves()] == ["b", "length", "a", "length", "data", "c"]
     wrong = Explainer(stored[:1] + b"\0\0\0\x63" + stored[5:]).all(whole, 0, len(stored))
-    tiles(wrong, stored[:1] + b"\0\0\0\x63" + stored[5:], 0)
+    check_nodes_tile(wrong, stored[:1] + b"\0\0\0\x63" + stored[5:], 0)
     assert "99 bytes should follow, there are 8" in [one.problem for one in wrong[0].walk()]
     assert [one.name for one in structures([whole])] == ["Whole", "Inner"]
     assert kind.label() == "Inner, length int32 BE"

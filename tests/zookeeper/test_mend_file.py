@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command_line import run
 from zookeeper_crafted import create, log, record
-from zookeeper_opening import GOLDEN, memory_of
+from zookeeper_startup import GOLDEN, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError

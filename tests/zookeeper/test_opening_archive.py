@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from zookeeper_crafted import OPEN, acl, buf, create, i4, i8, multi, set_data, ttl
-from zookeeper_opening import memory_of
+from zookeeper_startup import memory_of
 
 from logwright.codec.zookeeper.formats.txnlog.layout import LOWEST, RECIPE_ARRAY
 from logwright.codec.zookeeper.startup.archive import (

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from zookeeper_opening import (
+from zookeeper_startup import (
     GOLDEN,
-    Question,
+    RecordedStart,
     listing_of,
     nodes_of,
-    questions,
+    recorded_starts,
     restores,
     start,
 )
@@ -30,12 +30,12 @@ from logwright.codec.zookeeper.startup.exceptions import (
 from logwright.codec.zookeeper.startup.file_txn_snap_log import FileTxnSnapLog
 from logwright.codec.zookeeper.startup.settings import OPTIONS, ServerSettings
 
-ALL = questions()
+ALL = recorded_starts()
 RESTORES = list(restores())
 DATADIRS = {"split_dirs": ("data/version-2/", "datalog/version-2/")}
 
 
-def ids(one: Question) -> str:
+def ids(one: RecordedStart) -> str:
     return f"{one.case}-{one.version}" + ("" if one.number < 0 else f"-{one.number}")
 
 
@@ -46,7 +46,7 @@ def test_there_are_questions() -> None:
 
 
 @pytest.mark.parametrize("asked", ALL, ids=ids)
-def test_the_verdict_the_tree_and_the_files_are_those_of_the_server(asked: Question) -> None:
+def test_the_verdict_the_tree_and_the_files_are_those_of_the_server(asked: RecordedStart) -> None:
     opened = start(listing_of(asked.case), version=asked.version, **asked.options)
     verdict = opened.verdict
     if not asked.startup["started"]:

@@ -24,7 +24,7 @@ from zookeeper_crafted import (
     snapshot,
     ttl,
 )
-from zookeeper_opening import data_directory, memory_of, nodes_of, server, start
+from zookeeper_startup import data_directory, memory_of, nodes_of, server, start
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.option import Options

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import FRESH, ROOT, buf, i4, i8, sealed_sections, snapshot
-from zookeeper_opening import data_directory, server, start
+from zookeeper_startup import data_directory, server, start
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.kernels.compress import compress

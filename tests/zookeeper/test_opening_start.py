@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import FRESH, ROOT, buf, create, directory, i4, log, record, snapshot, ttl
-from zookeeper_opening import DATA_LOG_DIR, GOLDEN, data_directory, listing_of, memory_of, nodes_of, start
+from zookeeper_startup import DATA_LOG_DIR, GOLDEN, data_directory, listing_of, memory_of, nodes_of, start
 
 import logwright as lw
 from logwright.cli import main

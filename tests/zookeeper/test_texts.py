@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import ROOT, buf, create, directory, log, multi, record, set_data, snapshot
-from zookeeper_judged import ours
-from zookeeper_opening import data_directory
+from zookeeper_restore import our_restore
+from zookeeper_startup import data_directory
 
 from logwright.codec.zookeeper.state.texts import as_java, is_utf8
 
@@ -49,7 +49,7 @@ def test_a_kernel_knows_what_is_read_as_it_is() -> None:
 def paths(memory: MemoryDirectory) -> list[tuple[str, str | None]]:
     return [
         (one["path"], one["data"])
-        for one in ours(memory)["nodes"]
+        for one in our_restore(memory)["nodes"]
         if not one["path"].startswith("/zookeeper")
     ]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from carried_out import carried_out
+from apply_repair import apply_repair
 from memory_directory import MemoryDirectory
-from zookeeper_opening import GOLDEN, data_directory, nodes_of, server, start
+from zookeeper_startup import GOLDEN, data_directory, nodes_of, server, start
 
 from logwright.codec import registry
 from logwright.codec.engine.repair import Removed, RepairPlan, Strategy
@@ -46,7 +46,7 @@ def rebuilt(directory: MemoryDirectory, *what: str) -> tuple[MemoryDirectory, Re
 
 
 def executed(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
-    return data_directory(carried_out(directory, mending), directory.name, directory.above)
+    return data_directory(apply_repair(directory, mending), directory.name, directory.above)
 
 
 def checked(

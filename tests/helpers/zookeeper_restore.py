@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_directory import MemoryDirectory
-from zookeeper_opening import COLUMNS, node_shown, server
+from zookeeper_startup import COLUMNS, recorded_node, server
 
 from logwright.codec.engine.startup import Started
 from logwright.codec.option import Options
@@ -25,7 +25,7 @@ _TOLD = (
 )  # fmt: skip
 
 
-def ours(directory: MemoryDirectory, **options: Any) -> Answer:
+def our_restore(directory: MemoryDirectory, **options: Any) -> Answer:
     """What we say of it, in the oracle's words."""
     settings = ServerSettings("3.9.5", Options(OPTIONS, options))
     try:
@@ -49,7 +49,7 @@ def ours(directory: MemoryDirectory, **options: Any) -> Answer:
 
 
 def _node(row: dict[str, Any], tree: Tree, settings: ServerSettings) -> dict[str, Any]:
-    stat = node_shown(row)["stat"]
+    stat = recorded_node(row)["stat"]
     owner = row["ephemeral_owner"]
     if row["kind"] == "ttl" and not settings.extended_types:
         # Seen before it is deleted with its session.
@@ -61,13 +61,13 @@ def _node(row: dict[str, Any], tree: Tree, settings: ServerSettings) -> dict[str
     }  # fmt: skip
 
 
-def seen_by_us(started: Started) -> list[dict[str, Any]]:
+def our_nodes(started: Started) -> list[dict[str, Any]]:
     """The nodes that clients see after a start."""
     rows = [row for batch in started.rows("tree", (*COLUMNS, "kind")) for row in batch.to_pylist()]
     return [_node(row, server(started).tree, server(started).settings) for row in rows]
 
 
-def theirs(path: Path, properties: dict[str, str]) -> Answer:
+def upstream_restore(path: Path, properties: dict[str, str]) -> Answer:
     try:
         nodes, facts = oracle.restore(path, properties=properties)
     except oracle.JavaError as error:

@@ -18,7 +18,7 @@ sys.stdin.read()
 
 
 @contextmanager
-def another_process_holds(path: Path, call: str) -> Iterator[subprocess.Popen[str]]:
+def lock_in_another_process(path: Path, call: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", HOLD.format(call=call), str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -33,14 +33,14 @@ Rows = list[tuple[bytes, bytes]]
 # Golden cases
 
 
-def shown(key: bytes, value: bytes) -> tuple[str, str | tuple[int, str]]:
+def recorded_form(key: bytes, value: bytes) -> tuple[str, str | tuple[int, str]]:
     """A row as the golden cases have it: long values by length and hash."""
     said = value.hex() if len(value) <= 96 else (len(value), hashlib.sha256(value).hexdigest())
     return key.hex(), said
 
 
 @dataclass(frozen=True)
-class Question:
+class RecordedOpen:
     """One question that was put to the real system: its step, and what it answered."""
 
     case: str
@@ -66,7 +66,7 @@ class Question:
         return given | ({"comparator": asked["comparator"]} if "comparator" in asked else {})
 
 
-def questions() -> list[Question]:
+def recorded_opens() -> list[RecordedOpen]:
     """All that were put to `Open` on the files as they are in the cases."""
     found = []
     for truth in sorted(GOLDEN.glob("*/truth.jsonl")):
@@ -80,7 +80,7 @@ def questions() -> list[Question]:
                 said = one["v"] if "v" in one else (one["v_len"], one["v_sha256"])
                 rows[results[-1]["step"]][one["k"]] = said
         found += [
-            Question(truth.parent.name, one["step"], one, rows[one["step"]])
+            RecordedOpen(truth.parent.name, one["step"], one, rows[one["step"]])
             for one in results
             if one["step"].startswith("open")
         ]
@@ -176,7 +176,7 @@ def _varint(number: int) -> bytes:
 
 
 @dataclass
-class Made:
+class CraftedDatabase:
     """A database. Tables are (level, number, rows of (key, sequence, value)), in the order given; logs are bytes."""
 
     tables: Sequence[tuple[int, int, Sequence[tuple[bytes, int, bytes | None]]]] = ()

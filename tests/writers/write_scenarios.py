@@ -15,7 +15,7 @@ from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import write
 
-LAYOUT = toy.Toy()
+LAYOUT = toy.ToyLayout()
 TARGET = "/data/box"
 
 SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -33,11 +33,11 @@ def known_staging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
 
 
-def put(files: MemoryFileSystem, values: list[int], mode: str = "append") -> None:
+def append_rows(files: MemoryFileSystem, values: list[int], mode: str = "append") -> None:
     write([toy.numbers(*values)], TARGET, LAYOUT, mode=mode, files=files)
 
 
-def put_many(files: MemoryFileSystem, values: list[int], mode: str) -> None:
+def append_rows_by_tasks(files: MemoryFileSystem, values: list[int], mode: str) -> None:
     """The same by two tasks, one of which runs twice."""
     staged = StagedWrite(TARGET, LAYOUT, mode, files=files)
     try:
@@ -56,11 +56,11 @@ def put_many(files: MemoryFileSystem, values: list[int], mode: str) -> None:
         raise
 
 
-def before(there: str) -> MemoryFileSystem:
+def directory_before(there: str) -> MemoryFileSystem:
     files = MemoryFileSystem()
     files.make("/data")
     if there == "old":
-        put(files, OLD, "error")
+        append_rows(files, OLD, "error")
     elif there == "empty":
         files.make(TARGET)
     return files.fork()
@@ -71,28 +71,28 @@ Scenario = tuple[
 ]
 
 SCENARIOS: dict[str, Scenario] = {
-    "new": ("nothing", "error", put, True, None, NEW),
-    "into an empty directory": ("empty", "error", put, True, None, NEW),
-    "append": ("old", "append", put, True, OLD, OLD + NEW),
-    "overwrite": ("old", "overwrite", put, True, OLD, NEW),
-    "overwrite without exchange": ("old", "overwrite", put, False, OLD, NEW),
-    "new by tasks": ("nothing", "append", put_many, True, None, NEW),
-    "append by tasks": ("old", "append", put_many, True, OLD, OLD + NEW),
-    "overwrite by tasks": ("old", "overwrite", put_many, True, OLD, NEW),
-    "overwrite by tasks without exchange": ("old", "overwrite", put_many, False, OLD, NEW),
+    "new": ("nothing", "error", append_rows, True, None, NEW),
+    "into an empty directory": ("empty", "error", append_rows, True, None, NEW),
+    "append": ("old", "append", append_rows, True, OLD, OLD + NEW),
+    "overwrite": ("old", "overwrite", append_rows, True, OLD, NEW),
+    "overwrite without exchange": ("old", "overwrite", append_rows, False, OLD, NEW),
+    "new by tasks": ("nothing", "append", append_rows_by_tasks, True, None, NEW),
+    "append by tasks": ("old", "append", append_rows_by_tasks, True, OLD, OLD + NEW),
+    "overwrite by tasks": ("old", "overwrite", append_rows_by_tasks, True, OLD, NEW),
+    "overwrite by tasks without exchange": ("old", "overwrite", append_rows_by_tasks, False, OLD, NEW),
 }
 
 
-def prepared(
+def prepare(
     name: str,
 ) -> tuple[MemoryFileSystem, Callable[[MemoryFileSystem], None], list[int] | None, list[int]]:
     there, mode, act, can_exchange, old, new = SCENARIOS[name]
-    files = before(there)
+    files = directory_before(there)
     files.can_exchange = can_exchange
     return files, lambda on: act(on, NEW, mode), old, new
 
 
-def seen(files: MemoryFileSystem) -> list[int] | None:
+def rows_for_readers(files: MemoryFileSystem) -> list[int] | None:
     """The rows as readers see them; None when there is no directory, or an empty one."""
     if files.stat(TARGET) is None:
         return None
@@ -104,7 +104,7 @@ def seen(files: MemoryFileSystem) -> list[int] | None:
     return toy.rows(found) if found else None
 
 
-def settled(files: MemoryFileSystem) -> list[int] | None:
+def rows_after_recovery(files: MemoryFileSystem) -> list[int] | None:
     """The rows as the system sees them, once the next writer has been there. Nothing else may be left."""
     finish_or_undo(files, LAYOUT, TARGET)
     beside = set(files.tree("/data"))

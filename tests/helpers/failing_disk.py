@@ -17,7 +17,7 @@ from logwright.readers.source import MemorySource
 
 
 @dataclass
-class Disk:
+class FailingDisk:
     """Bad places are `(start, stop)` in the file of a name. `partial`: what lies before one in a request is read, as Linux
     does; otherwise the request fails as a whole. `heals`: after so many failures of a place it can be read."""
 
@@ -47,9 +47,9 @@ class Disk:
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+def disk(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
     """Nothing fails yet: set `bad`."""
-    dying, real = Disk(), os.preadv
+    dying, real = FailingDisk(), os.preadv
 
     def preadv(fd: int, views: Sequence[memoryview], at: int, flags: int = 0) -> int:
         # With flags it is looked what is in memory: no disk is asked.
@@ -60,7 +60,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return dying
 
 
-def forget() -> None:
+def forget_failures() -> None:
     """Reads are tried again as if by another process."""
     rescue.forget()
 
@@ -70,7 +70,7 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-class Platter(MemorySource):
+class FailingSource(MemorySource):
     """Bytes in memory of which some places can't be read."""
 
     def __init__(

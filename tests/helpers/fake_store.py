@@ -3,7 +3,7 @@
 A file `007.toy` holds frames: `TY`, the payload's length (4 bytes), an id (8), the CRC-32 of id and payload (4), the payload:
 texts, each with its length in one byte; a text of length 255 can't be decoded. The row of text `i` in a frame has id `frame
 id + i`.
-`NOTE` is a small file of its own: `note:` and text. A directory of these is a shelf.
+`NOTE` is a small file of its own: `note:` and text. A directory of these is a store.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROWS = Table(
         Column("text", pa.binary(), "the text; null where it is empty"),
         Column("place", pa.int32(), "the text's place in the frame"),
         Column("even", pa.bool_(), "whether the id is"),
-        Column("shelf", pa.string(), "the name of the folder"),
+        Column("directory", pa.string(), "the name of the folder"),
         Column("words", pa.list_(pa.string()), "the words of the text"),
         Column("position", pa.int64(), "byte of the file where the frame starts", detail=True),
     ),
@@ -206,7 +206,7 @@ class ToyFrames(Codec):
                     rows.append(
                         {
                             "id": id, "time": id * 1000, "text": text or None, "place": i, "even": id % 2 == 0,
-                            "shelf": context.directory, "words": ["a"], "position": here,
+                            "directory": context.directory, "words": ["a"], "position": here,
                         }
                     )  # fmt: skip
         schema = self.tables[table].schema(columns)
@@ -293,27 +293,27 @@ class ToyNote(Codec):
         yield b"note:" + rows.to_pylist()[0]["text"].encode()
 
 
-class Shelf(Layout):
+class FakeStore(Layout):
     """Files `NNN.toy` in the order of their names, which say the first id; the last one may end in a torn frame."""
 
-    name = "toy.shelf"
-    title = "A shelf of toys"
+    name = "toy.store"
+    title = "A store of toy frames"
     views: Mapping[str, View] = {
         "texts": View("texts", "toy.frames", "rows", "All texts."),
         "heads": View("heads", "toy.frames", "frames", "All frames."),
     }
     default_view = "texts"
     read_options = (Option("from.id", None, "Texts from this id on."),)
-    inner_staging = ".shelf"
+    inner_staging = ".store"
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
         return sorted(names)
 
     def builder(self, *given: object, **named: object) -> Builder:
-        raise NotImplementedError("no test writes a new shelf")
+        raise NotImplementedError("no test writes a new store")
 
     def assemble(self, *given: object) -> Placement:
-        raise NotImplementedError("no test writes a new shelf")
+        raise NotImplementedError("no test writes a new store")
 
     def recognise(self, listing: Listing) -> Match:
         return Match.NAME if any(entry.name.endswith(".toy") for entry in listing.entries()) else Match.NO
@@ -359,9 +359,9 @@ FRAMES_CODEC = ToyFrames()
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch) -> ToyFrames:
+def fake_store(monkeypatch: pytest.MonkeyPatch) -> ToyFrames:
     """The toy codecs and layout are the ones that the registry knows."""
-    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.shelf": Shelf()})
+    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": FakeStore()})
     monkeypatch.setattr(registry, "_all", lambda: known)
-    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".shelf"}))
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))
     return FRAMES_CODEC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from leveldb_opening import Made
+from leveldb_startup import CraftedDatabase
 from memory_directory import MemoryDirectory
 
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
@@ -35,7 +35,7 @@ def blocks(data: bytes) -> list[tuple[int, int, int]]:
     return list(zip(found.offset.tolist(), found.size.tolist(), found.kind.tolist(), strict=True))
 
 
-def flipped(made: Made, name: str, *places: int) -> MemoryDirectory:
+def flipped(made: CraftedDatabase, name: str, *places: int) -> MemoryDirectory:
     def change(data: bytearray) -> None:
         for place in places:
             data[place] ^= 0x10
@@ -53,18 +53,18 @@ def levels(directory: MemoryDirectory) -> dict[int, int]:
     return {number: level for number, (level, _) in version(directory).files.items()}
 
 
-def said(mending: object) -> str:
+def warnings_of(mending: object) -> str:
     return " ".join(mending.summary().warnings)  # type: ignore[attr-defined]
 
 
-def without_metadata(made: Made) -> MemoryDirectory:
+def without_metadata(made: CraftedDatabase) -> MemoryDirectory:
     return MemoryDirectory(
         {name: data for name, data in made.files.items() if not name.startswith(("MANIFEST", "CURRENT"))}
     )
 
 
 def with_manifest(
-    made: Made, *edits: Sequence[EditField], name: str | None = None, cut: int = 0
+    made: CraftedDatabase, *edits: Sequence[EditField], name: str | None = None, cut: int = 0
 ) -> MemoryDirectory:
     """With further records in its manifest; without its last `cut` bytes."""
     manifest = name or next(one for one in made.files if one.startswith("MANIFEST"))

@@ -31,7 +31,7 @@ _LARGE = 1500
 
 
 @dataclass(frozen=True)
-class Question:
+class RecordedStart:
     """One start of a real server: which version, with which properties, and what came of it."""
 
     case: str
@@ -75,19 +75,19 @@ class Question:
         return {name: size for name, size in after.items() if name.startswith(("version-2/", "data"))}
 
 
-def questions() -> list[Question]:
+def recorded_starts() -> list[RecordedStart]:
     """All that was asked of real servers."""
     found = []
     for folder in sorted(one.parent for one in GOLDEN.glob("*/case.json")):
         startup, nodes, failing = _truth(folder / "truth.jsonl")
         assert startup is not None
-        found.append(Question(folder.name, -1, startup, nodes, failing))
+        found.append(RecordedStart(folder.name, -1, startup, nodes, failing))
         for i, run in enumerate(json.loads((folder / "case.json").read_text()).get("other_runs", [])):
             if run.get("tree_file"):
-                found.append(Question(folder.name, i, run, *_truth(folder / run["tree_file"])[1:]))
+                found.append(RecordedStart(folder.name, i, run, *_truth(folder / run["tree_file"])[1:]))
             else:
                 found.append(
-                    Question(folder.name, i, run, nodes if run["same_tree_as_truth"] else None, failing)
+                    RecordedStart(folder.name, i, run, nodes if run["same_tree_as_truth"] else None, failing)
                 )
     return found
 
@@ -132,7 +132,7 @@ def server(started: Started) -> ServedTree:
     return started.served
 
 
-def node_shown(node: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """A row of a tree as the golden cases have it."""
     data = node["data"]
     said: dict[str, Any] = {"kind": "node", "path": node["path"]}
@@ -151,7 +151,7 @@ def node_shown(node: Mapping[str, Any]) -> dict[str, Any]:
 def nodes_of(started: Started) -> list[dict[str, Any]]:
     """What clients see, as the golden cases have it."""
     batches = list(started.rows("tree", COLUMNS))
-    return [node_shown(one) for one in pa.Table.from_batches(batches).to_pylist()]
+    return [recorded_node(one) for one in pa.Table.from_batches(batches).to_pylist()]
 
 
 def data_directory(

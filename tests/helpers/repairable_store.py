@@ -1,6 +1,6 @@
-"""A shelf that can be mended: beside each `NNN.toy` lies `NNN.ids`, made from it, the ids of its frames in 8 bytes each.
+"""A fake store that can be repaired: each `NNN.toy` has an index `NNN.ids`, the ids of its frames in 8 bytes each.
 
-The system of these shelves trusts an `.ids` where there is one, and makes it where there is none.
+Its system trusts an existing `.ids` and creates a missing one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shelf import FRAMES_CODEC, HEAD, Shelf, ToyNote, frame
+from fake_store import FRAMES_CODEC, HEAD, FakeStore, ToyNote, frame
 
 from logwright.codec import registry
 from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
@@ -55,7 +55,7 @@ def good_and_bad(data: bytes) -> tuple[Spans, list[Fault]]:
     return good, bad
 
 
-class ShelfMending(RepairPlan):
+class StoreRepair(RepairPlan):
     def __init__(self, listing: Listing) -> None:
         super().__init__(listing)
         self.mended: list[OutputFile] = []
@@ -67,8 +67,8 @@ class ShelfMending(RepairPlan):
         yield from self.mended
 
 
-class MendingShelf(Shelf):
-    """A shelf that can be mended."""
+class RepairableStore(FakeStore):
+    """A fake store that can be repaired."""
 
     repair_options = (Option("drop.readme", False, "Leave what is no toy away.", parse_bool),)
     rebuilds: Sequence[str] = ("ids", "nothing")
@@ -96,22 +96,22 @@ class MendingShelf(Shelf):
 
     def repair(
         self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
-    ) -> ShelfMending:
-        mending = ShelfMending(copies[0])
+    ) -> StoreRepair:
+        repair = StoreRepair(copies[0])
         names = [file.name for file in plans[0].files if file.role is Role.PRIMARY]
         over = False
         for name in names:
             if over:
-                mending.dropped |= {name, f"{name[:-4]}.ids"}
-                mending.cut.append(Removed(name, 0, len(copies[0].read(name)), "behind the damage"))
+                repair.dropped |= {name, f"{name[:-4]}.ids"}
+                repair.cut.append(Removed(name, 0, len(copies[0].read(name)), "behind the damage"))
                 continue
-            over = self._mend(mending, copies, plans, name, strategy) and strategy is Strategy.PREFIX
-        self._others(mending, plans[0], options["drop.readme"])
-        return mending
+            over = self._repair_file(repair, copies, plans, name, strategy) and strategy is Strategy.PREFIX
+        self._others(repair, plans[0], options["drop.readme"])
+        return repair
 
-    def _mend(
+    def _repair_file(
         self,
-        mending: ShelfMending,
+        repair: StoreRepair,
         copies: Sequence[Listing],
         plans: Sequence[Plan],
         name: str,
@@ -134,54 +134,54 @@ class MendingShelf(Shelf):
                         raise UsageError(f"the copies diverged at id {id}")
                     taken.setdefault(id, (copy, start, stop))
         pieces = [Copy(name, start, stop, copy) for _, (copy, start, stop) in sorted(taken.items())]
-        mending.mended += [
+        repair.mended += [
             OutputFile(name, pieces, name),
             OutputFile(f"{name[:-4]}.ids", [ids(*sorted(taken))]),
         ]
-        mending.rows += len(taken)
+        repair.rows += len(taken)
         lost = 0 if len(copies) > 1 else None
-        mending.cut += [
+        repair.cut += [
             Removed(name, bad.offset, bad.length, str(bad.kind), rows_lost=lost) for bad in held[0][1]
         ]
         return bool(held[0][1])
 
-    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> ShelfMending:
-        mending = ShelfMending(listing)
+    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> StoreRepair:
+        repair = StoreRepair(listing)
         for file in plan.files:
             if file.role is not Role.PRIMARY:
                 continue
             good, bad = good_and_bad(listing.read(file.name))
             if bad:
                 raise DamageError.of(bad[0], file.name)
-            mending.mended.append(mending.unchanged(file.name))
+            repair.mended.append(repair.unchanged(file.name))
             if "ids" in what:
                 made = ids(*(id for id, _, _ in good))
-                mending.mended.append(OutputFile(f"{file.name[:-4]}.ids", [made], file.name))
-            mending.rows += len(good)
-        self._others(mending, plan, False, "ids" not in what)
-        return mending
+                repair.mended.append(OutputFile(f"{file.name[:-4]}.ids", [made], file.name))
+            repair.rows += len(good)
+        self._others(repair, plan, False, "ids" not in what)
+        return repair
 
-    def _others(self, mending: ShelfMending, plan: Plan, drop_readme: bool, keep_ids: bool = False) -> None:
-        there = {one.name for one in mending.mended} | mending.dropped
+    def _others(self, repair: StoreRepair, plan: Plan, drop_readme: bool, keep_ids: bool = False) -> None:
+        there = {one.name for one in repair.mended} | repair.dropped
         for file in plan.files:
             left_out = drop_readme if file.name == "README" else file.name.endswith(".ids") and not keep_ids
             if file.name not in there and not left_out:
-                mending.mended.append(mending.unchanged(file.name))
+                repair.mended.append(repair.unchanged(file.name))
 
 
-LAYOUT = MendingShelf()
+LAYOUT = RepairableStore()
 
 
 @pytest.fixture
-def mending(monkeypatch: pytest.MonkeyPatch) -> MendingShelf:
+def repairable_store(monkeypatch: pytest.MonkeyPatch) -> RepairableStore:
     """The toy codecs and layout are the ones that the registry knows."""
-    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.shelf": LAYOUT})
+    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": LAYOUT})
     monkeypatch.setattr(registry, "_all", lambda: known)
-    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".shelf"}))
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))
     return LAYOUT
 
 
-def broken(data: bytes, at: int) -> bytes:
+def flip_byte(data: bytes, at: int) -> bytes:
     """One byte of it is another."""
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
@@ -197,7 +197,7 @@ def joined(*numbers: int) -> bytes:
 DAMAGED: Mapping[str, bytes] = {
     "000.toy": joined(0, 1, 2),
     "000.ids": ids(0, 1, 2),
-    "003.toy": broken(joined(3, 4, 5, 6), SIZE + HEAD.size),
+    "003.toy": flip_byte(joined(3, 4, 5, 6), SIZE + HEAD.size),
     "003.ids": ids(3, 4, 5, 6),
     "007.toy": joined(7, 8),
     "009.ids": ids(9),
@@ -225,14 +225,14 @@ PREFIX: Mapping[str, bytes] = {
 }
 
 
-def put(folder: Path, files: Mapping[str, bytes]) -> Path:
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
     folder.mkdir(parents=True)
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return folder
 
 
-def found(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {
         str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()
     }

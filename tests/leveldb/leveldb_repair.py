@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from carried_out import carried_out
-from leveldb_opening import GOLDEN, Made, open_listing, rows_of
+from apply_repair import apply_repair
+from leveldb_startup import GOLDEN, CraftedDatabase, open_listing, rows_of
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
@@ -39,7 +39,7 @@ def repaired(
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, given)
     mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
-    return executed(directory, mending), mending
+    return apply_in_memory(directory, mending), mending
 
 
 def rebuilt(directory: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, RepairPlan]:
@@ -47,25 +47,25 @@ def rebuilt(directory: MemoryDirectory, *what: str, **given: Any) -> tuple[Memor
     mending = LAYOUT.capabilities.repair.rebuild(
         directory, plan, what, Options(LAYOUT.capabilities.repair.options, given)
     )
-    return executed(directory, mending), mending
+    return apply_in_memory(directory, mending), mending
 
 
-def executed(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
-    return MemoryDirectory(carried_out(directory, mending), directory.name)
+def apply_in_memory(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
+    return MemoryDirectory(apply_repair(directory, mending), directory.name)
 
 
-def lawful(directory: MemoryDirectory) -> list[tuple[bytes, bytes]]:
+def check_leveldb_accepts(directory: MemoryDirectory) -> list[tuple[bytes, bytes]]:
     """LevelDB opens a mended database in its strictest mode, has nothing to say, and gives these rows; a check finds nothing."""
     opened = open_listing(directory, paranoid_checks=True, verify_checksums=True)
     verdict = opened.verdict
     assert verdict.opens, verdict.error
     assert verdict.error is None
     assert [one for one in verdict.warnings if "compaction" not in one] == []
-    assert checked(directory) == []
+    assert check_faults(directory) == []
     return rows_of(opened)
 
 
-def checked(
+def check_faults(
     directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
 ) -> list[tuple[str, Fault]]:
     """What a check says of a database, of this severity."""
@@ -119,7 +119,7 @@ def cuts(mending: RepairPlan) -> list[Removed]:
 # Tables made byte by byte
 
 
-def made_by_hand(
+def handmade_table(
     *blocks: list[tuple[bytes, int]],
     keys: list[bytes] | None = None,
     filtered: list[bytes] | None = None,
@@ -159,7 +159,7 @@ def database(table: bytes, *, smallest: bytes = b"\0", largest: bytes = b"\xff" 
             largest=internal_key(largest, 1, 1),
         )
     ]
-    made = Made(last_sequence=100, edit=fields, next_file_number=9, more={"000003.ldb": table})
+    made = CraftedDatabase(last_sequence=100, edit=fields, next_file_number=9, more={"000003.ldb": table})
     return MemoryDirectory(made.files)
 
 

@@ -8,7 +8,7 @@ from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.store.extents import Copy
 
 
-def carried_out(directory: Any, mending: RepairPlan) -> dict[str, bytes]:
+def apply_repair(directory: Any, mending: RepairPlan) -> dict[str, bytes]:
     """The files that come out, each once, and all others removed. `directory` is a listing with `files`, bytes by name."""
     made: dict[str, bytes] = {}
     for mended in mending.files():

@@ -28,7 +28,7 @@ def partition_directory(
     return MemoryDirectory(files, name, above)
 
 
-def memory(path: Path) -> MemoryDirectory:
+def read_partition(path: Path) -> MemoryDirectory:
     """A partition directory, and the files of the log directory that it lies in."""
     return MemoryDirectory.of(path, MemoryDirectory.of(path.parent))
 
@@ -45,7 +45,7 @@ def repair(
     """The directory that comes out, and the mending after it was carried out."""
     plans = [LAYOUT.plan(one, Options(LAYOUT.read_options)) for one in copies]
     mending = LAYOUT.capabilities.repair.repair(copies, plans, Strategy(strategy), options(**given))
-    return execute(copies, mending), mending
+    return apply_to_copies(copies, mending), mending
 
 
 def rebuild(copy: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, RepairPlan]:
@@ -53,10 +53,10 @@ def rebuild(copy: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDire
     able = LAYOUT.capabilities.repair
     plan = LAYOUT.plan(copy, Options(LAYOUT.read_options))
     mending = able.rebuild(copy, plan, what or able.rebuilds, options(**given))
-    return execute([copy], mending), mending
+    return apply_to_copies([copy], mending), mending
 
 
-def execute(copies: Sequence[MemoryDirectory], mending: RepairPlan) -> MemoryDirectory:
+def apply_to_copies(copies: Sequence[MemoryDirectory], mending: RepairPlan) -> MemoryDirectory:
     made: dict[str, bytes] = {}
     for mended in mending.files():
         assert mended.name not in made, f"{mended.name} comes twice"
@@ -73,7 +73,7 @@ def execute(copies: Sequence[MemoryDirectory], mending: RepairPlan) -> MemoryDir
     return MemoryDirectory(made, copies[0].name, copies[0].above)
 
 
-def started(directory: MemoryDirectory, *, clean: bool = False, **given: Any) -> Any:
+def predict_start(directory: MemoryDirectory, *, clean: bool = False, **given: Any) -> Any:
     """What a broker would do with a directory (`Opened`)."""
     wanted = Options(LAYOUT.read_options, given)
     return LAYOUT.capabilities.predict.run(
@@ -81,13 +81,13 @@ def started(directory: MemoryDirectory, *, clean: bool = False, **given: Any) ->
     )
 
 
-def lawful(directory: MemoryDirectory, *, unsupported: bool = False) -> Any:
+def check_broker_accepts(directory: MemoryDirectory, *, unsupported: bool = False) -> Any:
     """A broker started on a mended directory finds nothing to do, and its consumer gets to the end. Returns the verdict.
 
     With `unsupported` the directory has a batch of an unknown compression. A repair keeps it, and the consumer stops there.
     """
     alone = MemoryDirectory(directory.files, directory.name)
-    opened = started(alone, **INTERVAL)
+    opened = predict_start(alone, **INTERVAL)
     verdict = opened.verdict
     assert verdict.opens, verdict.error
     if unsupported:
