@@ -9,7 +9,7 @@ from kafka_log import NAME, batch, compressed, record
 from kafka_repairs import options
 from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put, walk_by
 
-from logwright.codec.kafka.repair.examine import Examined, examine
+from logwright.codec.kafka.repair.survey import SegmentSurvey, survey
 
 
 def replaced(number: int, by: bytes) -> bytes:
@@ -36,14 +36,14 @@ MORE: dict[str, tuple[bytes, set[int]]] = {
 }
 
 
-def read(data: bytes, bad: list[tuple[int, int]]) -> Examined:
-    return examine(Disk(data, bad), 0, planned(data), options())
+def read(data: bytes, bad: list[tuple[int, int]]) -> SegmentSurvey:
+    return survey(Disk(data, bad), 0, planned(data), options())
 
 
-def kept(found: Examined, data: bytes) -> set[int]:
+def kept(found: SegmentSurvey, data: bytes) -> set[int]:
     """The batches in the runs, by their numbers."""
     out = set()
-    for run in (*found.good, *found.odd):
+    for run in (*found.good, *found.misplaced):
         bytes_ = run.patch + data[run.start : run.stop]
         at = 0
         while at < len(bytes_):
@@ -52,9 +52,9 @@ def kept(found: Examined, data: bytes) -> set[int]:
     return out
 
 
-def said(found: Examined) -> Any:
+def said(found: SegmentSurvey) -> Any:
     return (
-        [(run.start, run.stop, run.patch) for run in found.odd],
+        [(run.start, run.stop, run.patch) for run in found.misplaced],
         [(cut.offset, cut.length, cut.rows_lost, dict(cut.lost)) for cut in found.cut],
     )
 
@@ -93,6 +93,6 @@ def test_runs_go_on_over_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_became_shorter(cut: int) -> None:
     whole = {n for n in range(10) if STARTS[n] + len(BATCHES[n]) <= len(WHOLE) - cut}
     for data in (WHOLE, put(STARTS[7] + LENGTH, b"\0\0\0\0")):
-        found = examine(Disk(data[:-cut]), 0, planned(WHOLE), options())
+        found = survey(Disk(data[:-cut]), 0, planned(WHOLE), options())
         assert kept(found, data) >= whole - {7}
         assert all(cut.file == NAME for cut in found.cut)

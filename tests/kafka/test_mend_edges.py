@@ -17,17 +17,20 @@ from kafka_repairs import (
     rebuild,
     repair,
 )
+from kafka_walks import walk_by
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import DamageError, UnreadableError, join_lost
 from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.names import METADATA_FILE, segment_name
-from logwright.codec.kafka.repair import runs
 from logwright.codec.kafka.repair.intervals import interval_of
-from logwright.codec.kafka.repair.runs import Copies, Run, lost
+from logwright.codec.kafka.repair.runs import Run, lost
 from logwright.codec.kafka.repair.write import name_segments
 from logwright.codec.option import Options
+from logwright.codec.store.listing import PlannedFile, Role
+from logwright.codec.window import Window
 
 LOG = segment_name(0, ".log")
 
@@ -58,7 +61,7 @@ def reaching(last: int) -> bytes:
 @pytest.mark.parametrize("window", [64, 1 << 20])
 def test_a_cut_batch_that_reaches_into_the_next_segment(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept of it does not cost the records of the next segment, whose checksums are right."""
-    monkeypatch.setattr(runs, "_WINDOW", window)
+    walk_by(window, monkeypatch)
     was = directory(_0=reaching(9), _3=b"".join(three(at) for at in (3, 6, 9, 12, 15)))
     mended, mending = repair(was, **OPTIONS)
     verdict = check_broker_accepts(mended)
@@ -99,47 +102,55 @@ def test_a_header_set_right_where_its_offsets_are_taken() -> None:
 # Segments
 
 
-def some(first: int, last: int) -> Run:
-    return Run(0, LOG, 0, 0, 100, first, last)
+def run_of(data: bytes) -> Run:
+    """The run of all batches in a segment."""
+    size = len(data)
+    window = Window(np.frombuffer(data, np.uint8), 0, size)
+    context = log.CODEC.context("", Options(log.CODEC.options))
+    return Run.of(
+        0, PlannedFile(LOG, size, Role.PRIMARY), window, log.CODEC.scan(window, 0, context, check=False)
+    )
+
+
+def spanning(first: int, last: int) -> Run:
+    return run_of(batch(first, last_offset_delta=last - first))
 
 
 def test_empty_segments_that_others_reach_over() -> None:
-    assert [one.base for one in name_segments([(some(0, 20), 0)], [0, 10, 21], 0)] == [0, 21]
-    made = name_segments([(some(3, 4), 7)], [5], 0)
+    assert [one.base for one in name_segments([(spanning(0, 20), 0)], [0, 10, 21], 0)] == [0, 21]
+    made = name_segments([(spanning(3, 4), 7)], [5], 0)
     assert [(one.base, len(one.runs)) for one in made] == [(3, 1)]
 
 
 # Runs
 
 
-@pytest.mark.parametrize("window", [64, 1 << 20])
-def test_parts_of_a_run(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_WINDOW", window)
+def test_parts_of_a_run() -> None:
     data = b"".join(three(at, b"same") for at in (0, 3, 6, 9))
     size = len(data) // 4
-    copies = Copies([directory(_0=data)])
-    whole = Run(0, LOG, 0, 0, len(data), 0, 11)
+    run = run_of(data)
 
-    def told(parts: list[Run]) -> list[tuple[int, int, int, int]]:
-        return [(one.start // size, one.stop // size, one.first, one.last) for one in parts]
+    def places(parts: list[Run]) -> list[tuple[int, int, int, int]]:
+        return [(part.start // size, part.stop // size, part.first, part.last) for part in parts]
 
-    assert told(copies.cut(whole, 3, 8)) == [(1, 3, 3, 8)]
-    assert told(copies.cut(whole, 1, 6)) == [(1, 2, 3, 5)]
-    assert told(copies.cut(whole, 0, 11)) == [(0, 4, 0, 11)]
-    assert copies.cut(whole, 4, 7) == copies.cut(whole, 12, 20) == []
-    assert told(copies.split(whole, [6])) == [(0, 2, 0, 5), (2, 4, 6, 11)]
-    assert told(copies.split(whole, [1, 10])) == [(0, 1, 0, 2), (1, 4, 3, 11)]
-    assert copies.split(whole, [0, 12]) == [whole]
-    assert copies.lost(whole)[0] == 12
+    assert places(run.within(3, 8)) == [(1, 3, 3, 8)]
+    assert places(run.within(1, 6)) == [(1, 2, 3, 5)]
+    assert places(run.within(0, 11)) == [(0, 4, 0, 11)]
+    assert run.within(4, 7) == run.within(12, 20) == []
+    assert places(run.split([6])) == [(0, 2, 0, 5), (2, 4, 6, 11)]
+    assert places(run.split([1, 10])) == [(0, 1, 0, 2), (1, 4, 3, 11)]
+    assert run.split([0, 12]) == [run]
+    assert places(run.parts(1, 2, 4)) == [(0, 1, 0, 2), (1, 2, 3, 5), (2, 4, 6, 11)]
+    assert lost(directory(_0=data), run.heads)[0] == 12
 
 
 def test_what_is_lost_without_times() -> None:
     was = directory(_0=three(0, base_timestamp=-1, max_timestamp=-1))
-    (found,) = Copies([was]).batches(Run(0, LOG, 0, 0, len(was.files[LOG]), 0, 2))
+    heads = run_of(was.files[LOG]).heads
     place = {"topic": "orders", "partition": 0}
-    rows, what = lost(was, found.frames.header)
+    rows, what = lost(was, heads)
     assert (rows, what) == (3, {**place, "first_offset": 0, "last_offset": 2})
-    assert lost(was, found.frames.header[:0]) == (0, {})
+    assert lost(was, heads[:0]) == (0, {})
     assert join_lost(what, {"first_offset": 9, "last_offset": 9, "first_timestamp": 5}) == {
         **place, "first_offset": 0, "last_offset": 9, "first_timestamp": 5,
     }  # fmt: skip
@@ -182,13 +193,13 @@ def test_prefix_ends_at_a_batch_outside_of_its_transaction(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is behind it goes: in the same window, in the next ones, and in other segments."""
-    monkeypatch.setattr(runs, "_WINDOW", window)
+    walk_by(window, monkeypatch)
     kept = own(0, TRANSACTIONAL)
     was = directory(_0=kept + own(1) + own(2, producer=13) + three(3), _6=three(6))
     mended, mending = repair(was, strategy="prefix", **OPTIONS)
     assert b"".join(logs(mended).values()) == kept
     assert ["outside of the transaction" in one.why for one in mending.cut] == [True, False, False, False]
-    assert {one.why for one in mending.cut[1:]} == {"behind the first damage"}
+    assert {one.why for one in mending.cut[1:]} == {"after the first damage"}
     assert [(one.file, one.offset) for one in mending.cut] == [
         (LOG, len(kept)),
         (LOG, 2 * len(kept)),

@@ -14,7 +14,7 @@ from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.producer_snapshot import unpack
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
-from logwright.codec.kafka.repair import examine
+from logwright.codec.kafka.repair import survey
 from logwright.codec.kafka.repair.rebuild import REBUILDS
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy
@@ -33,7 +33,7 @@ DAY = 86_400_000
 @pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
 def test_golden(case: Case, interval: int, later: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever it is done: which producers were idle for too long, the times say that the broker itself wrote into the log."""
-    monkeypatch.setattr(examine.time, "time_ns", lambda: (NOW + later) * 1_000_000)
+    monkeypatch.setattr(survey.time, "time_ns", lambda: (NOW + later) * 1_000_000)
     was = read_partition(case.partition)
     made, mending = rebuild(was, **{"index.interval.bytes": interval})
     assert not mending.cut
@@ -70,7 +70,7 @@ def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: p
     rest = batch(5, [record()], base_timestamp=NOW, max_timestamp=NOW)
     files = {segment_name(0, ".log"): log, segment_name(3, ".log"): b"", segment_name(5, ".log"): rest}
     for later, known in ((DAY - 1, [7]), (DAY, [])):
-        monkeypatch.setattr(examine.time, "time_ns", lambda later=later: (NOW + later) * 1_000_000)
+        monkeypatch.setattr(survey.time, "time_ns", lambda later=later: (NOW + later) * 1_000_000)
         made, _ = rebuild(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}))
         assert unpack(made.files[segment_name(5, ".snapshot")])["producer_id"].tolist() == known
 

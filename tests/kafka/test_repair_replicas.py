@@ -141,7 +141,7 @@ def test_copies_that_diverged() -> None:
     with pytest.raises(UsageError) as caught:
         repair(right, wrong, **OPTIONS)
     said = str(caught.value)
-    assert "from offset 8 on" in said
+    assert "at offset 8" in said
     assert "leader epoch 1 in the first and 0 in the other" in said
     assert "(here the first)" in said
     assert "replicas=first" in said
@@ -159,13 +159,13 @@ def test_the_first_copy_counts_where_they_diverged() -> None:
 
 def test_other_bytes_of_the_same_epoch() -> None:
     other = [*ALL[:6], one(6, value=b"another"), *ALL[7:]]
-    with pytest.raises(UsageError, match=r"from offset 6 on.*both of leader epoch 0"):
+    with pytest.raises(UsageError, match=r"at offset 6.*both of leader epoch 0"):
         repair(copy(ALL, 0), copy(other, 0, 5), **OPTIONS)
     # Batches that overlap without being the same.
     double = [*ALL[:6], batch(6, [record(0), record(1)]), *ALL[8:]]
     parts = b"".join(double)
     files = {segment_name(0, ".log"): parts, METADATA_FILE: metadata.pack(ID)}
-    with pytest.raises(UsageError, match="from offset 6 on"):
+    with pytest.raises(UsageError, match="at offset 6"):
         repair(copy(ALL, 0), partition_directory(files), **OPTIONS)
 
 

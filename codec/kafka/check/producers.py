@@ -18,7 +18,7 @@ import numpy.typing as npt
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka.formats.log.layout import CONTROL
-from logwright.codec.kafka.formats.log.markers import ABORT
+from logwright.codec.kafka.formats.log.markers import ABORT, markers_between
 from logwright.codec.kafka.formats.producer_snapshot import unpack
 from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
@@ -160,8 +160,7 @@ class ProducerCheck:
         self, name: str, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any], low: int, high: int,
         index: TxnIndexCheck,
     ) -> None:  # fmt: skip
-        mine = markers[(markers["frame"] >= low) & (markers["frame"] < high)].copy()
-        mine["frame"] -= low
+        mine = markers_between(markers, low, high)
         piece = header[low:high]
         before = self._state.batches
         self._state.add(piece, mine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,11 @@ from logwright.codec.kafka.repair.repair import (
     sound_segments,
     surroundings,
 )
-from logwright.codec.kafka.repair.runs import Copies, Run, offsets, place
+from logwright.codec.kafka.repair.runs import Run, append_extents, partition_of
 from logwright.codec.kafka.repair.write import PartitionPlan
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.option import Options
-from logwright.codec.store.extents import Copy, Extent
+from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
 
@@ -64,7 +64,7 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     first, notes, advice = surroundings([listing], [plan], options)
     now = time.time_ns() // 1_000_000
     deriver, other = deriver_of(listing, plan, options, now, log_start(plan, options))
-    out = PartitionPlan(Copies([listing]), segments, deriver, first=first)
+    out = PartitionPlan([listing], segments, deriver, first=first)
     out.cut = cut
     out.notes += [*notes, *other]
     out.before_you_start += advice
@@ -82,7 +82,7 @@ def edit_file(
     cut: list[Removed] = []
     out: list[Extent] = []
     for run in _Editor(listing, file, change, options, cut).runs():
-        out += [run.patch] if run.patch else [Copy(file.name, run.start, run.stop)]
+        append_extents(out, run.extents())
     return out, cut
 
 
@@ -102,31 +102,28 @@ class _Editor:
 
     def runs(self) -> Iterator[Run]:
         """All batches of the segment. What is behind the last one (zeros made in advance, a torn write) goes."""
-        held: list[Run] = []
         at = 0
         for window, frames in good_frames(walk_file(self.listing, self.file, log.CODEC, check=False)):
-            for run in self._window(window, frames):
-                at = run.stop
-                if held and not held[0].patch and not run.patch and held[0].stop == run.start:
-                    held = [replace(held[0], stop=run.stop, last=run.last)]
-                    continue
-                yield from held
-                held = [run]
-        yield from held
+            yield from self._window(window, frames)
+            at = window.offset + int(frames.end[-1])
         if at < self.file.size:
             self.cut.append(Removed(self.file.name, at, self.file.size - at, "no batch", 0, 0))
 
     def _window(self, window: Window, frames: Frames) -> Iterator[Run]:
         touched = self._touched(window, frames)
-        base, last = offsets(frames.header)
         starts, stops = frames.start + window.offset, frames.end + window.offset
         made = iter(self._made(window, frames, touched)) if touched.any() else iter(())
-        for i in range(len(frames)):
-            first, end, start, stop = int(base[i]), int(last[i]), int(starts[i]), int(stops[i])
-            if touched[i]:
-                yield Run(0, self.file.name, self.base, stop, stop, first, end, next(made), start)
-            else:
-                yield Run(0, self.file.name, self.base, start, stop, first, end)
+        edges = [
+            0,
+            *(np.flatnonzero(np.diff(touched) | (starts[1:] != stops[:-1])) + 1).tolist(),
+            len(frames),
+        ]
+        for low, high in pairwise(edges):
+            if not touched[low]:
+                yield Run.of(0, self.file, window, frames.pick(slice(low, high)))
+                continue
+            for i in range(low, high):
+                yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), next(made))
 
     def _touched(self, window: Window, frames: Frames) -> Mask:
         """The batches in which something changes."""
@@ -171,7 +168,7 @@ class _Editor:
             changed = int(redacts[positions == start].sum())
             if gone or changed:
                 stop = int(start + picked.end[i] - picked.start[i])
-                where = place(self.listing)
+                where = partition_of(self.listing)
                 self.cut.append(Removed.edited(self.file.name, int(start), stop, gone, changed, where))
         return list(_split(data))
 

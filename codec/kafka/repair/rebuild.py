@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.names import EPOCH_FILE
-from logwright.codec.kafka.repair.examine import Examined, clock, examine
 from logwright.codec.kafka.repair.repair import deriver_of, log_start, sound_segments
-from logwright.codec.kafka.repair.runs import Copies
+from logwright.codec.kafka.repair.survey import SegmentSurvey, clock, survey
 from logwright.codec.kafka.repair.write import PartitionPlan, damage, kind_of
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role
@@ -19,17 +18,17 @@ REBUILDS = ("index", "timeindex", "txnindex", "snapshot", EPOCH_FILE)
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` where a log is damaged."""
-    surveys, notes = list[Examined](), list[str]()
+    surveys, notes = list[SegmentSurvey](), list[str]()
     for file in sound_segments(plan):
-        survey = examine(listing, 0, file, options)
-        if survey.error is not None:
-            raise damage(survey.error)
-        for cut in survey.cut:
+        segment = survey(listing, 0, file, options)
+        if segment.error is not None:
+            raise damage(segment.error)
+        for cut in segment.cut:
             notes.append(
                 f"{file.name} ends in {cut.length} bytes that are no batch ({cut.why}): a broker cuts them off after an"
                 " unclean stop."
             )
-        surveys.append(survey)
+        surveys.append(segment)
     if not surveys:
         raise UsageError("there is no log to rebuild anything from")
     start = log_start(plan, options)
@@ -44,7 +43,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
         )
     deriver, other = deriver_of(listing, plan, options, clock(surveys), start)
     segments = [(one.base, one.good, one.file.name) for one in surveys]
-    out = PartitionPlan(Copies([listing]), segments, deriver, only=what)
+    out = PartitionPlan([listing], segments, deriver, only=what)
     out.first = [
         out.unchanged(file.name)
         for file in plan.files

@@ -7,7 +7,6 @@ too, finds nothing to truncate, delete or rewrite (see `startup`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.repair import OutputFile, Repairer, RepairPlan, Strategy
@@ -17,11 +16,11 @@ from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
-from logwright.codec.kafka.repair.examine import clock, examine
 from logwright.codec.kafka.repair.intervals import interval_of
-from logwright.codec.kafka.repair.order import arrange
+from logwright.codec.kafka.repair.reorder import reorder
 from logwright.codec.kafka.repair.replicas import Merged, merge
-from logwright.codec.kafka.repair.runs import Copies, Run, place, removed_run
+from logwright.codec.kafka.repair.runs import Run, lost, partition_of, removed_run
+from logwright.codec.kafka.repair.survey import clock, survey
 from logwright.codec.kafka.repair.write import PartitionPlan, Segment, name_segments
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.startup.start import STARTUP
@@ -119,18 +118,17 @@ class PartitionRepair(Repairer):
     def survey(self) -> None:
         check_copies(self.copies)
         self.surveys = [
-            [examine(listing, number, file, self.options) for file in plan.files if file.role is Role.PRIMARY]
+            [survey(listing, number, file, self.options) for file in plan.files if file.role is Role.PRIMARY]
             for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True))
         ]
         self.bases = [segment.base for segment in self.surveys[0]]
-        self.reader = Copies(self.copies)
 
     def reorder(self) -> None:
-        orders = [arrange(self.reader, segments) for segments in self.surveys]
-        self.merged = merge(self.reader, orders, self.bases, self.options["replicas"])
+        orders = [reorder(*copy) for copy in zip(self.copies, self.surveys, strict=True)]
+        self.merged = merge(orders, self.bases, self.options["replicas"])
 
     def go_back(self) -> RepairPlan:
-        return self._plan(prefix(self.reader, self.merged, self.bases), stop_at_damage=True)
+        return self._plan(prefix(self.copies, self.merged, self.bases), stop_at_damage=True)
 
     def salvage(self) -> RepairPlan:
         return self._plan(self.bases)
@@ -152,7 +150,7 @@ class PartitionRepair(Repairer):
         newest = clock(segment for segments in self.surveys for segment in segments)
         deriver, other = deriver_of(self.copies[0], self.plans[0], options, newest, start)
         plan = PartitionPlan(
-            self.reader,
+            self.copies,
             [(one.base, one.runs, one.like) for one in segments],
             deriver,
             first=first,
@@ -176,19 +174,20 @@ def deriver_of(
 
 def check_copies(copies: Sequence[Listing]) -> None:
     """Raise `UsageError` where copies are of different partitions."""
-    found = [dict(place(one)) for one in copies]
-    for one, where in zip(copies[1:], found[1:], strict=True):
-        if where and found[0] and where != found[0]:
+    first = partition_of(copies[0])
+    for copy in copies[1:]:
+        other = partition_of(copy)
+        if other and first and other != first:
             raise UsageError(
-                f"{one.name} is no replica of {copies[0].name}",
+                f"{copy.name} is no replica of {copies[0].name}",
                 advice="Replicas of one partition have directories of the same name",
             )
 
 
-def prefix(reader: Copies, merged: Merged, bases: Sequence[int]) -> list[int]:
-    """Cut everything that lies behind the first place where something is lost. Returns the segments that are left."""
+def prefix(copies: Sequence[Listing], merged: Merged, bases: Sequence[int]) -> list[int]:
+    """Cut everything after the first loss. Return the base offsets of the segments that are left."""
     losses = [
-        one.lost["first_offset"] for one in merged.cut if one.rows_lost != 0 and "first_offset" in one.lost
+        cut.lost["first_offset"] for cut in merged.cut if cut.rows_lost != 0 and "first_offset" in cut.lost
     ]
     end = min(losses, default=None)
     if end is None:
@@ -198,11 +197,11 @@ def prefix(reader: Copies, merged: Merged, bases: Sequence[int]) -> list[int]:
         if run.last < end or (run.patch and run.first <= end):
             runs.append((run, key))
             continue
-        before = reader.cut(run, 0, end - 1)
-        runs += [(one, key) for one in before]
-        rest = replace(run, start=before[0].stop) if before else run
-        rows, what = reader.lost(rest)
-        merged.cut.append(removed_run(rest, "behind the first damage", rows, what))
+        before = run.within(0, end - 1)
+        runs += [(part, key) for part in before]
+        rest = run.parts(len(before[0].heads))[1] if before else run
+        rows, where = lost(copies[run.copy], rest.heads)
+        merged.cut.append(removed_run(rest, "after the first damage", rows, where))
     merged.runs = runs
     last = runs[-1][1] if runs else -1
     return [base for base in bases if base <= max(last, end)]

@@ -1,112 +1,100 @@
-"""Replicas of one partition put together: each batch from whichever copy has it sound.
+"""Merge replicas of one partition: each batch from a copy in which it is sound.
 
-Replicas hold the same bytes at the same offsets, cut into segments as each broker did, but for two things. Each compacts for
-itself, so a batch may have fewer records in one, or be gone. And a leader that was cut off may have gone on with batches that the
-next leader never saw: then, from some offset on, batches of equal offsets differ, and so do their leader epochs (KIP-101).
+Replicas hold the same bytes at the same offsets, in segments that each broker rolled for itself, with two exceptions. Each broker
+compacts for itself, so that a batch may have fewer records in one copy, or be absent. And a leader that was cut off may have
+appended batches that the next leader never saw: from some offset on, batches of the same offsets then differ, and so do their
+leader epochs (KIP-101).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import UsageError
+from logwright.codec.kafka.formats.log.heads import HEADS
 from logwright.codec.kafka.formats.log.layout import DELETE_HORIZON
-from logwright.codec.kafka.repair.order import Order
-from logwright.codec.kafka.repair.runs import Copies, Run, offsets
+from logwright.codec.kafka.repair.reorder import Order
+from logwright.codec.kafka.repair.runs import Heads, Run, offsets
 
 _SAME = ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "last_offset")
-"""What compaction leaves as it is in a batch."""
-
-Heads = npt.NDArray[Any]
+"""The fields of a batch that compaction does not change."""
 
 
 @dataclass
 class Merged:
-    """Runs in order, each with the base of the segment it is to be in."""
+    """Runs in order, each with the base offset of its segment in the result."""
 
     runs: list[tuple[Run, int]] = field(default_factory=list)
     cut: list[Removed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def merge(copies: Copies, orders: Sequence[Order], bases: Sequence[int], replicas: str) -> Merged:
-    """`bases` are those of the first copy's segments. Raises `UsageError` where the copies diverged, unless `replicas` is "first"."""
+def merge(orders: Sequence[Order], bases: Sequence[int], replicas: str) -> Merged:
+    """Merge copies. `bases` are the base offsets of the first copy's segments.
+
+    Raises `UsageError` if the copies diverge, unless `replicas` is "first".
+    """
     merged = Merged([(run, run.base) for run in orders[0].runs], list(orders[0].cut), list(orders[0].notes))
     if len(orders) == 1:
         return merged
-    # What is left of a batch counts where no copy has all of it.
+    # A partial batch counts only if no copy has all of it.
     runs = [run for run in orders[0].runs if not run.partial]
-    parts = [run for run in orders[0].runs if run.partial]
+    partial = [run for run in orders[0].runs if run.partial]
     for number, order in enumerate(orders[1:], 1):
-        whole = [run for run in order.runs if not run.partial]
-        missing, end = _compare(copies, runs, whole, number, replicas)
+        complete = [run for run in order.runs if not run.partial]
+        missing, end = _compare(runs, complete, number, replicas)
         if end is not None:
             merged.notes.append(
-                f"Copy {number + 1} differs from offset {end} on: what it has from there on is not used."
+                f"Copy {number + 1} differs from offset {end} on: nothing is taken from it from there on."
             )
-        parts += [run for run in order.runs if run.partial and (end is None or run.last < end)]
-        found = [part for run in _pick(copies, whole, missing) for part in copies.split(run, bases)]
-        if found:
-            rows = sum(_rows(copies, run) for run in found)
+        partial += [run for run in order.runs if run.partial and (end is None or run.last < end)]
+        taken = [part for run in _pick(complete, missing) for part in run.split(bases)]
+        if taken:
+            rows = sum(int(run.heads["records_count"].astype(np.int64).sum()) for run in taken)
             merged.notes.append(f"{rows} record(s) come from copy {number + 1}.")
-            runs = sorted([*_open(copies, runs, found), *found], key=lambda run: run.first)
-    merged.cut = [_mended(cut, runs) for cut in merged.cut]
-    for run in parts:
-        _fill(copies, runs, run)
+            firsts = np.array([run.first for run in taken], np.int64)
+            runs = sorted(
+                [*(part for run in runs for part in run.split(firsts)), *taken], key=lambda run: run.first
+            )
+    merged.cut = [_recovered(cut, runs) for cut in merged.cut]
+    for run in partial:
+        _fill(runs, run)
     merged.runs = _placed(runs, sorted(bases))
     return merged
 
 
-def _fill(copies: Copies, runs: list[Run], part: Run) -> None:
-    """Put what is left of a batch between others, unless its offsets are there."""
-    at = bisect_right(runs, part.first, key=lambda run: run.first)
-    before = [one for run in runs[max(0, at - 1) : at] for one in copies.split(run, [part.first])]
-    if not any(run.first <= part.last and part.first <= run.last for run in [*before, *runs[at : at + 1]]):
-        runs[max(0, at - 1) : at] = sorted([*before, part], key=lambda run: run.first)
+def _fill(runs: list[Run], partial: Run) -> None:
+    """Put a partial batch between the runs, unless its offsets are taken."""
+    at = bisect_right(runs, partial.first, key=lambda run: run.first)
+    before = [part for run in runs[max(0, at - 1) : at] for part in run.split([partial.first])]
+    if not any(
+        run.first <= partial.last and partial.first <= run.last for run in [*before, *runs[at : at + 1]]
+    ):
+        runs[max(0, at - 1) : at] = sorted([*before, partial], key=lambda run: run.first)
 
 
-def _rows(copies: Copies, run: Run) -> int:
-    return sum(
-        int(some.frames.header["records_count"].astype(np.int64).sum()) for some in copies.batches(run)
-    )
-
-
-def _pick(copies: Copies, runs: Sequence[Run], ranges: Sequence[tuple[int, int]]) -> list[Run]:
-    """The batches of some runs that lie in some ranges of offsets, both ascending."""
+def _pick(runs: Sequence[Run], ranges: Sequence[tuple[int, int]]) -> list[Run]:
+    """Return the batches of runs that lie in ranges of offsets. Both ascend."""
     lows = [low for low, _ in ranges]
     out: list[Run] = []
     for run in runs:
         first = max(0, bisect_right(lows, run.first) - 1)
-        some = ranges[first : bisect_right(lows, run.last)]
-        for part in copies.split(run, [edge for low, high in some for edge in (low, high + 1)]):
+        near = ranges[first : bisect_right(lows, run.last)]
+        for part in run.split([edge for low, high in near for edge in (low, high + 1)]):
             i = bisect_right(lows, part.first) - 1
             if i >= 0 and part.last <= ranges[i][1]:
                 out.append(part)
     return out
 
 
-def _open(copies: Copies, runs: Sequence[Run], found: Sequence[Run]) -> list[Run]:
-    """Runs taken apart where others are to be put in between."""
-    firsts = [run.first for run in found]
-    return [
-        part
-        for run in runs
-        for part in copies.split(
-            run, firsts[bisect_right(firsts, run.first) : bisect_right(firsts, run.last)]
-        )
-    ]
-
-
 def _placed(runs: Sequence[Run], bases: Sequence[int]) -> list[tuple[Run, int]]:
-    """In which segment each run is to be: those of the first copy where it has one, else as in the other."""
+    """Return the runs with their segments: those of the first copy where it has one, else as in the other copy."""
     ahead: list[int | None] = []
     following: int | None = None
     for run in reversed(runs):
@@ -120,7 +108,7 @@ def _placed(runs: Sequence[Run], bases: Sequence[int]) -> list[tuple[Run, int]]:
         else:
             own = bisect_right(bases, run.first) - 1
             current = max(current, bases[own] if own >= 0 else -1)
-            # Between two segments of the first copy, or behind its last: its boundaries say nothing there.
+            # Between two segments of the first copy, or after its last one, its boundaries do not matter.
             if run.base > max(current, end) and (later is None or later > current):
                 current = run.base
             current = current if current >= 0 else run.base
@@ -129,8 +117,8 @@ def _placed(runs: Sequence[Run], bases: Sequence[int]) -> list[tuple[Run, int]]:
     return out
 
 
-def _mended(cut: Removed, runs: Sequence[Run]) -> Removed:
-    """A region of the first copy whose offsets are all taken from another is no loss."""
+def _recovered(cut: Removed, runs: Sequence[Run]) -> Removed:
+    """Return what was removed of the first copy. It is no loss if all its offsets are taken from another copy."""
     first, last = cut.lost.get("first_offset"), cut.lost.get("last_offset")
     if cut.rows_lost == 0 or first is None:
         return cut
@@ -150,50 +138,30 @@ def _mended(cut: Removed, runs: Sequence[Run]) -> Removed:
 
 
 def _compare(
-    copies: Copies, ours: Sequence[Run], theirs: Sequence[Run], number: int, replicas: str
+    ours: Sequence[Run], theirs: Sequence[Run], number: int, replicas: str
 ) -> tuple[list[tuple[int, int]], int | None]:
-    """The ranges of offsets of batches that only the other copy has, and the first offset where both differ (None for nowhere)."""
-    missing: list[tuple[int, int]] = []
-    mine = _heads(copies, ours)
-    a = next(mine, None)
-    joined = False
-    for b in _heads(copies, theirs):
-        base, last = offsets(b)
-        alone = np.ones(len(b), np.bool_)
-        while a is not None:
-            our_base, our_last = offsets(a)
-            i = np.minimum(np.searchsorted(our_last, base), len(a) - 1)
-            alone &= (our_base[i] > last) | (our_last[i] < base)
-            where = _first_difference(a, b)
-            if where is not None:
-                end = _told(a[where[0]], b[where[1]], number, replicas)
-                alone &= last < end
-                return _ranges(missing, base[alone], last[alone], alone, joined), end
-            if our_last[-1] >= last[-1]:
-                break
-            a = next(mine, None)
-        missing = _ranges(missing, base[alone], last[alone], alone, joined)
-        joined = bool(alone[-1])
-    return missing, None
-
-
-def _ranges(
-    before: list[tuple[int, int]], base: Any, last: Any, alone: npt.NDArray[np.bool_], joined: bool
-) -> list[tuple[int, int]]:
-    """Ranges, and those of more batches: neighbours are one range. `joined`: so are the last range and the first batch."""
+    """Return the ranges of offsets of batches that only the other copy has, and the first offset where the copies differ (None:
+    nowhere)."""
+    mine, other = _heads(ours), _heads(theirs)
+    base, last = offsets(other)
+    alone = np.ones(len(other), np.bool_)
+    if len(mine):
+        our_base, our_last = offsets(mine)
+        i = np.minimum(np.searchsorted(our_last, base), len(mine) - 1)
+        alone = (our_base[i] > last) | (our_last[i] < base)
+    end = None
+    difference = _first_difference(mine, other)
+    if difference is not None:
+        end = _divergence(mine[difference[0]], other[difference[1]], number, replicas)
+        alone &= last < end
+    # Neighbours are one range.
     numbers = np.flatnonzero(alone)
-    if not len(numbers):
-        return before
-    breaks = (np.flatnonzero(np.diff(numbers) > 1) + 1).tolist()
-    found = [(int(base[low]), int(last[high - 1])) for low, high in pairwise([0, *breaks, len(numbers)])]
-    if joined and before and numbers[0] == 0:
-        found[0] = (before[-1][0], found[0][1])
-        before = before[:-1]
-    return [*before, *found]
+    groups = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return [(int(base[group[0]]), int(last[group[-1]])) for group in groups if len(group)], end
 
 
-def _told(ours: Any, theirs: Any, number: int, replicas: str) -> int:
-    """Where two copies differ, if it is allowed that they do. Raises `UsageError`."""
+def _divergence(ours: Any, theirs: Any, number: int, replicas: str) -> int:
+    """Return the offset where two copies diverge. Raises `UsageError` unless that is allowed."""
     offset = max(int(ours["base_offset"]), int(theirs["base_offset"]))
     mine, other = int(ours["partition_leader_epoch"]), int(theirs["partition_leader_epoch"])
     if replicas == "first":
@@ -203,33 +171,31 @@ def _told(ours: Any, theirs: Any, number: int, replicas: str) -> int:
         epochs = f"both of leader epoch {mine}"
     first = "first" if mine >= other else "other"
     raise UsageError(
-        f"copy {number + 1} is another log than the first from offset {offset} on: batches of the same offsets differ,"
-        f" {epochs}",
-        advice=f"The copy with the highest leader epoch is the one that the cluster went on with (here the {first}): name it"
-        " first and pass replicas=first, which takes from the others only what lies before that offset",
+        f"copy {number + 1} diverges from the first copy at offset {offset}: their batches at the same offsets differ, {epochs}",
+        advice=f"The cluster continued with the copy that has the highest leader epoch (here the {first}): pass it first, with"
+        " replicas=first, which takes only what lies before that offset from the others",
     )
 
 
-def _heads(copies: Copies, runs: Sequence[Run]) -> Iterator[Heads]:
-    for run in runs:
-        for some in copies.batches(run):
-            yield some.frames.header
+def _heads(runs: Sequence[Run]) -> Heads:
+    return np.concatenate([np.empty(0, HEADS), *(run.heads for run in runs)])
 
 
 def _first_difference(a: Heads, b: Heads) -> tuple[int, int] | None:
-    """The first two batches that overlap, and are not one and the same."""
+    """Return the first two batches that overlap and are not the same one."""
     base, last = offsets(a)
     other, other_last = offsets(b)
     i = np.searchsorted(last, other)  # the first of ours that does not end before theirs starts
-    there = i < len(base)
-    j = np.flatnonzero(there)
-    i = i[there]
+    j = np.flatnonzero(i < len(base))
+    i = i[j]
     over = base[i] <= other_last[j]
     i, j = i[over], j[over]
     same = (a["crc"][i] == b["crc"][j]) & (base[i] == other[j]) & (last[i] == other_last[j])
     for k in np.flatnonzero(~same).tolist():
         mine, theirs = a[i[k]], b[j[k]]
-        compacted = int(base[i[k]]) == int(other[j[k]]) and all(mine[name] == theirs[name] for name in _SAME)
+        compacted = mine["base_offset"] == theirs["base_offset"] and all(
+            mine[name] == theirs[name] for name in _SAME
+        )
         flags = (int(mine["attributes"]) ^ int(theirs["attributes"])) & DELETE_HORIZON
         if not compacted or (mine["records_count"] == theirs["records_count"] and not flags):
             return int(i[k]), int(j[k])

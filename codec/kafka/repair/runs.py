@@ -1,9 +1,12 @@
-"""What mending moves about: runs of sound batches, by the bytes of a file they lie in and the offsets they take."""
+"""Runs of sound batches, which a repair moves about: the bytes of a file that they lie in, and their headers.
+
+A file is read once, by the survey. Everything that follows works on the headers, at 72 bytes a batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,194 +14,194 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.engine.repair import Removed
-from logwright.codec.fault import LogwrightError, join_lost
-from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
+from logwright.codec.kafka.formats.log.markers import markers, markers_between
 from logwright.codec.kafka.names import parse_directory
-from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
 
-_WINDOW = 4 << 20
-
 Numbers = npt.NDArray[np.int64]
+Heads = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Sound batches one after the other: bytes `[start, stop)` of a file of one of the copies, their offsets ascending.
+    """Sound batches, one after the other in a file, with ascending offsets.
 
-    `patch` are bytes that come before these: the header of a batch, or all of it, where something in it was set right. Then
-    the run is one batch. `origin` is where its first batch starts in the file. `partial`: the batch had more records, which can't be read.
+    Its bytes are `patch`, then `[start, stop)` of the file. A run with a patch is one batch, whose header or all of whose bytes
+    are replaced by it.
     """
 
     copy: int
+    """The index of the replica that has the file."""
     file: str
     base: int
-    """The number in the file's name."""
+    """The base offset in the file's name."""
     start: int
     stop: int
-    first: int
-    last: int
+    heads: Heads
+    """The headers of the batches as they will be written, as `HEADS`."""
+    markers: npt.NDArray[Any]
+    """The markers in them, as `MARKER`."""
     patch: bytes = b""
-    origin: int = field(default=-1)
+    origin: int | None = None
+    """Where a batch with a patch starts in the file."""
     partial: bool = False
+    """The batch had more records, which cannot be read."""
+
+    @classmethod
+    def of(cls, copy: int, file: PlannedFile, window: Window, frames: Frames) -> Run:
+        """Return the run of batches that lie side by side in a window."""
+        start, stop = window.offset + int(frames.start[0]), window.offset + int(frames.end[-1])
+        heads = frames.header.copy()  # not a view: it would keep all of the window's headers in memory
+        return cls(
+            copy, file.name, file.hints.get("base_offset", 0), start, stop, heads, markers(window, frames)
+        )
+
+    @classmethod
+    def patched(
+        cls, copy: int, file: PlannedFile, begin: int, start: int, patch: bytes, rest: bytes = b"", *, partial: bool = False
+    ) -> Run:  # fmt: skip
+        """Return the run of the batch at byte `begin` that becomes `patch` and `rest`, the bytes of the file from `start` on."""
+        window, frames = one_batch(patch + rest)
+        found = markers(window, frames)
+        return cls(
+            copy, file.name, file.hints.get("base_offset", 0), start, start + len(rest), frames.header, found, patch, begin, partial
+        )  # fmt: skip
+
+    @property
+    def first(self) -> int:
+        """The first offset."""
+        return int(self.heads["base_offset"][0])
+
+    @property
+    def last(self) -> int:
+        """The last offset."""
+        return int(self.heads["last_offset"][-1])
 
     @property
     def begin(self) -> int:
-        """Where its first batch starts in the file, as it was found."""
-        return self.start if self.origin < 0 else self.origin
+        """The byte of the file where its first batch starts."""
+        return self.start if self.origin is None else self.origin
 
-    def pieces(self, start: int, stop: int) -> Iterator[Extent]:
-        """Bytes `[start, stop)` of the run itself."""
-        done = len(self.patch)
-        if start < done:
-            yield self.patch[start : min(stop, done)]
-        if stop > done:
-            yield Copy(self.file, self.start + max(start, done) - done, self.start + stop - done, self.copy)
+    @property
+    def edges(self) -> Numbers:
+        """The byte of the run where each batch starts, and where the last one ends."""
+        return np.concatenate(
+            [np.zeros(1, np.int64), np.cumsum(self.heads["size"].astype(np.uint32), dtype=np.int64)]
+        )
 
+    def extents(self) -> Iterator[Extent]:
+        """Return the bytes of the run."""
+        if self.patch:
+            yield self.patch
+        if self.stop > self.start:
+            yield Copy(self.file, self.start, self.stop, self.copy)
 
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """Some batches of a run: their window, and where they start in the run."""
+    def parts(self, *cuts: int) -> list[Run]:
+        """Return the run cut before these batches, in order."""
+        bounds = [low for low in (0, *cuts) if low < len(self.heads)]
+        if len(bounds) == 1:
+            return [self]
+        edges = self.start + self.edges
+        return [
+            replace(
+                self,
+                start=int(edges[low]),
+                stop=int(edges[high]),
+                heads=self.heads[low:high],
+                markers=markers_between(self.markers, low, high),
+            )
+            for low, high in pairwise([*bounds, len(self.heads)])
+        ]
 
-    window: Window
-    frames: Frames
-    at: Numbers
-
-
-class Copies:
-    """The directories given, to read runs from."""
-
-    def __init__(self, listings: Sequence[Listing]) -> None:
-        self.listings = listings
-        self._options = Options(log.CODEC.options)
-
-    def batches(self, run: Run) -> Iterator[Batches]:
-        """The batches of a run, window by window."""
-        listing = self.listings[run.copy]
-        if run.patch:
-            rest = listing.read(run.file, run.start, run.stop - run.start) if run.stop > run.start else b""
-            data = run.patch + rest
-            window = Window(np.frombuffer(data, np.uint8), 0, len(data))
-            frames = self._scan(window, run)
-            yield Batches(window, frames, frames.start)
-            return
-        at, length = run.start, _WINDOW
-        while at < run.stop:
-            data = listing.read(run.file, at, min(length, run.stop - at))
-            window = Window(np.frombuffer(data, np.uint8), at, run.stop)
-            frames = self._scan(window, run)
-            if len(frames):
-                yield Batches(window, frames, frames.start + (at - run.start))
-            elif frames.need <= length:
-                raise LogwrightError(
-                    "the file was changed while it was read", path=run.file, offset=at, advice="Try again"
-                )
-            at += frames.stop
-            length = max(_WINDOW, frames.need)
-
-    def _scan(self, window: Window, run: Run) -> Frames:
-        context = log.CODEC.context("", self._options, base_offset=None)
-        return log.CODEC.scan(window, 0, context, check=False)
-
-    def cut(self, run: Run, low: int, high: int) -> list[Run]:
-        """The batches of a run whose offsets are all within `[low, high]`, as runs."""
-        if run.last < low or run.first > high or run.patch:
+    def within(self, low: int, high: int) -> list[Run]:
+        """Return the batches whose offsets all lie in `[low, high]`, as one run or none."""
+        base, last = offsets(self.heads)
+        inside = np.flatnonzero((base >= low) & (last <= high))
+        if not len(inside) or self.patch:
             return []
-        start = stop = -1
-        first = last = 0
-        for some in self.batches(run):
-            base, top = offsets(some.frames.header)
-            inside = np.flatnonzero((base >= low) & (top <= high))
-            if not len(inside):
-                continue
-            if start < 0:
-                start, first = int(some.at[inside[0]]), int(base[inside[0]])
-            begin = int(inside[-1])
-            stop = int(some.at[begin]) + int(some.frames.end[begin] - some.frames.start[begin])
-            last = int(top[begin])
-        if start < 0:
-            return []
-        return [Run(run.copy, run.file, run.base, run.start + start, run.start + stop, first, last)]
+        low, high = int(inside[0]), int(inside[-1]) + 1
+        parts = self.parts(*[cut for cut in (low, high) if cut])
+        return [parts[1] if low else parts[0]]
 
-    def split(self, run: Run, points: Sequence[int]) -> list[Run]:
-        """A run in parts, a new one where the first batch starts at or behind each of some offsets, which ascend."""
-        inside = [point for point in points if run.first < point <= run.last]
-        if not inside or run.patch:
-            return [run]
-        out: list[Run] = []
-        marks, part = np.array(inside, np.int64), -1
-        for some in self.batches(run):
-            base, last = offsets(some.frames.header)
-            parts = np.searchsorted(marks, base, "right")
-            edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
-            for low, high in pairwise(edges):
-                start = run.start + int(some.at[low])
-                stop = run.start + int(
-                    some.at[high - 1] + some.frames.end[high - 1] - some.frames.start[high - 1]
-                )
-                if parts[low] == part:
-                    out[-1] = replace(out[-1], stop=stop, last=int(last[high - 1]))
-                else:
-                    out.append(
-                        replace(run, start=start, stop=stop, first=int(base[low]), last=int(last[high - 1]))
-                    )
-                part = int(parts[low])
-        return out
-
-    def lost(self, run: Run) -> tuple[int, dict[str, Any]]:
-        """What is gone with a run: see `lost`."""
-        rows, out = 0, dict[str, Any]()
-        for some in self.batches(run):
-            more, what = lost(self.listings[run.copy], some.frames.header)
-            rows += more
-            out = join_lost(out, what)
-        return rows, out
-
-    def single(self, run: Run) -> Iterator[tuple[Run, npt.NDArray[Any]]]:
-        """Each batch of a run as a run of its own, and its header."""
-        for some in self.batches(run):
-            base, top = offsets(some.frames.header)
-            for i in range(len(some.frames)):
-                head = some.frames.header[i]
-                if run.patch:
-                    yield run, head
-                    continue
-                start = run.start + int(some.at[i])
-                stop = start + int(some.frames.end[i] - some.frames.start[i])
-                yield Run(run.copy, run.file, run.base, start, stop, int(base[i]), int(top[i])), head
+    def split(self, points: Sequence[int] | Numbers) -> list[Run]:
+        """Return the run cut before the first batch at or above each of these offsets, which ascend."""
+        base, _ = offsets(self.heads)
+        return self.parts(*(np.flatnonzero(np.diff(np.searchsorted(points, base, "right"))) + 1).tolist())
 
 
-def offsets(header: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
-    """The first and the last offset of each batch."""
-    return header["base_offset"].astype(np.int64), header["last_offset"].astype(np.int64)
+def join(runs: Iterable[Run]) -> list[Run]:
+    """Join the runs that follow one another, in their file and by their offsets."""
+    groups: list[list[Run]] = []
+    for run in runs:
+        before = groups[-1][-1] if groups else None
+        follows = before is not None and before.stop == run.start and before.last < run.first
+        if before is not None and follows and not (before.patch or run.patch):
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    return [group[0] if len(group) == 1 else _joined(group) for group in groups]
 
 
-def lost(listing: Listing, header: npt.NDArray[Any]) -> tuple[int, Mapping[str, Any]]:
-    """For `Removed.rows_lost` and `Removed.lost`: records that are gone with batches whose headers are right, in Kafka's words."""
-    if not len(header):
+def _joined(group: Sequence[Run]) -> Run:
+    counts = np.cumsum([0, *(len(run.heads) for run in group)])
+    marks = np.concatenate([run.markers for run in group])
+    marks["frame"] += np.repeat(counts[:-1], [len(run.markers) for run in group])
+    heads = np.concatenate([run.heads for run in group])
+    return replace(group[0], stop=group[-1].stop, heads=heads, markers=marks)
+
+
+def append_extents(extents: list[Extent], more: Iterable[Extent]) -> None:
+    """Append extents to a list, joined where they lie side by side in one file."""
+    for extent in more:
+        last = extents[-1] if extents else None
+        if (
+            isinstance(extent, Copy)
+            and isinstance(last, Copy)
+            and (last.file, last.copy, last.stop) == (extent.file, extent.copy, extent.start)
+        ):
+            extents[-1] = replace(last, stop=extent.stop)
+            continue
+        extents.append(extent)
+
+
+def one_batch(data: bytes) -> tuple[Window, Frames]:
+    """Return the bytes of one batch as a window and its frame."""
+    window, start = Window(np.frombuffer(data, np.uint8), 0, len(data)), np.zeros(1, np.int64)
+    return window, Frames(start, np.array([len(data)], np.int64), heads_at(window.data, start), len(data))
+
+
+def offsets(heads: Heads) -> tuple[Numbers, Numbers]:
+    """Return the first and the last offset of each batch."""
+    return heads["base_offset"], heads["last_offset"]
+
+
+def lost(listing: Listing, heads: Heads) -> tuple[int, Mapping[str, Any]]:
+    """Return `Removed.rows_lost` and `Removed.lost` of batches that are removed and whose headers are right."""
+    if not len(heads):
         return 0, {}
-    base, last = offsets(header)
-    data = header["attributes"] & CONTROL == 0
-    rows = int(np.maximum(header["records_count"].astype(np.int64), 0)[data].sum())
-    out: dict[str, Any] = dict(place(listing))
+    base, last = offsets(heads)
+    data = heads["attributes"] & CONTROL == 0
+    rows = int(np.maximum(heads["records_count"].astype(np.int64), 0)[data].sum())
+    out: dict[str, Any] = dict(partition_of(listing))
     out |= {"first_offset": int(base.min()), "last_offset": int(last.max())}
-    times = np.concatenate([header["base_timestamp"], header["max_timestamp"]]).astype(np.int64)
+    times = np.concatenate([heads["base_timestamp"], heads["max_timestamp"]])
     times = times[times >= 0]
     if len(times):
         out |= {"first_timestamp": int(times.min()), "last_timestamp": int(times.max())}
     return rows, out
 
 
-def place(listing: Listing) -> Mapping[str, Any]:
-    """Topic and partition, where the directory's name says them."""
+def partition_of(listing: Listing) -> Mapping[str, Any]:
+    """Return the topic and the partition, where the directory's name has them."""
     found = parse_directory(listing.name)
     return {} if found is None else {"topic": found.topic, "partition": found.partition}
 
 
-def removed_run(run: Run, why: str, rows_lost: int | None, what: Mapping[str, Any]) -> Removed:
-    """All of a run, not kept."""
+def removed_run(run: Run, why: str, rows_lost: int | None, where: Mapping[str, Any]) -> Removed:
+    """Return all of a run as removed."""
     length = max(run.stop - run.begin, HEAD_SIZE)
-    return Removed(run.file, run.begin, length, why, run.copy, rows_lost, what)
+    return Removed(run.file, run.begin, length, why, run.copy, rows_lost, where)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +22,13 @@ from logwright.codec.kafka.formats.log.layout import (
     RECORD_BATCH,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.formats.log.markers import ABORT, markers
+from logwright.codec.kafka.formats.log.markers import ABORT
 from logwright.codec.kafka.names import parse_segment, segment_name
-from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, lost, offsets, removed_run
+from logwright.codec.kafka.repair.runs import Heads, Run, append_extents, lost, removed_run
 from logwright.codec.store.extents import Extent
-from logwright.codec.window import Frames, Window
+from logwright.codec.store.listing import Listing, PlannedFile, Role
 
+Mask = npt.NDArray[np.bool_]
 _INT_MAX = (1 << 31) - 1
 
 
@@ -42,18 +42,13 @@ class Segment:
 
 
 @dataclass
-class _Out:
-    """The log being written."""
+class _Output:
+    """The log that is being written."""
 
     base: int
     like: str | None
-    pieces: list[Extent] = field(default_factory=list)
+    extents: list[Extent] = field(default_factory=list)
     size: int = 0
-
-    def keep(self, pieces: Iterable[Extent]) -> None:
-        for piece in pieces:
-            self.size += len(piece)
-            self.pieces.append(piece)
 
 
 def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: int) -> list[Segment]:
@@ -96,7 +91,7 @@ class PartitionPlan(RepairPlan):
 
     def __init__(
         self,
-        copies: Copies,
+        copies: Sequence[Listing],
         segments: Iterable[tuple[int, Iterable[Run], str | None]],
         deriver: PartitionDeriver,
         *,
@@ -108,10 +103,10 @@ class PartitionPlan(RepairPlan):
         """`segments`: the number in the name of each, its runs, and the file that it takes owner and mode of. `first` are files that
         are not made of batches. `abort`: end open transactions. `only`: the kinds of derived files that are made, while the logs stay
         as they are; None for all."""
-        super().__init__(copies.listings[0])
-        self.reader, self.segments, self.deriver = copies, segments, deriver
+        super().__init__(copies[0])
+        self.copies, self.segments, self.deriver = copies, segments, deriver
         self.first, self.abort, self.stop_at_damage, self.only = first, abort, stop_at_damage, only
-        self._out: _Out | None = None
+        self._out: _Output | None = None
         self._time = 0
         self._stopped = False
 
@@ -125,7 +120,7 @@ class PartitionPlan(RepairPlan):
         yield from self.first
         for base, runs, like in self.segments:
             if self._stopped:
-                self.cut += [removed_run(run, "behind the first damage", None, {}) for run in runs]
+                self.cut += [removed_run(run, "after the first damage", None, {}) for run in runs]
                 continue
             yield from self._begin(base, like)
             for run in runs:
@@ -143,7 +138,7 @@ class PartitionPlan(RepairPlan):
         """Start the next segment. The files of the one before are complete."""
         self.deriver.begin(base)
         yield from self._close()
-        self._out = _Out(base, like)
+        self._out = _Output(base, like)
 
     def _close(self) -> Iterator[OutputFile]:
         out, files = self._out, self.deriver.files
@@ -153,7 +148,7 @@ class PartitionPlan(RepairPlan):
         if self.only is not None:
             yield self.unchanged(name)
         else:
-            yield OutputFile(name, out.pieces, out.like if out.like in self.sizes else None)
+            yield OutputFile(name, out.extents, out.like if out.like in self.sizes else None)
         for name in list(files):
             data = files.pop(name)
             if self.only is None or kind_of(name) in self.only:
@@ -162,82 +157,73 @@ class PartitionPlan(RepairPlan):
     # Batches
 
     def _add(self, run: Run) -> Iterator[OutputFile]:
-        for some in self.reader.batches(run):
-            header = some.frames.header
-            size = some.frames.end - some.frames.start
-            bad = self._forbidden(some.window, some.frames)
-            fresh = ~bad
-            if self.only is not None and bad.any():
-                self._refuse(run, header, some.at, size, fresh, bad)
-                raise damage(self.cut[-1])
-            if self._stopped:
-                fresh[:] = bad[:] = False
-            elif self.stop_at_damage and bad.any():
-                first = int(np.argmax(bad))
-                fresh[first:] = bad[first + 1 :] = False
-                self._stopped = True
-            if not fresh.all():
-                self._refuse(run, header, some.at, size, fresh, bad)
-            yield from self._feed(run, some.window, some.frames.pick(fresh), some.at[fresh])
+        forbidden = self._forbidden(run)
+        keep = ~forbidden
+        if self.only is not None and forbidden.any():
+            self._refuse(run, keep, forbidden)
+            raise damage(self.cut[-1])
+        if self._stopped:
+            keep[:] = forbidden[:] = False
+        elif self.stop_at_damage and forbidden.any():
+            first = int(np.argmax(forbidden))
+            keep[first:] = forbidden[first + 1 :] = False
+            self._stopped = True
+        if not keep.all():
+            self._refuse(run, keep, forbidden)
+        cuts = (np.flatnonzero(np.diff(keep)) + 1).tolist()
+        for part, kept in zip(run.parts(*cuts), keep[[0, *cuts]], strict=True):
+            if kept:
+                yield from self._write(part)
 
-    def _feed(self, run: Run, window: Window, frames: Frames, at: Numbers) -> Iterator[OutputFile]:
-        header, size, done = frames.header, frames.end - frames.start, 0
-        base, last = offsets(header)
-        while done < len(header):
+    def _write(self, run: Run) -> Iterator[OutputFile]:
+        """Append batches to the segment. It is rolled where it is full."""
+        while True:
             out = self._out
             assert out is not None
-            ends = out.size + np.cumsum(size[done:])
-            over = (ends > _INT_MAX) | (last[done:] - out.base > _INT_MAX)
-            if out.size == 0 and last[done] - out.base <= _INT_MAX:
+            edges = out.size + run.edges
+            over = (edges[1:] > _INT_MAX) | (run.heads["last_offset"] - out.base > _INT_MAX)
+            if out.size == 0 and run.heads["last_offset"][0] - out.base <= _INT_MAX:
                 over[0] = False
-            fit = done + (int(np.argmax(over)) if over.any() else len(over))
-            if fit == done:
-                yield from self._begin(int(base[done]))
+            fit = int(np.argmax(over)) if over.any() else len(over)
+            if not fit:
+                yield from self._begin(run.first)
                 continue
-            part = frames.pick(slice(done, fit))
-            self.deriver.add(part.header, ends[: fit - done] - size[done:fit], markers(window, part))
-            low = done
-            for i in [
-                *(np.flatnonzero(at[done + 1 : fit] != (at + size)[done : fit - 1]) + done + 1).tolist(),
-                fit,
-            ]:
-                out.keep(run.pieces(int(at[low]), int(at[i - 1] + size[i - 1])))
-                low = i
-            self._count(header[done:fit], base[done:fit], last[done:fit])
-            done = fit
+            part, *rest = run.parts(fit)
+            self.deriver.add(part.heads, edges[:fit], part.markers)
+            append_extents(out.extents, part.extents())
+            out.size = int(edges[fit])
+            self._count(part.heads)
+            if not rest:
+                return
+            run = rest[0]
 
-    def _count(self, header: npt.NDArray[Any], base: Numbers, last: Numbers) -> None:
-        data = header["attributes"] & CONTROL == 0
-        self.rows += int(np.maximum(header["records_count"].astype(np.int64), 0)[data].sum())
-        self.ids = {"first_offset": self.ids.get("first_offset", int(base[0])), "last_offset": int(last[-1])}
-        self._time = max(self._time, int(header["max_timestamp"].astype(np.int64).max()))
+    def _count(self, heads: Heads) -> None:
+        data = heads["attributes"] & CONTROL == 0
+        self.rows += int(np.maximum(heads["records_count"].astype(np.int64), 0)[data].sum())
+        first, last = int(heads["base_offset"][0]), int(heads["last_offset"][-1])
+        self.ids = {"first_offset": self.ids.get("first_offset", first), "last_offset": last}
+        self._time = max(self._time, int(heads["max_timestamp"].max()))
 
-    def _refuse(
-        self,
-        run: Run,
-        header: npt.NDArray[Any],
-        at: Numbers,
-        size: Numbers,
-        fresh: npt.NDArray[np.bool_],
-        bad: npt.NDArray[np.bool_],
-    ) -> None:
-        """Cut the batches that are not `fresh`: those that are forbidden (`bad`), and what lies behind such a one."""
-        for i in np.flatnonzero(~fresh).tolist():
-            rows, what = lost(self.reader.listings[run.copy], header[i : i + 1])
-            why = "behind the first damage"
-            if bad[i]:
+    def _refuse(self, run: Run, keep: Mask, forbidden: Mask) -> None:
+        """Cut the batches that are not kept: forbidden ones, and those after the first damage."""
+        for batch, kept, bad in zip(run.parts(*range(1, len(run.heads))), keep, forbidden, strict=True):
+            if kept:
+                continue
+            rows, where = lost(self.copies[run.copy], batch.heads)
+            why = "after the first damage"
+            if bad:
                 why = (
-                    f"bad order: producer {int(header['producer_id'][i])} writes outside of the transaction that it has open;"
+                    f"bad order: producer {int(batch.heads['producer_id'][0])} writes outside of the transaction that it has open;"
                     " the broker does not start on such a batch"
                 )
-            offset = run.begin + (0 if run.patch else int(at[i]))
-            self.cut.append(Removed(run.file, offset, int(size[i]), why, run.copy, rows, what))
+            size = int(batch.edges[-1])
+            self.cut.append(Removed(run.file, batch.begin, size, why, run.copy, rows, where))
 
     # Transactions
 
-    def _forbidden(self, window: Window, frames: Frames) -> npt.NDArray[np.bool_]:
-        """The batches outside of an open transaction of their producer."""
-        header = frames.header
+    def _forbidden(self, run: Run) -> Mask:
+        """Return which batches lie outside of an open transaction of their producer."""
+        header = run.heads
         out = np.zeros(len(header), np.bool_)
         flags = header["attributes"].astype(np.int64)
         owned = header["producer_id"] >= 0
@@ -251,7 +237,7 @@ class PartitionPlan(RepairPlan):
         asked = np.isin(header["producer_id"], list(opened | begun))
         if not (plain & asked).any():
             return out
-        ending = set(markers(window, frames)["frame"].tolist())
+        ending = set(run.markers["frame"].tolist())
         for i in np.flatnonzero(asked).tolist():
             producer = int(header["producer_id"][i])
             if flags[i] & CONTROL:
@@ -269,20 +255,15 @@ class PartitionPlan(RepairPlan):
         epochs = self.deriver.epochs.entries
         offset = self.deriver.next_offset
         for producer, first in sorted(opened.items(), key=lambda item: item[1]):
-            one = state[producer]
-            data = abort_marker(
-                offset,
-                producer,
-                one.producer_epoch,
-                max(0, one.coordinator_epoch),
-                epochs[-1][0] if epochs else -1,
-                self._time,
-            )
+            entry = state[producer]
+            coordinator = max(0, entry.coordinator_epoch)
+            leader = epochs[-1][0] if epochs else -1
+            data = abort_marker(offset, producer, entry.producer_epoch, coordinator, leader, self._time)
             self.notes.append(
                 f"The transaction of producer {producer}, open since offset {first}, is aborted by a marker at offset {offset}:"
                 " read_committed consumers get none of its records, also where it had been committed and the marker was lost."
             )
-            yield Run(0, "", 0, 0, 0, offset, offset, data)
+            yield Run.patched(0, PlannedFile("", 0, Role.PRIMARY), 0, 0, data)
             offset += 1
 
     def _note_removed(self) -> None:

@@ -47,9 +47,8 @@ from logwright.codec.kafka.names import (
     parse_directory,
     segment_name,
 )
-from logwright.codec.kafka.repair.examine import examine
-from logwright.codec.kafka.repair.runs import Copies
 from logwright.codec.kafka.repair.runs import lost as lost_batches
+from logwright.codec.kafka.repair.survey import survey
 from logwright.codec.kafka.startup.entries import entries
 from logwright.codec.kafka.startup.errors import BrokerError, Offline, Stray
 from logwright.codec.kafka.startup.fetch import Consumed, Consumer, Stretch
@@ -202,22 +201,19 @@ def _consumed_part(stretch: Stretch) -> Part:
 
 def _removed(listing: Listing, file: PlannedFile, start: int, stop: int, options: Options) -> Removed:
     """Count the records of a range of a log that is not in the result."""
-    found = examine(listing, 0, file, options)
+    segment = survey(listing, 0, file, options)
     rows: int | None = 0
     what: dict[str, Any] = {}
-    for cut in found.cut:
+    for cut in segment.cut:
         if start <= cut.offset < stop and cut.rows_lost != 0:
             rows = None if rows is None or cut.rows_lost is None else rows + cut.rows_lost
             what = join_lost(what, cut.lost)
-    for run in [*found.good, *found.odd]:
-        if run.stop <= start or run.begin >= stop:
-            continue
-        for batches in Copies([listing]).batches(run):
-            position = batches.at + run.begin
-            inside = (position >= start) & (position < stop)
-            more, where = lost_batches(listing, batches.frames.header[inside])
-            rows = None if rows is None else rows + more
-            what = join_lost(what, where)
+    for run in [*segment.good, *segment.misplaced]:
+        position = run.begin + run.edges[:-1]
+        heads = run.heads[(position >= start) & (position < stop)]
+        more, where = lost_batches(listing, heads)
+        rows = None if rows is None else rows + more
+        what = join_lost(what, where)
     return Removed(file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, what)
 
 

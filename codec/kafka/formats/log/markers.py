@@ -62,6 +62,13 @@ def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     return found[np.argsort(found["frame"], kind="stable")]
 
 
+def markers_between(found: npt.NDArray[Any], low: int, high: int) -> npt.NDArray[Any]:
+    """Return the markers of the batches `[low, high)`, with indices that count from `low`."""
+    out = found[(found["frame"] >= low) & (found["frame"] < high)]
+    out["frame"] -= low
+    return out
+
+
 def unusual(window: Window, frames: Frames) -> npt.NDArray[np.int64]:
     """Which of the frames are control batches that are not such as a broker ends transactions with."""
     found: npt.NDArray[np.int64] = np.flatnonzero(frames.header["attributes"] & CONTROL)

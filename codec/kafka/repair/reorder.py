@@ -1,0 +1,250 @@
+"""Put sound batches into the order of their offsets: drop duplicates, and move misplaced batches to where they belong.
+
+Offsets ascend in a log, from batch to batch and from segment to segment. No checksum covers base_offset, so a batch that does not
+fit may be complete, with a wrong offset. If it lies between two batches that leave exactly as many offsets free as it takes, it
+gets these. A batch that fits elsewhere in its file is moved there. All others are cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from logwright.codec.engine.repair import Removed
+from logwright.codec.kafka.formats.log.scan import MAX_OFFSET_DELTA
+from logwright.codec.kafka.repair.runs import Run, lost, removed_run
+from logwright.codec.kafka.repair.survey import SegmentSurvey
+from logwright.codec.store.listing import Listing
+
+_TOP = (1 << 63) - 1
+_UNSIGNED = (1 << 64) - 1
+
+
+@dataclass
+class Order:
+    """The runs of one copy in the order of their offsets, without overlaps, and what was changed for that."""
+
+    runs: list[Run] = field(default_factory=list)
+    cut: list[Removed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def reorder(listing: Listing, surveys: Sequence[SegmentSurvey]) -> Order:
+    """Put the segments of one copy into order."""
+    return _Reorderer(listing, surveys).run()
+
+
+class _Reorderer:
+    def __init__(self, listing: Listing, surveys: Sequence[SegmentSurvey]) -> None:
+        self.listing, self.surveys = listing, surveys
+        self.order = Order()
+        self.runs = self.order.runs
+        self._stops: dict[tuple[str, int], Run] = {}
+        self._begins: dict[tuple[str, int], Run] = {}
+        self._files: Counter[str] = Counter()
+        """The runs that are kept, by file and the byte where they end and begin, and their number for each file."""
+        self._last_good = max((i for i, segment in enumerate(surveys) if segment.good), default=-1)
+        self._known_end = max((segment.file.hints.get("known_end") or 0 for segment in surveys), default=0)
+
+    def run(self) -> Order:
+        misplaced: list[tuple[int, Run]] = []
+        for number, segment in enumerate(self.surveys):
+            self.order.cut += segment.cut
+            self.order.notes += segment.notes
+            for run in segment.good:
+                misplaced += [(number, early) for early in self._append(run)]
+            misplaced += [(number, run) for run in segment.misplaced]
+        for number, run in sorted(misplaced, key=lambda item: item[1].first):
+            for batch in run.parts(*range(1, len(run.heads))):
+                self._place(number, batch)
+        return self.order
+
+    def _append(self, run: Run) -> list[Run]:
+        """Put a run after all others. Return the part of it that is not above them."""
+        end = self.runs[-1].last if self.runs else -1
+        if run.first > end:
+            self._put(len(self.runs), 0, run)
+            return []
+        above = run.within(end + 1, _TOP)
+        if not above:
+            return [run]
+        self._put(len(self.runs), 0, *above)
+        return [run.parts(len(run.heads) - len(above[0].heads))[0]]
+
+    # Misplaced batches
+
+    def _place(self, number: int, batch: Run) -> None:
+        placed = (
+            self._is_duplicate(batch)
+            or (batch.first < batch.base and self._fits_between(number, batch))
+            or self._continues(batch)
+            or self._fits_between(number, batch)
+            or self._is_one_bit_off(number, batch)
+            or self._is_free(number, batch)
+            or self._gets_what_is_free(number, batch)
+        )
+        if not placed:
+            self._refuse(batch)
+        elif batch.patch:
+            self.order.notes.append(
+                f"{batch.file}: batch_length or magic of the batch at byte {batch.begin} is corrected: no checksum covers them, and the"
+                " checksum of the batch proves all the rest of it."
+            )
+
+    def _is_duplicate(self, batch: Run) -> bool:
+        """Return whether the same batch is kept already."""
+        at = max(0, bisect_right(self.runs, batch.first, key=lambda run: run.first) - 1)
+        for run in self.runs[at : at + 1]:
+            if not run.first <= batch.first <= batch.last <= run.last:
+                continue
+            i = bisect_left(run.heads["base_offset"], batch.first)
+            if i == len(run.heads):
+                continue
+            head, other = batch.heads[0], run.heads[i]
+            if any(head[name] != other[name] for name in ("base_offset", "last_offset", "crc")):
+                return False
+            why = (
+                f"bad order: offsets {batch.first} to {batch.last} are there twice, the batch at byte {run.begin + run.edges[i]} of"
+                f" {run.file} is kept"
+            )
+            self.order.cut.append(removed_run(batch, why, 0, {}))
+            return True
+        return False
+
+    def _continues(self, batch: Run) -> bool:
+        """Put a batch where its offsets are free, if those next to them are in its own file."""
+        at = bisect_left(self.runs, batch.first, key=lambda run: run.first)
+        left, right = self.runs[at - 1] if at else None, self.runs[at] if at < len(self.runs) else None
+        if left is not None and left.last > batch.last and left.file == batch.file and not left.patch:
+            i = bisect_left(left.heads["base_offset"], batch.first)
+            joins = bool(left.heads["last_offset"][i - 1] + 1 == batch.first) or (
+                i < len(left.heads) and bool(left.heads["base_offset"][i] == batch.last + 1)
+            )
+            return joins and self._insert(batch)
+        joins = (left is not None and left.file == batch.file and left.last + 1 == batch.first) or (
+            right is not None and right.file == batch.file and right.first == batch.last + 1
+        )
+        return (joins or batch.first == batch.base) and self._insert(batch)
+
+    def _fits_between(self, number: int, batch: Run) -> bool:
+        """Give a batch the offsets that its neighbours in the file leave free, if these are as many as it takes."""
+        low, high = self._room(number, batch)
+        if low is None or high is None or high - low != batch.last - batch.first:
+            return False
+        return self._move(batch, low, "the batches around it leave just these offsets")
+
+    def _is_one_bit_off(self, number: int, batch: Run) -> bool:
+        """Correct an offset that is outside the segment, if flipping one bit gives exactly one offset that fits."""
+        low, high = self._room(number, batch)
+        base = self.surveys[number].base
+        if low is None or base <= batch.first <= batch.last <= base + MAX_OFFSET_DELTA:
+            return False
+        top = base + MAX_OFFSET_DELTA if high is None else high
+        near = [(batch.first & _UNSIGNED) ^ (1 << bit) for bit in range(64)]
+        fit = [offset for offset in near if low <= offset <= top - (batch.last - batch.first)]
+        if len(fit) != 1:
+            return False
+        return self._move(batch, fit[0], "the segment cannot hold that offset, and they differ by one bit")
+
+    def _gets_what_is_free(self, number: int, batch: Run) -> bool:
+        """Give a batch the first offsets that its neighbours in the file leave free, if these are more than it takes. A broker
+        would give its records to consumers at wrong offsets, or lose what follows."""
+        low, high = self._room(number, batch)
+        if low is None or (high is not None and high - low < batch.last - batch.first):
+            return False
+        upto = "" if high is None else f" up to {high}"
+        return self._move(batch, low, f"it is the first offset that the batches around it leave free{upto}")
+
+    def _room(self, number: int, batch: Run) -> tuple[int | None, int | None]:
+        """Return the first and the last offset between the neighbours of a batch in its file, None where it is unknown."""
+        segment = self.surveys[number]
+        left, right = self._stops.get((batch.file, batch.begin)), self._begins.get((batch.file, batch.stop))
+        low = left.last + 1 if left else segment.base if batch.begin == 0 else None
+        at_end, after = batch.stop >= segment.file.size, segment.file.hints.get("next_base")
+        high = right.first - 1 if right else after - 1 if at_end and after is not None else None
+        return low, high
+
+    def _move(self, batch: Run, to: int, why: str) -> bool:
+        patch = to.to_bytes(8, "big") + batch.patch[8:]
+        start = batch.start if batch.patch else batch.start + len(patch)
+        heads, marks = batch.heads.copy(), batch.markers.copy()
+        for column in (heads["base_offset"], heads["last_offset"], marks["offset"]):
+            # In two steps: the difference of the offsets may not fit 64 bits.
+            column -= batch.first
+            column += to
+        moved = replace(batch, heads=heads, markers=marks, start=start, patch=patch, origin=batch.begin)
+        if not self._insert(moved):
+            return False
+        self.order.notes.append(
+            f"{batch.file}: base_offset of the batch at byte {batch.begin} is changed from {batch.first} to {to}: {why} (no checksum"
+            " covers the field)."
+        )
+        return True
+
+    def _is_free(self, number: int, batch: Run) -> bool:
+        """Put a batch where its offsets belong, if that is in its own file, or at the end of the log."""
+        if batch.first < 0:
+            return False
+        at = bisect_left(self.runs, batch.first, key=lambda run: run.first)
+        beside = [run for run in self.runs[max(0, at - 1) : at + 1] if run.file == batch.file]
+        if not beside and self._files[batch.file]:
+            return False
+        end = self.runs[-1].last + 1 if self.runs else 0
+        # A snapshot of the producers that is named after the batch proves that the log reached it.
+        credible = batch.first == end or batch.last < self._known_end
+        if batch.first >= end and not credible and not self._is_last(number, batch):
+            return False
+        return self._insert(batch)
+
+    def _is_last(self, number: int, batch: Run) -> bool:
+        """Return whether nothing of the log lies after a batch."""
+        good = self.surveys[number].good
+        return number >= self._last_good and (not good or good[-1].begin < batch.begin)
+
+    def _refuse(self, batch: Run) -> None:
+        rows, where = lost(self.listing, batch.heads)
+        if batch.patch:
+            self.order.cut = [
+                cut for cut in self.order.cut if (cut.file, cut.offset) != (batch.file, batch.begin)
+            ]
+        why = (
+            f"bad order: offsets {batch.first} to {batch.last} do not fit the place of the batch, and others have them, or offsets on"
+            " both sides of them"
+        )
+        self.order.cut.append(removed_run(batch, why, rows, where))
+
+    # The runs that are kept
+
+    def _insert(self, batch: Run) -> bool:
+        """Put a batch among the runs, if its offsets are free."""
+        at = bisect_left(self.runs, batch.first, key=lambda run: run.first)
+        if at and self.runs[at - 1].last >= batch.first:
+            if not self._split(at - 1, batch):
+                return False
+            at = bisect_left(self.runs, batch.first, key=lambda run: run.first)
+        if at < len(self.runs) and self.runs[at].first <= batch.last:
+            return False
+        self._put(at, 0, batch)
+        return True
+
+    def _put(self, at: int, count: int, *new: Run) -> None:
+        """Put runs in place of `count` others."""
+        for run in self.runs[at : at + count]:
+            del self._stops[run.file, run.stop], self._begins[run.file, run.begin]
+        self.runs[at : at + count] = new
+        for run in new:
+            self._stops[run.file, run.stop] = self._begins[run.file, run.begin] = run
+            self._files[run.file] += 1
+
+    def _split(self, at: int, batch: Run) -> bool:
+        """Split a run that leaves the offsets of a batch free. Return whether it does."""
+        run = self.runs[at]
+        if run.patch or not run.first < batch.first <= batch.last < run.last:
+            return False
+        i = bisect_left(run.heads["base_offset"], batch.first)
+        if run.heads["last_offset"][i - 1] >= batch.first or run.heads["base_offset"][i] <= batch.last:
+            return False
+        self._put(at, 1, *run.parts(i))
+        return True
