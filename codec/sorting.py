@@ -7,7 +7,6 @@ runs are merged, again by columns: all rows up to the smallest of the keys that 
 
 from __future__ import annotations
 
-import bisect
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec.engine.merge import Keys, SortedRun, merge, sequences, sorted_order
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.store.build import Stage
 from logwright.codec.store.listing import Listing
@@ -40,11 +40,8 @@ Refusal = Callable[[dict[str, Any]], UsageError]
 def ordered(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """These rows in one batch, in the order of internal keys; rows of one key and sequence in the order in which they come."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    key = batch.column("key")
-    if pc.all(pc.less(key.slice(0, max(len(key) - 1, 0)), key.slice(1))).as_py() is not False:
-        return batch
-    order = pc.sort_indices(batch, sort_keys=[("key", "ascending"), ("sequence", "descending")])
-    return batch.take(order)
+    order = sorted_order(Keys.of(batch.column("key")), sequences(batch))
+    return batch if (np.diff(order) == 1).all() else batch.take(pa.array(order))
 
 
 def unique(batches: Iterator[pa.RecordBatch], *, last: bool, twice: Refusal) -> Iterator[pa.RecordBatch]:
@@ -75,80 +72,6 @@ def _distinct(batch: pa.RecordBatch, *, last: bool, twice: Refusal) -> pa.Record
     return batch.filter(pa.concat_arrays([pc.invert(same), pa.array([True])]))
 
 
-# Merging
-
-
-@dataclass(frozen=True)
-class SortedRun:
-    """Ordered rows, in batches none of which is empty, and the first and last key, which are known before they are read."""
-
-    first: bytes
-    last: bytes
-    batches: Callable[[], Iterator[pa.RecordBatch]]
-
-
-@dataclass
-class _Cursor:
-    """What has been read of a stream and not been merged yet."""
-
-    batches: Iterator[pa.RecordBatch]
-    rows: pa.RecordBatch = field(default_factory=lambda: pa.RecordBatch.from_pylist([], pa.schema(FIELDS)))
-    more: bool = True
-    _enough: int = 0
-
-    def fill(self) -> None:
-        """Read on where little is left: a step then never takes few rows of many streams."""
-        while self.more and self.rows.num_rows <= self._enough:
-            batch = next(self.batches, None)
-            if batch is None:
-                self.more = False
-            else:
-                self._enough = batch.num_rows // 2
-                self.rows = pa.concat_batches([self.rows, batch]) if self.rows.num_rows else batch
-
-    @property
-    def reach(self) -> tuple[bytes, int]:
-        return self._at(self.rows.num_rows - 1)
-
-    def take(self, reach: tuple[bytes, int] | None) -> pa.RecordBatch:
-        """The rows up to there, which is included; None: all that there are."""
-        count = self.rows.num_rows
-        if reach is not None and count:
-            count = bisect.bisect_right(range(count), reach, key=self._at)
-        taken, self.rows = self.rows.slice(0, count), self.rows.slice(count)
-        return taken
-
-    def _at(self, row: int) -> tuple[bytes, int]:
-        return self.rows.column("key")[row].as_py(), -self.rows.column("sequence")[row].as_py()
-
-
-def merge(streams: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
-    """The rows of ordered streams as one, in order; those of one key and sequence as the streams come.
-
-    None of the streams may hold a key and sequence twice.
-    """
-    waiting = sorted(range(len(streams)), key=lambda i: streams[i].first, reverse=True)
-    active: dict[int, _Cursor] = {}
-    while active or waiting:
-        reach = _reach(active)
-        while waiting and (reach is None or streams[waiting[-1]].first <= reach[0]):
-            i = waiting.pop()
-            active[i] = _Cursor(streams[i].batches())
-            active[i].fill()
-            reach = _reach(active)
-        taken = [active[i].take(reach) for i in sorted(active)]
-        yield ordered([batch for batch in taken if batch.num_rows])
-        for i, cursor in list(active.items()):
-            cursor.fill()
-            if not cursor.rows.num_rows:
-                del active[i]
-
-
-def _reach(active: dict[int, _Cursor]) -> tuple[bytes, int] | None:
-    """Up to where no further row can come from what is not read yet; None: nothing more comes."""
-    return min((one.reach for one in active.values() if one.more), default=None)
-
-
 # Putting aside
 
 
@@ -162,12 +85,21 @@ class _Run:
     last: bytes = b""
     chunks: list[tuple[int, int]] = field(default_factory=list)
 
-    def stream(self, stage: Stage) -> SortedRun:
-        return SortedRun(self.first, self.last, lambda: self._read(stage))
+    def stream(self, stage: Stage, together: int) -> SortedRun:
+        """Return the run, read `together` chunks at a time."""
+        return SortedRun(self.first, self.last, lambda: self._read(stage, together))
 
-    def _read(self, stage: Stage) -> Iterator[pa.RecordBatch]:
-        for offset, length in self.chunks:
-            yield pa.ipc.read_record_batch(pa.py_buffer(stage.read(self.name, offset, length)), self.schema)
+    def _read(self, stage: Stage, together: int) -> Iterator[pa.RecordBatch]:
+        for at in range(0, len(self.chunks), together):
+            yield pa.concat_batches(
+                pa.ipc.read_record_batch(pa.py_buffer(stage.read(self.name, offset, length)), self.schema)
+                for offset, length in self.chunks[at : at + together]
+            )
+
+
+def _streams(stage: Stage, runs: Sequence[_Run]) -> list[SortedRun]:
+    """Return runs to be merged. Their batches take as much memory as `FAN_IN` chunks."""
+    return [run.stream(stage, max(FAN_IN // len(runs), 1)) for run in runs]
 
 
 class Sorter:
@@ -210,7 +142,7 @@ class Sorter:
         if self._stage is not None:
             while len(self._runs) > FAN_IN:
                 self._runs = [self._merged(self._stage, at) for at in range(0, len(self._runs), FAN_IN)]
-            found = [run.stream(self._stage) for run in self._runs]
+            found = _streams(self._stage, self._runs)
         if self._held:
             batch = self._sorted()
             self._held = []
@@ -228,7 +160,7 @@ class Sorter:
         runs = self._runs[at : at + FAN_IN]
         if len(runs) == 1:
             return runs[0]
-        merged = merge([run.stream(stage) for run in runs])
+        merged = merge(_streams(stage, runs))
         made = self._put(stage, unique(merged, last=self._last, twice=self._twice))
         for run in runs:
             stage.drop(run.name)

@@ -18,6 +18,7 @@ from memory_directory import MemoryDirectory
 import logwright as lw
 from logwright.cli import main
 from logwright.codec import registry, sorting
+from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.records.layout import fragmented
@@ -28,7 +29,7 @@ from logwright.codec.leveldb.store.resume import logged
 from logwright.codec.leveldb.store.rolling import TableWriter
 from logwright.codec.leveldb.store.run import ROWS, twice
 from logwright.codec.option import Options
-from logwright.codec.sorting import SortedRun, Sorter, merge
+from logwright.codec.sorting import Sorter
 from logwright.codec.store.build import Piece, take
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import Written

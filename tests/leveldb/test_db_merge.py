@@ -13,9 +13,11 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logwright.codec.leveldb.store import census, merge
+from logwright.codec.engine import merge
+from logwright.codec.engine.merge import Keys
+from logwright.codec.leveldb.store import census, newest
 from logwright.codec.leveldb.store.census import DELETED, LIVE, OVERWRITTEN, UNREFERENCED, Census
-from logwright.codec.leveldb.store.merge import Keys, Shape
+from logwright.codec.leveldb.store.newest import Shape, merge_newest, sorted_run
 
 pytestmark = pytest.mark.kernel_modes
 
@@ -62,7 +64,7 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row[0], -row[2]))
 
 
-def newest(rows: Sequence[Row], visible: int | None = None) -> dict[bytes, Row]:
+def newest_rows(rows: Sequence[Row], visible: int | None = None) -> dict[bytes, Row]:
     found: dict[bytes, Row] = {}
     for row in rows:
         if (visible is None or row[2] <= visible) and (row[0] not in found or found[row[0]][2] < row[2]):
@@ -71,7 +73,7 @@ def newest(rows: Sequence[Row], visible: int | None = None) -> dict[bytes, Row]:
 
 
 def live(rows: Sequence[Row], visible: int | None = None) -> list[Row]:
-    return sorted(row for row in newest(rows, visible).values() if row[1] is not None)
+    return sorted(row for row in newest_rows(rows, visible).values() if row[1] is not None)
 
 
 def fail(before: bytes, key: bytes) -> None:
@@ -90,7 +92,7 @@ def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
     st.sampled_from([1, 2, 5, 1000]),
     st.sampled_from([1, 2, 1024]),
     st.sampled_from(["value", "type"]),
-    st.sampled_from([merge.LARGEST, 1]),
+    st.sampled_from([merge.MAX_JOINED, 1]),
 )
 def test_merged_runs_are_a_dictionary(
     ops: Sequence[tuple[bytes, bytes | None]],
@@ -108,9 +110,9 @@ def test_merged_runs_are_a_dictionary(
     visible = data.draw(st.none() | st.integers(0, len(rows)))
     shape = Shape(marker, visible)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "PASS", passing)
-        patch.setattr(merge, "LARGEST", largest)
-        found = merge.merge([in_pieces(ordered(one), size) for one in spread], shape, fail)
+        patch.setattr(merge, "PASS_THROUGH", passing)
+        patch.setattr(merge, "MAX_JOINED", largest)
+        found = merge_newest([in_pieces(ordered(one), size) for one in spread], shape, fail)
         assert rows_of(found) == live(rows, visible)
 
 
@@ -121,49 +123,49 @@ def test_unsorted_rows_become_a_run(
 ) -> None:
     rows = [(key, value, n + 1) for n, (key, value) in enumerate(ops)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "PIECE", piece)
-        found = list(merge.sorted_run(in_pieces(rows, size), Shape("value", visible)))
+        patch.setattr(newest, "SORT_BYTES", piece)
+        found = list(sorted_run(in_pieces(rows, size), Shape("value", visible)))
     assert len(found) <= 1
-    assert rows_of(iter(found)) == sorted(newest(rows, visible).values())
+    assert rows_of(iter(found)) == sorted(newest_rows(rows, visible).values())
 
 
 def test_rows_in_order_are_not_moved() -> None:
     rows = [(b"%04d" % n, b"v", n) for n in range(100)]
     given_ = batch(rows)
-    assert next(merge.sorted_run([given_], Shape("value"))).column("key").buffers()[2].address == (
+    assert next(sorted_run([given_], Shape("value"))).column("key").buffers()[2].address == (
         given_.column("key").buffers()[2].address
     )
-    found = next(merge.merge([[given_]], Shape("value"), fail))
+    found = next(merge_newest([[given_]], Shape("value"), fail))
     assert found.column("key").buffers()[2].address == given_.column("key").buffers()[2].address
 
 
 def test_of_rows_equally_new_the_first_run_wins() -> None:
     one, other = [(b"k", b"first", 5)], [(b"k", b"second", 5), (b"l", b"x", 1)]
-    assert rows_of(merge.merge([[batch(one)], [batch(other)]], Shape("value"), fail))[0] == (
+    assert rows_of(merge_newest([[batch(one)], [batch(other)]], Shape("value"), fail))[0] == (
         b"k",
         b"first",
         5,
     )
-    assert rows_of(merge.merge([[batch(other)], [batch(one)]], Shape("value"), fail))[0] == (
+    assert rows_of(merge_newest([[batch(other)], [batch(one)]], Shape("value"), fail))[0] == (
         b"k",
         b"second",
         5,
     )
     # A value comes before a deletion (`InternalKeyComparator`).
     gone = [(b"k", None, 5)]
-    assert rows_of(merge.merge([[batch(gone)], [batch(one)]], Shape("value"), fail)) == [(b"k", b"first", 5)]
+    assert rows_of(merge_newest([[batch(gone)], [batch(one)]], Shape("value"), fail)) == [(b"k", b"first", 5)]
 
 
 def test_keys_out_of_order_are_told() -> None:
     told: list[tuple[bytes, bytes]] = []
     run = [batch([(b"b", b"1", 1), (b"a", b"2", 2)]), batch([(b"a", b"3", 1), (b"0", b"4", 1)])]
-    found = rows_of(merge.merge([run], Shape("value"), lambda before, key: told.append((before, key))))
+    found = rows_of(merge_newest([run], Shape("value"), lambda before, key: told.append((before, key))))
     assert told == [(b"b", b"a"), (b"a", b"0")]
     assert [key for key, _, _ in found] == [b"b", b"a", b"0"]
     # Across the border of two batches.
     told.clear()
     list(
-        merge.merge(
+        merge_newest(
             [[batch([(b"b", b"", 1)]), batch([(b"a", b"", 1)])]],
             Shape("value"),
             lambda *two: told.append(two),
@@ -174,7 +176,7 @@ def test_keys_out_of_order_are_told() -> None:
 
 def test_without_deletions_no_column_tells_them() -> None:
     rows = [(b"a", b"1", 1), (b"b", b"2", 2)]
-    assert rows_of(merge.merge([[batch(rows)], [batch([(b"b", b"3", 3)])]], Shape(None), fail)) == [
+    assert rows_of(merge_newest([[batch(rows)], [batch([(b"b", b"3", 3)])]], Shape(None), fail)) == [
         (b"a", b"1", 1), (b"b", b"3", 3),
     ]  # fmt: skip
 
@@ -192,18 +194,18 @@ def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"common-1", b"common-2", b"common"]), max_size=12))
-def test_what_all_keys_have_in_common(keys: list[bytes]) -> None:
+def test_what_all_keys_have_common_prefix(keys: list[bytes]) -> None:
     found = Keys.of(pa.array([b"<", *keys], pa.binary()).slice(1))
     shortest = min(keys, key=len, default=b"")
     same = [n for n in range(len(shortest) + 1) if all(key.startswith(shortest[:n]) for key in keys)]
-    assert merge.in_common(found.data, found.ends, len(found)) == max(same)
+    assert merge.common_prefix(found.data, found.ends, len(found)) == max(same)
 
 
 def test_places_of_keys() -> None:
     keys = Keys.of(pa.array([b"a", b"b", b"b", b"d"], pa.binary()))
-    assert [keys.below(one, 0, included=False) for one in (b"", b"b", b"c", b"z")] == [0, 1, 3, 4]
-    assert [keys.below(one, 0, included=True) for one in (b"", b"b", b"c", b"z")] == [0, 3, 3, 4]
-    assert keys.below(b"a", 2, included=True) == 2
+    assert [keys.bisect(one, 0, right=False) for one in (b"", b"b", b"c", b"z")] == [0, 1, 3, 4]
+    assert [keys.bisect(one, 0, right=True) for one in (b"", b"b", b"c", b"z")] == [0, 3, 3, 4]
+    assert keys.bisect(b"a", 2, right=True) == 2
     assert len(Keys.of(pa.array([], pa.binary()))) == 0
 
 
@@ -289,15 +291,15 @@ def test_every_key_is_of_one_part(parts: int) -> None:
 def test_batches_without_rows_are_passed_over() -> None:
     rows: list[Row] = [(b"b", b"2", 2), (b"a", b"1", 1)]
     pieces = [batch([]), batch(rows[:1]), batch([]), batch(rows[1:])]
-    assert rows_of(merge.sorted_run(pieces, Shape("value"))) == sorted(rows)
+    assert rows_of(sorted_run(pieces, Shape("value"))) == sorted(rows)
     # Nor are those of which nothing counts.
-    assert rows_of(merge.sorted_run(pieces, Shape("value", 1))) == rows[1:]
-    assert list(merge.sorted_run([batch([])], Shape("value"))) == []
+    assert rows_of(sorted_run(pieces, Shape("value", 1))) == rows[1:]
+    assert list(sorted_run([batch([])], Shape("value"))) == []
 
 
 def test_runs_in_another_order() -> None:
     """As of an order that only the manifest would tell: every row comes, and none twice."""
     one, other = ([(b"%d" % n, b"v", n) for n in some] for some in ((2, 3, 5, 0), (4, 1)))
     for runs in ([one, other], [other, one], [one[::-1], other]):
-        found = merge.merge([[batch(rows)] for rows in runs], Shape("value"), lambda before, key: None)
+        found = merge_newest([[batch(rows)] for rows in runs], Shape("value"), lambda before, key: None)
         assert sorted(rows_of(found)) == sorted(one + other)

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import constant, numbers
-from logwright.codec.kernels.intrinsics import copy, load_i64le, load_u8
+from logwright.codec.columns import binary, constant, numbers
+from logwright.codec.engine.merge import compare, fill_prefixes, merge_rows
+from logwright.codec.kernels.intrinsics import copy, load_i64le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
-from logwright.codec.leveldb.formats.records.codec import batch_of, binary
-from logwright.codec.leveldb.formats.table.layout import KEY_TRAILER, MAX_TYPE, common
+from logwright.codec.leveldb.formats.records.codec import batch_of
+from logwright.codec.leveldb.formats.table.layout import KEY_TRAILER, MAX_TYPE
 from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.startup.status import Corruption, Status
@@ -42,59 +43,34 @@ STATE = 4
 _SIGN = -1 << 63
 
 
-@kernel("const u1[], i8, i8, i8, i8")
-def compare(keys: Bytes, a: int, a_end: int, b: int, b_end: int) -> int:
-    """Which of two internal keys comes first (`InternalKeyComparator::Compare`): negative, the first; 0, they are the same."""
-    a_user, b_user = max(a, a_end - KEY_TRAILER), max(b, b_end - KEY_TRAILER)
-    n = common(keys, a, a_user, keys, b, b_user)
-    if n < a_user - a and n < b_user - b:
-        return load_u8(keys, a + n) - load_u8(keys, b + n)
-    if a_user - a != b_user - b:
-        return a_user - a - (b_user - b)
-    if a_end - a < KEY_TRAILER or b_end - b < KEY_TRAILER:
-        return 0
-    x, y = load_i64le(keys, a_user) ^ _SIGN, load_i64le(keys, b_user) ^ _SIGN
-    if x == y:
-        return 0
-    return -1 if x > y else 1
+@kernel("const u1[], const i8[], const i8[], i8[], i8[]")
+def split_keys(keys: Bytes, starts: Int64s, ends: Int64s, user_ends: Int64s, tags: Int64s) -> None:
+    """Find where the user key of each internal key ends, and the number in its last eight bytes such that it compares unsigned.
+
+    A key that is too short counts as an empty user key.
+    """
+    for i in range(len(starts)):
+        user = ends[i] - KEY_TRAILER
+        user_ends[i] = max(starts[i], user)
+        tags[i] = load_i64le(keys, user) ^ _SIGN if user >= starts[i] else -1
 
 
-@kernel("const u1[], const i8[], const i8[], i8[], const i8[], const u1[], i8, i8, i8[], u1[], i8[]")
-def merge(
+@kernel("const u1[], const i8[], const i8[], const i8[], i8, i8, i8[], u1[], i8[]")
+def visible(
     keys: Bytes,
     starts: Int64s,
     ends: Int64s,
-    heads: Int64s,
-    stops: Int64s,
-    finished: Bytes,
+    order: Int64s,
+    rows: int,
     sequence: int,
-    room: int,
     state: Int64s,
     skip: Bytes,
     out: Int64s,
-) -> tuple[int, int]:
-    """Go on with children whose entries are `heads[c]` to `stops[c]`; those that are not `finished` have more behind that.
-
-    Puts the entries that count into `out`, up to `room`, and returns how many, and the child that needs more, or -1.
-    """
+) -> int:
+    """Put the entries that an iterator returns into `out`, of `rows` merged ones, and return how many (`DBIter::FindNextUserEntry`)."""
     n = 0
-    while n < room:
-        smallest = -1
-        for c in range(len(heads)):
-            if heads[c] == stops[c]:
-                if not finished[c]:
-                    return n, c
-                continue
-            if smallest < 0:
-                smallest = c
-                continue
-            row, best = heads[c], heads[smallest]
-            if compare(keys, starts[row], ends[row], starts[best], ends[best]) < 0:
-                smallest = c
-        if smallest < 0:
-            return n, -1
-        row = heads[smallest]
-        heads[smallest] += 1
+    for i in range(rows):
+        row = order[i]
         start, user = starts[row], ends[row] - KEY_TRAILER
         if user < start:
             state[BAD] = 1
@@ -107,10 +83,10 @@ def merge(
         if trailer >> 8 & MAX_SEQUENCE > sequence:
             continue
         if state[SKIPPING]:
-            order = _order(keys, start, user, skip, state[SKIP_SIZE])
-            if order < 0:
+            difference = compare(keys, start, user, skip, 0, state[SKIP_SIZE])
+            if difference < 0:
                 state[BACKWARDS] = 1
-            if kind == VALUE and order <= 0:
+            if kind == VALUE and difference <= 0:
                 continue
         if kind == VALUE:
             out[n] = row
@@ -118,35 +94,7 @@ def merge(
         state[SKIPPING] = 1
         state[SKIP_SIZE] = user - start
         copy(skip, 0, keys, start, user - start)
-    return n, -1
-
-
-@kernel("const u1[], i8, i8, const u1[], i8")
-def _order(keys: Bytes, start: int, end: int, skip: Bytes, size: int) -> int:
-    """Negative where a user key comes before the one that is skipped, 0 where it is the same."""
-    n = common(keys, start, end, skip, 0, size)
-    if n < size and n < end - start:
-        return load_u8(keys, start + n) - load_u8(skip, n)
-    return end - start - size
-
-
-@kernel("const u1[], const i8[], const i8[], i8, const i8[], u1[], i4[]")
-def gather(
-    data: Bytes,
-    starts: Int64s,
-    ends: Int64s,
-    less: int,
-    rows: Int64s,
-    out: Bytes,
-    stops: npt.NDArray[np.int32],
-) -> None:
-    """Values `data[starts[row] : ends[row] - less]` of some rows one behind the other."""
-    at = 0
-    for i in range(len(rows)):
-        start, end = starts[rows[i]], ends[rows[i]] - less
-        copy(out, at, data, start, end - start)
-        at += end - start
-        stops[i + 1] = at
+    return n
 
 
 @dataclass(slots=True)
@@ -207,6 +155,9 @@ class _Slabs:
         self.value_starts[place] = chunk.value_ends[:-1] + value_at
         self.value_ends[place] = chunk.value_ends[1:] + value_at
         self.position[place] = chunk.position
+        starts, users = self.key_starts[place], self.user_ends[place]
+        split_keys(self.keys, starts, self.key_ends[place], users, self.tags[place])
+        fill_prefixes(self.keys, starts, users, 0, self.prefixes[place])
         if chunk.stored is not None:
             keys, ends = chunk.stored
             self.stored_keys[stored_at : stored_at + len(keys)] = keys
@@ -225,6 +176,7 @@ class _Slabs:
         self.key_starts, self.key_ends, self.value_starts, self.value_ends, self.position = (
             np.zeros(count * rows, np.int64) for _ in range(5)
         )
+        self.user_ends, self.tags, self.prefixes = (np.zeros(count * rows, np.int64) for _ in range(3))
         self.stored_starts, self.stored_ends = (np.zeros(count * rows, np.int64) for _ in range(2))
         moved = np.arange(count) * (rows - before)
         self.heads += moved
@@ -280,20 +232,24 @@ class DBIter:
             child.pieces = _sortable(child.open(target), self.order)
             slabs.put(c, child.next())
         state, skip = np.zeros(STATE, np.int64), np.empty(0, np.uint8)
-        out = np.empty(_OUT, np.int64)
+        order, out = np.empty(_OUT, np.int64), np.empty(_OUT, np.int64)
+        heap, runs = (np.empty(len(self.children), np.int64) for _ in range(2))
         while True:
             if len(skip) < slabs.longest:
                 skip = np.concatenate([skip, np.empty(slabs.longest, np.uint8)])
-            n, wanted = merge(
-                slabs.keys, slabs.key_starts, slabs.key_ends, slabs.heads, slabs.stops, slabs.finished,
-                self.sequence, len(out), state, skip, out,
+            merged, wanted = merge_rows(
+                slabs.keys, slabs.key_starts, slabs.user_ends, slabs.prefixes, slabs.tags,
+                slabs.heads, slabs.stops, slabs.finished, 0, heap, runs, order,
             )  # fmt: skip
+            n = visible(
+                slabs.keys, slabs.key_starts, slabs.key_ends, order, merged, self.sequence, state, skip, out
+            )
             if n:
                 yield slabs, out[:n]
             self._bad_key, self.backwards = bool(state[BAD]), bool(state[BACKWARDS])
             if wanted >= 0:
                 slabs.put(wanted, self.children[wanted].next())
-            elif n < len(out):
+            elif merged < len(order):
                 return
 
 
@@ -313,11 +269,13 @@ def _batch(slabs: _Slabs, rows: Int64s, columns: Sequence[str]) -> pa.RecordBatc
     for name in columns:
         kind = ROWS[name].type
         if name == "key":
-            array = _binary(*slabs.shown, KEY_TRAILER, rows)
+            keys, starts, ends = slabs.shown
+            array = binary(keys, starts[rows], ends[rows] - starts[rows] - KEY_TRAILER)
         elif name == "value":
-            array = _binary(slabs.values, slabs.value_starts, slabs.value_ends, 0, rows)
+            starts = slabs.value_starts[rows]
+            array = binary(slabs.values, starts, slabs.value_ends[rows] - starts)
         elif name == "sequence":
-            array = numbers(kind, _trailers(slabs, rows) >> 8 & MAX_SEQUENCE)
+            array = numbers(kind, (slabs.tags[rows] ^ _SIGN) >> 8 & MAX_SEQUENCE)
         elif name == "type":
             array = constant(kind, TYPE_NAMES[VALUE], len(rows))
         elif name == "position":
@@ -330,15 +288,3 @@ def _batch(slabs: _Slabs, rows: Int64s, columns: Sequence[str]) -> pa.RecordBatc
             array = numbers(kind, values[child], null[child])
         arrays.append(array)
     return batch_of(arrays, ROWS.schema(columns), len(rows))
-
-
-def _binary(data: Bytes, starts: Int64s, ends: Int64s, less: int, rows: Int64s) -> pa.Array:
-    size = int((ends[rows] - starts[rows] - less).sum())
-    out, stops = np.empty(size, np.uint8), np.zeros(len(rows) + 1, np.int32)
-    gather(data, starts, ends, less, rows, out, stops)
-    return binary(stops, out)
-
-
-def _trailers(slabs: _Slabs, rows: Int64s) -> Int64s:
-    at = slabs.key_ends[rows] - KEY_TRAILER
-    return sum(slabs.keys[at + i].astype(np.int64) << 8 * i for i in range(KEY_TRAILER))  # type: ignore[return-value]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
 from logwright.codec.leveldb.derive import current, snapshot
@@ -26,7 +27,7 @@ from logwright.codec.leveldb.store.rolling import LogWriter, Made, TableWriter
 from logwright.codec.leveldb.store.run import columns, schema_of, sortable, stored, twice
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_choice
-from logwright.codec.sorting import SortedRun, Sorter, chunked, merge, unique
+from logwright.codec.sorting import Sorter, chunked, unique
 from logwright.codec.store.build import Piece, Stage, Summary
 
 OPTIONS = (

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.engine.merge import Int64s, Keys, sequences, sorted_order
 from logwright.codec.kernels.intrinsics import load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
-from logwright.codec.leveldb.store.merge import Int32s, Int64s, Keys, Shape, firsts, sequences, sorting
+from logwright.codec.leveldb.store.newest import Shape
 from logwright.codec.store.view import RowStream
 from logwright.codec.window import Bytes
 
@@ -30,8 +31,8 @@ _PER_KEY = 48
 _ODD, _LOW = 0x45D9F3B, 0xFFFFFFFF
 
 
-@kernel("const u1[], const i4[], i8, i8, i8, u1[]")
-def among(keys: Bytes, ends: Int32s, rows: int, parts: int, part: int, chosen: Bytes) -> None:
+@kernel("const u1[], const i8[], i8, i8, i8, u1[]")
+def among(keys: Bytes, ends: Int64s, rows: int, parts: int, part: int, chosen: Bytes) -> None:
     """Mark the keys that are of one part of so many (a power of two), by a hash."""
     for i in range(rows):
         at, end = ends[i], ends[i + 1]
@@ -130,15 +131,11 @@ class Census:
         array = pa.concat_arrays([keys for keys, _, _ in held])
         tags = np.concatenate([one for _, one, _ in held])
         numbers = np.concatenate([one for _, _, one in held])
-        rows = len(array)
-        order = sorting(Keys.of(array), tags)
-        moved = Keys.of(array.take(pa.array(order)))
-        keep = np.empty(rows, np.uint8)
-        firsts(moved.data, moved.ends, rows, np.empty(0, np.uint8), 0, keep)
+        order = sorted_order(Keys.of(array), tags)
+        first, _, _ = Keys.of(array.take(pa.array(order))).first_rows()
         values = tags[order] & 1
         # Newest first: a row's successor is the one before it, where that is of the same key.
         newer = np.concatenate((values[:1], values[:-1]))
-        first = keep.view(np.bool_)
         states = np.where(
             first, np.where(values == 1, LIVE, DELETED), np.where(newer == 1, OVERWRITTEN, DELETED)
         )

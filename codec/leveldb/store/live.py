@@ -25,7 +25,7 @@ from logwright.codec.leveldb.formats.table.index import DATA
 from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
 from logwright.codec.leveldb.store.census import BUDGET, LIVE, STATE_NAMES, Census
-from logwright.codec.leveldb.store.merge import Shape, merge, sorted_run
+from logwright.codec.leveldb.store.newest import Shape, merge_newest, sorted_run
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Group, Part, RowStream, Run, View
@@ -312,7 +312,7 @@ def _iterate(
         else map(shape.seen, _sortable(run(needed), order))
         for run in runs
     ]
-    for batch in merge(streams, all_seen, disorder):
+    for batch in merge_newest(streams, all_seen, disorder):
         yield _chosen(_original(batch, order), columns)
 
 

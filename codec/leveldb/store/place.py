@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
@@ -22,7 +23,7 @@ from logwright.codec.leveldb.store.resume import Resumed
 from logwright.codec.leveldb.store.rolling import Made
 from logwright.codec.leveldb.store.run import ROWS, sortable, twice
 from logwright.codec.option import Options
-from logwright.codec.sorting import SortedRun, merge, unique
+from logwright.codec.sorting import unique
 from logwright.codec.store.build import Piece, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes, Window

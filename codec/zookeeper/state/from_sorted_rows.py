@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.columns import contents
-from logwright.codec.sorting import Refusal, SortedRun, merge, unique
+from logwright.codec.engine.merge import SortedRun, merge
+from logwright.codec.sorting import Refusal, unique
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, coded
 from logwright.codec.zookeeper.formats.snapshot.layout import Int32s

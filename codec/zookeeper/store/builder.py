@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_choice
-from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, unique
+from logwright.codec.sorting import Sorter, chunked, framed, unique
 from logwright.codec.store.build import Piece, Stage, Summary
 from logwright.codec.zookeeper.formats.epochs import MOST_MYID
 from logwright.codec.zookeeper.formats.snapshot import write as encode

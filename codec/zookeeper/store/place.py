@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
-from logwright.codec.sorting import SortedRun, merge, read_framed, unique
+from logwright.codec.sorting import read_framed, unique
 from logwright.codec.store.build import Piece, Placement, Stage, Summary
 from logwright.codec.zookeeper.state.run import ROWS, twice
 from logwright.codec.zookeeper.store.builder import RUN, SnapshotWriter, Transactions, as_logs

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.kernels.intrinsics import load_i64le, load_u8
+from logwright.codec.engine.merge import compare
+from logwright.codec.kernels.intrinsics import load_i64le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, internal
 from logwright.codec.leveldb.formats.table.index import DATA
@@ -21,7 +22,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     TOO_LARGE,
     VALUE_BYTES,
     Slices,
-    common,
     compression_of,
     measure,
     measure_all,
@@ -51,11 +51,9 @@ def is_before(
     a: Bytes, a_at: int, a_end: int, a_trailer: int, b: Bytes, b_at: int, b_end: int, b_trailer: int
 ) -> bool:
     """Whether an internal key comes before another one, bytewise. The user keys are ranges of their buffers."""
-    n = common(a, a_at, a_end, b, b_at, b_end)
-    if n < a_end - a_at and n < b_end - b_at:
-        return load_u8(a, a_at + n) < load_u8(b, b_at + n)
-    if a_end - a_at != b_end - b_at:
-        return a_end - a_at < b_end - b_at
+    order = compare(a, a_at, a_end, b, b_at, b_end)
+    if order:
+        return order < 0
     return b_trailer ^ _SIGN < a_trailer ^ _SIGN
 
 

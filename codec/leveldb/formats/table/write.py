@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec.engine.merge import compare
 from logwright.codec.fault import UsageError
-from logwright.codec.kernels.intrinsics import load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
 from logwright.codec.leveldb.formats.table.filter import META_PREFIX, POLICY, FilterBuilder, hash_keys
@@ -26,7 +26,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     LARGEST,
     NONE,
     TRAILER_SIZE,
-    common,
     handle,
     pack_entries,
     sealed,
@@ -155,13 +154,8 @@ def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) 
     """The first row whose internal key is not behind that of the row before; the number of rows if there is none."""
     for i in range(1, rows):
         a, b, end = key_ends[i - 1], key_ends[i], key_ends[i + 1]
-        n = common(keys, a, b, keys, b, end)
-        if n < b - a and n < end - b:
-            if load_u8(keys, a + n) > load_u8(keys, b + n):
-                return i
-        elif b - a > end - b or (
-            b - a == end - b and int(trailers[i - 1]) ^ _SIGN <= int(trailers[i]) ^ _SIGN
-        ):
+        order = compare(keys, a, b, keys, b, end)
+        if order > 0 or (order == 0 and int(trailers[i - 1]) ^ _SIGN <= int(trailers[i]) ^ _SIGN):
             return i
     return rows
 
