@@ -232,9 +232,7 @@ ROWS: dict[str, Callable[[], Strategy]] = {
     ),
 }
 
-OPTIONS: dict[str, Callable[[], Strategy]] = {
-    "kafka.log": _options,
-}
+OPTIONS: dict[str, Callable[[], Strategy]] = {"kafka.log": _options}
 
 
 def _entries(struct: Struct) -> Callable[[], Strategy]:

@@ -94,7 +94,7 @@ def test_an_older_entry_is_opened_for_its_offset() -> None:
             _ = found.base_offset
     (plain,) = entries(partition_directory({LOG: legacy(3, 0)}), LOG, 0, 78)
     assert plain.base_offset.tolist() == plain.last_offset.tolist() == [3]
-    assert plain.invalid(LOG) is not None
+    assert plain.invalid() is not None
 
 
 def test_an_older_entry_that_is_sound_is_not_judged() -> None:
@@ -115,7 +115,7 @@ def test_an_entry_smaller_than_a_header() -> None:
     tiny = bytearray(legacy(0, 0))
     tiny[8:12] = (14).to_bytes(4, "big")
     first = next(entries(partition_directory({LOG: bytes(tiny)}), LOG, 0, len(tiny)))
-    assert first.invalid(LOG) is not None
+    assert first.invalid() is not None
     assert len(first.end) == 1
 
 

@@ -18,11 +18,9 @@ from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.check.epochs import EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
-from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
 from logwright.codec.kafka.formats.log.layout import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.names import (
-    EPOCH_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     parse_directory,
@@ -36,6 +34,7 @@ from logwright.codec.kafka.store.evidence import (
     Witness,
     all_gone,
     between_gone,
+    checkpoint_above,
     checkpoints,
     ends_early,
     first_gone,
@@ -46,11 +45,12 @@ from logwright.codec.kafka.store.evidence import (
     written,
 )
 from logwright.codec.kafka.store.partition import log_start
+from logwright.codec.kafka.store.resume import stored_epochs
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window
 
-LAYOUT, _LOG = "kafka.partition", "kafka.log"
+LAYOUT = "kafka.partition"
 _READ = 64 << 20
 """Larger stretches of damage are not looked into."""
 _HOLES = 1000
@@ -88,7 +88,7 @@ class PartitionChecker:
         first = self._segments[0].hints["base_offset"] if self._segments else None
         self._taken = sorted(snapshots)
         self._producers = ProducerCheck(first, snapshots)
-        self._epochs = EpochCheck(_epochs(listing, self._derived))
+        self._epochs = EpochCheck(stored_epochs(listing))
         self._at: _Segment | None = None
         self._end: int | None = None
         """Offset behind the last batch; None before the first segment."""
@@ -412,37 +412,16 @@ def _content(listing: Listing, name: str, offset: int = 0, length: int | None = 
         return None
 
 
-def _epochs(listing: Listing, derived: Mapping[str, PlannedFile]) -> list[tuple[int, int]]:
-    """The entries of the file as they stand there; none where it can't be read, which its codec says."""
-    if EPOCH_FILE not in derived:
-        return []
-    try:
-        found = LEADER_EPOCH.unpack(_content(listing, EPOCH_FILE) or b"")
-        return [(int(epoch), int(start)) for epoch, start in found]
-    except DescriptionError:
-        return []
-
-
 def _recovery_point(listing: Listing) -> int:
-    """Up to where the broker takes the log for sound after an unclean stop, by the checkpoint above; 0 without."""
-    where, above = parse_directory(listing.name), listing.parent()
-    if where is None or above is None or RECOVERY_POINT_FILE not in {entry.name for entry in above.entries()}:
-        return 0
+    """Return the offset up to which the broker trusts the log after an unclean stop; 0 without a checkpoint."""
     try:
-        found = OFFSETS.unpack(_content(above, RECOVERY_POINT_FILE) or b"")
-    except DescriptionError:
+        return (checkpoint_above(listing, RECOVERY_POINT_FILE) or {}).get(parse_directory(listing.name), 0)
+    except (DescriptionError, LogwrightError):
         return 0
-    return next((int(offset) for topic, partition, offset in found if (topic, partition) == where), 0)
 
 
 def check(
-    listing: Listing,
-    plan: Plan,
-    options: Options,
-    *,
-    clean: bool | None,
-    live: bool | None,
-    deep: bool,
+    listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None, deep: bool
 ) -> PartitionChecker:
     """See `codec.capability.Check`."""
     return PartitionChecker(listing, plan, clean, live, log_start(listing, options)[0])

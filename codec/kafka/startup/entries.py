@@ -15,13 +15,7 @@ import numpy.typing as npt
 
 from logwright.codec.fault import UnsupportedError
 from logwright.codec.kafka.formats.log.heads import SCANNER, heads_at
-from logwright.codec.kafka.formats.log.layout import (
-    CRC_START,
-    HEAD_SIZE,
-    LENGTH_END,
-    MAGIC,
-    RECORD_BATCH,
-)
+from logwright.codec.kafka.formats.log.layout import CRC_START, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kafka.formats.log.scan import BAD_SIZE, END, LEGACY_MIN, MORE, PARTIAL, why_stopped
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kernels.crc32c import crc32c
@@ -88,27 +82,26 @@ class Entries:
             self.window, self.start[which], self.end[which], self.header[which], self.legacy, self.whole
         )
 
-    def invalid(self, file: str) -> tuple[int, CorruptRecord] | None:
+    def invalid(self) -> tuple[int, CorruptRecord] | None:
         """The first entry that `ensureValid` refuses, and how; None where there is none.
 
         Raises `UnsupportedError` at an entry of an older format that is sound.
         """
         if self.legacy:
             return self._invalid_legacy()
-        small = np.flatnonzero(self.end - self.start < HEAD_SIZE)
-        upto = int(small[0]) if len(small) else len(self)
-        bad = _first_bad(self.window.data, self.start[:upto], self.end[:upto])
-        if bad < upto:
-            start, end = int(self.start[bad]), int(self.end[bad])
-            stored = int.from_bytes(self.window.data[start + _CRC : start + _CRC + 4].tobytes(), "big")
-            computed = crc32c(self.window.data, start + CRC_START, end)
-            return bad, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
-        if upto < len(self):
-            size = int(self.end[upto] - self.start[upto])
-            return upto, CorruptRecord(
+        size = int(self.end[0] - self.start[0])
+        if size < HEAD_SIZE:  # such an entry comes alone
+            return 0, CorruptRecord(
                 f"Record batch is corrupted (the size {size} is smaller than the minimum allowed overhead {HEAD_SIZE})"
             )
-        return None
+        bad = _first_bad(self.window.data, self.start, self.end)
+        if bad == len(self):
+            return None
+        stored, computed = (
+            int(self.header["crc"][bad]),
+            crc32c(self.window.data, int(self.start[bad]) + CRC_START, int(self.end[bad])),
+        )
+        return bad, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
 
     def _invalid_legacy(self) -> tuple[int, CorruptRecord] | None:
         # `entries` refuses what is smaller than its fixed fields.
@@ -186,10 +179,5 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
         data = np.concatenate([data, np.zeros(HEAD_SIZE - len(data), np.uint8)])
     start = np.zeros(1, np.int64)
     return Entries(
-        Window(data, at, end),
-        start,
-        np.array([size], np.int64),
-        heads_at(data, start),
-        legacy,
-        whole,
+        Window(data, at, end), start, np.array([size], np.int64), heads_at(data, start), legacy, whole
     )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.consumer import Thrown, consumer_error
+from logwright.codec.kafka.formats.log.consumer import Thrown, consume_batch
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,
@@ -305,7 +305,7 @@ class Consumer:
         self, found: Entries, file: str, aborted: _Aborted, context: Any
     ) -> tuple[Entries, _Stop | None]:
         """Deliver the records of some batches. Returns those that were read to their end, and why not the next one."""
-        bad = found.invalid(file)
+        bad = found.invalid()
         good = found if bad is None else found.pick(slice(bad[0]))
         if len(good):
             cut = self._records(good, aborted, context)
@@ -386,7 +386,7 @@ class Consumer:
         for at in unusual(found.window, found.frames()).tolist():
             if not skip[at]:
                 batch = found.window.data[int(found.start[at]) : int(found.end[at])]
-                thrown = consumer_error(batch, self.options["max.decompressed.bytes"])
+                thrown = consume_batch(batch, self.options["max.decompressed.bytes"]).error
                 if thrown is not None:
                     return at, self._thrown(thrown, int(found.position[at]))
         return None
@@ -402,7 +402,7 @@ class Consumer:
             return None  # what is passed over, since its offset is not above the one before
         at = int(np.flatnonzero(found.position == fault.offset)[0])
         batch = found.window.data[int(found.start[at]) : int(found.end[at])]
-        thrown = consumer_error(batch, self.options["max.decompressed.bytes"])
+        thrown = consume_batch(batch, self.options["max.decompressed.bytes"]).error
         return None if thrown is None else self._thrown(thrown, fault.offset)
 
     def _deliver(self, offsets: npt.NDArray[np.int64]) -> None:

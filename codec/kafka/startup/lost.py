@@ -99,11 +99,7 @@ class _Misplaced:
 
 
 def _lost_misplaced(
-    listing: Listing,
-    served: Consumed,
-    misplaced: list[_Misplaced],
-    names: Mapping[str, Any],
-    deleted: int,
+    listing: Listing, served: Consumed, misplaced: list[_Misplaced], names: Mapping[str, Any], deleted: int
 ) -> Iterator[LostRows]:
     """Return the records of misplaced batches, which no consumer gets at their own offsets, unless they are only moved or duplicates."""
     heads = [frames.header for _, frames, _ in _good(listing, [])]

@@ -180,7 +180,7 @@ class LogSegment:
         valid: int,
     ) -> tuple[int, CorruptRecord | None]:
         """Take batches up to the first that is not accepted: where the valid bytes end, and what ends the segment there."""
-        invalid = found.invalid(self.log)
+        invalid = found.invalid()
         sound = found if invalid is None else found.pick(slice(invalid[0]))
         upto, stop = len(sound), None if invalid is None else invalid[1]
         raised: BrokerError | None = None

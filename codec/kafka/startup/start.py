@@ -7,7 +7,7 @@ the damage goes: an `IOException` takes the log directory offline, any other one
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from logwright.codec.engine.startup import (
 from logwright.codec.fault import UnreadableError, join_lost
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.formats import partition_metadata as metadata
-from logwright.codec.kafka.formats.checkpoint import OFFSETS, NoNumber
+from logwright.codec.kafka.formats.checkpoint import NoNumber
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.meta_properties import (
     KRAFT,
@@ -56,6 +56,7 @@ from logwright.codec.kafka.startup.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.startup.lost import lost
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.kafka.store import builder
+from logwright.codec.kafka.store.evidence import checkpoint_above
 from logwright.codec.kafka.store.raft_log import check_raft_log
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.single_frame import ParseError
@@ -352,7 +353,7 @@ class Above:
     """The log directory that a partition lies in, where it can be read: what of it counts for the partition."""
 
     def __init__(self, listing: Listing) -> None:
-        self.where = parse_directory(listing.name)
+        self.listing, self.where = listing, parse_directory(listing.name)
         self.parent = listing.parent()
         entries: Sequence[Entry] = [] if self.parent is None else self.parent.entries()
         self.names = {entry.name for entry in entries}
@@ -424,13 +425,8 @@ class Above:
 
     def _offset(self, name: str) -> int | None:
         """The partition's entry in a checkpoint. A number that can't be parsed is a warning, anything else takes the disk offline."""
-        if self.parent is None or name not in self.names:
-            return None
         try:
-            found: Mapping[Any, int] = {
-                (topic, partition): int(offset)
-                for topic, partition, offset in OFFSETS.unpack(self.parent.read(name))
-            }
+            return (checkpoint_above(self.listing, name) or {}).get(self.where)
         except ParseError as error:
             if not error.system:
                 raise Offline(f"Error while reading checkpoint file {name}: {error.message}") from error
@@ -438,7 +434,6 @@ class Above:
                 f"Error occurred while reading {name} file, resetting it to 0: {error.message}"
             )
             return None
-        return found.get(self.where)
 
 
 class RaftLogAbove(Above):

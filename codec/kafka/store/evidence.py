@@ -72,36 +72,43 @@ class Checkpoints:
     """Whether the log was ever compacted; None if that is not known."""
 
 
-def checkpoints(listing: Listing) -> Checkpoints:
-    """Read the checkpoints beside a partition. A file that is missing or cannot be read says nothing."""
-    where, above = parse_directory(listing.name), listing.parent()
-    if where is None:
-        return Checkpoints()
-    internal = True if where.topic in _COMPACTED else None
-    # The entries are those of the partition itself, not of a future replica or of a directory set aside.
-    if above is None or not is_partition(listing.name):
-        return Checkpoints(compacted=internal)
-    names = {entry.name for entry in above.entries()}
+def checkpoint_above(listing: Listing, name: str) -> Mapping[Any, int] | None:
+    """Return the offsets of a checkpoint in the log directory of a partition, by topic and partition; None where it is absent.
 
-    def offsets(name: str) -> Mapping[Any, int] | None:
-        try:
-            return _offsets(above.read(name)) if name in names else None
-        except (DescriptionError, LogwrightError):
-            return None
-
-    found = [
-        Witness(known[where], f"../{name}")
-        for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE)
-        if (known := offsets(name)) is not None and where in known
-    ]
-    cleaned = offsets(CLEANER_FILE)
-    return Checkpoints(tuple(found), internal if cleaned is None else internal or where in cleaned)
+    Raises `ParseError` and `UnreadableError`.
+    """
+    above = listing.parent()
+    if above is None or name not in {entry.name for entry in above.entries()}:
+        return None
+    return _offsets(above.read(name))
 
 
 @lru_cache(maxsize=8)
 def _offsets(data: bytes) -> Mapping[Any, int]:
-    """The entries of a checkpoint, by topic and partition. All partitions of a log directory share the file."""
+    """Parse a checkpoint. All partitions of a log directory share the file."""
     return {(topic, partition): int(offset) for topic, partition, offset in OFFSETS.unpack(data)}
+
+
+def checkpoints(listing: Listing) -> Checkpoints:
+    """Read the checkpoints above a partition. A file that is absent or cannot be read says nothing."""
+    where = parse_directory(listing.name)
+    if where is None:
+        return Checkpoints()
+    internal = True if where.topic in _COMPACTED else None
+    # The entries are those of the partition itself, not of a future replica or of a directory set aside.
+    if listing.parent() is None or not is_partition(listing.name):
+        return Checkpoints(compacted=internal)
+
+    def offsets(name: str) -> Mapping[Any, int] | None:
+        try:
+            return checkpoint_above(listing, name)
+        except (DescriptionError, LogwrightError):
+            return None
+
+    ends = {name: (offsets(name) or {}).get(where) for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE)}
+    witnesses = tuple(Witness(end, f"../{name}") for name, end in ends.items() if end is not None)
+    cleaned = offsets(CLEANER_FILE)
+    return Checkpoints(witnesses, internal if cleaned is None else internal or where in cleaned)
 
 
 @dataclass

@@ -16,7 +16,6 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats import partition_metadata as metadata
-from logwright.codec.kafka.formats.checkpoint import OFFSETS
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.meta_properties import KRAFT
 from logwright.codec.kafka.formats.quorum_state import MAX_BYTES as MAX_QUORUM_STATE
@@ -45,7 +44,7 @@ from logwright.codec.kafka.startup.start import LOG_START_OFFSET, mode_of_direct
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.state.producers import AbortedTxn
 from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder
-from logwright.codec.kafka.store.evidence import Directory, Segments, checkpoints
+from logwright.codec.kafka.store.evidence import Directory, Segments, checkpoint_above, checkpoints
 from logwright.codec.kafka.store.facts import facts
 from logwright.codec.kafka.store.place import place
 from logwright.codec.kafka.store.resume import resume, stored_epochs
@@ -474,32 +473,12 @@ def log_start(listing: Listing, options: Options) -> tuple[int | None, list[tupl
     """The first offset that is served, by option or by the checkpoint above; and what is wrong with that."""
     if options["log.start.offset"] is not None:
         return options["log.start.offset"], []
-    where, above = parse_directory(listing.name), listing.parent()
-    if where is None or above is None:
-        return None, []
+    where = parse_directory(listing.name)
     try:
-        if LOG_START_FILE not in {entry.name for entry in above.entries()}:
-            return None, []
-        for topic, partition, offset in OFFSETS.unpack(above.read(LOG_START_FILE)):
-            if (topic, partition) == where:
-                return int(offset), []
+        return ((where and checkpoint_above(listing, LOG_START_FILE)) or {}).get(where), []
     except (DescriptionError, UnreadableError) as error:
-        text = f"../{LOG_START_FILE}: {error.message}"
-        return None, [
-            (
-                "",
-                Fault(
-                    NAME,
-                    0,
-                    0,
-                    Kind.LINK,
-                    text,
-                    Severity.WARNING,
-                    "the broker takes the log directory offline",
-                ),
-            )
-        ]
-    return None, []
+        text, system = f"../{LOG_START_FILE}: {error.message}", "the broker takes the log directory offline"
+        return None, [("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system))]
 
 
 def _is_clean(listing: Listing) -> bool | None:

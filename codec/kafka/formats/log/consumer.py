@@ -75,16 +75,6 @@ class Consumed:
     error: Thrown | None
 
 
-def records_before_failure(batch: Bytes, limit: int) -> int:
-    """How many records of a whole batch, its header included, a consumer gets; all of them where nothing is wrong."""
-    return consume_batch(batch, limit).records
-
-
-def consumer_error(batch: Bytes, limit: int) -> Thrown | None:
-    """What it says then."""
-    return consume_batch(batch, limit).error
-
-
 def consume_batch(batch: Bytes, limit: int) -> Consumed:
     """Read a whole batch as a consumer does."""
     head = batch[:HEAD_SIZE].view(HEAD)[0]

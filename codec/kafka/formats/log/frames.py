@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import constant, contents, numbers
@@ -31,21 +30,7 @@ from logwright.codec.window import Decoded, Frames, Window
 _UNKNOWN = tuple(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), COMPRESSION + 1))
 _NAMES = contents(pa.string(), [name.encode() for name in (*COMPRESSION_NAMES, *_UNKNOWN)])
 
-Numbers = npt.NDArray[np.int64]
-
-_FROM_HEAD: dict[str, str] = {
-    "base_offset": "base_offset",
-    "records_count": "records_count",
-    "base_timestamp": "base_timestamp",
-    "max_timestamp": "max_timestamp",
-    "producer_id": "producer_id",
-    "producer_epoch": "producer_epoch",
-    "base_sequence": "base_sequence",
-    "partition_leader_epoch": "partition_leader_epoch",
-    "crc": "crc",
-    "magic": "magic",
-    "attributes": "attributes",
-}
+_BITS = {"timestamp_type": TIMESTAMP_TYPE, "is_transactional": TRANSACTIONAL, "is_control": CONTROL}
 
 
 def decode(
@@ -74,35 +59,25 @@ def decode(
 
 def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, context: LogContext) -> pa.Array:
     head = frames.header
-    if name in _FROM_HEAD:
-        values = head[_FROM_HEAD[name]]
-        return numbers(kind, values)
-    if name == "raw":
-        return constant(kind, None, len(frames))
-    if name == "payload":
-        return _payload(window, frames, context)
-    return _COMPUTED[name](window, frames, head["attributes"].astype(np.int64), kind)
-
-
-def _delete_horizon(window: Window, frames: Frames, flags: Numbers, kind: pa.DataType) -> pa.Array:
-    horizon = frames.header["base_timestamp"].astype(np.int64)
-    return numbers(kind, horizon, flags & DELETE_HORIZON == 0)
-
-
-_COMPUTED: dict[str, Callable[[Window, Frames, Numbers, pa.DataType], pa.Array]] = {
-    "position": lambda window, frames, flags, kind: numbers(kind, window.offset + frames.start),
-    "size": lambda window, frames, flags, kind: numbers(kind, frames.end - frames.start),
-    "last_offset": lambda window, frames, flags, kind: numbers(kind, frames.header["last_offset"]),
-    "last_offset_delta": lambda window, frames, flags, kind: numbers(
-        kind, frames.header["last_offset"] - frames.header["base_offset"]
-    ),
-    "batch_length": lambda window, frames, flags, kind: numbers(kind, frames.header["size"] - LENGTH_END),
-    "compression": lambda window, frames, flags, kind: _NAMES.take(numbers(pa.int64(), flags & COMPRESSION)),
-    "timestamp_type": lambda window, frames, flags, kind: numbers(kind, flags & TIMESTAMP_TYPE != 0),
-    "is_transactional": lambda window, frames, flags, kind: numbers(kind, flags & TRANSACTIONAL != 0),
-    "is_control": lambda window, frames, flags, kind: numbers(kind, flags & CONTROL != 0),
-    "delete_horizon_ms": _delete_horizon,
-}
+    if name in (head.dtype.names or ()):
+        return numbers(kind, head[name])
+    flags = head["attributes"]
+    match name:
+        case "raw":
+            return constant(kind, None, len(frames))
+        case "payload":
+            return _payload(window, frames, context)
+        case "position":
+            return numbers(kind, window.offset + frames.start)
+        case "last_offset_delta":
+            return numbers(kind, head["last_offset"] - head["base_offset"])
+        case "batch_length":
+            return numbers(kind, head["size"] - LENGTH_END)
+        case "compression":
+            return _NAMES.take(numbers(pa.int64(), flags & COMPRESSION))
+        case "delete_horizon_ms":
+            return numbers(kind, head["base_timestamp"], flags & DELETE_HORIZON == 0)
+    return numbers(kind, flags & _BITS[name] != 0)
 
 
 def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:

@@ -164,13 +164,7 @@ RECORD_BATCH = Struct(
         "of the leader that appended it, -1 for none; not covered",
         default=-1,
     ),
-    Field(
-        "magic",
-        I8,
-        "not covered by the checksum",
-        default=MAGIC,
-        only=MAGIC,
-    ),
+    Field("magic", I8, "not covered by the checksum", default=MAGIC, only=MAGIC),
     Field("crc", U32BE, "CRC-32C of all that follows", checksum=(crc32c, "attributes")),
     Field("attributes", ATTRIBUTES, default=0),
     Field(

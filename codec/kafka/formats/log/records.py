@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.kafka.formats.log.layout import MIN_RECORD, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import MIN_RECORD
 from logwright.codec.kernels.intrinsics import copy, load_i64le, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
@@ -19,28 +19,13 @@ Int32s = npt.NDArray[np.int32]
 Int8s = npt.NDArray[np.int8]
 
 WANT_OFFSET, WANT_TIMESTAMP, WANT_CREATE, WANT_KEY, WANT_VALUE, WANT_HEADERS, WANT_ATTRIBUTES = (
-    1,
-    2,
-    4,
-    8,
-    16,
-    32,
-    64,
+    1 << bit for bit in range(7)
 )
+WANT_ALL = (1 << 7) - 1
 
 (
-    BAD_COUNT,
-    BAD_SECTION,
-    BAD_VARINT,
-    BAD_LENGTH,
-    BAD_KEY,
-    BAD_VALUE,
-    BAD_HEADERS,
-    BAD_HEADER_KEY,
-    BAD_HEADER_VALUE,
-    BAD_REST,
-    BAD_TAIL,
-) = range(1, 12)
+    BAD_COUNT, BAD_SECTION, BAD_VARINT, BAD_LENGTH, BAD_KEY, BAD_VALUE, BAD_HEADERS, BAD_HEADER_KEY, BAD_HEADER_VALUE, BAD_REST, BAD_TAIL,
+) = range(1, 12)  # fmt: skip
 
 REASONS = {
     BAD_COUNT: "records_count is negative",
@@ -55,11 +40,6 @@ REASONS = {
     BAD_REST: "bytes are left at the end of the record",
     BAD_TAIL: "bytes are left after the last record",
 }
-
-_ATTRIBUTES = RECORD_BATCH.offset("attributes")
-_BASE_TIMESTAMP = RECORD_BATCH.offset("base_timestamp")
-_MAX_TIMESTAMP = RECORD_BATCH.offset("max_timestamp")
-_COUNT = RECORD_BATCH.offset("records_count")
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 _FAR = 1 << 62
@@ -155,40 +135,14 @@ def walk_headers(buf: Bytes, at: int, end: int, sums: Int64s) -> tuple[int, int,
     "i8[], i8[], u1[], i8[], i4[], u1[], u1[], i4[], u1[], u1[], i4[], i8[], i1[], i8[], i8[], i8[], i8[], i8[], i8[], i8[]"
 )
 def read_records(
-    buf: Bytes,
-    section_start: Int64s,
-    section_end: Int64s,
-    records_count: Int64s,
-    base_offset: Int64s,
-    base_timestamp: Int64s,
-    max_timestamp: Int64s,
-    append_time: Int64s,
-    want: int,
-    partial: int,
-    served: int,
-    low: int,
-    high: int,
-    offsets: Int64s,
-    timestamps: Int64s,
-    timestamp_bits: Bytes,
-    creates: Int64s,
-    key_ends: Int32s,
-    key_bits: Bytes,
-    key_data: Bytes,
-    value_ends: Int32s,
-    value_bits: Bytes,
-    value_data: Bytes,
-    header_ends: Int32s,
-    header_at: Int64s,
-    attributes: Int8s,
-    rows: Int64s,
-    left_out: Int64s,
-    odd_frames: Int64s,
-    bad: Int64s,
-    bad_record: Int64s,
-    pair: Int64s,
-    sums: Int64s,
-) -> int:
+    buf: Bytes, section_start: Int64s, section_end: Int64s,
+    records_count: Int64s, base_offset: Int64s, base_timestamp: Int64s, max_timestamp: Int64s, append_time: Int64s,
+    want: int, partial: int, served: int, low: int, high: int,
+    offsets: Int64s, timestamps: Int64s, timestamp_bits: Bytes, creates: Int64s,
+    key_ends: Int32s, key_bits: Bytes, key_data: Bytes, value_ends: Int32s, value_bits: Bytes, value_data: Bytes,
+    header_ends: Int32s, header_at: Int64s, attributes: Int8s,
+    rows: Int64s, left_out: Int64s, odd_frames: Int64s, bad: Int64s, bad_record: Int64s, pair: Int64s, sums: Int64s,
+) -> int:  # fmt: skip
     """Read the records of some frames. Returns the number of rows.
 
     In: `section_start[i]:section_end[i]` of `buf` are the records of frame i; offsets and times are base values; `append_time`
@@ -478,17 +432,9 @@ def read_records(
 
 @kernel("const u1[], const i8[], const i4[], i8, i4[], u1[], i4[], u1[], u1[], i8[]")
 def read_headers(
-    buf: Bytes,
-    header_at: Int64s,
-    header_ends: Int32s,
-    rows: int,
-    key_ends: Int32s,
-    key_data: Bytes,
-    value_ends: Int32s,
-    value_bits: Bytes,
-    value_data: Bytes,
-    sums: Int64s,
-) -> None:
+    buf: Bytes, header_at: Int64s, header_ends: Int32s, rows: int, key_ends: Int32s, key_data: Bytes,
+    value_ends: Int32s, value_bits: Bytes, value_data: Bytes, sums: Int64s,
+) -> None:  # fmt: skip
     """Copy the headers of `rows` records, which `read_records` has found and checked.
 
     `header_at[i]` is the first header of record i, of `header_ends[i + 1] - header_ends[i]`. `sums`: null values; whether a key

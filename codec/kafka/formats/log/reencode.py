@@ -38,15 +38,6 @@ from logwright.codec.window import Bytes, Chunk
 
 _PORTION = 1 << 17
 """So many frames, or records, are written at a time."""
-_WANT = (
-    records.WANT_OFFSET
-    | records.WANT_TIMESTAMP
-    | records.WANT_CREATE
-    | records.WANT_KEY
-    | records.WANT_VALUE
-    | records.WANT_HEADERS
-    | records.WANT_ATTRIBUTES
-)
 
 
 def encode(
@@ -282,7 +273,7 @@ class _Writer:
         ):
             return True, section
         edges = np.array([0]), np.array([len(plain)])
-        read = Read(Sections(slice(0, 1), plain, *edges), head, _WANT, served=served)
+        read = Read(Sections(slice(0, 1), plain, *edges), head, records.WANT_ALL, served=served)
         if read.rows != count:
             return False, section
         if not count:

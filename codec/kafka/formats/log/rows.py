@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,6 @@ class Read:
         def room(bit: int, kind: Any, length: int) -> tuple[pa.Buffer, npt.NDArray[Any]]:
             return _room(length if want & bit else 0, kind)
 
-        self.want = want
         offset, timestamp, create = records.WANT_OFFSET, records.WANT_TIMESTAMP, records.WANT_CREATE
         key, value, headers = records.WANT_KEY, records.WANT_VALUE, records.WANT_HEADERS
         self._offsets, self.offsets = room(offset, np.int64, rows)
@@ -134,40 +134,13 @@ class Read:
         self.bad_record = np.zeros(2 * frames, np.int64)
         self.sums = np.zeros(9, np.int64)
         self.rows = records.read_records(
-            part.buf,
-            part.start,
-            part.end,
-            count,
-            base_offset,
-            base_timestamp,
-            max_timestamp,
-            append,
-            want,
-            int(partial),
-            served,
-            low,
-            high,
-            self.offsets,
-            timestamps,
-            timestamp_bits,
-            creates,
-            key_ends,
-            key_bits,
-            key_data,
-            value_ends,
-            value_bits,
-            value_data,
-            self.header_ends,
-            self.header_at,
-            record_attributes,
-            self.per_frame,
-            self.left_out,
-            self.odd,
-            self.bad,
-            self.bad_record,
-            np.zeros(2, np.int64),
-            self.sums,
-        )
+            part.buf, part.start, part.end, count, base_offset, base_timestamp, max_timestamp, append,
+            want, int(partial), served, low, high,
+            self.offsets, timestamps, timestamp_bits, creates,
+            key_ends, key_bits, key_data, value_ends, value_bits, value_data,
+            self.header_ends, self.header_at, record_attributes,
+            self.per_frame, self.left_out, self.odd, self.bad, self.bad_record, np.zeros(2, np.int64), self.sums,
+        )  # fmt: skip
         # What was allocated for the worst case goes back: a key takes a small part of its record.
         del key_data, value_data
         self._key_data.resize(int(self.sums[3]), shrink_to_fit=True)
@@ -220,17 +193,8 @@ class Read:
         bits[:] = 0xFF
         if total:
             records.read_headers(
-                self.buf,
-                self.header_at,
-                self.header_ends,
-                self.rows,
-                key_ends,
-                key_data,
-                value_ends,
-                bits,
-                value_data,
-                sums,
-            )
+                self.buf, self.header_at, self.header_ends, self.rows, key_ends, key_data, value_ends, bits, value_data, sums
+            )  # fmt: skip
         value = _binary(pa.binary(), total, bits_buffer, value_ends_buffer, value_data_buffer, int(sums[0]))
         key = _binary(pa.string(), total, None, key_ends_buffer, key_data_buffer, 0)
         raw: pa.Array | None = None
@@ -401,75 +365,65 @@ class _Piece:
         elif kind is Kind.ORDER:
             system, severity = "consumers skip records whose offset they have passed", Severity.WARNING
         return Fault(
-            NAME,
-            self.window.offset + start,
-            end - start,
-            kind,
-            text,
-            severity,
-            system,
-            rows_lost,
-            lost,
+            NAME, self.window.offset + start, end - start, kind, text, severity, system, rows_lost, lost
         )
 
     # Columns
 
     def _column(self, name: str) -> pa.Array:
         read, context = self.read, self.context
-        if name == "key":
-            return read.key()
-        if name == "value":
-            return read.value()
-        if name == "offset":
-            return read.offset()
-        if name == "timestamp":
-            return read.timestamp()
-        if name == "timestamp_ms":
-            return read.timestamp_ms()
-        if name == "create_timestamp_ms":
-            return read.create_timestamp_ms()
-        if name == "attributes":
-            return read.attributes()
-        if name in ("headers", "headers_raw"):
-            text, raw = self._headers()
-            if name == "headers":
-                return text
-            return pa.nulls(read.rows, pa.list_(HEADER_RAW)) if raw is None else raw
-        if name == "topic":
-            return constant(pa.string(), context.topic, read.rows)
-        if name == "partition":
-            return constant(pa.int32(), context.partition, read.rows)
-        if name == "segment":
-            return constant(pa.int64(), context.base_offset, read.rows)
-        if name == "sequence":
-            return self._sequence()
-        if name == "control_type":
-            return self._control_type()
+        if name in (
+            "key",
+            "value",
+            "offset",
+            "timestamp",
+            "timestamp_ms",
+            "create_timestamp_ms",
+            "attributes",
+        ):
+            column: pa.Array = getattr(read, name)()
+            return column
+        match name:
+            case "headers":
+                return self._headers[0]
+            case "headers_raw":
+                raw = self._headers[1]
+                return pa.nulls(read.rows, pa.list_(HEADER_RAW)) if raw is None else raw
+            case "topic":
+                return constant(pa.string(), context.topic, read.rows)
+            case "partition":
+                return constant(pa.int32(), context.partition, read.rows)
+            case "segment":
+                return constant(pa.int64(), context.base_offset, read.rows)
+            case "position":
+                return numbers(pa.int64(), np.repeat(self.window.offset + self.frames.start, read.per_frame))
+            case "sequence":
+                return self._sequence()
+            case "control_type":
+                return self._control_type()
         return self._of_frame(name)
 
+    @cached_property
     def _headers(self) -> tuple[pa.Array, pa.Array | None]:
-        if not hasattr(self, "_made_headers"):
-            self._made_headers = self.read.headers()
-        return self._made_headers
+        return self.read.headers()
 
     def _of_frame(self, name: str) -> pa.Array:
         """A column that is the same in all records of a batch."""
-        if name == "position":
-            return numbers(pa.int64(), np.repeat(self.window.offset + self.frames.start, self.read.per_frame))
-        if name == "timestampType":
-            return self._spread(
-                (self.flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME, pa.int32()
-            )
-        if name == "leader_epoch":
-            return self._spread(self.head["partition_leader_epoch"].astype(np.int32), pa.int32())
-        if name == "producer_id":
-            return self._spread(self.head["producer_id"].astype(np.int64), pa.int64())
-        if name == "producer_epoch":
-            return self._spread(self.head["producer_epoch"].astype(np.int16), pa.int16())
-        if name == "is_transactional":
-            return self._spread(self.flags & TRANSACTIONAL != 0, pa.bool_())
+        head, flags = self.head, self.flags
+        match name:
+            case "timestampType":
+                append = (flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME
+                return self._spread(append, pa.int32())
+            case "leader_epoch":
+                return self._spread(head["partition_leader_epoch"], pa.int32())
+            case "producer_id":
+                return self._spread(head["producer_id"], pa.int64())
+            case "producer_epoch":
+                return self._spread(head["producer_epoch"].astype(np.int16), pa.int16())
+            case "is_transactional":
+                return self._spread(flags & TRANSACTIONAL != 0, pa.bool_())
         assert name == "is_control", name
-        return self._spread(self.flags & CONTROL != 0, pa.bool_())
+        return self._spread(flags & CONTROL != 0, pa.bool_())
 
     def _spread(self, values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
         if len(values) and (values == values[0]).all():

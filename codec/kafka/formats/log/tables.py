@@ -110,11 +110,7 @@ FRAMES = Table(
 
 FILE = Table(
     "file",
-    (
-        Column("base_offset", pa.int64(), "from the file's name"),
-        *extent("batches"),
-        *ending("batch"),
-    ),
+    (Column("base_offset", pa.int64(), "from the file's name"), *extent("batches"), *ending("batch")),
     "One row.",
 )
 

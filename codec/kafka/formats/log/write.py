@@ -35,7 +35,6 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 from logwright.codec.window import Bytes
 
-_LENGTH = RECORD_BATCH.offset("batch_length")
 _CRC = RECORD_BATCH.offset("crc")
 _QUEUE = 64 << 10
 """Rows are taken up when they are so many bytes, so that many small additions cost no more than few large ones."""
