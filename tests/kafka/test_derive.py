@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from kafka_golden import CASES
 from kafka_log import as_heads
 
-from logwright.codec.kafka.derive import EpochCache, PartitionDeriver, SegmentIndexer, rebuild, txnindex_bytes
+from logwright.codec.kafka.derive import (
+    ACCEPTED,
+    BACKWARDS,
+    OUT_OF_RANGE,
+    TOO_FAR,
+    EpochCache,
+    PartitionDeriver,
+    SegmentIndexer,
+    rebuild,
+    txnindex_bytes,
+)
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, RECORD_BATCH
 from logwright.codec.kafka.formats.log.markers import MARKER
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
@@ -94,7 +104,7 @@ def test_indexes_are_those_of_recovery(some: Any, interval: int, base: int, cuts
     indexer = SegmentIndexer(base, interval)
     edges = [0, *sorted(min(cut, len(batches)) for cut in cuts), len(batches)]
     for low, high in itertools.pairwise(edges):
-        assert indexer.add(header[low:high], start[low:high]) is None
+        assert indexer.add(header[low:high], start[low:high]) == high - low
     index, times = recovered(base, interval, batches)
     assert indexer.index_bytes() == index
     assert indexer.timeindex_bytes() == times
@@ -139,27 +149,25 @@ def test_aborted_transactions_in_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "starts", "at", "text"),
+    ("batches", "starts", "at", "refusal"),
     [
-        ([(20, 1), (19, 0)], [0, 100], 1, "19 is not within"),
-        ([(20, 1), (20 + (1 << 31), 0)], [0, 100], 1, "not within 2147483647 of 20"),
-        ([(20, 0), (30, 0), (25, 0)], [0, 5000, 10_000], 2, "25 is not above 30"),
-        ([(20, 0), (21, 0)], [0, 1 << 31], 1, "beyond byte 2147483647"),
+        ([(20, 1), (19, 0)], [0, 100], 1, OUT_OF_RANGE),
+        ([(20, 1), (20 + (1 << 31), 0)], [0, 100], 1, OUT_OF_RANGE),
+        ([(20, 0), (30, 0), (25, 0)], [0, 5000, 10_000], 2, BACKWARDS),
+        ([(20, 0), (21, 0)], [0, 1 << 31], 1, TOO_FAR),
     ],
 )
 def test_what_a_broker_would_not_index(
-    batches: list[tuple[int, int]], starts: list[int], at: int, text: str
+    batches: list[tuple[int, int]], starts: list[int], at: int, refusal: int
 ) -> None:
     header = heads(*({"base_offset": base, "last_offset_delta": delta} for base, delta in batches))
     indexer = SegmentIndexer(20)
-    assert indexer.add(heads(), np.empty(0, np.int64)) is None
-    problem = indexer.add(header, np.array(starts, np.int64))
-    assert problem is not None
-    assert problem.batch == at
-    assert text in problem.detail
-    assert indexer.system
+    assert indexer.add(heads(), np.empty(0, np.int64)) == 0
+    assert indexer.refusal == ACCEPTED
+    assert indexer.add(header, np.array(starts, np.int64)) == at
+    assert indexer.refusal == refusal
     before = indexer.index_bytes(), indexer.timeindex_bytes()
-    assert indexer.add(header, np.array(starts, np.int64)) is None, "it is told once"
+    assert indexer.add(header, np.array(starts, np.int64)) == 0, "nothing is indexed after a refusal"
     assert (indexer.index_bytes(), indexer.timeindex_bytes()) == before
 
 
@@ -167,35 +175,32 @@ def test_offsets_that_go_back_between_entries_are_not_noticed() -> None:
     """As with a broker: only where an entry would be added."""
     header = heads(*({"base_offset": offset} for offset in (20, 30, 25, 31)))
     indexer = SegmentIndexer(20)
-    assert indexer.add(header, np.array([0, 100, 200, 5000], np.int64)) is None
+    assert indexer.add(header, np.array([0, 100, 200, 5000], np.int64)) == 4
     assert indexer.entries == 1
 
 
-def test_a_plain_batch_in_a_transaction_is_a_fault_with_its_place() -> None:
+def test_the_plain_batch_in_a_transaction_is_known() -> None:
     case = CASES["craft_txn_then_plain"]
-    deriver = PartitionDeriver()
+    deriver, seen = PartitionDeriver(), []
     for path in sorted(case.partition.glob("*.log")):
         batches = walked(path)
         deriver.begin(int(path.stem))
         for at, fields in batches:
+            seen.append(fields)
             deriver.add(header_of([(at, fields)]), np.array([at], np.int64), NO_MARKERS)
-    ((name, fault),) = deriver.faults
-    assert name.endswith(".log")
-    assert "writes outside of the transaction" in fault.detail
-    assert "does not start" in fault.system
-    (at,) = [at for at, fields in walked(case.partition / name) if not fields["attributes"]][:1]
-    assert fault.offset == at
+    problem = deriver.producers.problem
+    assert problem is not None
+    assert "writes outside of the transaction" in problem.detail
+    assert problem.batch == next(i for i, fields in enumerate(seen) if not fields["attributes"])
     assert not case.runs["no_marker"]["started"], "the broker did not start on it"
 
 
-def test_an_offset_below_the_segment_is_a_fault_with_its_place() -> None:
+def test_an_offset_below_the_segment_is_refused() -> None:
     path = next(CASES["craft_below_base"].partition.glob("*20.log"))
     batches = walked(path)
-    deriver = PartitionDeriver()
-    deriver.begin(20)
-    deriver.add(header_of(batches), np.array([at for at, _ in batches], np.int64), NO_MARKERS)
-    ((name, fault),) = deriver.faults
-    assert (name, fault.offset, fault.length) == (path.name, 0, 12 + batches[0][1]["batch_length"])
+    indexer = SegmentIndexer(20)
+    assert indexer.add(header_of(batches), np.array([at for at, _ in batches], np.int64)) == 0
+    assert indexer.refusal == OUT_OF_RANGE
     assert not CASES["craft_below_base"].runs["no_marker"]["started"]
 
 

@@ -192,10 +192,9 @@ class LogSegment:
                 # It is indexed before its producer is looked at; what follows is not reached.
                 sound = sound.pick(slice(refused[0] + 1))
                 upto, stop = len(sound), None
-            seen = indexer.batches
-            problem = indexer.add(sound.header, sound.position)
-            if problem is not None:
-                upto, refused = problem.batch - seen, None
+            indexed = indexer.add(sound.header, sound.position)
+            if indexed < len(sound):
+                upto, refused = indexed, None
                 last = int(sound.last_offset[upto])
                 so_far = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
                 if not so_far.can_append(last):
