@@ -1,4 +1,4 @@
-"""What a mending makes of the files of a directory in memory, for tests."""
+"""Apply a repair plan to directories in memory."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.store.extents import Copy
 
 
-def apply_repair(directory: Any, mending: RepairPlan) -> dict[str, bytes]:
-    """The files that come out, each once, and all others removed. `directory` is a listing with `files`, bytes by name."""
-    made: dict[str, bytes] = {}
-    for mended in mending.files():
-        assert mended.name not in made, f"{mended.name} comes twice"
-        assert mended.like is None or mended.like in directory.files, mended
+def apply_repair(plan: RepairPlan, *replicas: Any) -> dict[str, bytes]:
+    """Return the files of the result by name. Check that each is written once and all other files of the first replica are removed."""
+    directory = replicas[0]
+    files: dict[str, bytes] = {}
+    for output in plan.files():
+        assert output.name not in files, f"{output.name} is written twice"
+        assert output.like is None or output.like in directory.files, output
         parts = []
-        for piece in mended.pieces:
-            if isinstance(piece, Copy):
-                assert 0 <= piece.start <= piece.stop <= len(directory.files[piece.file]), piece
-                parts.append(directory.read(piece.file, piece.start, piece.stop - piece.start))
+        for extent in output.pieces:
+            if isinstance(extent, Copy):
+                source = replicas[extent.copy]
+                assert 0 <= extent.start <= extent.stop <= len(source.files[extent.file]), extent
+                parts.append(source.read(extent.file, extent.start, extent.stop - extent.start))
             else:
-                parts.append(piece)
-        made[mended.name] = b"".join(parts)
-    assert sorted(mending.removes) == sorted(set(directory.files) - set(made))
-    return made
+                parts.append(extent)
+        files[output.name] = b"".join(parts)
+    assert sorted(plan.removes) == sorted(set(directory.files) - set(files))
+    return files

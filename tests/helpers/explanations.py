@@ -1,4 +1,4 @@
-"""What must be true of every explanation: its leaves, one after the other, are the bytes that were given."""
+"""Invariants of every explanation: its leaves cover the input, in order and once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logwright.codec.explain import Node, joined
 
 
 def check_nodes_tile(nodes: Sequence[Node], data: bytes, base: int) -> None:
-    """The nodes lie side by side, each is all of its children, and so on inside of what is packed."""
+    """Check that the nodes are adjacent and equal the sum of their children, also within decompressed data."""
     assert joined(nodes, data, base) == data
     at = base
     for node in nodes:
@@ -17,21 +17,21 @@ def check_nodes_tile(nodes: Sequence[Node], data: bytes, base: int) -> None:
             assert leaf.start == at, leaf
             assert leaf.end >= at, leaf
             at = leaf.end
-        for one in node.walk():
-            if one.children:
-                assert (one.children[0].start, one.children[-1].end) == (one.start, one.end), one
-            if one.space is not None:
-                check_nodes_tile(one.space.nodes, one.space.data, 0)
-                if one.space.gathered:
-                    gathered = b"".join(data[a - base : b - base] for a, b in one.space.gathered)
-                    assert gathered == one.space.data
+        for inner in node.walk():
+            if inner.children:
+                assert (inner.children[0].start, inner.children[-1].end) == (inner.start, inner.end), inner
+            if inner.space is not None:
+                check_nodes_tile(inner.space.nodes, inner.space.data, 0)
+                if inner.space.gathered:
+                    gathered = b"".join(data[a - base : b - base] for a, b in inner.space.gathered)
+                    assert gathered == inner.space.data
     assert at == base + len(data)
 
 
-def check_covers_file(found: lw.Explanation, data: bytes) -> None:
-    """All of a file is in the explanation, just once."""
+def check_covers_file(explanation: lw.Explanation, data: bytes) -> None:
+    """Check that the explanation covers each byte of the file once."""
     at = 0
-    for piece in found.pieces:
+    for piece in explanation.pieces:
         assert piece.start == at
         assert piece.data == data[piece.start : piece.stop]
         check_nodes_tile(piece.nodes, piece.data, piece.start)
@@ -39,19 +39,19 @@ def check_covers_file(found: lw.Explanation, data: bytes) -> None:
     assert at == len(data)
 
 
-def all_nodes(found: lw.Explanation) -> Iterator[Node]:
-    """All nodes, those inside of what is packed too."""
-    for piece in found.pieces:
+def all_nodes(explanation: lw.Explanation) -> Iterator[Node]:
+    """Yield all nodes, those of decompressed data too."""
+    for piece in explanation.pieces:
         yield from _all(piece.nodes)
 
 
 def _all(nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
-        for one in node.walk():
-            yield one
-            if one.space is not None:
-                yield from _all(one.space.nodes)
+        for inner in node.walk():
+            yield inner
+            if inner.space is not None:
+                yield from _all(inner.space.nodes)
 
 
-def nodes_named(found: lw.Explanation, name: str) -> list[Node]:
-    return [one for one in all_nodes(found) if one.name == name]
+def nodes_named(explanation: lw.Explanation, name: str) -> list[Node]:
+    return [node for node in all_nodes(explanation) if node.name == name]

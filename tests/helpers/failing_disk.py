@@ -1,4 +1,4 @@
-"""A disk of which some places can't be read: `os.preadv` fails there, as the kernel's does."""
+"""A disk with unreadable sectors: `os.preadv` fails there with the kernel's error."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from logwright.readers.source import MemorySource
 
 @dataclass
 class FailingDisk:
-    """Bad places are `(start, stop)` in the file of a name. `partial`: what lies before one in a request is read, as Linux
-    does; otherwise the request fails as a whole. `heals`: after so many failures of a place it can be read."""
+    """`bad` has the unreadable ranges `(start, stop)` by file name. If `partial`, a request returns the bytes before a bad range, as
+    on Linux, else it fails. If `heals` is set, a range becomes readable after that number of failures."""
 
     bad: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     partial: bool = True
@@ -33,9 +33,9 @@ class FailingDisk:
         self.reads += 1
         name = os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
         stop = offset + len(views[0])
-        places = [one for one in self.bad.get(name, ()) if one[0] < stop and one[1] > offset]
+        places = [place for place in self.bad.get(name, ()) if place[0] < stop and place[1] > offset]
         if self.heals is not None:
-            places = [one for one in places if self.hits.get(one[0], 0) < self.heals]
+            places = [place for place in places if self.hits.get(place[0], 0) < self.heals]
         if not places:
             return real(fd, views, offset)
         first = min(places)
@@ -48,11 +48,11 @@ class FailingDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
-    """Nothing fails yet: set `bad`."""
+    """Nothing fails until `bad` is set."""
     dying, real = FailingDisk(), os.preadv
 
     def preadv(fd: int, views: Sequence[memoryview], at: int, flags: int = 0) -> int:
-        # With flags it is looked what is in memory: no disk is asked.
+        # With flags only the page cache is asked, not the disk.
         return real(fd, views, at, flags) if flags else dying.preadv(real, fd, views, at)
 
     monkeypatch.setattr(os, "preadv", preadv)
@@ -61,7 +61,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
 
 
 def forget_failures() -> None:
-    """Reads are tried again as if by another process."""
+    """Forget known failures, as a new process would."""
     rescue.forget()
 
 
@@ -71,14 +71,14 @@ def put(path: Path, data: bytes) -> Path:
 
 
 class FailingSource(MemorySource):
-    """Bytes in memory of which some places can't be read."""
+    """Bytes in memory with unreadable ranges."""
 
     def __init__(
-        self, data: bytes, bad: Iterable[tuple[int, int]], name: str = "memory", how: Rescue | None = None
+        self, data: bytes, bad: Iterable[tuple[int, int]], name: str = "memory", rescue: Rescue | None = None
     ) -> None:
         super().__init__(data, name)
         self.bad = sorted(bad)
-        self._rescuer = Rescuer(name, len(data), self._bare, Memory(), how or Rescue())
+        self._rescuer = Rescuer(name, len(data), self._bare, Memory(), rescue or Rescue())
 
     def _bare(self, view: memoryview, offset: int) -> int:
         stop = offset + len(view)

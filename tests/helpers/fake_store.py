@@ -1,9 +1,10 @@
-"""A format and a layout that are no system's: what readers may rely on is the protocol, not Kafka.
+"""A format and a layout of no real system, to test readers against the protocol alone.
 
 A file `007.toy` holds frames: `TY`, the payload's length (4 bytes), an id (8), the CRC-32 of id and payload (4), the payload:
 texts, each with its length in one byte; a text of length 255 can't be decoded. The row of text `i` in a frame has id `frame
 id + i`.
-`NOTE` is a small file of its own: `note:` and text. A directory of these is a store.
+`NOTE` is a small file: `note:` and text. A directory of these is a store.
+
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def frame(id: int, *texts: bytes) -> bytes:
 
 
 def shuffled(count: int, seed: int = 1, low: int = 1, high: int = 5) -> list[bytes]:
-    """Frames with ids in order and texts of many lengths."""
+    """Return frames with increasing ids and texts of many lengths."""
     rng = np.random.default_rng(seed)
     frames, id = [], 0
     for _ in range(count):
@@ -211,9 +212,9 @@ class ToyFrames(Codec):
                     )  # fmt: skip
         schema = self.tables[table].schema(columns)
         half = len(rows) // 2 if not faults else len(rows)
-        for piece, found in ((rows[:half], faults), (rows[half:], [])):
-            if piece or found:
-                yield Decoded(pa.RecordBatch.from_pylist(piece, schema=schema), found)
+        for piece, part_faults in ((rows[:half], faults), (rows[half:], [])):
+            if piece or part_faults:
+                yield Decoded(pa.RecordBatch.from_pylist(piece, schema=schema), part_faults)
 
     @staticmethod
     def texts(payload: bytes) -> list[bytes] | None:
@@ -294,7 +295,7 @@ class ToyNote(Codec):
 
 
 class FakeStore(Layout):
-    """Files `NNN.toy` in the order of their names, which say the first id; the last one may end in a torn frame."""
+    """Files `NNN.toy`, named by their first id, in the order of their names. The last one may end in a torn frame."""
 
     name = "toy.store"
     title = "A store of toy frames"
@@ -309,10 +310,10 @@ class FakeStore(Layout):
     def order(self, names: Iterable[str]) -> Sequence[str]:
         return sorted(names)
 
-    def builder(self, *given: object, **named: object) -> Builder:
+    def builder(self, *arguments: object, **named: object) -> Builder:
         raise NotImplementedError("no test writes a new store")
 
-    def assemble(self, *given: object) -> Placement:
+    def assemble(self, *arguments: object) -> Placement:
         raise NotImplementedError("no test writes a new store")
 
     def recognise(self, listing: Listing) -> Match:
@@ -360,7 +361,7 @@ FRAMES_CODEC = ToyFrames()
 
 @pytest.fixture
 def fake_store(monkeypatch: pytest.MonkeyPatch) -> ToyFrames:
-    """The toy codecs and layout are the ones that the registry knows."""
+    """Make the registry know the fake codecs and layout, and nothing else."""
     known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": FakeStore()})
     monkeypatch.setattr(registry, "_all", lambda: known)
     monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))

@@ -1,6 +1,7 @@
-"""Traits of golden cases: the kinds of answers, damage and content that a case stands for, read off the files of the case.
+"""Traits of golden cases: the kinds of answers, damage and content that a case represents, taken from its files.
 
 `tests/conftest.py` uses them to choose the sample of golden cases that `make test` runs.
+
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _SKIPPED = {
     "case", "base", "files", "files_after", "files_removed", "files_after_failed_start", "files_after_start", "old", "new",
     "partition_dirs_after", "sha256", "offset_ranges", "offset", "hex", "how", "description",
 }  # fmt: skip
-"""Fields that name or count something of this one case."""
+"""Fields that name or count something of this case only."""
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]*\d[0-9a-f]*\b|\d+")
 _SUFFIX = re.compile(r"(?<=\.)[0-9a-f]+(?=\.|$)")
 """A hexadecimal number in a file's name."""
 _PATH = re.compile(r"\S*/\S*")
 _EXCEPTION = re.compile(r"\b[A-Z]\w+(?:Exception|Error)\b")
 _PREFIX = 70
-"""Characters that tell a message from others. What follows them quotes the case."""
+"""The prefix that distinguishes messages. The rest quotes the case."""
 
 
 @functools.cache
@@ -44,20 +45,22 @@ def traits(folder: Path) -> frozenset[str]:
     A trait is one masked scalar of the recorded answers (verdict, status, log line, exception class, setting, writer), a kind of
     file, or the magic, compression and flags of a Kafka batch. A case without a recorded verdict has its description as a trait.
     """
-    found: set[str] = set()
+    masked_traits: set[str] = set()
     answers = list(_answers(folder))
     for answer in answers:
         for text in _scalars(answer, ""):
-            found |= {f"throws {name}" for name in _EXCEPTION.findall(text)}
-            found.add(_masked(text.replace(folder.name, "CASE"))[:_PREFIX])
+            masked_traits |= {f"throws {name}" for name in _EXCEPTION.findall(text)}
+            masked_traits.add(_masked(text.replace(folder.name, "CASE"))[:_PREFIX])
     for path in folder.rglob("*"):
         if path.is_file() and path.parent != folder and path.parent.name != "tools":
-            found.add(f"file {kind_of_file(path)}")
+            masked_traits.add(f"file {kind_of_file(path)}")
             if path.suffix == ".log" and folder.parent.name == "kafka":
-                found |= _batch_traits(path.read_bytes())
+                masked_traits |= _batch_traits(path.read_bytes())
     if not any("runs" in answer or "server" in answer or "open_status" in answer for answer in answers):
-        found |= {_masked(str(answer["description"])) for answer in answers if "description" in answer}
-    return frozenset(found)
+        masked_traits |= {
+            _masked(str(answer["description"])) for answer in answers if "description" in answer
+        }
+    return frozenset(masked_traits)
 
 
 def kind_of_file(path: Path) -> str:
@@ -95,15 +98,15 @@ def _scalars(value: Any, place: str) -> Iterator[str]:
 
 
 def _batch_traits(data: bytes) -> set[str]:
-    found, at = set(), 0
+    batch_traits, at = set(), 0
     while at + 23 <= len(data):
         length, magic = int.from_bytes(data[at + 8 : at + 12], signed=True), data[at + 16]
         attributes = int.from_bytes(data[at + 21 : at + 23]) if magic == 2 else data[at + 17]
         if magic <= 2:
-            found.add(
+            batch_traits.add(
                 f"batch of magic {magic}, compression {attributes & 7}, flags {attributes >> 3 & 15:04b}"
             )
         if length <= 0:
             break
         at += 12 + length
-    return found
+    return batch_traits

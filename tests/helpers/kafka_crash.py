@@ -1,4 +1,4 @@
-"""Writes of a Kafka partition on a file system in memory, each with the rows before and the rows after."""
+"""Writes of a Kafka partition to a file system in memory, each with the rows before and after it."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ GOOD = [b"value-%03d" % number for number in range(24)]
 
 
 def damaged() -> MemoryFileSystem:
-    """Several segments; a byte in the middle of the second one is wrong."""
+    """Write several segments and flip a bit in the middle of the second one."""
     files = MemoryFileSystem()
     files.make("/logs")
     files.make("/elsewhere")
     write(
-        [{"value": one, "timestamp": 1_700_000_000_000} for one in GOOD],
+        [{"value": value, "timestamp": 1_700_000_000_000} for value in GOOD],
         TARGET,
         LAYOUT,
         files=files,

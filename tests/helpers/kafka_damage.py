@@ -1,4 +1,4 @@
-"""Random damage to Kafka partitions, by seed: for the tests that hold what is said of them against Kafka's loader, or against laws."""
+"""Random damage to Kafka partitions, by seed, to compare our verdicts with Kafka's loader."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ KINDS = (
 
 
 def damage(directory: Path, rng: random.Random) -> list[tuple[str, ...]]:
-    """One to three edits of any kind; returns what was done."""
+    """Make one to three edits of any kind. Return them."""
     done: list[tuple[str, ...]] = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        names = sorted(one.name for one in directory.iterdir())
+        names = sorted(child.name for child in directory.iterdir())
         logs = [name for name in names if name.endswith(".log") and (directory / name).stat().st_size]
         kind = rng.choice(KINDS)
         name = rng.choice(names if kind in ("remove", "copy", "other", "exchange") or not logs else logs)

@@ -1,4 +1,4 @@
-"""What the tests over the golden files of Kafka share: which case is of which class, and rows as they are recorded there."""
+"""Classes of the golden Kafka cases, and rows in the form in which they are recorded there."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from logwright.corpora.cases import Case, cases
 
 CASES = cases("kafka")
 
-# Which class a case is of. A folder that is in none, or in two, fails a test.
+# The class of each case. A folder in no class or in two fails a test.
 
 HEALTHY = ("v2*", "killed_*", "consumer_offsets*", "share_group_state", "transaction_state*")
 """Written by a broker, magic 2 throughout."""
 
 OLD = ("v0_*", "v1_*", "mixed_v0_v1*", "craft_v0_*", "craft_v1_*", "craft_magic_mix")
-"""Magic 0 or 1 somewhere: recognised and refused by name."""
+"""Magic 0 or 1 somewhere."""
 
 LEGAL = (
     "craft_append_time", "craft_control_no_pid", "craft_control_unknown", "craft_delete_horizon", "craft_delta_beyond",
@@ -30,7 +30,7 @@ LEGAL = (
     "craft_seq_wrap", "craft_snappy_two_headers", "craft_spec22", "craft_ts_minus1", "craft_ts_negative_delta",
     "craft_txn_epoch_back", "craft_txn_open", "craft_zstd_two_frames", "dmg_base", "dmg_tbase",
 )  # fmt: skip
-"""Made by hand, odd or not, and served by the broker to the end: see `test_legal_cases_are_those_that_are_served`."""
+"""Handmade, partly unusual, and served by the broker to the end: see `test_legal_cases_are_those_that_are_served`."""
 
 REFUSED = (
     "craft_batch_extra_bytes", "craft_below_base", "craft_compressed_less_records", "craft_compressed_more_records",
@@ -38,13 +38,13 @@ REFUSED = (
     "craft_lz4_linked", "craft_lz4_two_frames", "craft_record_extra_bytes", "craft_record_len_short",
     "craft_txn_then_plain", "craft_zstd_bad_checksum",
 )  # fmt: skip
-"""Made by hand; the broker does not start on them, or its consumer stops with an error."""
+"""Handmade. The broker does not start on them, or its consumer stops with an error."""
 
 DAMAGED = ("dmg_[!bt]*", "dmg_batch*", "dmg_t[!b]*")
-"""Edited after a broker wrote them: all `dmg_*` but the two bases."""
+"""Edited after a broker wrote them: all `dmg_*` except the two base cases."""
 
 DIRECTORIES = ("logdir_*", "cluster_metadata_*")
-"""Whole log directories and metadata logs: no consumer was run on them."""
+"""Complete log directories and metadata logs, on which no consumer was run."""
 
 CLASSES = {
     "healthy": HEALTHY, "old": OLD, "legal": LEGAL, "refused": REFUSED, "damaged": DAMAGED, "directories": DIRECTORIES,
@@ -53,15 +53,15 @@ CLASSES = {
 
 def classes_of(name: str) -> list[str]:
     return [
-        one for one, patterns in CLASSES.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
+        kind for kind, patterns in CLASSES.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
     ]
 
 
-def of_class(*wanted: str) -> list[Case]:
-    return [case for case in CASES.values() if classes_of(case.name)[0] in wanted]
+def of_class(*names: str) -> list[Case]:
+    return [case for case in CASES.values() if classes_of(case.name)[0] in names]
 
 
-# Rows as they are recorded: what a Java consumer got, in JSON.
+# Rows as recorded: the output of a Java consumer, in JSON.
 
 COLUMNS = "partition,offset,timestamp_ms,timestampType,leader_epoch,key,value,headers"
 LONG = 400
@@ -70,7 +70,7 @@ _TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
 def as_recorded(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table with `COLUMNS`, in the form of records.jsonl."""
+    """Return the rows of a table with `COLUMNS` in the form of records.jsonl."""
     return [
         {
             "partition": row["partition"],
@@ -80,7 +80,7 @@ def as_recorded(table: pa.Table) -> list[dict[str, Any]]:
             **({"leader_epoch": row["leader_epoch"]} if row["leader_epoch"] >= 0 else {}),
             **_bytes("key", row["key"]),
             **_bytes("value", row["value"]),
-            "headers": [[one["key"].encode().hex(), _short(one["value"])] for one in row["headers"]],
+            "headers": [[header["key"].encode().hex(), _short(header["value"])] for header in row["headers"]],
         }
         for row in table.to_pylist()
     ]

@@ -1,24 +1,24 @@
-"""Mending in memory, for tests: a directory as a mapping of names to bytes, and what a mending makes of it."""
+"""Repair, rebuild and simulated start of a Kafka partition in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from apply_repair import apply_repair
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
 from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.option import Options
-from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing
 
 LAYOUT = registry.get_layout("kafka.partition")
 
 INTERVAL = {"index.interval.bytes": 250}
 OPTIONS = {**INTERVAL, "producer.id.expiration.ms": 1 << 62}
-"""As the golden brokers ran, and no producer is ever forgotten."""
+"""The settings of the golden brokers, with producers that never expire."""
 ID = "dYzWm9fOQ-qIYUZRa3sd5A"
 
 
@@ -29,63 +29,48 @@ def partition_directory(
 
 
 def read_partition(path: Path) -> MemoryDirectory:
-    """A partition directory, and the files of the log directory that it lies in."""
+    """Read a partition directory, and the files of its log directory."""
     return MemoryDirectory.of(path, MemoryDirectory.of(path.parent))
 
 
-def options(**given: Any) -> Options:
+def options(**values: Any) -> Options:
     return Options(
-        LAYOUT.capabilities.repair.options, {name.replace("__", "-"): value for name, value in given.items()}
+        LAYOUT.capabilities.repair.options, {name.replace("__", "-"): value for name, value in values.items()}
     )
 
 
 def repair(
-    *copies: MemoryDirectory, strategy: str = "salvage", **given: Any
+    *copies: MemoryDirectory, strategy: str = "salvage", **values: Any
 ) -> tuple[MemoryDirectory, RepairPlan]:
-    """The directory that comes out, and the mending after it was carried out."""
-    plans = [LAYOUT.plan(one, Options(LAYOUT.read_options)) for one in copies]
-    mending = LAYOUT.capabilities.repair.repair(copies, plans, Strategy(strategy), options(**given))
-    return apply_to_copies(copies, mending), mending
+    """Return the repaired directory and the applied plan."""
+    plans = [LAYOUT.plan(copy, Options(LAYOUT.read_options)) for copy in copies]
+    repair_plan = LAYOUT.capabilities.repair.repair(copies, plans, Strategy(strategy), options(**values))
+    return _apply(repair_plan, *copies), repair_plan
 
 
-def rebuild(copy: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, RepairPlan]:
-    """Rebuild `what`, or everything that can be rebuilt."""
-    able = LAYOUT.capabilities.repair
+def rebuild(copy: MemoryDirectory, *kinds: str, **values: Any) -> tuple[MemoryDirectory, RepairPlan]:
+    """Rebuild these kinds of derived files, by default all."""
+    capability = LAYOUT.capabilities.repair
     plan = LAYOUT.plan(copy, Options(LAYOUT.read_options))
-    mending = able.rebuild(copy, plan, what or able.rebuilds, options(**given))
-    return apply_to_copies([copy], mending), mending
+    repair_plan = capability.rebuild(copy, plan, kinds or capability.rebuilds, options(**values))
+    return _apply(repair_plan, copy), repair_plan
 
 
-def apply_to_copies(copies: Sequence[MemoryDirectory], mending: RepairPlan) -> MemoryDirectory:
-    made: dict[str, bytes] = {}
-    for mended in mending.files():
-        assert mended.name not in made, f"{mended.name} comes twice"
-        parts = []
-        for piece in mended.pieces:
-            if isinstance(piece, Copy):
-                assert 0 <= piece.start <= piece.stop <= len(copies[piece.copy].files[piece.file]), piece
-                parts.append(copies[piece.copy].files[piece.file][piece.start : piece.stop])
-            else:
-                parts.append(piece)
-        made[mended.name] = b"".join(parts)
-        assert mended.like is None or mended.like in copies[0].files, mended
-    assert sorted(mending.removes) == sorted(set(copies[0].files) - set(made))
-    return MemoryDirectory(made, copies[0].name, copies[0].above)
+def _apply(repair_plan: RepairPlan, *copies: MemoryDirectory) -> MemoryDirectory:
+    return MemoryDirectory(apply_repair(repair_plan, *copies), copies[0].name, copies[0].above)
 
 
-def predict_start(directory: MemoryDirectory, *, clean: bool = False, **given: Any) -> Any:
-    """What a broker would do with a directory (`Opened`)."""
-    wanted = Options(LAYOUT.read_options, given)
+def predict_start(directory: MemoryDirectory, *, clean: bool = False, **values: Any) -> Any:
+    """Simulate a broker's start on a directory."""
+    options = Options(LAYOUT.read_options, values)
     return LAYOUT.capabilities.predict.run(
-        directory, LAYOUT.plan(directory, wanted), wanted, version=None, clean=clean
+        directory, LAYOUT.plan(directory, options), options, version=None, clean=clean
     )
 
 
 def check_broker_accepts(directory: MemoryDirectory, *, unsupported: bool = False) -> Any:
-    """A broker started on a mended directory finds nothing to do, and its consumer gets to the end. Returns the verdict.
-
-    With `unsupported` the directory has a batch of an unknown compression. A repair keeps it, and the consumer stops there.
-    """
+    """Check that a broker starts on a repaired directory without changing it, and that its consumer reads to the end. Return the
+    verdict. If `unsupported`, the directory has a batch of unknown compression, which a repair keeps and where the consumer stops."""
     alone = MemoryDirectory(directory.files, directory.name)
     opened = predict_start(alone, **INTERVAL)
     verdict = opened.verdict
@@ -98,6 +83,6 @@ def check_broker_accepts(directory: MemoryDirectory, *, unsupported: bool = Fals
     assert not verdict.removes
     assert not verdict.creates
     assert [name for name in verdict.rewrites if opened.after.read(name) != alone.files[name]] == []
-    # A check finds no error in the logs, or this would be refused.
+    # A rebuild refuses logs with errors.
     assert rebuild(directory, **OPTIONS)[0].files == directory.files
     return verdict

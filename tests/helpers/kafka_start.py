@@ -1,4 +1,4 @@
-"""Log directories of a broker that was formatted and started, and what can be wrong with them before it loads a log."""
+"""Log directories of a formatted broker, and defects that stop its start before it loads a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Change = Callable[[Path], object]
 
 
 def put(name: str, data: str | bytes) -> Change:
-    """Write a file, with the folders above it."""
+    """Write a file and create its parent folders."""
 
     def change(home: Path) -> None:
         path = home / name
@@ -51,7 +51,7 @@ def remove(*names: str) -> Change:
 
 
 def folder(name: str) -> Change:
-    """Make a folder, in the place of a file of that name."""
+    """Create a folder in place of the file of that name."""
 
     def change(home: Path) -> None:
         (home / name).unlink(missing_ok=True)
@@ -72,7 +72,8 @@ def nothing(home: Path) -> None:
 class Start:
     """A change of healthy directories, and the start of the broker on them.
 
-    `scope` is that of the verdict: None where it starts. `error` is the beginning of the text of its exception.
+    `scope` is that of the verdict, None if it starts. `error` is the beginning of the message of its exception.
+
     """
 
     name: str
@@ -149,7 +150,7 @@ STARTS = [
           _RUNTIME, "Invalid reserved directory ID AAAAAAAAAAAAAAAAAAAAAg found in {home}/d1"),
     Start("identity_with_the_directory_of_the_first", sub(_M1, "directory.id=.*\n", f"directory.id={DIRECTORY_IDS[0]}\n"), "process",
           _RUNTIME, f"Duplicate directory ID Optional[{DIRECTORY_IDS[0]}] found. It was the ID of {{home}}/d0, but also of {{home}}/d1"),
-    # the configuration
+    # Configuration
     Start("another_node_in_the_configuration", nothing, "process", _RUNTIME,
           "Stored node id 1 doesn't match previous node id 2 in {home}/d0/meta.properties.",
           {"node.id": "2", "controller.quorum.voters": None, "controller.quorum.bootstrap.servers": "127.0.0.1:9"}),
@@ -164,7 +165,7 @@ STARTS = [
           {"process.roles": None, "node.id": None, "broker.id": "1", "zookeeper.connect": "127.0.0.1:2181"}),
     Start("broker_id_is_not_node_id", nothing, "process", _CONFIG,
           "You must set `node.id` to the same value as `broker.id`.", {"broker.id": "2"}),
-    # the log directories
+    # Log directories
     Start("a_log_directory_is_missing", nothing, "process", _RUNTIME, "No `meta.properties` found in {home}/d2",
           dirs=("d0", "d1", "d2")),
     Start("a_log_directory_is_a_file", put("d2", "x"), "log_dir", dirs=("d0", "d1", "d2")),
@@ -178,7 +179,7 @@ STARTS = [
     Start("recovery_points_garbage_in_second", put("d1/recovery-point-offset-checkpoint", "garbage"), "log_dir"),
     Start("recovery_points_garbage_in_first", put("d0/recovery-point-offset-checkpoint", "garbage"), "process", None,
           "Shutdown broker because "),
-    # the metadata log, and what is beside it
+    # Metadata log and the files beside it
     Start("metadata_log_missing", remove(RAFT_LOG), None),
     Start("metadata_log_is_a_file", both(remove(RAFT_LOG), put(RAFT_LOG, "x")), "process",
           "java.nio.file.FileAlreadyExistsException", f"{{home}}/{RAFT_LOG}"),
@@ -197,7 +198,7 @@ STARTS = [
     Start("bootstrap_zeros", put("d0/bootstrap.checkpoint", bytes(400)), "process",
           "org.apache.kafka.common.errors.CorruptRecordException", "Found record size 0 smaller than minimum record overhead (14)"),
     Start("bootstrap_missing", remove("d0/bootstrap.checkpoint"), None),
-    # the vote
+    # quorum-state
     Start("vote_missing", remove(f"{RAFT_LOG}/quorum-state"), None),
     Start("vote_is_a_folder", folder(f"{RAFT_LOG}/quorum-state"), "process", _UNCHECKED,
           f"Error while reading the Quorum status from the file {{home}}/{RAFT_LOG}/quorum-state"),
@@ -231,12 +232,12 @@ STARTS = [
 
 
 def settings_of(home: Path, start: Start) -> dict[str, str]:
-    """The settings that decide whether the broker starts."""
-    given: dict[str, str | None] = {
+    """Return the settings that decide whether the broker starts."""
+    settings: dict[str, str | None] = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": "1@127.0.0.1:9093",
         "log.dirs": ",".join(str(home / name) for name in start.dirs),
         **start.settings,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}

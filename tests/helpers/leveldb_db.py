@@ -1,4 +1,4 @@
-"""Databases made file by file, for tests: which operations lie in which table or log is up to the test."""
+"""Databases written file by file. The test decides which table or log holds which operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Op:
 
 @dataclass
 class Database:
-    """What is in a database: tables as (level, number, operations), logs by number."""
+    """The contents of a database: tables as (level, number, operations), logs by number."""
 
     tables: list[tuple[int, int, Sequence[Op]]] = field(default_factory=list)
     logs: dict[int, Sequence[Op]] = field(default_factory=dict)
@@ -43,15 +43,15 @@ class Database:
 
     @property
     def referenced(self) -> list[Op]:
-        return [one for ops in [*(ops for _, _, ops in self.tables), *self.logs.values()] for one in ops]
+        return [op for ops in [*(ops for _, _, ops in self.tables), *self.logs.values()] for op in ops]
 
     def live(self) -> list[tuple[bytes, bytes]]:
-        """What an iterator gives, by a plain dictionary."""
+        """Return the pairs that an iterator would return, computed with a dictionary."""
         newest: dict[bytes, Op] = {}
-        for one in self.referenced:
-            if one.key not in newest or newest[one.key].sequence < one.sequence:
-                newest[one.key] = one
-        return sorted((key, one.value) for key, one in newest.items() if one.value is not None)
+        for op in self.referenced:
+            if op.key not in newest or newest[op.key].sequence < op.sequence:
+                newest[op.key] = op
+        return sorted((key, op.value) for key, op in newest.items() if op.value is not None)
 
     def write(self, path: Path) -> Path:
         path.mkdir(parents=True)
@@ -61,8 +61,8 @@ class Database:
             (path / table_name(number)).write_bytes(data)
             ordered = self._ordered(ops)
             low, high = (
-                internal_key(one.key, one.sequence, DELETION if one.value is None else VALUE)
-                for one in (ordered[0], ordered[-1])
+                internal_key(op.key, op.sequence, DELETION if op.value is None else VALUE)
+                for op in (ordered[0], ordered[-1])
             )
             levels[level].append(FileMetaData(number, len(data), low, high))
         for number, ops in self.logs.items():
@@ -72,7 +72,7 @@ class Database:
         numbers = [*self.logs, *self.leftover, *(number for _, number, _ in self.tables), 2]
         last = self.last_sequence
         if last is None:
-            last = max((one.sequence for _, _, ops in self.tables for one in ops), default=0)
+            last = max((op.sequence for _, _, ops in self.tables for op in ops), default=0)
         (path / manifest_name(max(numbers) + 1)).write_bytes(
             snapshot(
                 levels,
@@ -88,7 +88,7 @@ class Database:
     def _ordered(self, ops: Sequence[Op]) -> list[Op]:
         if self.comparator != BYTEWISE:
             return list(ops)
-        return sorted(ops, key=lambda one: (one.key, -one.sequence))
+        return sorted(ops, key=lambda op: (op.key, -op.sequence))
 
     def _table(self, ops: Sequence[Op]) -> bytes:
         options = {"compression": "none", "comparator": self.comparator, "block_size": 64, **self.options}
@@ -101,7 +101,7 @@ class Database:
 
 def _rows(ops: Sequence[Op]) -> pa.Table:
     return pa.Table.from_pylist(
-        [{"key": one.key, "value": one.value, "sequence": one.sequence} for one in ops], SCHEMA
+        [{"key": op.key, "value": op.value, "sequence": op.sequence} for op in ops], SCHEMA
     )
 
 

@@ -1,4 +1,4 @@
-"""What the tests of opening a LevelDB database share: golden cases with the answers of the real one, and databases made byte by byte."""
+"""Golden cases with LevelDB's answers to `DB::Open`, and databases crafted byte by byte."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Rows = list[tuple[bytes, bytes]]
 
 
 def recorded_form(key: bytes, value: bytes) -> tuple[str, str | tuple[int, str]]:
-    """A row as the golden cases have it: long values by length and hash."""
-    said = value.hex() if len(value) <= 96 else (len(value), hashlib.sha256(value).hexdigest())
-    return key.hex(), said
+    """Return a row as the golden cases record it, long values by length and hash."""
+    recorded_value = value.hex() if len(value) <= 96 else (len(value), hashlib.sha256(value).hexdigest())
+    return key.hex(), recorded_value
 
 
 @dataclass(frozen=True)
 class RecordedOpen:
-    """One question that was put to the real system: its step, and what it answered."""
+    """A recorded `DB::Open`: its step and the result."""
 
     case: str
     step: str
@@ -55,75 +55,79 @@ class RecordedOpen:
 
     @property
     def options(self) -> dict[str, Any]:
-        """As options of ours."""
+        """The options of the call, as options of ours."""
         asked = self.result["options"]
-        given = {
+        translated = {
             "verify_checksums": bool(self.result.get("verify_checksums")),
             "paranoid_checks": bool(asked.get("paranoid_checks")),
             "create_if_missing": bool(asked.get("create_if_missing")),
             "bloom_bits_per_key": asked.get("bloom", 0),
         }
-        return given | ({"comparator": asked["comparator"]} if "comparator" in asked else {})
+        return translated | ({"comparator": asked["comparator"]} if "comparator" in asked else {})
 
 
 def recorded_opens() -> list[RecordedOpen]:
-    """All that were put to `Open` on the files as they are in the cases."""
-    found = []
+    """Return all recorded calls of `DB::Open` on the unchanged files of the cases."""
+    opens = []
     for truth in sorted(GOLDEN.glob("*/truth.jsonl")):
         rows: dict[str, dict[str, Any]] = {}
         results = []
-        for one in map(json.loads, truth.read_text().splitlines()):
-            if one.get("t") == "result":
-                results.append(one)
-                rows[one["step"]] = _based(one, rows)
-            elif "t" not in one:
-                said = one["v"] if "v" in one else (one["v_len"], one["v_sha256"])
-                rows[results[-1]["step"]][one["k"]] = said
-        found += [
-            RecordedOpen(truth.parent.name, one["step"], one, rows[one["step"]])
-            for one in results
-            if one["step"].startswith("open")
+        for line in map(json.loads, truth.read_text().splitlines()):
+            if line.get("t") == "result":
+                results.append(line)
+                rows[line["step"]] = _based(line, rows)
+            elif "t" not in line:
+                recorded_value = line["v"] if "v" in line else (line["v_len"], line["v_sha256"])
+                rows[results[-1]["step"]][line["k"]] = recorded_value
+        opens += [
+            RecordedOpen(truth.parent.name, result["step"], result, rows[result["step"]])
+            for result in results
+            if result["step"].startswith("open")
         ]
-    return found
+    return opens
 
 
 def _based(result: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The rows that a result does not repeat."""
+    """Return the rows of a result that is recorded as a difference to an earlier one."""
     if "same_entries_as" in result:
         return dict(rows[result["same_entries_as"]])
     out = dict(rows.get(result.get("entries_relative_to", ""), {}))
     for key in result.get("missing", []):
         del out[key]
-    for one in [*result.get("changed", []), *result.get("extra", [])]:
-        out[one["k"]] = one["v"] if "v" in one else (one["v_len"], one["v_sha256"])
+    for line in [*result.get("changed", []), *result.get("extra", [])]:
+        out[line["k"]] = line["v"] if "v" in line else (line["v_len"], line["v_sha256"])
     return dict(sorted(out.items()))
 
 
-# Opening
+# Simulated start
 
 
 def status(verdict: Verdict) -> str:
-    """The status of `DB::Open`, as `Status::ToString`."""
+    """Return the status of `DB::Open`, as `Status::ToString` prints it."""
     return "OK" if verdict.opens else f"{verdict.error_class}: {verdict.error}"
 
 
 def iterated(verdict: Verdict) -> str | None:
-    """The status of an iterator at its end."""
+    """Return the status of an iterator at its end."""
     if not verdict.opens:
         return None
     return "OK" if verdict.error is None else f"{verdict.error_class}: {verdict.error}"
 
 
 def dropped(verdict: Verdict) -> list[str]:
-    """What LOG says about damage."""
-    return [one for one in verdict.warnings if ": dropping " in one or one.startswith("Ignoring error ")]
+    """Return the lines of LOG about dropped data."""
+    return [
+        warning
+        for warning in verdict.warnings
+        if ": dropping " in warning or warning.startswith("Ignoring error ")
+    ]
 
 
 def open_listing(listing: Listing, *, version: str | None = None, **options: Any) -> Started:
-    """Open it as LevelDB would."""
-    given = Options(LAYOUT.read_options, options)
+    """Simulate `DB::Open`."""
+    startup_options = Options(LAYOUT.read_options, options)
     plan = LAYOUT.plan(listing, Options(LAYOUT.read_options))
-    opened = LAYOUT.capabilities.predict.run(listing, plan, given, version=version, clean=None)
+    opened = LAYOUT.capabilities.predict.run(listing, plan, startup_options, version=version, clean=None)
     return opened
 
 
@@ -135,16 +139,16 @@ def rows_of(opened: Started) -> Rows:
     ]
 
 
-# Databases made byte by byte
+# Crafted databases
 
 
 def physical(payload: bytes, kind: int = FULL) -> bytes:
-    """A physical record."""
+    """Pack a physical record."""
     return RECORD.pack({"length": len(payload), "type": kind, "payload": payload})
 
 
 def batch(sequence: int, *operations: tuple[bytes, bytes | None], count: int | None = None) -> bytes:
-    """A write batch; a value of None is a deletion."""
+    """Pack a write batch. A value of None is a deletion."""
     out = sequence.to_bytes(8, "little") + (len(operations) if count is None else count).to_bytes(4, "little")
     for key, value in operations:
         out += bytes((value is not None,)) + _varint(len(key)) + key
@@ -157,7 +161,7 @@ def put(sequence: int, key: bytes, value: bytes = b"v") -> bytes:
 
 
 def large(sequence: int, key: bytes, size: int) -> bytes:
-    """A write batch of exactly `size` bytes that puts one key."""
+    """Pack a write batch of exactly `size` bytes that puts one key."""
     head = sequence.to_bytes(8, "little") + b"\x01\0\0\0\x01" + bytes((len(key),)) + key
     for width in range(1, 6):
         left = size - len(head) - width
@@ -177,7 +181,7 @@ def _varint(number: int) -> bytes:
 
 @dataclass
 class CraftedDatabase:
-    """A database. Tables are (level, number, rows of (key, sequence, value)), in the order given; logs are bytes."""
+    """A database. Tables are (level, number, rows of (key, sequence, value)), in this order; logs are bytes."""
 
     tables: Sequence[tuple[int, int, Sequence[tuple[bytes, int, bytes | None]]]] = ()
     logs: Mapping[int, bytes] = field(default_factory=dict)
@@ -188,7 +192,7 @@ class CraftedDatabase:
     settings: TableSettings = field(default_factory=lambda: TableSettings(compression="none", block_size=64))
     more: Mapping[str, bytes] = field(default_factory=dict)
     sizes: Mapping[int, int] = field(default_factory=dict)
-    """Sizes of tables in the manifest, where these are not the true ones."""
+    """Sizes of tables in the manifest that differ from the true ones."""
 
     @cached_property
     def files(self) -> dict[str, bytes]:
@@ -229,7 +233,7 @@ class CraftedDatabase:
         return open_listing(MemoryDirectory(self.files), **options)
 
     def changed(self, name: str, change: Callable[[bytearray], None]) -> MemoryDirectory:
-        """With one file changed."""
+        """Return the database with one file changed."""
         data = bytearray(self.files[name])
         change(data)
         return MemoryDirectory({**self.files, name: bytes(data)})
@@ -250,17 +254,17 @@ def table(
 
 
 def resealed(data: bytearray, offset: int, size: int) -> None:
-    """Make the checksum of a block right again."""
+    """Correct the checksum of a block."""
     data[offset : offset + size + 5] = sealed(bytes(data[offset : offset + size]), data[offset + size])
 
 
 def fill(to: int, sequence: int = 1) -> bytes:
-    """A log of one record that ends `to` bytes before the end of a block."""
+    """Return a log of one record that ends `to` bytes before the end of a block."""
     return physical(large(sequence, b"fill", BLOCK - to - HEADER))
 
 
 def after(opened: Started) -> dict[str, bytes]:
-    """The files that LevelDB would leave."""
+    """Return the files as LevelDB would leave them."""
     return {entry.name: opened.after.read(entry.name) for entry in opened.after.entries()}
 
 

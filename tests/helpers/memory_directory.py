@@ -1,7 +1,8 @@
-"""A directory in memory: the one that tests hand to layouts, builders, repairs and simulated starts.
+"""A directory in memory for layouts, builders, repairs and simulated starts.
 
-It is what a layout sees (`Listing`) and what a builder writes to (`Stage`). A file system, with crashes and failing operations, is
-`logwright.roundtrip.memory_filesystem`.
+It implements `Listing`, which a layout reads, and `Stage`, which a builder writes to. `logwright.roundtrip.memory_filesystem` is a file
+system with crashes and failing operations.
+
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from logwright.codec.window import Chunk
 
 
 class MemoryDirectory:
-    """Files by name. `above` is the directory that this one lies in."""
+    """Files by name. `above` is the parent directory."""
 
     def __init__(
         self, files: Mapping[str, bytes] | None = None, name: str = "db", above: Listing | None = None
     ) -> None:
         self.name, self.files, self.above = name, dict(files or {}), above
         self.appended = 0
-        """Bytes appended so far, also to files that were dropped again."""
+        """Total of appended bytes, including files dropped later."""
 
     @classmethod
     def of(cls, path: Path, above: Listing | None = None) -> MemoryDirectory:

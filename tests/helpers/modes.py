@@ -1,9 +1,10 @@
-"""Tests of kernels, in all three modes.
+"""Run kernel tests in all three modes.
 
-Tests that are marked `kernel_modes` run compiled where they are collected (`conftest.py` turns interpreting of small inputs off). They
-also run interpreted and bounds-checked, all of them in one process for each mode, since numba settles its mode when a process starts:
-`tests/codec/test_kernels_interpreted.py` and `test_kernels_checked.py`, two files so that two workers take them. To run one mode by
+Tests marked `kernel_modes` run compiled where they are collected (`conftest.py` turns off interpreting of small inputs). They
+also run interpreted and bounds-checked, in one process per mode, because numba fixes its mode when a process starts:
+`tests/codec/test_kernels_interpreted.py` and `test_kernels_checked.py`, two files so that two workers run them. To run one mode by
 hand: `NUMBA_DISABLE_JIT=1 pytest tests/codec/test_x.py`, `NUMBA_BOUNDSCHECK=1 pytest tests/codec/test_x.py`.
+
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SETTINGS = {name for settings in MODES.values() for name in settings}
 
 
 def environment(mode: str) -> dict[str, str]:
-    """The environment of this process with the settings of a mode, and of no other."""
+    """Return the environment of this process with the settings of exactly one mode."""
     return {name: value for name, value in os.environ.items() if name not in _SETTINGS} | MODES[mode]
 
 
@@ -38,11 +39,11 @@ def run_marked(mode: str) -> None:
         for path in sorted(Path(ROOT, "tests").glob("*/test_*.py"))
         if "mark.kernel_modes" in path.read_text()
     ]
-    wanted = "kernel_modes and not nightly"
+    selected = "kernel_modes and not nightly"
     if os.environ.get("HYPOTHESIS_PROFILE") == "sample":
-        wanted += " and not extended"
+        selected += " and not extended"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", wanted, *files],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", selected, *files],
         env=environment(mode), cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{mode}:\n{done.stdout[-8000:]}\n{done.stderr[-2000:]}"

@@ -1,5 +1,4 @@
-"""Which options a verb uses: each option that is declared anywhere is given to each verb and view, and is either read by what runs
-or refused."""
+"""Which options a verb uses: each declared option is passed to each verb and view, and must be either read or refused."""
 
 from __future__ import annotations
 
@@ -22,37 +21,37 @@ USED, REFUSED, IGNORED = "used", "refused", "ignored"
 
 @dataclass(frozen=True)
 class Sample:
-    """What options are tried on: paths of one kind, with different content so that each option matters to one of them."""
+    """Paths of one kind on which options are tried, with contents such that each option matters to one of them."""
 
     kind: str
     paths: Sequence[Path]
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of options that have no default."""
+    """Values of options without a default."""
     beside: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
-    """Other options without which one has no meaning, by verb and option."""
+    """Options that another option requires, by verb and option."""
 
 
 @contextmanager
 def reads() -> Iterator[set[str]]:
-    """Collect the names of the given options whose values are asked for."""
-    found: set[str] = set()
-    item, given = Options.__getitem__, Options.given
+    """Collect the names of the passed options whose values are read."""
+    names: set[str] = set()
+    item, is_given = Options.__getitem__, Options.given
 
     def get(self: Options, name: str) -> Any:
-        if given(self, name):
-            found.add(fold(name))
+        if is_given(self, name):
+            names.add(fold(name))
         return item(self, name)
 
     def asked(self: Options, name: str) -> bool:
-        if given(self, name):
-            found.add(fold(name))
-        return given(self, name)
+        if is_given(self, name):
+            names.add(fold(name))
+        return is_given(self, name)
 
     Options.__getitem__, Options.given = get, asked  # type: ignore[method-assign]
     try:
-        yield found
+        yield names
     finally:
-        Options.__getitem__, Options.given = item, given  # type: ignore[method-assign]
+        Options.__getitem__, Options.given = item, is_given  # type: ignore[method-assign]
 
 
 def value(option: Option, values: Mapping[str, Any]) -> Any:
@@ -66,24 +65,24 @@ def value(option: Option, values: Mapping[str, Any]) -> Any:
 
 
 def all_options(kind: str) -> dict[str, Option]:
-    """Every option of the system, those of this kind first."""
+    """Return every option of the system, those of this kind first."""
     own = registry.find(kind)
-    found: dict[str, Option] = {}
+    by_name: dict[str, Option] = {}
     for option in every_option(own):
-        found.setdefault(option.name, option)
-    return found
+        by_name.setdefault(option.name, option)
+    return by_name
 
 
 Run = Callable[[Path, Mapping[str, Any]], Any]
 
 
 def verbs(sample: Sample) -> Iterator[tuple[str, Run]]:
-    """Each verb, each view and each strategy."""
+    """Yield each verb, view and strategy."""
     own: Any = registry.find(sample.kind)
     layout = hasattr(own, "inner_staging")
     views = [*own.views, "rows", "frames", "file", "files"] if layout else list(own.tables)
     if not layout:
-        views += [name for one in registry.layouts() for name in one.alone.get(sample.kind, ())]
+        views += [name for candidate in registry.layouts() for name in candidate.alone.get(sample.kind, ())]
 
     def reading(view: str, **more: Any) -> Run:
         return lambda path, options: lw.read(path, view=view, columns="*", **more, **options)
@@ -96,7 +95,7 @@ def verbs(sample: Sample) -> Iterator[tuple[str, Run]]:
     yield "verify", lambda path, options: lw.verify(path, as_system=True if layout else None, **options)
     yield "inspect", lambda path, options: lw.inspect(path, **options)
     yield "explain", lambda path, options: lw.explain(path, limit=3, **options)
-    # By rows it reads a view, as above.
+    # A comparison by rows reads a view, which is tested above.
     for by in ("frames", "files"):
         yield f"diff {by}", lambda path, options, by=by: lw.diff(path, sample.paths[-1], by=by, **options)
 
@@ -105,7 +104,7 @@ _names = itertools.count()
 
 
 def writing(sample: Sample, folder: Path) -> Run:
-    """Write the rows of a file, all columns and the core ones, then with its other tables too."""
+    """Write the rows of a file: all columns, the core columns, and with the other tables."""
 
     def run(path: Path, options: Mapping[str, Any]) -> None:
         rows = lw.read(path, columns="*", mode="DROPMALFORMED")
@@ -120,24 +119,24 @@ def writing(sample: Sample, folder: Path) -> Run:
 
 
 def outcome(run: Run, path: Path, name: str, options: Mapping[str, Any]) -> str:
-    with reads() as found, warnings.catch_warnings():
+    with reads() as names, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             run(path, options)
         except UsageError as error:
-            if error.message.startswith(("option", "unknown option")) or fold(name) not in found:
+            if error.message.startswith(("option", "unknown option")) or fold(name) not in names:
                 return REFUSED
         except LogwrightError:
             pass
-    return USED if fold(name) in found else IGNORED
+    return USED if fold(name) in names else IGNORED
 
 
 ARGUMENTS = ("clean", "version", "replicas")
-"""Options of a layout that are arguments of other verbs: they are tested by themselves."""
+"""Options of a layout that are arguments of other verbs, which have separate tests."""
 
 
 def ignored(sample: Sample, folder: Path) -> dict[str, list[str]]:
-    """By option, the verbs that take it and use it with none of the paths."""
+    """Return, by option, the verbs that accept it and do not use it for any of the paths."""
     out: dict[str, list[str]] = {}
     every = list(verbs(sample))
     if not hasattr(registry.find(sample.kind), "inner_staging"):

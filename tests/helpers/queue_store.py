@@ -1,8 +1,9 @@
-"""A store of two roots with sub-folders, modelled on RocketMQ's: a commit log of messages, and for each queue the places of its messages.
+"""A store of two roots with sub-folders, modelled on RocketMQ's: a commit log of messages, and an index of each queue.
 
-commitlog/<physical offset>               messages, then zeros up to the size of a file; may lie in a root of its own
-consumequeue/<topic>/<queue>/<offset>     one entry a message, replaced by each append
-checkpoint                                where the log ends, replaced by each append
+commitlog/<physical offset>               messages, then zeros up to the size of a file; may be a separate root
+consumequeue/<topic>/<queue>/<offset>     one entry per message, replaced by each append
+checkpoint                                end of the log, replaced by each append
+
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def number(offset: int) -> str:
 
 
 class Builder:
-    """Writes a file of the log for each batch of rows, and the queues and the checkpoint at the end."""
+    """Write a file of the log for each batch of rows, and the queues and the checkpoint at the end."""
 
     def __init__(self, before: Listing | None, staged: bool) -> None:
         self.staged, self.rows = staged, 0
@@ -69,13 +70,13 @@ class Builder:
             content += bytes(20)
         table = pa.Table.from_batches([rows]).append_column("queue_offset", pa.array(offsets, pa.int64()))
         context = codec.context(name, Options(codec.options))
-        data = b"".join(bytes(one) for one in codec.encode(table, None, None, context))
+        data = b"".join(bytes(chunk) for chunk in codec.encode(table, None, None, context))
         frames = codec.scan(Window(np.frombuffer(data, np.uint8).copy(), 0, len(data)), 0, context)
         for queue, offset, start, end in zip(queues, offsets, frames.start, frames.end, strict=True):
             unit = int(self.end + start).to_bytes(8, "big") + int(end - start).to_bytes(4, "big") + bytes(8)
             self.queues[queue][20 * offset : 20 * offset + 20] = unit
             self.changed.add(queue)
-        # As the system does it: the file is there with its full size, then messages are put into it.
+        # As RocketMQ does: the file is created with its full size, then messages are written into it.
         yield Piece(f"commitlog/{name}", Zeros(FILE_SIZE))
         yield Piece(f"commitlog/{name}", data, done=True, offset=0)
         self.end += FILE_SIZE
@@ -155,7 +156,7 @@ class QueueStore(Layout):
         options: Options,
     ) -> Placement:
         builder = Builder(listing, False)
-        made: dict[str, None] = {}
+        names: dict[str, None] = {}
 
         def pieces() -> Iterator[Piece]:
             for stage, summary in parts:
@@ -165,8 +166,8 @@ class QueueStore(Layout):
 
         for piece in pieces():
             extra.take([piece])
-            made[piece.name] = None
-        return Placement(tuple((extra, one, one) for one in self.order(made)), builder.summary())
+            names[piece.name] = None
+        return Placement(tuple((extra, path, path) for path in self.order(names)), builder.summary())
 
 
 LAYOUT = QueueStore()
@@ -187,7 +188,7 @@ TWO_ROOTS = DirectorySample(
 
 @pytest.fixture
 def queue_store(monkeypatch: pytest.MonkeyPatch) -> QueueStore:
-    """The registry knows the layout."""
+    """Make the registry know the layout."""
     codecs, layouts = registry._all()
     staging = frozenset(layout.inner_staging for layout in (*layouts.values(), LAYOUT))
     monkeypatch.setattr(registry, "_all", lambda: (codecs, {**layouts, LAYOUT.name: LAYOUT}))

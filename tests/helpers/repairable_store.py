@@ -33,14 +33,14 @@ def ids(*numbers: int) -> bytes:
 
 
 def good_and_bad(data: bytes) -> tuple[Spans, list[Fault]]:
-    """The good frames of a file, and the damage between them."""
-    whole = Window(np.frombuffer(data, np.uint8).copy(), 0, len(data))
+    """Return the good frames of a file and the faults between them."""
+    full_window = Window(np.frombuffer(data, np.uint8).copy(), 0, len(data))
     context = FRAMES_CODEC.context("x.toy", Options(FRAMES_CODEC.options))
     good: Spans = []
     bad: list[Fault] = []
     at = 0
     while at < len(data):
-        frames = FRAMES_CODEC.scan(whole, at, context)
+        frames = FRAMES_CODEC.scan(full_window, at, context)
         good += zip(
             frames.header["id"].tolist() if len(frames) else [],
             frames.start.tolist(),
@@ -49,7 +49,7 @@ def good_and_bad(data: bytes) -> tuple[Spans, list[Fault]]:
         )
         if frames.damage is None:
             break
-        place, _ = FRAMES_CODEC.resync(whole, frames.stop + 1, context)
+        place, _ = FRAMES_CODEC.resync(full_window, frames.stop + 1, context)
         at = len(data) if place < 0 else place
         bad.append(replace(frames.damage, length=at - frames.stop))
     return good, bad
@@ -75,7 +75,7 @@ class RepairableStore(FakeStore):
 
     @property
     def capabilities(self) -> DirectoryCapabilities:  # type: ignore[override]
-        """Made at each look, so that tests can replace a method."""
+        """Created at each access, so that tests can replace a method."""
         return DirectoryCapabilities(
             repair=DirectoryRepair(self.repair, self.rebuild, self.rebuilds, self.repair_options)
         )
@@ -117,7 +117,7 @@ class RepairableStore(FakeStore):
         name: str,
         strategy: Strategy,
     ) -> bool:
-        """Put the file together; whether there was damage in it."""
+        """Repair one file. Return whether it was damaged."""
         held = [
             good_and_bad(copy.read(name)) if any(file.name == name for file in plan.files) else ([], [])
             for copy, plan in zip(copies, plans, strict=True)
@@ -145,7 +145,7 @@ class RepairableStore(FakeStore):
         ]
         return bool(held[0][1])
 
-    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> StoreRepair:
+    def rebuild(self, listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> StoreRepair:
         repair = StoreRepair(listing)
         for file in plan.files:
             if file.role is not Role.PRIMARY:
@@ -154,18 +154,18 @@ class RepairableStore(FakeStore):
             if bad:
                 raise DamageError.of(bad[0], file.name)
             repair.mended.append(repair.unchanged(file.name))
-            if "ids" in what:
-                made = ids(*(id for id, _, _ in good))
-                repair.mended.append(OutputFile(f"{file.name[:-4]}.ids", [made], file.name))
+            if "ids" in kinds:
+                index = ids(*(id for id, _, _ in good))
+                repair.mended.append(OutputFile(f"{file.name[:-4]}.ids", [index], file.name))
             repair.rows += len(good)
-        self._others(repair, plan, False, "ids" not in what)
+        self._others(repair, plan, False, "ids" not in kinds)
         return repair
 
     def _others(self, repair: StoreRepair, plan: Plan, drop_readme: bool, keep_ids: bool = False) -> None:
-        there = {one.name for one in repair.mended} | repair.dropped
+        present = {output_file.name for output_file in repair.mended} | repair.dropped
         for file in plan.files:
             left_out = drop_readme if file.name == "README" else file.name.endswith(".ids") and not keep_ids
-            if file.name not in there and not left_out:
+            if file.name not in present and not left_out:
                 repair.mended.append(repair.unchanged(file.name))
 
 
@@ -174,7 +174,7 @@ LAYOUT = RepairableStore()
 
 @pytest.fixture
 def repairable_store(monkeypatch: pytest.MonkeyPatch) -> RepairableStore:
-    """The toy codecs and layout are the ones that the registry knows."""
+    """Make the registry know the fake codecs and layout, and nothing else."""
     known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": LAYOUT})
     monkeypatch.setattr(registry, "_all", lambda: known)
     monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))
@@ -182,7 +182,7 @@ def repairable_store(monkeypatch: pytest.MonkeyPatch) -> RepairableStore:
 
 
 def flip_byte(data: bytes, at: int) -> bytes:
-    """One byte of it is another."""
+    """Return the data with one byte changed."""
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
 
@@ -204,7 +204,7 @@ DAMAGED: Mapping[str, bytes] = {
     "NOTE": b"note:mine",
     "README": b"not a toy",
 }
-"""Frame 4 is damaged, an index is missing, and another one is of no file."""
+"""Frame 4 is damaged, one index is missing, and one belongs to no file."""
 
 REST = {"NOTE": b"note:mine", "README": b"not a toy"}
 SALVAGED: Mapping[str, bytes] = {
@@ -234,5 +234,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 def read_files(folder: Path) -> dict[str, bytes]:
     return {
-        str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }

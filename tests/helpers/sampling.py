@@ -1,9 +1,10 @@
 """The sample of tests that `make test` runs.
 
-Of the items of a test function that differ in the golden case alone, the first one with each trait is in the sample (see
-`golden_traits`). Of the items that differ in the random seed alone, the first tenth is in it, and at least `SEEDS`. Of the items that start
-Spark those named in `SPARK` are in it: a table written and read again, and a stream that reads and writes. All other items are in it, but
-for those that their test file marks as `extended` itself. `make test-all` runs all items.
+Of the items of a test function that differ only in the golden case, the first one with each trait is in the sample (see
+`golden_traits`). Of the items that differ only in the random seed, the first tenth is in it, and at least `SEEDS`. Of the items that start
+Spark those named in `SPARK` are in it: a table written and read again, and a stream that reads and writes. All other items are in it,
+except those that their test file marks as `extended`. `make test-all` runs all items.
+
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
 
 
 def is_short(item: pytest.Item) -> bool:
-    """Return False for tests that start Spark, and for those that run other tests in a process of their own."""
+    """Return False for tests that start Spark, and for those that run other tests in another process."""
     return item.get_closest_marker("spark") is None and not item.path.name.startswith("test_kernels_")
 
 
@@ -69,7 +70,7 @@ def _without(test_id: str, value: str) -> str:
 
 
 def _golden_case(value: Any, test_file: Path) -> Path | None:
-    """Return the folder of the golden case that a parameter is, names or lies in; None for any other value."""
+    """Return the folder of the golden case that a parameter is, names or is inside of; None for any other value."""
     if isinstance(value, str):
         name: Any = value
     else:

@@ -1,7 +1,8 @@
-"""A layout that is no system's: what writers may rely on is the protocol, not Kafka.
+"""A layout of no real system, to test writers against the protocol alone.
 
 A directory of segments `00000.seg`: the number of the first row as 8 bytes, then rows of 8 bytes, `rows.per.segment` to each.
-`count` holds the number of rows as text and is written anew by each append: a file that is replaced.
+`count` holds the number of rows as text and is replaced by each append.
+
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class ToyLayout(Layout):
 
 
 def rows(files: Mapping[str, bytes | None]) -> list[int]:
-    """The rows of a toy box, given its files; an assertion fails unless it is whole."""
+    """Return the rows of a toy store from its files. Check that it is complete."""
     values: list[int] = []
     for name in sorted(files):
         data = files[name]

@@ -1,4 +1,4 @@
-"""Logs and snapshots made byte by byte, for what no server writes and every server must read somehow."""
+"""Logs and snapshots crafted byte by byte: data that no server writes, but every server reads in a defined way."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ ROOT = (b"", -1, 0)
 
 
 def sealed_sections(*parts: bytes) -> bytes:
-    """Sections, each of which is followed by a seal."""
-    made = b""
+    """Pack sections, each followed by a seal."""
+    data = b""
     for part in parts:
-        made += part
-        made += i8(zlib.adler32(made)) + buf(b"/")
-    return made
+        data += part
+        data += i8(zlib.adler32(data)) + buf(b"/")
+    return data
 
 
 def snapshot(
@@ -85,24 +85,24 @@ def snapshot(
     sessions: bytes = i4(0),
     acls: bytes = i4(0),
     sections: tuple[bytes, ...] = (),
-    made: Mapping[bytes | None, int] | None = None,
+    czxids: Mapping[bytes | None, int] | None = None,
 ) -> bytes:
-    """A snapshot of nodes: path, ACL, owner. `made`: their czxids, 0 for others."""
+    """Pack a snapshot of nodes (path, ACL, owner). `czxids` are theirs, 0 by default."""
     tree = b"".join(
-        buf(path) + buf(b"") + i8(acl) + i8((made or {}).get(path, 0)) + bytes(36) + i8(owner) + bytes(8)
+        buf(path) + buf(b"") + i8(acl) + i8((czxids or {}).get(path, 0)) + bytes(36) + i8(owner) + bytes(8)
         for path, acl, owner in nodes
     )
     return sealed_sections(FRESH[:16] + sessions + acls + tree + buf(b"/"), *sections)
 
 
 def directory(*bodies: Body | bytes, first: int = 1) -> MemoryDirectory:
-    """A fresh server's snapshot, and a log of these transactions: (type, body), or whole records."""
-    records = [one if isinstance(one, bytes) else record(first + i, *one) for i, one in enumerate(bodies)]
+    """Return a fresh server's snapshot and a log of these transactions: (type, body), or complete records."""
+    records = [body if isinstance(body, bytes) else record(first + i, *body) for i, body in enumerate(bodies)]
     return data_directory({"snapshot.0": FRESH, log_name(first): log(*records)})
 
 
 def quota(*bodies: Body) -> tuple[Body, ...]:
-    """A node with limits, and what comes then."""
+    """Create a node with limits, then apply these transactions."""
     below = b"/zookeeper/quota/a"
     return (
         (1, create(b"/a")),
@@ -113,7 +113,7 @@ def quota(*bodies: Body) -> tuple[Body, ...]:
 
 
 def _behind(first: int, second: int) -> tuple[bytes, ...]:
-    """A node that is left behind when its parent is deleted, and made anew by another session."""
+    """A node that survives the deletion of its parent and is created again by another session."""
     return (
         record(1, 1, create(b"/a"), client=first),
         record(2, 1, create(b"/a/b", ephemeral=int(first > 0)), client=first),

@@ -1,4 +1,4 @@
-"""Data directories for tests: golden ones, and some made file by file."""
+"""Data directories: golden ones, and some written file by file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CASES = sorted(path.parent.name for path in GOLDEN.glob("*/case.json"))
 
 
 def truth(case: str, name: str = "truth.jsonl") -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What the real server said: the result of its start, and the nodes that a client saw then."""
+    """Return what the real server answered: the result of its start, and the nodes that a client saw then."""
     lines = [json.loads(line) for line in (GOLDEN / case / name).read_text().splitlines()]
     return lines[0], [line for line in lines[1:] if line["kind"] == "node"]
 
 
 def copy(case: str, to: Path) -> Path:
-    """A case's version-2, in a folder of that name that may be changed."""
+    """Copy a case's version-2 to a folder of the same name."""
     shutil.copytree(GOLDEN / case / "version-2", to / "version-2")
     return to / "version-2"
 
@@ -33,7 +33,7 @@ def copy(case: str, to: Path) -> Path:
 def write_log(
     folder: Path, rows: Sequence[Mapping[str, Any]], name: str | None = None, **options: Any
 ) -> Path:
-    """A log of these transactions, which are given as rows."""
+    """Write a log of these transactions."""
     path = folder / (name or log_name(rows[0]["zxid"]))
     lw.write([dict(row) for row in rows], path, "zookeeper.txnlog", **options)
     return path
@@ -42,7 +42,7 @@ def write_log(
 def write_snapshot(
     folder: Path, zxid: int, nodes: Sequence[Mapping[str, Any]] = (), suffix: str = ""
 ) -> Path:
-    """A snapshot of these nodes."""
+    """Write a snapshot of these nodes."""
     path = folder / (snapshot_name(zxid) + suffix)
     lw.write([dict(row) for row in nodes], path, "zookeeper.snapshot")
     return path
@@ -69,12 +69,12 @@ def delete(zxid: int, path: str) -> dict[str, Any]:
 
 
 def spoil(path: Path, row: int) -> None:
-    """The mark behind a transaction made wrong: a server stops reading there without an error."""
+    """Damage the end mark of a transaction: a server stops reading there without an error."""
     frames = lw.read(
         path, view="frames", mode="DROPMALFORMED", columns=["position", "size", "kind"]
     ).to_pylist()
-    found = [one for one in frames if one["kind"] == "transaction"][row]
-    at = found["position"] + found["size"] - 1
+    frame = [frame for frame in frames if frame["kind"] == "transaction"][row]
+    at = frame["position"] + frame["size"] - 1
     data = bytearray(path.read_bytes())
     assert data[at] == EOR
     data[at] ^= 0xFF
@@ -82,5 +82,5 @@ def spoil(path: Path, row: int) -> None:
 
 
 def paths(table: pa.Table) -> list[str]:
-    found: list[str] = table.column("path").to_pylist()
-    return found
+    rows: list[str] = table.column("path").to_pylist()
+    return rows

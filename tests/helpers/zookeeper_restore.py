@@ -1,4 +1,4 @@
-"""What a ZooKeeper server has in memory after it has loaded a directory: as we say, and as the real loading code does."""
+"""The state of a ZooKeeper server after it has loaded a directory, from our simulation and from its real loading code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOLD = (
 
 
 def our_restore(directory: MemoryDirectory, **options: Any) -> Answer:
-    """What we say of it, in the oracle's words."""
+    """Return our result in the form of the oracle."""
     settings = ServerSettings("3.9.5", Options(OPTIONS, options))
     try:
         restored = FileTxnSnapLog(Overlay(directory), settings).restore()
@@ -37,7 +37,7 @@ def our_restore(directory: MemoryDirectory, **options: Any) -> Answer:
         "returned_zxid": restored.zxid,
         "last_processed_zxid": restored.last_processed,
         "tree_digest": tree.digest,
-        "sessions": {str(one): timeout for one, timeout in tree.session_timeouts.items()},
+        "sessions": {str(session): timeout for session, timeout in tree.session_timeouts.items()},
         "digest_mismatches": restored.mismatches,
         "snapshot_digest_left": None if restored.uncovered is None else restored.uncovered.zxid,
         "nodes": [
@@ -52,9 +52,9 @@ def _node(row: dict[str, Any], tree: Tree, settings: ServerSettings) -> dict[str
     stat = recorded_node(row)["stat"]
     owner = row["ephemeral_owner"]
     if row["kind"] == "ttl" and not settings.extended_types:
-        # Seen before it is deleted with its session.
-        found = tree.get(row["path"].encode())
-        owner = 0 if found is None else found.stat["owner"]
+        # Before the node is deleted with its session.
+        node = tree.get(row["path"].encode())
+        owner = 0 if node is None else node.stat["owner"]
     stat["ephemeralOwner"] = owner
     return {
         "path": row["path"], "data": None if row["data"] is None else row["data"].hex(), "acl": row["acl"], "stat": stat
@@ -62,7 +62,7 @@ def _node(row: dict[str, Any], tree: Tree, settings: ServerSettings) -> dict[str
 
 
 def our_nodes(started: Started) -> list[dict[str, Any]]:
-    """The nodes that clients see after a start."""
+    """Return the nodes that clients see after a start."""
     rows = [row for batch in started.rows("tree", (*COLUMNS, "kind")) for row in batch.to_pylist()]
     return [_node(row, server(started).tree, server(started).settings) for row in rows]
 
@@ -74,18 +74,18 @@ def upstream_restore(path: Path, properties: dict[str, str]) -> Answer:
         return {"error": (error.java_class, masked(error.java_message))}
     seen = [{name: node.get(name) for name in ("path", "data", "acl", "stat")} for node in nodes]
     return {name: facts[name] for name in _TOLD[:-1]} | {
-        "nodes": sorted(seen, key=lambda one: one["path"].encode("utf-8", "surrogatepass"))
+        "nodes": sorted(seen, key=lambda node: node["path"].encode("utf-8", "surrogatepass"))
     }
 
 
 def masked(message: str | None) -> str:
-    """Directories have other names here."""
+    """Mask the directories, which have other names here."""
     head, place, _ = (message or "").partition("snapshots in ")
     return re.sub(r"log: \S*/", "log: ", head + place)
 
 
 def written(directory: MemoryDirectory, path: Path) -> Path:
-    """The directory on the disk."""
+    """Write the directory to disk."""
     (path / "version-2").mkdir()
     for name, data in directory.files.items():
         (path / "version-2" / name).write_bytes(data)
@@ -93,7 +93,7 @@ def written(directory: MemoryDirectory, path: Path) -> Path:
 
 
 def properties(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options of ours as a server's system properties."""
+    """Return options of ours as a server's system properties."""
     return {
         name if name == "jute.maxbuffer" else f"zookeeper.{name}": str(value).lower()
         for name, value in options.items()

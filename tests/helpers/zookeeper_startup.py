@@ -1,4 +1,4 @@
-"""What the tests of starting a ZooKeeper server in thought share: golden cases with the answers of the real one, and directories in memory."""
+"""Golden cases with the answers of real ZooKeeper servers, and simulated starts on directories in memory."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ COLUMNS = (
     "data_length", "num_children", "pzxid",
 )  # fmt: skip
 _LARGE = 1500
-"""Data of more bytes is told by its hash in the golden cases."""
+"""The golden cases record larger data by hash."""
 
 
 @dataclass(frozen=True)
 class RecordedStart:
-    """One start of a real server: which version, with which properties, and what came of it."""
+    """A start of a real server: its version and properties, and the result."""
 
     case: str
     number: int
-    """Of `other_runs`; -1 for the first."""
+    """Index in `other_runs`; -1 for the first run."""
     startup: Mapping[str, Any]
     nodes: tuple[Mapping[str, Any], ...] | None
-    """What its clients see; None where that was not written down."""
+    """The nodes that its clients see; None if not recorded."""
     failing: tuple[str, ...] = ()
-    """Paths that can't be read."""
+    """Unreadable paths."""
 
     @property
     def version(self) -> str:
@@ -49,24 +49,24 @@ class RecordedStart:
 
     @property
     def options(self) -> dict[str, Any]:
-        """As options of ours. All starts had extended types on, unless it is said that they had not."""
-        given: dict[str, Any] = {"extendedTypesEnabled": True}
+        """The settings as options of ours. All starts had extended types on unless their properties say otherwise."""
+        translated: dict[str, Any] = {"extendedTypesEnabled": True}
         for name, value in self.startup["jvm_props"].items():
             short = name.removeprefix("zookeeper.")
             if short.startswith("authProvider"):
                 continue
-            given[short] = value if value is not None else False
-        return given
+            translated[short] = value if value is not None else False
+        return translated
 
     @property
     def error(self) -> tuple[str, str]:
-        """Class and message of what ended it."""
-        said = next(
+        """Class and message of the exception that ended it."""
+        exception = next(
             line.rpartition(" | ")[2]
             for line in reversed(self.startup["log"])
             if " | java." in line and ("abnormally" in line or "Not able to find" in line)
         )
-        kind, _, message = said.partition(": ")
+        kind, _, message = exception.partition(": ")
         return kind, message
 
     @property
@@ -76,47 +76,48 @@ class RecordedStart:
 
 
 def recorded_starts() -> list[RecordedStart]:
-    """All that was asked of real servers."""
-    found = []
-    for folder in sorted(one.parent for one in GOLDEN.glob("*/case.json")):
+    """Return all recorded starts of real servers."""
+    starts = []
+    for folder in sorted(case_file.parent for case_file in GOLDEN.glob("*/case.json")):
         startup, nodes, failing = _truth(folder / "truth.jsonl")
         assert startup is not None
-        found.append(RecordedStart(folder.name, -1, startup, nodes, failing))
+        starts.append(RecordedStart(folder.name, -1, startup, nodes, failing))
         for i, run in enumerate(json.loads((folder / "case.json").read_text()).get("other_runs", [])):
             if run.get("tree_file"):
-                found.append(RecordedStart(folder.name, i, run, *_truth(folder / run["tree_file"])[1:]))
+                starts.append(RecordedStart(folder.name, i, run, *_truth(folder / run["tree_file"])[1:]))
             else:
-                found.append(
+                starts.append(
                     RecordedStart(folder.name, i, run, nodes if run["same_tree_as_truth"] else None, failing)
                 )
-    return found
+    return starts
 
 
 def _truth(
     path: Path,
 ) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...], tuple[str, ...]]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    startup = next((one for one in lines if one["kind"] == "startup"), None)
-    nodes = tuple(one for one in lines if one["kind"] == "node")
-    return startup, nodes, tuple(one["path"] for one in lines if one["kind"] == "node_error")
+    startup = next((line for line in lines if line["kind"] == "startup"), None)
+    nodes = tuple(line for line in lines if line["kind"] == "node")
+    return startup, nodes, tuple(line["path"] for line in lines if line["kind"] == "node_error")
 
 
 def restores() -> Iterator[tuple[str, Mapping[str, Any], list[Mapping[str, Any]], list[Mapping[str, Any]]]]:
-    """By case what the loading code alone says: the result, its ACL table, and the raw stats."""
+    """Yield, for each case, the result of the loading code alone, its ACL table, and the raw stats."""
     for path in sorted(GOLDEN.glob("*/restore.jsonl")):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        (result,) = [one for one in lines if one["kind"] == "restore"]
-        kinds = ([one for one in lines if one["kind"] == kind] for kind in ("acl_cache", "persisted"))
+        (result,) = [line for line in lines if line["kind"] == "restore"]
+        kinds = ([line for line in lines if line["kind"] == kind] for kind in ("acl_cache", "persisted"))
         yield path.parent.name, result, *kinds  # type: ignore[misc]
 
 
 def listing_of(case: str) -> Listing:
-    """The directory of a golden case as a layout sees it."""
+    """Return the directory of a golden case as a layout sees it."""
     folder = GOLDEN / case
     if (folder / "datalog").is_dir():
-        own = {one.name: one.read_bytes() for one in (folder / "data/version-2").iterdir()}
+        own = {path.name: path.read_bytes() for path in (folder / "data/version-2").iterdir()}
         logs = {
-            f"{DATA_LOG_DIR}/{one.name}": one.read_bytes() for one in (folder / "datalog/version-2").iterdir()
+            f"{DATA_LOG_DIR}/{path.name}": path.read_bytes()
+            for path in (folder / "datalog/version-2").iterdir()
         }
         return data_directory(own | logs)
     return listings.open_listing(str(folder / "version-2"))
@@ -127,31 +128,31 @@ def start(listing: Listing, *, version: str | None = None, **options: Any) -> St
 
 
 def server(started: Started) -> ServedTree:
-    """What a server that has started has in memory."""
+    """Return the state of a started server."""
     assert isinstance(started.served, ServedTree)
     return started.served
 
 
 def recorded_node(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a tree as the golden cases have it."""
+    """Return a row of a tree as the golden cases record it."""
     data = node["data"]
-    said: dict[str, Any] = {"kind": "node", "path": node["path"]}
+    recorded: dict[str, Any] = {"kind": "node", "path": node["path"]}
     if data is not None and len(data) > _LARGE:
-        said |= {"data_sha256": hashlib.sha256(data).hexdigest(), "data_len": len(data)}
+        recorded |= {"data_sha256": hashlib.sha256(data).hexdigest(), "data_len": len(data)}
     else:
-        said["data_hex"] = None if data is None else data.hex()
-    said["acl"] = node["acl"]
+        recorded["data_hex"] = None if data is None else data.hex()
+    recorded["acl"] = node["acl"]
     stat = {name: node[name] for name in _STATS}
     stat |= {"ctime": node["ctime_ms"], "mtime": node["mtime_ms"]}
     stat["ephemeralOwner"] = f"{node['ephemeral_owner'] & (1 << 64) - 1:#x}"
     stat |= {"dataLength": node["data_length"], "numChildren": node["num_children"]}
-    return said | {"stat": stat}
+    return recorded | {"stat": stat}
 
 
 def nodes_of(started: Started) -> list[dict[str, Any]]:
-    """What clients see, as the golden cases have it."""
+    """Return the nodes that clients see, as the golden cases record them."""
     batches = list(started.rows("tree", COLUMNS))
-    return [recorded_node(one) for one in pa.Table.from_batches(batches).to_pylist()]
+    return [recorded_node(row) for row in pa.Table.from_batches(batches).to_pylist()]
 
 
 def data_directory(
@@ -161,6 +162,6 @@ def data_directory(
 
 
 def memory_of(case: str) -> MemoryDirectory:
-    """A golden case, to be changed."""
+    """Return a golden case that can be changed."""
     listing = listing_of(case)
-    return data_directory({one.name: listing.read(one.name) for one in listing.entries()})
+    return data_directory({entry.name: listing.read(entry.name) for entry in listing.entries()})

@@ -1,4 +1,4 @@
-"""What ZooKeeper's own tools print, as rows: `SnapshotFormatter` and `TxnLogToolkit`; and our rows in the same words."""
+"""The output of ZooKeeper's `SnapshotFormatter` and `TxnLogToolkit` as rows, and our rows in the same form."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _STAT = {
 
 
 def formatted(text: str) -> dict[str, dict[str, Any]]:
-    """The nodes that `SnapshotFormatter` prints, by path. Data as bytes with `-d`, else its length."""
+    """Return the nodes that `SnapshotFormatter` prints, by path. Data is bytes with `-d`, else its length."""
     body = text.partition("----\n")[2].partition("----\nSession Details")[0]
     nodes = {}
     for part in body.split("----\n"):
         path, *fields = part.rstrip("\n").split("\n")
-        said = dict(one.strip().split(" =", 1) for one in fields)
+        values = dict(field.strip().split(" =", 1) for field in fields)
         node: dict[str, Any] = {
-            ours: int(said[theirs], 0 if "Zxid" in theirs else 10) for theirs, ours in _STAT.items()
+            ours: int(values[theirs], 0 if "Zxid" in theirs else 10) for theirs, ours in _STAT.items()
         }
-        node["owner"] = int(said["ephemeralOwner"], 16)
+        node["owner"] = int(values["ephemeralOwner"], 16)
         for name in ("ctime", "mtime"):
-            when = datetime.strptime(said[name].strip(), "%a %b %d %H:%M:%S UTC %Y").replace(tzinfo=UTC)
+            when = datetime.strptime(values[name].strip(), "%a %b %d %H:%M:%S UTC %Y").replace(tzinfo=UTC)
             node[name] = int(when.timestamp())
-        if "data" in said:
-            node["data"] = base64.b64decode(said["data"])
+        if "data" in values:
+            node["data"] = base64.b64decode(values["data"])
         else:
-            node["data"] = int(said["dataLength"])
+            node["data"] = int(values["dataLength"])
         nodes[path] = node
     return nodes
 
 
 def as_formatted(rows: Iterable[Mapping[str, Any]], *, lengths: bool = False) -> dict[str, dict[str, Any]]:
-    """Our rows of a snapshot (all columns) in the same words. The owner of a node that is not ephemeral says its kind."""
+    """Return our rows of a snapshot (all columns) in this form. The owner of a node that is not ephemeral encodes its kind."""
     nodes = {}
     for row in rows:
         owner = row["ephemeral_owner"] & (1 << 64) - 1
@@ -55,18 +55,18 @@ def as_formatted(rows: Iterable[Mapping[str, Any]], *, lengths: bool = False) ->
 
 
 def logged(text: str) -> list[tuple[int, int, int, str]]:
-    """Session, cxid, zxid and kind of each transaction that `TxnLogToolkit` prints. Data of several lines is passed over."""
-    found = []
+    """Return session, cxid, zxid and kind of each transaction that `TxnLogToolkit` prints. Data of several lines is skipped."""
+    transactions = []
     for line in text.split("\n"):
         if " session 0x" in line and " zxid 0x" in line:
             words = line[line.index(" session 0x") :].split()
             session, cxid, zxid = (int(words[i], 16) for i in (1, 3, 5))
-            found.append((session, cxid, zxid, words[6].rstrip("\n")))
-    return found
+            transactions.append((session, cxid, zxid, words[6].rstrip("\n")))
+    return transactions
 
 
 def as_logged(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, int, str]]:
-    """Our rows of a log in the same words."""
+    """Return our rows of a log in this form."""
     return [
         (row["session_id"] % (1 << 64), row["cxid"] % (1 << 32), row["zxid"], row["type"]) for row in rows
     ]

@@ -1,4 +1,4 @@
-"""What the tests share that walk over a segment: ten batches, ways to damage them, and a disk that can't read some bytes."""
+"""A segment of ten batches, ways to damage it, and a listing with unreadable bytes, for tests of the walk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE = b"".join(BATCHES)
 
 @dataclass
 class Disk:
-    """One file, of which `bad` stretches can't be read. Implements `codec.layout.Listing`."""
+    """A listing of one file with unreadable ranges `bad`."""
 
     data: bytes
     bad: list[tuple[int, int]] = field(default_factory=list)
@@ -70,7 +70,7 @@ DAMAGE = {
 
 
 def walk_by(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all walks use windows of this size."""
+    """Make all walks use windows of this size."""
     for name in ("_HEAD", "_AFTER_DAMAGE", "_DENSE"):
         monkeypatch.setattr(f"logwright.codec.frames.walk.{name}", 0 if name == "_HEAD" else min(window, 100))
     monkeypatch.setitem(cast("dict[str, Any]", Walk.__init__.__kwdefaults__), "step", window)

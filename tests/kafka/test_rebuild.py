@@ -35,18 +35,18 @@ def test_golden(case: Case, interval: int, later: int, monkeypatch: pytest.Monke
     """Whenever it is done: which producers were idle for too long, the times say that the broker itself wrote into the log."""
     monkeypatch.setattr(survey.time, "time_ns", lambda: (NOW + later) * 1_000_000)
     was = read_partition(case.partition)
-    made, mending = rebuild(was, **{"index.interval.bytes": interval})
+    rebuilt, mending = rebuild(was, **{"index.interval.bytes": interval})
     assert not mending.cut
     left, folder = case.runs[f"rebuild_{interval}"]["files_after"], case.path / f"after-rebuild-{interval}"
-    for name in sorted({one for one in [*left, *made.files] if one.endswith(DERIVED)}):
+    for name in sorted({one for one in [*left, *rebuilt.files] if one.endswith(DERIVED)}):
         # Empty files are not stored.
-        assert hashlib.sha256(made.files[name]).hexdigest() == left[name]["sha256"], name
+        assert hashlib.sha256(rebuilt.files[name]).hexdigest() == left[name]["sha256"], name
     version, count, *lines = (folder / EPOCH_FILE).read_text().splitlines()
     # The last line is the broker's own, of when it became leader.
-    assert made.files[EPOCH_FILE].decode().splitlines() == [version, str(int(count) - 1), *lines[:-1]]
+    assert rebuilt.files[EPOCH_FILE].decode().splitlines() == [version, str(int(count) - 1), *lines[:-1]]
     for name, data in was.files.items():
         if not name.endswith(DERIVED) and name != EPOCH_FILE:
-            assert made.files[name] == data, name
+            assert rebuilt.files[name] == data, name
 
 
 def test_the_snapshot_behind_an_empty_segment_has_the_producer_that_the_broker_has() -> None:
@@ -55,13 +55,14 @@ def test_the_snapshot_behind_an_empty_segment_has_the_producer_that_the_broker_h
     case = CASES["v2_compacted_producers"]
     was = read_partition(case.partition)
     assert was.files[segment_name(37, ".log")] == b""
-    made, _ = rebuild(was)
+    rebuilt, _ = rebuild(was)
     for base, producers in ((37, [13, 14]), (42, [14]), (76, [14])):
         assert (
-            sorted(unpack(made.files[segment_name(base, ".snapshot")])["producer_id"].tolist()) == producers
+            sorted(unpack(rebuilt.files[segment_name(base, ".snapshot")])["producer_id"].tolist())
+            == producers
         )
         theirs = case.path / "after-rebuild-4096" / segment_name(base, ".snapshot")
-        assert made.files[segment_name(base, ".snapshot")] == theirs.read_bytes()
+        assert rebuilt.files[segment_name(base, ".snapshot")] == theirs.read_bytes()
 
 
 def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,16 +72,16 @@ def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: p
     files = {segment_name(0, ".log"): log, segment_name(3, ".log"): b"", segment_name(5, ".log"): rest}
     for later, known in ((DAY - 1, [7]), (DAY, [])):
         monkeypatch.setattr(survey.time, "time_ns", lambda later=later: (NOW + later) * 1_000_000)
-        made, _ = rebuild(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}))
-        assert unpack(made.files[segment_name(5, ".snapshot")])["producer_id"].tolist() == known
+        rebuilt, _ = rebuild(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}))
+        assert unpack(rebuilt.files[segment_name(5, ".snapshot")])["producer_id"].tolist() == known
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
 def test_a_damaged_log_is_refused(case: Case) -> None:
     """Whatever else is damaged is made anew."""
-    made, refused = read_partition(case.partition), None
+    rebuilt, refused = read_partition(case.partition), None
     try:
-        made, _ = rebuild(made, **OPTIONS)
+        rebuilt, _ = rebuild(rebuilt, **OPTIONS)
     except DamageError as error:
         refused = error
     if refused is not None:
@@ -89,8 +90,8 @@ def test_a_damaged_log_is_refused(case: Case) -> None:
         assert refused.offset is not None
         assert "logwright repair" in str(refused)
         return
-    again, _ = rebuild(made, **OPTIONS)
-    assert again.files == made.files
+    rebuilt_again, _ = rebuild(rebuilt, **OPTIONS)
+    assert rebuilt_again.files == rebuilt.files
 
 
 def log(*parts: bytes, base: int = 0) -> dict[str, bytes]:
@@ -109,21 +110,21 @@ def test_only_what_is_asked_for() -> None:
         }
     )
     for what in REBUILDS:
-        made, mending = rebuild(spoilt, what, **OPTIONS)
+        rebuilt, mending = rebuild(spoilt, what, **OPTIONS)
         kind = what if what == EPOCH_FILE else f".{what}"
-        for name, data in made.files.items():
+        for name, data in rebuilt.files.items():
             assert (data == spoilt.files[name]) is not name.endswith(kind), name
         assert mending.summary().rows == 56
-    made, _ = rebuild(spoilt, *REBUILDS, **OPTIONS)
-    assert b"x" not in made.files.values()
+    rebuilt, _ = rebuild(spoilt, *REBUILDS, **OPTIONS)
+    assert b"x" not in rebuilt.files.values()
 
 
 def test_stray_snapshots_go() -> None:
     was = partition_directory({**log(SOUND), segment_name(77, ".snapshot"): b"junk", "README": b"hello"})
-    made, mending = rebuild(was, **OPTIONS)
+    rebuilt, mending = rebuild(was, **OPTIONS)
     assert list(mending.removes) == [segment_name(77, ".snapshot")]
-    assert made.files["README"] == b"hello"
-    assert segment_name(2, ".snapshot") in made.files
+    assert rebuilt.files["README"] == b"hello"
+    assert segment_name(2, ".snapshot") in rebuilt.files
     kept, mending = rebuild(was, "index", **OPTIONS)
     assert not mending.removes
     assert kept.files[segment_name(77, ".snapshot")] == b"junk"
@@ -132,14 +133,14 @@ def test_stray_snapshots_go() -> None:
 def test_logs_stay_where_they_are() -> None:
     """A torn end of the last one, too: it is said, not cut."""
     was = partition_directory(log(SOUND, b"torn"))
-    made, mending = rebuild(was, **OPTIONS)
-    assert made.files[segment_name(0, ".log")] == SOUND + b"torn"
-    assert any("ends in 4 bytes that are no batch" in one for one in mending.summary().warnings)
+    rebuilt, mending = rebuild(was, **OPTIONS)
+    assert rebuilt.files[segment_name(0, ".log")] == SOUND + b"torn"
+    assert any("ends in 4 bytes that are no batch" in warning for warning in mending.summary().warnings)
 
 
 def test_what_can_not_be_told_is_said() -> None:
     _, mending = rebuild(partition_directory(log(batch(7), base=7)), **OPTIONS)
-    assert any("What was before offset 7 is gone" in one for one in mending.summary().warnings)
+    assert any("What was before offset 7 is gone" in warning for warning in mending.summary().warnings)
     _, mending = rebuild(partition_directory(log(batch(7), base=7)), "index", **OPTIONS)
     assert not mending.summary().warnings
     _, mending = rebuild(partition_directory(log(SOUND)), **OPTIONS)
@@ -161,11 +162,11 @@ def test_pieces_name_whole_files() -> None:
     mending = LAYOUT.capabilities.repair.rebuild(
         was, LAYOUT.plan(was, Options(LAYOUT.read_options)), REBUILDS, options(**OPTIONS)
     )
-    found = {one.name: one for one in mending.files()}
+    outputs = {file.name: file for file in mending.files()}
     name = segment_name(0, ".log")
-    assert found[name].pieces == [Copy(name, 0, len(SOUND))]
-    assert found[name].like == name
-    assert found[segment_name(0, ".index")].like is None
+    assert outputs[name].pieces == [Copy(name, 0, len(SOUND))]
+    assert outputs[name].like == name
+    assert outputs[segment_name(0, ".index")].like is None
 
 
 INTERVALS = {
@@ -177,15 +178,15 @@ INTERVALS = {
 @pytest.mark.parametrize("name", INTERVALS)
 def test_another_interval_is_told_from_the_indexes(name: str) -> None:
     case = CASES[name]
-    said = [
-        one
-        for one in rebuild(read_partition(case.partition))[1].summary().warnings
-        if "index.interval.bytes=" in one
+    warnings = [
+        warning
+        for warning in rebuild(read_partition(case.partition))[1].summary().warnings
+        if "index.interval.bytes=" in warning
     ]
     expected = INTERVALS[name]
-    assert bool(said) is (expected is not None)
-    if said:
-        assert f"index.interval.bytes={expected}," in said[0]
+    assert bool(warnings) is (expected is not None)
+    if warnings:
+        assert f"index.interval.bytes={expected}," in warnings[0]
         assert case.about["config"]["index.interval.bytes"] == str(expected)
     assert not rebuild(read_partition(case.partition), "snapshot")[1].summary().warnings
     assert not rebuild(read_partition(case.partition), **{"index.interval.bytes": 77})[1].summary().warnings
@@ -196,8 +197,10 @@ def test_an_index_that_shows_nothing() -> None:
     parts = [batch(i) for i in range(40)]
     was, _ = rebuild(partition_directory(log(*parts)), **{"index.interval.bytes": 500})
     name = segment_name(0, ".index")
-    told = [one for one in rebuild(was)[1].summary().warnings if "index.interval.bytes=" in one]
-    assert len(told) == 1
+    warnings = [
+        warning for warning in rebuild(was)[1].summary().warnings if "index.interval.bytes=" in warning
+    ]
+    assert len(warnings) == 1
     for content in (
         b"",
         was.files[name][8:16],
@@ -205,6 +208,6 @@ def test_an_index_that_shows_nothing() -> None:
         b"\1" * 24,
         b"\0" * 24,
     ):
-        made, mending = rebuild(partition_directory({**was.files, name: content}))
+        rebuilt, mending = rebuild(partition_directory({**was.files, name: content}))
         assert not mending.summary().warnings, content
-        assert made.files[name] == b""
+        assert rebuilt.files[name] == b""

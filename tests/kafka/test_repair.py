@@ -43,7 +43,7 @@ T = 1_790_000_000_000
 
 def partition(script: Script, name: str = "orders-0") -> MemoryDirectory:
     """The directory that a broker would have written."""
-    files = {segment_name(one.base, ".log"): bytes(one.data) for one in script.segments}
+    files = {segment_name(segment.base, ".log"): bytes(segment.data) for segment in script.segments}
     files |= derive.rebuild(script.batches(), 250)
     files[METADATA_FILE] = metadata.pack(ID)
     return partition_directory(files, name)
@@ -55,7 +55,7 @@ def story(seed: int, *, close: bool = True, gaps: bool = True) -> Script:
     plain, writer, other = Producer(7), Producer(8, 1), Producer(9)
     busy: dict[int, Producer] = {}
 
-    def some(count: int) -> list[Record]:
+    def new_records(count: int) -> list[Record]:
         first = len(script.rows)
         return [
             Record(b"k%d" % i, rng.randbytes(rng.randrange(40)), T + 1000 * i)
@@ -63,21 +63,23 @@ def story(seed: int, *, close: bool = True, gaps: bool = True) -> Script:
         ]
 
     for _ in range(rng.randrange(12, 30)):
-        what = rng.randrange(8)
-        if what == 0 and busy:
-            _, one = busy.popitem()
-            script.marker(one, rng.random() < 0.5, T + len(script.rows))
-        elif what == 1:
+        action = rng.randrange(8)
+        if action == 0 and busy:
+            _, producer = busy.popitem()
+            script.marker(producer, rng.random() < 0.5, T + len(script.rows))
+        elif action == 1:
             script.leader_epoch += 1
-        elif what == 2:
+        elif action == 2:
             script.skip(rng.randrange(3) if gaps else 0)
-        elif what in (3, 4):
-            one = rng.choice((writer, other))
-            busy[one.id] = one
-            script.batch(some(rng.randrange(1, 4)), producer=one, transactional=True)
+        elif action in (3, 4):
+            producer = rng.choice((writer, other))
+            busy[producer.id] = producer
+            script.batch(new_records(rng.randrange(1, 4)), producer=producer, transactional=True)
         else:
             codec = rng.choice(("none", "none", "gzip", "zstd"))
-            script.batch(some(rng.randrange(1, 5)), producer=rng.choice((plain, None)), compression=codec)
+            script.batch(
+                new_records(rng.randrange(1, 5)), producer=rng.choice((plain, None)), compression=codec
+            )
     while close and busy:
         script.marker(busy.popitem()[1], True, T)
     return script
@@ -148,25 +150,27 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
             continue
         at = data.draw(st.integers(0, len(files[name]) - 1))
         length = data.draw(st.integers(1, 120))
-        what = data.draw(st.sampled_from(["flip", "zero", "noise"] if not shifted else ["flip"]))
+        action = data.draw(st.sampled_from(["flip", "zero", "noise"] if not shifted else ["flip"]))
         body = bytearray(files[name])
-        stop = min(len(body), at + length) if what != "flip" else at + 1
-        if what == "flip":
+        stop = min(len(body), at + length) if action != "flip" else at + 1
+        if action == "flip":
             body[at] ^= 1 << data.draw(st.integers(0, 7))
-        elif what == "zero":
+        elif action == "zero":
             body[at:stop] = bytes(stop - at)
         else:
             body[at:stop] = data.draw(st.randoms(use_true_random=False)).randbytes(stop - at)
         files[name] = bytes(body)
-        touched |= {(one, low) for one, low, high in batches(was) if one == name and low < stop and high > at}
+        touched |= {
+            (span, low) for span, low, high in batches(was) if span == name and low < stop and high > at
+        }
     damaged = partition_directory(files)
     mended, _ = repair(damaged, **OPTIONS)
     verdict = check_broker_accepts(mended)
     kept = set(content(mended))
     untouched = [was.files[name][low:high] for name, low, high in batches(was) if (name, low) not in touched]
     # What is not found behind damage is no matter of mending.
-    found = {body for body in found_by_reading(damaged) if body in untouched}
-    assert [one for one in untouched if one not in kept and one in found] == []
+    survivors = {body for body in found_by_reading(damaged) if body in untouched}
+    assert [one for one in untouched if one not in kept and one in survivors] == []
     assert verdict.rows >= served(damaged)
     assert repair(mended, **OPTIONS)[0].files == mended.files
     prefix, _ = repair(damaged, strategy="prefix", **OPTIONS)
@@ -179,7 +183,7 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
     """A log cut short, with anything behind it."""
     was = partition(story(seed))
     files = dict(was.files)
-    name = data.draw(st.sampled_from(sorted(one for one in files if one.endswith(".log") and files[one])))
+    name = data.draw(st.sampled_from(sorted(file for file in files if file.endswith(".log") and files[file])))
     at = data.draw(st.integers(0, len(files[name])))
     files[name] = (
         files[name][:at] + data.draw(st.binary(max_size=100)) + bytes(data.draw(st.integers(0, 100)))
@@ -188,8 +192,8 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
     mended, _ = repair(damaged, **OPTIONS)
     assert check_broker_accepts(mended).rows >= served(damaged)
     kept = set(content(mended))
-    whole = [was.files[one][low:high] for one, low, high in batches(was) if one != name or high <= at]
-    assert [one for one in whole if one not in kept] == []
+    intact = [was.files[span][low:high] for span, low, high in batches(was) if span != name or high <= at]
+    assert [body for body in intact if body not in kept] == []
 
 
 @settings(max_examples=examples(40))
@@ -199,8 +203,8 @@ def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
     # With gaps a batch may fit in two places.
     was = partition(story(seed, gaps=False))
     files = dict(was.files)
-    name = data.draw(st.sampled_from(sorted(one for one in files if one.endswith(".log") and files[one])))
-    parts = [files[name][low:high] for one, low, high in batches(was) if one == name]
+    name = data.draw(st.sampled_from(sorted(file for file in files if file.endswith(".log") and files[file])))
+    parts = [files[name][low:high] for span, low, high in batches(was) if span == name]
     i, j = (data.draw(st.integers(0, len(parts) - 1)) for _ in range(2))
     if data.draw(st.booleans()):
         parts[i], parts[j] = parts[j], parts[i]
@@ -210,8 +214,8 @@ def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
     mended, _ = repair(partition_directory(files), **OPTIONS)
     check_broker_accepts(mended)
     assert sorted(content(mended)) == sorted(content(was))
-    assert {one: mended.files[one] for one in was.files if one.endswith(".log")} == {
-        one: was.files[one] for one in was.files if one.endswith(".log")
+    assert {file: mended.files[file] for file in was.files if file.endswith(".log")} == {
+        file: was.files[file] for file in was.files if file.endswith(".log")
     }
 
 
@@ -251,13 +255,13 @@ def test_a_base_offset_that_only_fits_one_way() -> None:
 def test_the_first_and_the_last_of_a_segment_have_their_place_too() -> None:
     wrong = bytearray(three(0))
     wrong[7] = 4
-    whole = {segment_name(0, ".log"): bytes(wrong) + three(3), segment_name(6, ".log"): three(6)}
-    mended, _ = repair(partition_directory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    segment_files = {segment_name(0, ".log"): bytes(wrong) + three(3), segment_name(6, ".log"): three(6)}
+    mended, _ = repair(partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
     wrong = bytearray(three(3))
     wrong[7] = 1
-    whole[segment_name(0, ".log")] = three(0) + bytes(wrong)
-    mended, _ = repair(partition_directory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    segment_files[segment_name(0, ".log")] = three(0) + bytes(wrong)
+    mended, _ = repair(partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
 
 
@@ -277,8 +281,8 @@ def test_a_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
     mended, mending = repair(logs(three(0), wrong, three(6), three(9)), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6) + three(9)
     assert not mending.cut
-    said = f"last_offset_delta of the batch at byte {len(three(0))} is changed from {claims} to 2"
-    assert any(said in one for one in mending.summary().warnings)
+    warning_text = f"last_offset_delta of the batch at byte {len(three(0))} is changed from {claims} to 2"
+    assert any(warning_text in warning for warning in mending.summary().warnings)
     assert check_broker_accepts(mended).rows == 12
     prefix, _ = repair(logs(three(0), wrong, three(6), three(9)), strategy="prefix", **OPTIONS)
     assert prefix.files == mended.files
@@ -287,8 +291,10 @@ def test_a_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
 def test_a_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> None:
     for claims in (1, 4, 9):
         wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
-        whole = {segment_name(0, ".log"): three(0) + wrong, segment_name(6, ".log"): three(6)}
-        mended, mending = repair(partition_directory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+        segment_files = {segment_name(0, ".log"): three(0) + wrong, segment_name(6, ".log"): three(6)}
+        mended, mending = repair(
+            partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS
+        )
         assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
         assert mended.files[segment_name(6, ".log")] == three(6)
         assert not mending.cut
@@ -309,16 +315,16 @@ def test_an_offset_that_a_segment_can_not_hold_is_one_bit_off(bit: int) -> None:
     wrong = (5 ^ 1 << bit).to_bytes(8, "big") + three(5)[8:]
     mended, mending = repair(logs(three(0), wrong), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
-    assert any("differ by one bit" in one for one in mending.summary().warnings)
+    assert any("differ by one bit" in warning for warning in mending.summary().warnings)
     assert not mending.cut
 
 
 def test_a_batch_below_its_segment_gets_the_place_that_it_fits() -> None:
     """Also where its wrong offsets end right before the segment."""
-    whole = [batch(16 + 4 * i, [record(j, value=b"%d" % i) for j in range(4)]) for i in range(3)]
-    wrong = (12).to_bytes(8, "big") + whole[1][8:]
-    mended, _ = repair(logs(whole[0], wrong, whole[2], base=16), **OPTIONS)
-    assert mended.files[segment_name(16, ".log")] == b"".join(whole)
+    batch_list = [batch(16 + 4 * i, [record(j, value=b"%d" % i) for j in range(4)]) for i in range(3)]
+    wrong = (12).to_bytes(8, "big") + batch_list[1][8:]
+    mended, _ = repair(logs(batch_list[0], wrong, batch_list[2], base=16), **OPTIONS)
+    assert mended.files[segment_name(16, ".log")] == b"".join(batch_list)
 
 
 def test_a_batch_whose_neighbour_in_the_file_is_the_last() -> None:
@@ -388,8 +394,8 @@ def test_the_disk_fails() -> None:
 
 def open_story() -> Script:
     script = Script()
-    one, two = Producer(11, 3), Producer(12)
-    script.batch([Record(b"a", b"1", T)], producer=one, transactional=True)
+    idle, two = Producer(11, 3), Producer(12)
+    script.batch([Record(b"a", b"1", T)], producer=idle, transactional=True)
     script.batch([Record(b"b", b"2", T + 5)], producer=two, transactional=True)
     script.marker(two, True, T + 6, coordinator_epoch=4)
     script.batch([Record(b"c", b"3", T + 7)], producer=two, transactional=True)
@@ -400,7 +406,9 @@ def test_open_transactions_are_kept_and_named() -> None:
     was = partition(open_story())
     mended, mending = repair(was, **OPTIONS)
     assert mended.files == was.files
-    assert any("2 transaction(s) are open, from offset 0 on" in one for one in mending.summary().warnings)
+    assert any(
+        "2 transaction(s) are open, from offset 0 on" in warning for warning in mending.summary().warnings
+    )
 
 
 def test_open_transactions_are_aborted() -> None:
@@ -409,7 +417,7 @@ def test_open_transactions_are_aborted() -> None:
     log = mended.files[segment_name(0, ".log")]
     assert log.startswith(was.files[segment_name(0, ".log")])
     markers = np.frombuffer(log[len(was.files[segment_name(0, ".log")]) :], np.uint8).reshape(2, -1)
-    heads = np.array([np.frombuffer(one.tobytes(), HEAD, 1)[0] for one in markers])
+    heads = np.array([np.frombuffer(marker.tobytes(), HEAD, 1)[0] for marker in markers])
     assert heads["base_offset"].tolist() == [4, 5]
     assert heads["producer_id"].tolist() == [11, 12]
     assert heads["producer_epoch"].tolist() == [3, 0]
@@ -420,8 +428,10 @@ def test_open_transactions_are_aborted() -> None:
     assert log == bytes(script.segments[0].data)
     assert mended.files == partition(script).files
     check_broker_accepts(mended)
-    assert len([one for one in mending.summary().warnings if "is aborted by a marker" in one]) == 2
-    assert not any("are open" in one for one in repair(mended, **OPTIONS)[1].summary().warnings)
+    assert (
+        len([warning for warning in mending.summary().warnings if "is aborted by a marker" in warning]) == 2
+    )
+    assert not any("are open" in warning for warning in repair(mended, **OPTIONS)[1].summary().warnings)
 
 
 def test_a_batch_outside_of_its_producers_transaction() -> None:
@@ -436,7 +446,7 @@ def test_a_batch_outside_of_its_producers_transaction() -> None:
     assert check_broker_accepts(mended).rows == 4
     first, mending = repair(partition(script), strategy="prefix", **OPTIONS)
     assert check_broker_accepts(first).rows == 3
-    assert [one.lost["first_offset"] for one in mending.cut] == [4, 5]
+    assert [removed.lost["first_offset"] for removed in mending.cut] == [4, 5]
 
 
 def test_a_marker_that_is_no_marker() -> None:
@@ -503,7 +513,7 @@ def test_system_where_the_broker_does_not_start() -> None:
 def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     files = dict(partition(story(seed)).files)
-    for name in [one for one in files if one.endswith(".log") and files[one]]:
+    for name in [file for file in files if file.endswith(".log") and files[file]]:
         body = bytearray(files[name])
         for _ in range(2):
             at = rng.randrange(len(body))
@@ -515,8 +525,8 @@ def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) 
         walk_by(size, monkeypatch)
         mended, mending = repair(partition_directory(files), **OPTIONS)
         assert mended.files == expected.files
-        assert [(one.file, one.offset, one.length) for one in mending.cut] == [
-            (one.file, one.offset, one.length) for one in full.cut
+        assert [(removed.file, removed.offset, removed.length) for removed in mending.cut] == [
+            (removed.file, removed.offset, removed.length) for removed in full.cut
         ]
 
 
@@ -530,7 +540,7 @@ def test_segments_that_overlap() -> None:
     mended, mending = repair(partition_directory(files), **OPTIONS)
     bases = sorted(name for name in mended.files if name.endswith(".log"))
     assert b"".join(mended.files[name] for name in bases) == b"".join(parts)
-    assert sum(one.rows_lost or 0 for one in mending.cut) == 0
+    assert sum(removed.rows_lost or 0 for removed in mending.cut) == 0
     check_broker_accepts(mended)
 
 
@@ -540,7 +550,7 @@ def test_prefix_within_a_run() -> None:
     was = logs(three(0), three(3), three(6), other, three(9))
     mended, mending = repair(was, strategy="prefix", **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0)
-    assert {one.why for one in mending.cut} >= {"after the first damage"}
+    assert {removed.why for removed in mending.cut} >= {"after the first damage"}
     check_broker_accepts(mended)
 
 
@@ -558,5 +568,5 @@ def test_a_disk_that_reads_less_and_less() -> None:
     mending = LAYOUT.capabilities.repair.repair(
         [Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS)
     )
-    found = {one.name: one.pieces for one in mending.files()}
-    assert found[segment_name(0, ".log")] == [Copy(segment_name(0, ".log"), 0, len(three(0)))]
+    outputs = {file.name: file.pieces for file in mending.files()}
+    assert outputs[segment_name(0, ".log")] == [Copy(segment_name(0, ".log"), 0, len(three(0)))]

@@ -1,4 +1,4 @@
-"""Small LevelDB databases that are damaged in one place, for the tests of their repair."""
+"""Small LevelDB databases with damage in one place."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def rows(first: int, stop: int, value: bytes = b"value", sequence: int = 1) -> R
 
 
 def blocks(data: bytes) -> list[tuple[int, int, int]]:
-    """Offset, size and kind of the blocks of a table."""
-    found = survey(
+    """Return offset, size and kind of the blocks of a table."""
+    blocks = survey(
         lambda offset, length: np.frombuffer(data[offset : offset + length], np.uint8), len(data), 1 << 28
     )
-    return list(zip(found.offset.tolist(), found.size.tolist(), found.kind.tolist(), strict=True))
+    return list(zip(blocks.offset.tolist(), blocks.size.tolist(), blocks.kind.tolist(), strict=True))
 
 
-def flipped(made: CraftedDatabase, name: str, *places: int) -> MemoryDirectory:
+def flipped(database: CraftedDatabase, name: str, *places: int) -> MemoryDirectory:
     def change(data: bytearray) -> None:
         for place in places:
             data[place] ^= 0x10
 
-    return made.changed(name, change)
+    return database.changed(name, change)
 
 
 def version(directory: MemoryDirectory) -> Version:
-    found = read_descriptor(directory)
-    assert found.error is None
-    return found.version
+    descriptor = read_descriptor(directory)
+    assert descriptor.error is None
+    return descriptor.version
 
 
 def levels(directory: MemoryDirectory) -> dict[int, int]:
@@ -57,28 +57,29 @@ def warnings_of(mending: object) -> str:
     return " ".join(mending.summary().warnings)  # type: ignore[attr-defined]
 
 
-def without_metadata(made: CraftedDatabase) -> MemoryDirectory:
+def without_metadata(database: CraftedDatabase) -> MemoryDirectory:
     return MemoryDirectory(
-        {name: data for name, data in made.files.items() if not name.startswith(("MANIFEST", "CURRENT"))}
+        {name: data for name, data in database.files.items() if not name.startswith(("MANIFEST", "CURRENT"))}
     )
 
 
 def with_manifest(
-    made: CraftedDatabase, *edits: Sequence[EditField], name: str | None = None, cut: int = 0
+    database: CraftedDatabase, *edits: Sequence[EditField], name: str | None = None, cut: int = 0
 ) -> MemoryDirectory:
-    """With further records in its manifest; without its last `cut` bytes."""
-    manifest = name or next(one for one in made.files if one.startswith("MANIFEST"))
+    """Append records to the manifest, or remove its last `cut` bytes."""
+    manifest = name or next(file for file in database.files if file.startswith("MANIFEST"))
 
-    old = made.files[next(one for one in made.files if one.startswith("MANIFEST"))]
+    old = database.files[next(file for file in database.files if file.startswith("MANIFEST"))]
     payloads = []
-    for found in replay(lambda at, size: np.frombuffer(old[at : at + size], np.uint8), len(old)):
-        assert isinstance(found, Delivered)
-        some = Payloads.of(found.window, found.frames)
+    for delivered in replay(lambda at, size: np.frombuffer(old[at : at + size], np.uint8), len(old)):
+        assert isinstance(delivered, Delivered)
+        payload = Payloads.of(delivered.window, delivered.frames)
         payloads += [
-            some.data[a:b].tobytes() for a, b in zip(some.start.tolist(), some.end.tolist(), strict=True)
+            payload.data[a:b].tobytes()
+            for a, b in zip(payload.start.tolist(), payload.end.tolist(), strict=True)
         ]
     data = logged([*payloads, *(form(list(edit)) for edit in edits)])
-    return MemoryDirectory({**made.files, manifest: data[: len(data) - cut]})
+    return MemoryDirectory({**database.files, manifest: data[: len(data) - cut]})
 
 
 def flip(data: bytes, *places: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Files of records made by hand, for tests of logs and manifests: by the descriptions, not by the code that is tested."""
+"""Log and manifest records packed by their descriptions, not by the tested code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from logwright.codec.leveldb.formats.records.layout import BLOCK, RECORD, fragme
 
 
 def record(kind: int, payload: bytes) -> bytes:
-    """A physical record."""
+    """Pack a physical record."""
     return RECORD.pack({"length": len(payload), "type": kind, "payload": payload})
 
 
 def written(payloads: Sequence[bytes], offset: int = 0) -> bytes:
-    """Logical records as LevelDB writes them from byte `offset` of a file on."""
+    """Pack logical records as LevelDB writes them from byte `offset` of a file on."""
     out = b""
     for payload in payloads:
         out += fragmented(payload, offset + len(out))
@@ -22,7 +22,7 @@ def written(payloads: Sequence[bytes], offset: int = 0) -> bytes:
 
 
 def batch(sequence: int, *operations: tuple[bytes, bytes | None], count: int | None = None) -> bytes:
-    """A write batch; a value of None is a deletion."""
+    """Pack a write batch. A value of None is a deletion."""
     return WRITE_BATCH.pack(
         {
             "sequence": sequence,
@@ -36,5 +36,5 @@ def batch(sequence: int, *operations: tuple[bytes, bytes | None], count: int | N
 
 
 def to_block_end(at: int, left: int = 0) -> int:
-    """Payload of a physical record at byte `at` that leaves so many bytes of its block."""
+    """Return the payload size of a physical record at byte `at` that leaves `left` bytes of its block."""
     return BLOCK - at % BLOCK - 7 - left

@@ -1,4 +1,4 @@
-"""Mending LevelDB databases in memory, for tests: what comes out, and what is sound in what went in."""
+"""Repair and check of LevelDB databases in memory."""
 
 from __future__ import annotations
 
@@ -33,34 +33,35 @@ Entry = tuple[bytes, int, str, bytes | None]
 
 
 def repaired(
-    directory: MemoryDirectory, strategy: str = "salvage", **given: Any
+    directory: MemoryDirectory, strategy: str = "salvage", **values: Any
 ) -> tuple[MemoryDirectory, RepairPlan]:
-    """The directory that comes out, and the mending after it was carried out. What LevelDB has to say of it is checked too."""
+    """Return the repaired directory and the applied plan."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    options = Options(LAYOUT.capabilities.repair.options, given)
+    options = Options(LAYOUT.capabilities.repair.options, values)
     mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
     return apply_in_memory(directory, mending), mending
 
 
-def rebuilt(directory: MemoryDirectory, *what: str, **given: Any) -> tuple[MemoryDirectory, RepairPlan]:
+def rebuilt(directory: MemoryDirectory, *kinds: str, **values: Any) -> tuple[MemoryDirectory, RepairPlan]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     mending = LAYOUT.capabilities.repair.rebuild(
-        directory, plan, what, Options(LAYOUT.capabilities.repair.options, given)
+        directory, plan, kinds, Options(LAYOUT.capabilities.repair.options, values)
     )
     return apply_in_memory(directory, mending), mending
 
 
 def apply_in_memory(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
-    return MemoryDirectory(apply_repair(directory, mending), directory.name)
+    return MemoryDirectory(apply_repair(mending, directory), directory.name)
 
 
 def check_leveldb_accepts(directory: MemoryDirectory) -> list[tuple[bytes, bytes]]:
-    """LevelDB opens a mended database in its strictest mode, has nothing to say, and gives these rows; a check finds nothing."""
+    """Check that LevelDB opens a repaired database in its strictest mode without a warning, and that a check finds nothing. Return the
+    rows."""
     opened = open_listing(directory, paranoid_checks=True, verify_checksums=True)
     verdict = opened.verdict
     assert verdict.opens, verdict.error
     assert verdict.error is None
-    assert [one for one in verdict.warnings if "compaction" not in one] == []
+    assert [warning for warning in verdict.warnings if "compaction" not in warning] == []
     assert check_faults(directory) == []
     return rows_of(opened)
 
@@ -68,12 +69,12 @@ def check_leveldb_accepts(directory: MemoryDirectory) -> list[tuple[bytes, bytes
 def check_faults(
     directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
 ) -> list[tuple[str, Fault]]:
-    """What a check says of a database, of this severity."""
+    """Return the faults of this severity that a check finds."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     checker = LAYOUT.capabilities.check(
         directory, plan, Options(LAYOUT.read_options), clean=None, live=False, deep=deep
     )
-    found = list(plan.faults)
+    faults = list(plan.faults)
     for file in plan.files:
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
             continue
@@ -82,19 +83,19 @@ def check_faults(
         codec = log.CODEC if file.codec == log.CODEC.name else table.CODEC
         checker.begin(file)
         context = codec.context(file.name, Options(codec.options), **file.hints)
-        for one in Walk(ListedFile(directory, file.name, file.size), codec, context):
-            if isinstance(one, Hole):
-                found.append((file.name, one.fault))
+        for part in Walk(ListedFile(directory, file.name, file.size), codec, context):
+            if isinstance(part, Hole):
+                faults.append((file.name, part.fault))
             else:
-                found += [(file.name, fault) for fault in one.frames.faults]
-                if len(one.frames):
-                    checker.add(one.window, one.frames)
-    found += checker.finish()
-    return [one for one in found if one[1].severity is severity]
+                faults += [(file.name, fault) for fault in part.frames.faults]
+                if len(part.frames):
+                    checker.add(part.window, part.frames)
+    faults += checker.finish()
+    return [entry for entry in faults if entry[1].severity is severity]
 
 
 def sound_entries(directory: Listing, *names: str) -> set[Entry]:
-    """The entries of all good blocks and batches of some files; of all tables and logs by default."""
+    """Return the entries of all sound blocks and batches of some files, by default of all tables and logs."""
     out: set[Entry] = set()
     for entry in directory.entries():
         suffix = entry.name.rpartition(".")[2]
@@ -103,10 +104,10 @@ def sound_entries(directory: Listing, *names: str) -> set[Entry]:
         codec: Any = log.CODEC if suffix == "log" else table.CODEC
         columns = ["key", "sequence", "type", "value"]
         context = codec.context(entry.name, Options(codec.options))
-        for one in Walk(ListedFile(directory, entry.name, entry.size), codec, context):
-            if isinstance(one, Hole) or not len(one.frames):
+        for part in Walk(ListedFile(directory, entry.name, entry.size), codec, context):
+            if isinstance(part, Hole) or not len(part.frames):
                 continue
-            for decoded in codec.decode(one.window, one.frames, "rows", columns, context):
+            for decoded in codec.decode(part.window, part.frames, "rows", columns, context):
                 rows = [column.to_pylist() for column in decoded.batch.columns]
                 out |= set(zip(*rows, strict=True))
     return out
@@ -116,7 +117,7 @@ def cuts(mending: RepairPlan) -> list[Removed]:
     return list(mending.cut)
 
 
-# Tables made byte by byte
+# Handmade tables
 
 
 def handmade_table(
@@ -125,7 +126,7 @@ def handmade_table(
     filtered: list[bytes] | None = None,
     policy: str = "",
 ) -> bytes:
-    """A table of blocks of (key, sequence), in whatever order; `keys` are those of the index, by default the last ones of the blocks."""
+    """Pack a table of blocks of (key, sequence), in any order. `keys` are those of the index, by default the last keys of the blocks."""
     out, index = b"", []
     for n, rows in enumerate(blocks):
         entries = [(internal_key(key, sequence, 1), b"v") for key, sequence in rows]
@@ -148,7 +149,7 @@ def handmade_table(
 
 
 def database(table: bytes, *, smallest: bytes = b"\0", largest: bytes = b"\xff" * 4) -> MemoryDirectory:
-    """One table of level 1, number 3, of which the manifest says that it has all keys."""
+    """Return a database of one table of level 1, number 3, whose manifest entry spans all keys."""
     fields = [
         EditField(
             "new_file",
@@ -159,42 +160,44 @@ def database(table: bytes, *, smallest: bytes = b"\0", largest: bytes = b"\xff" 
             largest=internal_key(largest, 1, 1),
         )
     ]
-    made = CraftedDatabase(last_sequence=100, edit=fields, next_file_number=9, more={"000003.ldb": table})
-    return MemoryDirectory(made.files)
+    files = CraftedDatabase(last_sequence=100, edit=fields, next_file_number=9, more={"000003.ldb": table})
+    return MemoryDirectory(files.files)
 
 
 # Golden cases
 
 
 def truth(case: str) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
-    """What is said of a case, and the rows of each step as the case has them: hexadecimal, long values by length and hash."""
+    """Return the description of a case, and the rows of each step as recorded: hexadecimal, long values by length and hash."""
     about: dict[str, Any] = {}
     rows: dict[str, dict[str, Any]] = {}
     step = ""
-    for one in map(json.loads, (GOLDEN / case / "truth.jsonl").read_text().splitlines()):
-        kind = one.get("t")
+    for line in map(json.loads, (GOLDEN / case / "truth.jsonl").read_text().splitlines()):
+        kind = line.get("t")
         if kind == "case":
-            about = one
+            about = line
         elif kind == "result":
-            step = one["step"]
-            base = one.get("same_entries_as") or one.get("entries_relative_to")
+            step = line["step"]
+            base = line.get("same_entries_as") or line.get("entries_relative_to")
             rows[step] = dict(rows[base]) if base else {}
-            for key in one.get("missing", []):
+            for key in line.get("missing", []):
                 del rows[step][key]
-            for more in [*one.get("changed", []), *one.get("extra", [])]:
+            for more in [*line.get("changed", []), *line.get("extra", [])]:
                 rows[step][more["k"]] = _value(more)
         else:
-            rows[step][one["k"]] = _value(one)
+            rows[step][line["k"]] = _value(line)
     return about, rows
 
 
-def _value(one: Mapping[str, Any]) -> Any:
-    return one["v"] if "v" in one else (one["v_len"], one["v_sha256"])
+def _value(line: Mapping[str, Any]) -> Any:
+    return line["v"] if "v" in line else (line["v_len"], line["v_sha256"])
 
 
 def golden(case: str) -> MemoryDirectory:
     path = GOLDEN / case / "db"
-    return MemoryDirectory({one.name: one.read_bytes() for one in path.iterdir() if one.is_file()}, "db")
+    return MemoryDirectory(
+        {child.name: child.read_bytes() for child in path.iterdir() if child.is_file()}, "db"
+    )
 
 
 def damaged_cases() -> Sequence[str]:

@@ -35,7 +35,7 @@ def disks(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_copies_are_an_error(disks: Path) -> None:
+def test_copies_of_a_partition_are_an_error(disks: Path) -> None:
     with pytest.raises(
         UsageError,
         match=r"orders-0 is found 3 times: .*a/orders-0, .*b/orders-0, .*c/orders-0\. Say replicas=first",
@@ -46,23 +46,23 @@ def test_copies_are_an_error(disks: Path) -> None:
     assert count(disks / "b" / "orders-0", disks / "c" / "orders-1") == 109
 
 
-@pytest.mark.parametrize(("how", "rows"), [("first", 105), ("longest", 109), ("LONGEST", 109)])
-def test_one_of_the_copies(disks: Path, how: str, rows: int) -> None:
-    assert count(str(disks / "*" / "orders-*"), replicas=how) == rows
-    found = lw.read(str(disks / "*" / "orders-*"), replicas=how)
-    assert sorted(set(zip(found["topic"].to_pylist(), found["partition"].to_pylist(), strict=True))) == [
+@pytest.mark.parametrize(("replicas", "rows"), [("first", 105), ("longest", 109), ("LONGEST", 109)])
+def test_replicas_option_chooses_a_copy(disks: Path, replicas: str, rows: int) -> None:
+    assert count(str(disks / "*" / "orders-*"), replicas=replicas) == rows
+    table = lw.read(str(disks / "*" / "orders-*"), replicas=replicas)
+    assert sorted(set(zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True))) == [
         ("orders", 0),
         ("orders", 1),
     ]
 
 
-def test_the_rest_keeps_its_order(disks: Path) -> None:
+def test_choosing_a_copy_keeps_the_order_of_the_rest(disks: Path) -> None:
     paths = [disks / "c" / "orders-1", disks / "a" / "orders-0", disks / "b" / "orders-0"]
-    found = lw.read(paths, replicas="longest")["partition"].to_pylist()
-    assert found == [1] * 100 + [0] * 9
+    rows = lw.read(paths, replicas="longest")["partition"].to_pylist()
+    assert rows == [1] * 100 + [0] * 9
 
 
-def test_only_what_there_is_to_choose(disks: Path) -> None:
+def test_unknown_choice_of_copy_is_refused(disks: Path) -> None:
     with pytest.raises(UsageError, match="option replicas: 'last' is none of first, longest"):
         count(disks / "a" / "orders-0", disks / "b" / "orders-0", replicas="last")
     assert count(disks / "a" / "orders-0", replicas="first") == 5
@@ -71,7 +71,7 @@ def test_only_what_there_is_to_choose(disks: Path) -> None:
     assert count(disks / "a" / log, disks / "b" / log) == 14, "nor are files that are named one by one"
 
 
-def test_a_topic_of_the_same_name_is_another_one(disks: Path) -> None:
+def test_same_topic_name_with_another_id_is_no_copy(disks: Path) -> None:
     (disks / "d").mkdir()
     other = partition(disks / "d" / "orders-0", 3, topic_id=OTHER)
     for options in ({}, {"replicas": "first"}):
@@ -81,7 +81,7 @@ def test_a_topic_of_the_same_name_is_another_one(disks: Path) -> None:
     assert count(disks / "a" / "orders-0", other, replicas="first") == 5
 
 
-def test_a_copy_on_its_way_is_a_copy(disks: Path) -> None:
+def test_partition_being_moved_counts_as_a_copy(disks: Path) -> None:
     moved = disks / "a" / f"orders-0.{'0' * 32}-future"
     shutil.copytree(disks / "b" / "orders-0", moved)
     with pytest.raises(UsageError, match="orders-0 is found 2 times"):
@@ -89,8 +89,8 @@ def test_a_copy_on_its_way_is_a_copy(disks: Path) -> None:
     assert count(disks / "a" / "orders-0", moved, replicas="longest") == 9
 
 
-def test_the_longest_is_so_by_its_offsets(tmp_path: Path) -> None:
-    """Not by its bytes: segments may have been deleted or compacted in one, and a new one is empty."""
+def test_longest_copy_is_chosen_by_offsets(tmp_path: Path) -> None:
+    """Not by size: segments may have been deleted or compacted in one copy, and a new segment is empty."""
     for disk in "ab":
         (tmp_path / disk).mkdir()
         partition(tmp_path / disk / "orders-0", 100, topic_id=ID, segment_bytes=1000, batch_size=200)

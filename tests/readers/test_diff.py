@@ -1,4 +1,4 @@
-"""`diff`: what differs between files and directories, to the byte."""
+"""`diff` reports the difference between files or directories, down to the byte."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def run(*words: str) -> int:
 
 
 def bytes_at(path: str, place: str, length: int) -> bytes:
-    """Bytes of a file, or of what is unpacked there."""
+    """Return bytes of a file, or of a decompressed block in it."""
     if "@" not in place:
         with open(path, "rb") as file:
             file.seek(int(place))
             return file.read(length)
-    found = lw.explain(path, at=place)
+    explanation = lw.explain(path, at=place)
     outer, inner = address(place)
     node = next(
         one
-        for piece in found.pieces
+        for piece in explanation.pieces
         for node in piece.nodes
         for one in node.walk()
         if one.space and one.space.start == outer
@@ -83,14 +83,21 @@ def bytes_at(path: str, place: str, length: int) -> bytes:
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("at", [0, 1234, ROWS - 1])
-def test_one_value_of_a_partition(tmp_path: Path, compression: str, at: int) -> None:
+def test_one_changed_value_is_reported_with_its_bytes(tmp_path: Path, compression: str, at: int) -> None:
     a = partition(tmp_path / "a" / "orders-0", table(), compression_type=compression)
     b = partition(tmp_path / "b" / "orders-0", changed(table(), at, b"VALUE!"), compression_type=compression)
-    found = lw.diff(a, b)
-    assert not found.equal
-    assert found.counts == {"a": ROWS, "b": ROWS, "same": ROWS - 1, "added": 0, "removed": 0, "changed": 1}
-    assert found.columns == {"value": 1}
-    first = found.first
+    difference = lw.diff(a, b)
+    assert not difference.equal
+    assert difference.counts == {
+        "a": ROWS,
+        "b": ROWS,
+        "same": ROWS - 1,
+        "added": 0,
+        "removed": 0,
+        "changed": 1,
+    }
+    assert difference.columns == {"value": 1}
+    first = difference.first
     assert first is not None
     assert first["id"] == {"offset": at}
     assert first["columns"] == {"value": [b"value %d" % at, b"VALUE!"]}
@@ -98,16 +105,16 @@ def test_one_value_of_a_partition(tmp_path: Path, compression: str, at: int) -> 
     assert field["field"].endswith(".value")
     for side, value in (("a", b"value %d" % at), ("b", b"VALUE!")):
         assert bytes_at(first[side]["path"], field[side]["at"], field[side]["length"]) == value
-    assert f"row offset={at} differs in value" in found.text()
+    assert f"row offset={at} differs in value" in difference.text()
     assert lw.diff(a, a).equal
     assert "are equal: 3,000 rows" in str(lw.diff(a, a))
 
 
-def test_rows_that_only_one_has(tmp_path: Path) -> None:
+def test_rows_on_one_side_only_are_reported(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = partition(tmp_path / "b" / "orders-0", without(table(), 70))
-    found = lw.diff(a, b)
-    assert found.counts == {
+    difference = lw.diff(a, b)
+    assert difference.counts == {
         "a": ROWS,
         "b": ROWS - 1,
         "same": ROWS - 1,
@@ -115,16 +122,16 @@ def test_rows_that_only_one_has(tmp_path: Path) -> None:
         "removed": 1,
         "changed": 0,
     }
-    assert found.first is not None
-    assert (found.first["kind"], found.first["id"]) == ("removed", {"offset": 70})
-    assert "is only in a" in found.text()
+    assert difference.first is not None
+    assert (difference.first["kind"], difference.first["id"]) == ("removed", {"offset": 70})
+    assert "is only in a" in difference.text()
     back = lw.diff(b, a)
     assert back.counts["added"] == 1
     assert "is only in b" in back.text()
     assert "row at" in back.text()
 
 
-def test_other_batches_and_segments_are_the_same_rows(tmp_path: Path) -> None:
+def test_batch_and_segment_boundaries_are_no_difference(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = partition(
         tmp_path / "b" / "orders-0", table(), compression_type="lz4", batch_size="1k", segment_bytes="20k"
@@ -133,7 +140,7 @@ def test_other_batches_and_segments_are_the_same_rows(tmp_path: Path) -> None:
     assert not lw.diff(a, b, by="frames").equal
 
 
-def test_the_field_is_that_of_the_column_where_batches_are_cut_in_another_way(tmp_path: Path) -> None:
+def test_difference_is_reported_by_column_if_batch_boundaries_differ(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = partition(tmp_path / "b" / "orders-0", changed(table(), 2000, b"other"), batch_size="1k")
     first = lw.diff(a, b).first
@@ -142,27 +149,27 @@ def test_the_field_is_that_of_the_column_where_batches_are_cut_in_another_way(tm
     assert first["fields"][0]["b"]["value"] == b"other"
 
 
-def test_the_name_of_the_directory_is_no_difference_unless_asked(tmp_path: Path) -> None:
+def test_directory_name_is_compared_only_on_request(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = partition(tmp_path / "b" / "copies-3", table())
-    found = lw.diff(a, b)
-    assert found.equal
-    assert any("topic, partition" in note for note in found.notes)
+    difference = lw.diff(a, b)
+    assert difference.equal
+    assert any("topic, partition" in note for note in difference.notes)
     asked = lw.diff(a, b, columns="topic,value")
     assert asked.columns == {"topic": ROWS}
 
 
-def test_several_differences_and_a_limit(tmp_path: Path) -> None:
+def test_limit_caps_the_listed_differences(tmp_path: Path) -> None:
     other = changed(changed(changed(table(), 5, None), 500, b""), 2500, b"x")
     a = partition(tmp_path / "a" / "orders-0", table(), segment_bytes="20k")
     b = partition(tmp_path / "b" / "orders-0", other, segment_bytes="20k")
-    found = lw.diff(a, b, limit=2)
-    assert found.counts["changed"] == 3
-    assert [one["id"]["offset"] for one in found.differences] == [5, 500]
+    difference = lw.diff(a, b, limit=2)
+    assert difference.counts["changed"] == 3
+    assert [difference["id"]["offset"] for difference in difference.differences] == [5, 500]
     assert lw.diff(a, b, filter="offset >= 1000").counts["changed"] == 1
 
 
-def test_a_damaged_side(tmp_path: Path) -> None:
+def test_damage_on_one_side_is_reported(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = shutil.copytree(a, tmp_path / "b" / "orders-0")
     log = b / "00000000000000000000.log"
@@ -171,33 +178,37 @@ def test_a_damaged_side(tmp_path: Path) -> None:
     log.write_bytes(data)
     with pytest.raises(lw.DamageError):
         lw.diff(a, b)
-    found = lw.diff(a, b, mode="DROPMALFORMED")
-    assert found.counts["removed"] > 0
-    assert any("faults" in note for note in found.notes)
+    difference = lw.diff(a, b, mode="DROPMALFORMED")
+    assert difference.counts["removed"] > 0
+    assert any("faults" in note for note in difference.notes)
     fields = lw.diff(a / log.name, log, by="fields")
     assert fields.counts["changed"] == 1
     assert fields.first is not None
     assert int(fields.first["fields"][0]["a"]["first"]) == 20_000
 
 
-def test_databases_by_key(tmp_path: Path) -> None:
+def test_databases_are_compared_by_key(tmp_path: Path) -> None:
     a = database(tmp_path / "a", table())
     b = database(
         tmp_path / "b", without(changed(table(), 9, b"other"), 100), compression="snappy", write_as="logs"
     )
-    found = lw.diff(a, b, columns="key,value")
-    assert found.key == ("key",)
-    assert (found.counts["changed"], found.counts["removed"], found.counts["same"]) == (1, 1, ROWS - 2)
-    assert found.first is not None
-    assert found.first["id"] == {"key": b"user-0009"}
-    assert found.first["a"]["file"].endswith(".ldb")
-    assert found.first["b"]["file"].endswith(".log")
-    assert {one["field"].rpartition(".")[2] for one in found.first["fields"]} >= {"value"}
+    difference = lw.diff(a, b, columns="key,value")
+    assert difference.key == ("key",)
+    assert (difference.counts["changed"], difference.counts["removed"], difference.counts["same"]) == (
+        1,
+        1,
+        ROWS - 2,
+    )
+    assert difference.first is not None
+    assert difference.first["id"] == {"key": b"user-0009"}
+    assert difference.first["a"]["file"].endswith(".ldb")
+    assert difference.first["b"]["file"].endswith(".log")
+    assert {field["field"].rpartition(".")[2] for field in difference.first["fields"]} >= {"value"}
     same = shutil.copytree(a, tmp_path / "c")
     assert lw.diff(a, same).equal
 
 
-def test_tables_and_logs_alone(tmp_path: Path) -> None:
+def test_tables_and_logs_are_compared_as_single_files(tmp_path: Path) -> None:
     for name, codec in (("000005.ldb", "leveldb.table"), ("000005.log", "leveldb.log")):
         paths = []
         for folder, rows in (("a", table()), ("b", changed(table(), 1500, b"other"))):
@@ -207,24 +218,24 @@ def test_tables_and_logs_alone(tmp_path: Path) -> None:
             lw.write(more, path, codec)
             paths.append(path)
         for by in ("rows", "frames", "fields", "files"):
-            found = lw.diff(*paths, by=by)
-            assert not found.equal, by
-            assert json.loads(json.dumps(found.to_dict()))["first"] is not None
-            assert found.text()
+            difference = lw.diff(*paths, by=by)
+            assert not difference.equal, by
+            assert json.loads(json.dumps(difference.to_dict()))["first"] is not None
+            assert difference.text()
         assert lw.diff(paths[0], paths[0], by="frames").equal
 
 
-def test_frames_view_as_rows(tmp_path: Path) -> None:
+def test_frames_view_is_compared_as_rows(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = partition(tmp_path / "b" / "orders-0", changed(table(), 1234, b"other"))
-    found = lw.diff(a, b, view="frames")
-    assert found.key == ("base_offset",)
-    assert found.counts["changed"] == 1
-    assert "crc" in found.columns
+    difference = lw.diff(a, b, view="frames")
+    assert difference.key == ("base_offset",)
+    assert difference.counts["changed"] == 1
+    assert "crc" in difference.columns
     assert not lw.diff(a, b, view="files").notes
 
 
-def test_keys_of_ones_own(tmp_path: Path) -> None:
+def test_user_may_choose_the_key(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = partition(tmp_path / "b" / "orders-0", without(table(), 0).drop_columns("offset"))
     assert lw.diff(a, b, columns="key,value").counts["changed"] == ROWS - 1
@@ -242,42 +253,42 @@ def test_keys_of_ones_own(tmp_path: Path) -> None:
         lw.diff(a, often, columns="key,value", key="key")
 
 
-def test_a_key_whose_values_have_no_order_is_refused(tmp_path: Path) -> None:
+def test_key_with_unordered_values_is_refused(tmp_path: Path) -> None:
     rows = [{"value": b"v", "headers": [{"key": "h", "value": bytes([i])}]} for i in range(3)]
-    for name, some in (("a", rows), ("b", rows[::-1])):
-        lw.write(some, tmp_path / name / "orders-0", "kafka.partition")
+    for name, log_entries in (("a", rows), ("b", rows[::-1])):
+        lw.write(log_entries, tmp_path / name / "orders-0", "kafka.partition")
     with pytest.raises(lw.UsageError, match="values of headers have no order"):
         lw.diff(tmp_path / "a" / "orders-0", tmp_path / "b" / "orders-0", key="headers")
 
 
-def test_offsets_out_of_order_are_matched_by_place(tmp_path: Path) -> None:
-    """What one file has twice has no order: said, and compared all the same."""
+def test_unordered_offsets_are_matched_by_position(tmp_path: Path) -> None:
+    """A repeated offset has no order. The report says so and compares the rows."""
     rows = table().select(["key", "value"]).append_column("sequence", pa.array([7] * ROWS))
-    for name, some in (("a", rows), ("b", changed(rows, 20, b"x"))):
-        lw.write(some, tmp_path / name, "leveldb.db")
-    found = lw.diff(tmp_path / "a", tmp_path / "b", key=None, view="rows", columns="key,value")
-    assert found.counts["changed"] == 1
+    for name, log_rows in (("a", rows), ("b", changed(rows, 20, b"x"))):
+        lw.write(log_rows, tmp_path / name, "leveldb.db")
+    difference = lw.diff(tmp_path / "a", tmp_path / "b", key=None, view="rows", columns="key,value")
+    assert difference.counts["changed"] == 1
 
 
 # Table files
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl"])
-def test_against_a_table_file(tmp_path: Path, kind: str) -> None:
+def test_directory_is_compared_with_a_table_file(tmp_path: Path, kind: str) -> None:
     a = partition(tmp_path / "orders-0", table())
     out = tmp_path / f"rows.{kind}"
     lw.convert(a, out)
     assert lw.diff(a, out).equal
     b = partition(tmp_path / "b" / "orders-0", changed(table(), 77, b"other"))
-    found = lw.diff(out, b)
-    assert found.counts["changed"] == 1
-    assert found.first is not None
-    assert found.first["id"] == {"offset": 77}
-    assert "offset" in found.first["b"]
+    difference = lw.diff(out, b)
+    assert difference.counts["changed"] == 1
+    assert difference.first is not None
+    assert difference.first["id"] == {"offset": 77}
+    assert "offset" in difference.first["b"]
     assert lw.diff(out, b, filter="offset < 50").equal
 
 
-def test_two_table_files(tmp_path: Path) -> None:
+def test_table_files_are_compared(tmp_path: Path) -> None:
     a = partition(tmp_path / "orders-0", table())
     lw.convert(a, tmp_path / "a.parquet")
     lw.convert(a, tmp_path / "b.arrow")
@@ -290,9 +301,9 @@ def test_two_table_files(tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError, match="rows only"):
         lw.diff(a, tmp_path / "a.parquet", by="frames")
     lw.convert(a, tmp_path / "few.parquet", columns="offset,value")
-    found = lw.diff(a, tmp_path / "few.parquet")
-    assert found.equal
-    assert any("not compared" in note for note in found.notes)
+    difference = lw.diff(a, tmp_path / "few.parquet")
+    assert difference.equal
+    assert any("not compared" in note for note in difference.notes)
     with pytest.raises(lw.UsageError, match="no column"):
         lw.diff(a, tmp_path / "few.parquet", columns="key")
     lw.convert(a, tmp_path / "other.parquet", columns="key")
@@ -303,7 +314,7 @@ def test_two_table_files(tmp_path: Path) -> None:
 # Frames, fields, files
 
 
-def test_by_frames_fields_and_files(tmp_path: Path) -> None:
+def test_comparison_by_frames_fields_and_files(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table(), segment_bytes="20k")
     b = partition(tmp_path / "b" / "orders-0", changed(table(), 1234, b"other"), segment_bytes="20k")
     (b / "more.txt").write_text("x")
@@ -314,63 +325,68 @@ def test_by_frames_fields_and_files(tmp_path: Path) -> None:
     assert frames.counts["added"] == 1
     assert frames.first is not None
     assert frames.first["fields"][0]["field"].endswith(".value")
-    assert {one["field"] for one in frames.first["fields"]} >= {"crc", "batch_length"}
+    assert {field["field"] for field in frames.first["fields"]} >= {"crc", "batch_length"}
     fields = lw.diff(a, b, by="fields")
-    assert all(len(one.get("fields", [1])) == 1 for one in fields.differences)
+    assert all(len(difference.get("fields", [1])) == 1 for difference in fields.differences)
     files = lw.diff(a, b, by="files")
     assert files.counts["added"] == 1
-    assert {one["id"]["file"] for one in files.differences} >= {"more.txt", "note.txt"}
-    for one in (frames, fields, files):
-        assert one.text().startswith(f"{a} and {b} DIFFER")
+    assert {difference["id"]["file"] for difference in files.differences} >= {"more.txt", "note.txt"}
+    for report in (frames, fields, files):
+        assert report.text().startswith(f"{a} and {b} DIFFER")
     assert lw.diff(a / "partition.metadata", b / "partition.metadata", by="files").equal
 
 
-def test_a_batch_more(tmp_path: Path) -> None:
+def test_extra_batch_is_one_difference(tmp_path: Path) -> None:
     paths = []
     for name, count in (("a", ROWS), ("b", ROWS + 2000)):
         paths.append(partition(tmp_path / name / "orders-0", table(count)) / "00000000000000000000.log")
-    found = lw.diff(*paths, by="frames")
-    assert found.counts["added"] > 0
-    assert found.counts["removed"] == 0
-    assert found.text()
+    difference = lw.diff(*paths, by="frames")
+    assert difference.counts["added"] > 0
+    assert difference.counts["removed"] == 0
+    assert difference.text()
 
 
 @pytest.mark.parametrize("few", [4096, 0])
-def test_frames_without_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    """What is in between is aligned by what is the same, where that is little; else one after the other."""
+def test_frames_without_ids_are_aligned_by_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """A short gap is aligned by equal frames, a long one is matched in order."""
     monkeypatch.setattr(diff_frames, "_FEW", few)
     entries = [(n * 10, n * 4096) for n in range(1, 60)]
-    for name, some in (("a", entries), ("b", [*entries[:20], *entries[21:40], (401, 7), *entries[41:]])):
+    for name, log_frames in (
+        ("a", entries),
+        ("b", [*entries[:20], *entries[21:40], (401, 7), *entries[41:]]),
+    ):
         (tmp_path / name).mkdir()
-        offsets, positions = zip(*some, strict=True)
+        offsets, positions = zip(*log_frames, strict=True)
         names = lw.codecs("kafka.index")[0]["tables"]["rows"]["columns"]
         columns = {
             names[0]["name"]: pa.array(offsets, pa.int64()),
             names[1]["name"]: pa.array(positions, pa.int64()),
         }
         lw.write(pa.table(columns), tmp_path / name / "00000000000000000000.index", "kafka.index")
-    found = lw.diff(*(tmp_path / name / "00000000000000000000.index" for name in "ab"), by="frames")
+    difference = lw.diff(*(tmp_path / name / "00000000000000000000.index" for name in "ab"), by="frames")
     if few:
-        assert (found.counts["removed"], found.counts["changed"]) == (1, 1)
-    assert found.counts["same"] >= 38
+        assert (difference.counts["removed"], difference.counts["changed"]) == (1, 1)
+    assert difference.counts["same"] >= 38
 
 
-def test_zeros_at_the_end_and_damage_between_are_stretches_too(tmp_path: Path) -> None:
+def test_padding_and_damaged_ranges_are_compared(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table()) / "00000000000000000000.log"
     b = tmp_path / "b" / "orders-0" / a.name
     b.parent.mkdir(parents=True)
     data = bytearray(a.read_bytes())
-    data[16_400:16_420] = b"\xff" * 20  # lengths of the second batch
+    data[16_400:16_420] = b"\xff" * 20  # Lengths of the second batch.
     b.write_bytes(data + bytes(500))
-    found = lw.diff(a, b, by="frames", limit=100)
-    assert not found.equal
-    assert found.text()
-    again = lw.diff(b, b, by="frames")
-    assert again.equal
+    difference = lw.diff(a, b, by="frames", limit=100)
+    assert not difference.equal
+    assert difference.text()
+    reversed_difference = lw.diff(b, b, by="frames")
+    assert reversed_difference.equal
 
 
-def test_golden_damage_is_found_where_it_was_made(tmp_path: Path) -> None:
-    """Of a sister that one byte was flipped in, just that byte."""
+def test_golden_bit_flips_are_found_at_their_byte(tmp_path: Path) -> None:
+    """The only difference to the undamaged case is the flipped byte."""
     tried = 0
     for name in ("dmg_flip_value", "dmg_flip_crc", "dmg_flip_attr_txn", "dmg_batch_crc"):
         case = KAFKA.get(name)
@@ -378,23 +394,26 @@ def test_golden_damage_is_found_where_it_was_made(tmp_path: Path) -> None:
             continue
         base = KAFKA[case.base].partition
         for path in case.partition.glob("*.log"):
-            there = base / path.name
-            if not there.exists() or there.stat().st_size != path.stat().st_size:
+            base_path = base / path.name
+            if not base_path.exists() or base_path.stat().st_size != path.stat().st_size:
                 continue
-            a, b = (np.frombuffer(one.read_bytes(), np.uint8) for one in (there, path))
+            a, b = (np.frombuffer(side.read_bytes(), np.uint8) for side in (base_path, path))
             where = np.flatnonzero(a != b)
             if len(where) == 1:
-                found = lw.diff(there, path, by="fields")
-                assert found.first is not None
-                assert any(int(one["fields"][0]["a"]["first"]) == where[0] for one in found.differences)
+                difference = lw.diff(base_path, path, by="fields")
+                assert difference.first is not None
+                assert any(
+                    int(difference["fields"][0]["a"]["first"]) == where[0]
+                    for difference in difference.differences
+                )
                 tried += 1
     assert tried
 
 
-# Words
+# Messages
 
 
-def test_what_can_not_be_compared(tmp_path: Path) -> None:
+def test_incomparable_inputs_are_refused(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table(10))
     b = database(tmp_path / "b", table(10))
     for words, match in (
@@ -410,12 +429,12 @@ def test_what_can_not_be_compared(tmp_path: Path) -> None:
         lw.diff(f"{tmp_path}/a/orders-0/*", a)
 
 
-def test_a_segment_against_its_partition(tmp_path: Path) -> None:
+def test_segment_is_refused_against_its_partition(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     assert lw.diff(a / "00000000000000000000.log", a).equal
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_command_prints_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = partition(tmp_path / "a" / "orders-0", table())
     b = partition(tmp_path / "b" / "orders-0", changed(table(), 1234, b"\xff\x00" + b"long" * 40))
     assert run("diff", str(a), str(a)) == 0
@@ -426,16 +445,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "logwright explain" in shown
     assert "0xff00" in shown
     assert run("diff", str(a), str(b), "--json", "--limit", "1") == 3
-    found = json.loads(capsys.readouterr().out)
-    assert found["first"]["columns"]["value"][0] == "value 1234"
-    assert found["counts"]["changed"] == 1
+    values = json.loads(capsys.readouterr().out)
+    assert values["first"]["columns"]["value"][0] == "value 1234"
+    assert values["counts"]["changed"] == 1
     assert run("diff", str(a), str(b), "--filter", "offset < 1000") == 0
     assert run("diff", str(a), str(tmp_path / "nothing")) == 1
     assert run("diff", str(a), str(b), "--columns", "valu") == 2
 
 
-def test_a_record_beyond_those_that_are_shown(tmp_path: Path) -> None:
-    """Of a batch of very many records the one that differs is found."""
+def test_record_beyond_the_shown_ones_is_found(tmp_path: Path) -> None:
+    """The differing record of a very large batch is found."""
     rows = table(9000)
     a = partition(tmp_path / "a" / "orders-0", rows, batch_size="10m")
     b = partition(tmp_path / "b" / "orders-0", changed(rows, 8765, b"VALUE 8765"), batch_size="10m")

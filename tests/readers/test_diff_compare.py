@@ -1,4 +1,4 @@
-"""Rows put next to each other and compared: against the same done slowly, row by row."""
+"""Rows matched and compared by batches give the same as a slow row-by-row comparison."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ lists = st.one_of(
 rows = st.dictionaries(st.integers(0, 40), st.tuples(texts, lists), max_size=30)
 
 
-def batches(some: dict[int, Any], size: int) -> Iterator[pa.RecordBatch]:
-    known = sorted(some)
+def batches(rows: dict[int, Any], size: int) -> Iterator[pa.RecordBatch]:
+    known = sorted(rows)
     for at in range(0, len(known), size):
         part = known[at : at + size]
         yield pa.record_batch(
             {
                 "id": pa.array(part, pa.int64()),
-                "value": pa.array([some[one][0] for one in part], pa.binary()),
-                "headers": pa.array([some[one][1] for one in part], HEADERS),
+                "value": pa.array([rows[id][0] for id in part], pa.binary()),
+                "headers": pa.array([rows[id][1] for id in part], HEADERS),
             }
         )
 
 
-def told(found: Iterator[Pairs], columns: list[str]) -> list[tuple[Any, Any, tuple[str, ...]]]:
+def flatten(pairs: Iterator[Pairs], columns: list[str]) -> list[tuple[Any, Any, tuple[str, ...]]]:
     out = []
-    for some in found:
-        masks = changed(some, columns)
-        for i, (a, b) in enumerate(zip(some.ia.tolist(), some.ib.tolist(), strict=True)):
-            one = some.a.column("id")[a].as_py() if a >= 0 else None
-            two = some.b.column("id")[b].as_py() if b >= 0 else None
-            out.append((one, two, tuple(name for name in columns if name in masks and masks[name][i])))
+    for pair in pairs:
+        masks = changed(pair, columns)
+        for i, (a, b) in enumerate(zip(pair.ia.tolist(), pair.ib.tolist(), strict=True)):
+            id_a = pair.a.column("id")[a].as_py() if a >= 0 else None
+            id_b = pair.b.column("id")[b].as_py() if b >= 0 else None
+            out.append((id_a, id_b, tuple(name for name in columns if name in masks and masks[name][i])))
     return out
 
 
 @given(rows, rows, st.integers(1, 7), st.integers(1, 7))
-def test_by_key_as_row_by_row(a: dict[int, Any], b: dict[int, Any], one: int, two: int) -> None:
+def test_match_by_key_equals_row_by_row(a: dict[int, Any], b: dict[int, Any], step: int, two: int) -> None:
     want = []
     for key in sorted({*a, *b}):
         differs = tuple(
@@ -58,48 +58,48 @@ def test_by_key_as_row_by_row(a: dict[int, Any], b: dict[int, Any], one: int, tw
             if key in a and key in b and a[key][n] != b[key][n]
         )
         want.append((key if key in a else None, key if key in b else None, differs))
-    assert told(match(batches(a, one), batches(b, two), ("id",)), ["value", "headers"]) == want
+    assert flatten(match(batches(a, step), batches(b, two), ("id",)), ["value", "headers"]) == want
 
 
 @given(rows, rows, st.integers(1, 7))
-def test_by_place_as_row_by_row(a: dict[int, Any], b: dict[int, Any], size: int) -> None:
+def test_match_by_position_equals_row_by_row(a: dict[int, Any], b: dict[int, Any], size: int) -> None:
     left, right = sorted(a), sorted(b)
     want = [
         (left[i] if i < len(left) else None, right[i] if i < len(right) else None)
         for i in range(max(len(left), len(right)))
     ]
-    assert [one[:2] for one in told(match(batches(a, size), batches(b, 5)), [])] == want
+    assert [step[:2] for step in flatten(match(batches(a, size), batches(b, 5)), [])] == want
 
 
-def test_row_numbers_count_on() -> None:
+def test_row_numbers_continue_over_batches() -> None:
     a, b = dict.fromkeys(range(10), (b"", None)), {n: (b"", None) for n in range(10) if n != 4}
-    found = list(match(batches(a, 3), batches(b, 3), ("id",)))
-    ids = [(some.first_a, some.a.column("id")[0].as_py()) for some in found if len(some.a)]
+    pairs = list(match(batches(a, 3), batches(b, 3), ("id",)))
+    ids = [(part.first_a, part.a.column("id")[0].as_py()) for part in pairs if len(part.a)]
     assert all(number == first for number, first in ids)
-    assert sum(len(some.b) for some in found) == 9
+    assert sum(len(part.b) for part in pairs) == 9
 
 
-def test_long_stretches_of_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runs_of_unmatched_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "_SMALL", 4)
     monkeypatch.setattr(compare, "_LARGE", 8)
     a = dict.fromkeys(range(0, 200, 2), (b"", None))
     b = dict.fromkeys(range(1, 200, 2), (b"", None))
-    found = told(match(batches(a, 50), batches(b, 30), ("id",)), ["value"])
-    assert sorted(one for one, _, _ in found if one is not None) == sorted(a)
-    assert sorted(two for _, two, _ in found if two is not None) == sorted(b)
+    matched = flatten(match(batches(a, 50), batches(b, 30), ("id",)), ["value"])
+    assert sorted(match for match, _, _ in matched if match is not None) == sorted(a)
+    assert sorted(two for _, two, _ in matched if two is not None) == sorted(b)
 
 
-def test_a_descending_column_is_one_of_a_key() -> None:
+def test_descending_key_column() -> None:
     def some(*pairs: tuple[int, int]) -> list[pa.RecordBatch]:
-        return [pa.record_batch({"id": [one for one, _ in pairs], "n": [two for _, two in pairs]})]
+        return [pa.record_batch({"id": [pair for pair, _ in pairs], "n": [two for _, two in pairs]})]
 
-    found = list(match(some((1, 9), (1, 3), (2, 1)), some((1, 9), (1, 5), (1, 3)), ("id", "-n")))
-    pairs = [(int(a), int(b)) for one in found for a, b in zip(one.ia, one.ib, strict=True)]
+    matches = list(match(some((1, 9), (1, 3), (2, 1)), some((1, 9), (1, 5), (1, 3)), ("id", "-n")))
+    pairs = [(int(a), int(b)) for match in matches for a, b in zip(match.ia, match.ib, strict=True)]
     assert len([1 for a, b in pairs if a >= 0 and b >= 0]) == 2
 
 
 @pytest.mark.parametrize("ids", [[2, 1], [1, 1], [None, 1]])
-def test_rows_out_of_order_are_told(ids: list[Any]) -> None:
+def test_unordered_rows_are_reported(ids: list[Any]) -> None:
     a = pa.record_batch({"id": pa.array(ids, pa.int64())})
     b = pa.record_batch({"id": pa.array([7, 8], pa.int64())})
     with pytest.raises(Disordered, match="--key ''"):
@@ -118,16 +118,16 @@ def test_rows_out_of_order_are_told(ids: list[Any]) -> None:
         (pa.array([{"x": 1}, None]), pa.array([{"x": 2}, None]), [True, False]),
     ],
 )
-def test_what_differs(a: Any, b: Any, want: list[bool]) -> None:
+def test_changed_columns_are_named(a: Any, b: Any, want: list[bool]) -> None:
     assert unequal(a, b).tolist() == want
 
 
-def test_types_that_can_not_be_compared() -> None:
+def test_incomparable_types_are_refused() -> None:
     with pytest.raises(lw.UsageError, match="can't be compared"):
         unequal(pa.array([[1]]), pa.array([2]))
 
 
-def test_nothing_changed_in_no_rows() -> None:
+def test_empty_batches_have_no_changes() -> None:
     empty = np.empty(0, np.int64)
     none = pa.record_batch({"id": pa.array([], pa.int64())})
     assert changed(Pairs(none, none, empty, empty, 0, 0), ["id"]) == {}

@@ -1,4 +1,4 @@
-"""A directory of stores: what is found in it, and what is said of all else."""
+"""A directory that contains stores: which of them are read, and how the others are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEEP = ("IndexedDB/site.indexeddb.leveldb", "Local Storage/leveldb", "shared_pro
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
-    """A browser's profile: databases beside each other, deeper ones, and one inside another. One deeper one is damaged."""
+    """A browser's profile: two databases at the top, deeper ones, and one inside another. One deeper database is damaged."""
     path = tmp_path / "Default"
     for name in (*NEAR, *DEEP):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def names(report: Any, path: Path) -> list[str]:
     return [str(Path(part.path).relative_to(path)) for part in report.parts]
 
 
-def test_stores_that_were_not_looked_at_are_named(profile: Path) -> None:
+def test_skipped_stores_are_named(profile: Path) -> None:
     report = lw.verify(profile)
     assert report.ok
     assert names(report, profile) == list(NEAR)
@@ -52,7 +52,7 @@ def test_stores_that_were_not_looked_at_are_named(profile: Path) -> None:
     assert lw.inspect(profile)["notes"] == report.notes
 
 
-def test_recursive_goes_through_all_sub_folders(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recursive_visits_all_sub_folders(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = lw.verify(profile, recursive=True)
     assert not report.ok
     assert names(report, profile) == sorted([*NEAR, *DEEP])
@@ -61,13 +61,13 @@ def test_recursive_goes_through_all_sub_folders(profile: Path, capsys: pytest.Ca
     assert run("verify", "--recursive", "--json", str(profile)) == 3
     text = capsys.readouterr().out
     assert len(json.loads(text[text.index("\n{") :])["targets"]) == 5
-    found = lw.inspect(profile, recursive=True)
-    assert [one["path"] for one in found["directories"]] == [part.path for part in report.parts]
+    summary = lw.inspect(profile, recursive=True)
+    assert [directory["path"] for directory in summary["directories"]] == [part.path for part in report.parts]
     assert run("inspect", "-r", str(profile)) == 0
     assert "Local Storage/leveldb" in capsys.readouterr().out
 
 
-def test_a_store_inside_a_store_is_named_and_looked_at_on_request(profile: Path) -> None:
+def test_nested_store_is_named_and_read_on_request(profile: Path) -> None:
     store = profile / "shared_proto_db"
     report = lw.verify(store)
     assert report.ok
@@ -79,16 +79,16 @@ def test_a_store_inside_a_store_is_named_and_looked_at_on_request(profile: Path)
     assert names(lw.verify(store, recursive=True), store) == [".", "metadata"]
 
 
-def test_a_folder_whose_stores_are_all_deeper_says_how_to_reach_them(
+def test_folder_with_only_deeper_stores_says_how_to_read_them(
     profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("verify", str(profile.parent)) == 2
-    said = capsys.readouterr().err
-    assert "Extension State (leveldb.db)" in said
-    assert "pass -r" in said
+    output = capsys.readouterr().err
+    assert "Extension State (leveldb.db)" in output
+    assert "pass -r" in output
 
 
-def test_a_loop_of_links_ends(profile: Path) -> None:
+def test_loop_of_links_ends(profile: Path) -> None:
     (profile / "Cache" / "loop").symlink_to(profile)
     (profile / "again").symlink_to(profile)
     report = lw.verify(profile, recursive=True)
@@ -96,9 +96,7 @@ def test_a_loop_of_links_ends(profile: Path) -> None:
     assert any("loop is a symbolic link to a directory: not followed" in note for note in report.notes)
 
 
-def test_the_search_for_what_nobody_asked_for_is_bounded(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_for_unrequested_stores_is_bounded(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         (profile / "Cache" / "Cache_Data" / f"{number:02}").mkdir()
     monkeypatch.setattr(resolve, "_MOST_FOLDERS", 10)
@@ -108,12 +106,12 @@ def test_the_search_for_what_nobody_asked_for_is_bounded(
     assert names(lw.verify(profile, recursive=True), profile) == sorted([*NEAR, *DEEP])
 
 
-def test_reading_rows_does_not_search_sub_folders(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_does_not_search_sub_folders(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve._Search, "below", lambda *_: pytest.fail("it searched"))
     assert lw.read(profile / "shared_proto_db").num_rows == 2
 
 
-def test_a_zookeeper_directory_does_not_stand_beside_itself(tmp_path: Path) -> None:
+def test_zookeeper_directory_is_not_listed_twice(tmp_path: Path) -> None:
     lw.write([{"path": "/a", "data": b"x"}], tmp_path / "zk", "zookeeper.datadir")
     for path in (tmp_path / "zk", tmp_path / "zk" / "version-2"):
         report = lw.verify(path, recursive=True)

@@ -1,4 +1,4 @@
-"""What a failing disk can't read is damage like any other: found out with few failing reads, skipped, reported."""
+"""Unreadable sectors are handled like damage: found with few failing reads, skipped and reported."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from logwright.readers.stream import FileStream, Mode
 
 __all__ = ["disk"]
 
-# Finding out what can't be read
+# Finding unreadable regions
 
 
 class Drive:
-    """A file of which some sectors are bad, and how often a read failed."""
+    """A file with bad sectors. Counts failing reads."""
 
     def __init__(self, size: int, bad: Any, partial: bool = True) -> None:
         self.data = np.random.default_rng(size).integers(1, 256, size, np.uint8).tobytes()
@@ -41,7 +41,7 @@ class Drive:
 
     def read(self, view: memoryview, offset: int) -> int:
         stop = offset + len(view)
-        hit = [one for one in self.bad if one * SECTOR < stop and (one + 1) * SECTOR > offset]
+        hit = [span for span in self.bad if span * SECTOR < stop and (span + 1) * SECTOR > offset]
         if hit and not (self.partial and hit[0] * SECTOR > offset):
             self.failed += 1
             raise OSError(errno.EIO, "Input/output error")
@@ -51,9 +51,9 @@ class Drive:
         view[: len(data)] = data
         return len(data)
 
-    def all(self, how: Rescue, window: int) -> tuple[bytearray, list[tuple[int, int]]]:
-        """Everything that can be read, zeros for what can't, and the regions."""
-        rescuer = Rescuer("drive", len(self.data), self.read, Memory(), how)
+    def read_all(self, rescue: Rescue, window: int) -> tuple[bytearray, list[tuple[int, int]]]:
+        """Return the readable bytes, zeros for the others, and the unreadable regions."""
+        rescuer = Rescuer("drive", len(self.data), self.read, Memory(), rescue)
         out, at, regions = bytearray(len(self.data)), 0, []
         while at < len(self.data):
             length = min(window, len(self.data) - at)
@@ -75,9 +75,9 @@ class Drive:
     window=st.sampled_from([700, SECTOR, 5000, 1 << 20]),
     partial=st.booleans(),
 )
-def test_all_that_can_be_read_is_read(bad: set[int], size: int, window: int, partial: bool) -> None:
-    drive = Drive(size, [one for one in bad if one * SECTOR < size], partial)
-    out, regions = drive.all(Rescue(), window)
+def test_all_readable_bytes_are_read(bad: set[int], size: int, window: int, partial: bool) -> None:
+    drive = Drive(size, [span for span in bad if span * SECTOR < size], partial)
+    out, regions = drive.read_all(Rescue(), window)
     known = bytearray(size)
     for start, stop in regions:
         known[start:stop] = b"\1" * (stop - start)
@@ -91,7 +91,7 @@ def test_all_that_can_be_read_is_read(bad: set[int], size: int, window: int, par
 
 
 @pytest.mark.parametrize("partial", [True, False])
-def test_a_region_of_gigabytes_costs_few_failing_reads(partial: bool) -> None:
+def test_region_of_gigabytes_costs_few_failing_reads(partial: bool) -> None:
     size, start, stop = 1 << 40, (5 << 30) // SECTOR, (700 << 30) // SECTOR
 
     failed = 0
@@ -119,11 +119,11 @@ def test_a_region_of_gigabytes_costs_few_failing_reads(partial: bool) -> None:
 
 @pytest.mark.parametrize("errors", [0, 1, 30, 200])
 @pytest.mark.parametrize("partial", [True, False])
-def test_the_number_of_failing_reads_is_bounded(errors: int, partial: bool) -> None:
-    """Every second page is bad, as on a disk that is all but dead."""
+def test_number_of_failing_reads_is_bounded(errors: int, partial: bool) -> None:
+    """Every second page is bad, as on an almost dead disk."""
     size = 1 << 22
     drive = Drive(size, [page * 8 + at for page in range(0, size // 4096, 2) for at in range(8)], partial)
-    out, regions = drive.all(Rescue(errors=errors), 1 << 16)
+    out, regions = drive.read_all(Rescue(errors=errors), 1 << 16)
     assert drive.failed <= errors + 40
     assert sum(stop - start for start, stop in regions) >= size // 2
     out_of_data = [
@@ -132,18 +132,18 @@ def test_the_number_of_failing_reads_is_bounded(errors: int, partial: bool) -> N
     assert not any(out_of_data)
 
 
-def test_a_whole_disk_that_fails_ends() -> None:
+def test_completely_failing_disk_ends() -> None:
     drive = Drive(1 << 20, range((1 << 20) // SECTOR))
-    out, regions = drive.all(Rescue(), 4096)
+    out, regions = drive.read_all(Rescue(), 4096)
     assert regions == [(0, 1 << 20)]
     assert not any(out)
     assert drive.failed < 150
 
 
-def test_good_stretches_within_a_bad_region_are_found() -> None:
-    """Where the growing steps met bad sectors only, what lies between is looked into."""
+def test_readable_ranges_within_a_bad_region_are_found() -> None:
+    """If the growing steps hit bad sectors only, the bytes between them are searched."""
     drive = Drive(200 * SECTOR, [0, 1, 2, 4, 8, 16, 32, 64, 20, 26, 29, 40, 41, 60, 100])
-    out, regions = drive.all(Rescue(), 1 << 20)
+    out, regions = drive.read_all(Rescue(), 1 << 20)
     given_up = {at // SECTOR for start, stop in regions for at in range(start, stop, SECTOR)}
     assert given_up == set(drive.bad)
     assert all(
@@ -153,7 +153,7 @@ def test_good_stretches_within_a_bad_region_are_found() -> None:
     )
 
 
-def test_a_file_that_ends_while_it_is_read_in_pieces() -> None:
+def test_file_may_end_while_it_is_read_in_pieces() -> None:
     def read(view: memoryview, offset: int) -> int:
         if len(view) > 2 * SECTOR:
             raise OSError(errno.EIO, "only little at a time")
@@ -162,7 +162,7 @@ def test_a_file_that_ends_while_it_is_read_in_pieces() -> None:
     assert len(Rescuer("x", 8192, read, Memory(), Rescue()).pread(0, 8192)) == 3000
 
 
-def test_patches_end_with_the_file() -> None:
+def test_patched_regions_end_with_the_file() -> None:
     class Ending(FailingSource):
         def pread(self, offset: int, length: int) -> Any:
             return super().pread(offset, length)[: max(0, 700 - offset)]
@@ -171,12 +171,12 @@ def test_patches_end_with_the_file() -> None:
     assert len(data) == 700
     assert not bad
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
-    found = list(Walk(Ending(DATA[:4096], [(1024, 1536)]), CODEC, context))
-    assert isinstance(found[-1], Hole)
-    assert found[-1].fault.offset + found[-1].fault.length == 700
+    parts = list(Walk(Ending(DATA[:4096], [(1024, 1536)]), CODEC, context))
+    assert isinstance(parts[-1], Hole)
+    assert parts[-1].fault.offset + parts[-1].fault.length == 700
 
 
-def test_errors_that_vanish(disk: FailingDisk, tmp_path: Path) -> None:
+def test_vanishing_errors_are_retried(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(range(256)) * 64)
     disk.bad["some"] = [(4096, 4608)]
     disk.heals = 1
@@ -189,7 +189,7 @@ def test_errors_that_vanish(disk: FailingDisk, tmp_path: Path) -> None:
         assert source.pread(0, 1 << 20).tobytes() == file.read_bytes()
 
 
-def test_no_retry_when_told_so(disk: FailingDisk, tmp_path: Path) -> None:
+def test_no_retry_if_retries_are_off(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(1024))
     disk.bad["some"], disk.heals = [(0, 512)], 1
     with open_source(str(file), rescue=Rescue(errors=0, retries=0)) as source, pytest.raises(UnreadableError):
@@ -197,7 +197,7 @@ def test_no_retry_when_told_so(disk: FailingDisk, tmp_path: Path) -> None:
     assert disk.failures == 1
 
 
-def test_what_is_known_is_not_tried_again(disk: FailingDisk, tmp_path: Path) -> None:
+def test_known_regions_are_not_read_again(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(1 << 16))
     disk.bad["some"] = [(4096, 8192)]
     for _ in range(5):
@@ -206,15 +206,13 @@ def test_what_is_known_is_not_tried_again(disk: FailingDisk, tmp_path: Path) -> 
         assert (caught.value.start, caught.value.stop) == (4096, 8192)
     failures = disk.failures
     assert failures < 20
-    file.write_bytes(bytes(1 << 17))  # another file by now
+    file.write_bytes(bytes(1 << 17))  # Another file by now.
     with open_source(str(file)) as source, pytest.raises(UnreadableError):
         source.pread(0, 1 << 16)
     assert disk.failures > failures
 
 
-def test_what_is_known_is_forgotten_after_a_while(
-    disk: FailingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_regions_expire(disk: FailingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = put(tmp_path / "some", bytes(1 << 16))
     disk.bad["some"] = [(4096, 8192)]
     with open_source(str(file)) as source, pytest.raises(UnreadableError):
@@ -226,16 +224,16 @@ def test_what_is_known_is_forgotten_after_a_while(
 
 
 @pytest.mark.parametrize("code", sorted(MEDIUM))
-def test_every_error_of_the_medium(disk: FailingDisk, tmp_path: Path, code: int) -> None:
+def test_every_medium_error_is_rescued(disk: FailingDisk, tmp_path: Path, code: int) -> None:
     file = put(tmp_path / "some", bytes(2048))
     disk.bad["some"], disk.code = [(512, 1024)], code
     with open_source(str(file)) as source:
         data, bad = zero_filled(source, 0, 2048)
-    assert [(one.start, one.length) for one in bad] == [(512, 512)]
+    assert [(span.start, span.length) for span in bad] == [(512, 512)]
     assert len(data) == 2048
 
 
-def test_other_errors_are_no_damage(disk: FailingDisk, tmp_path: Path) -> None:
+def test_other_errors_are_raised(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(2048))
     disk.bad["some"], disk.code = [(512, 1024)], errno.ESTALE
     with open_source(str(file)) as source, pytest.raises(StorageError, match="reading failed") as caught:
@@ -244,7 +242,7 @@ def test_other_errors_are_no_damage(disk: FailingDisk, tmp_path: Path) -> None:
     assert disk.failures == 1
 
 
-def test_a_file_that_ends_within_a_retried_read(disk: FailingDisk, tmp_path: Path) -> None:
+def test_file_may_end_within_a_retried_read(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(8192))
     disk.bad["some"] = [(4096, 4608)]
     with open_source(str(file)) as source:
@@ -258,18 +256,18 @@ def test_a_file_that_ends_within_a_retried_read(disk: FailingDisk, tmp_path: Pat
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 12), st.sampled_from("ab")), max_size=12))
-def test_regions_are_in_order_and_apart(added: list[tuple[int, int, str]]) -> None:
+def test_regions_stay_sorted_and_disjoint(added: list[tuple[int, int, str]]) -> None:
     regions, plain = Regions(), [""] * 70
     for offset, length, why in added:
         regions.add(offset, offset + length, why)
         for i in range(offset, offset + length):
             plain[i] = plain[i] or why
-    found = [""] * 70
+    listed = [""] * 70
     for region in regions:
         assert region.offset < region.stop
-        assert not any(found[region.offset : region.stop])
-        found[region.offset : region.stop] = [region.why] * (region.stop - region.offset)
-    assert found == plain
+        assert not any(listed[region.offset : region.stop])
+        listed[region.offset : region.stop] = [region.why] * (region.stop - region.offset)
+    assert listed == plain
     for offset in range(60):
         first = regions.first(offset, offset + 5)
         marked = [i for i in range(offset, offset + 5) if plain[i]]
@@ -294,9 +292,9 @@ MAP = """# Mapfile. Created by GNU ddrescue version 1.28
 """
 
 
-def test_a_map() -> None:
-    found = [(one.offset, one.stop, one.why.split()[-2:]) for one in parse_map(MAP, 0x1800)]
-    assert found == [
+def test_ddrescue_map_is_parsed() -> None:
+    regions = [(region.offset, region.stop, region.why.split()[-2:]) for region in parse_map(MAP, 0x1800)]
+    assert regions == [
         (0x400, 0x600, ["bad", "sector"]),
         (0x1000, 0x1200, ["trim", "it"]),
         (0x1200, 0x1400, ["scrape", "it"]),
@@ -305,12 +303,12 @@ def test_a_map() -> None:
     ]
 
 
-def test_maps_of_other_extents() -> None:
+def test_ddrescue_map_of_another_size() -> None:
     old = "0x200 ?\n0x200 0x200 +\n"
-    assert [(one.offset, one.stop) for one in parse_map(old, 0x600)] == [(0, 0x200), (0x400, 0x600)]
-    assert [(one.offset, one.stop) for one in parse_map("0 + 1\n", 10)] == [(0, 10)]
-    assert [(one.offset, one.stop) for one in parse_map("0 + 1\n0 64 +\n64 64 -\n", 64)] == []
-    assert [(one.offset, one.stop) for one in parse_map("0 + 1\n0 0 +\n", 0)] == []
+    assert [(region.offset, region.stop) for region in parse_map(old, 0x600)] == [(0, 0x200), (0x400, 0x600)]
+    assert [(region.offset, region.stop) for region in parse_map("0 + 1\n", 10)] == [(0, 10)]
+    assert [(region.offset, region.stop) for region in parse_map("0 + 1\n0 64 +\n64 64 -\n", 64)] == []
+    assert [(region.offset, region.stop) for region in parse_map("0 + 1\n0 0 +\n", 0)] == []
 
 
 @pytest.mark.parametrize(
@@ -333,7 +331,7 @@ def test_maps_of_other_extents() -> None:
         ),
     ],
 )
-def test_what_is_no_map(text: str, message: str) -> None:
+def test_invalid_ddrescue_map_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_map(text, 100)
 
@@ -352,46 +350,47 @@ def ids(source: Any, mode: str = "DROPMALFORMED", report: FileReport | None = No
         source, CODEC, "rows", ("id",), context=context, report=report or FileReport("x", "y"),
         mode=Mode.of(mode), **rest,
     )  # fmt: skip
-    return [one for batch in batches for one in batch.column("id").to_pylist()]
+    return [row for batch in batches for row in batch.column("id").to_pylist()]
 
 
-IDS = [ids(MemorySource(one)) for one in FRAMES]
+IDS = [ids(MemorySource(frame)) for frame in FRAMES]
 sectors = st.sets(st.integers(0, len(DATA) // SECTOR), max_size=8)
 
 
-def spoilt(bad: set[int]) -> tuple[list[tuple[int, int]], list[int], int]:
-    """The places of bad sectors, the ids of frames that have no byte in one, and the number of bytes of the others."""
-    places = [(one * SECTOR, min((one + 1) * SECTOR, len(DATA))) for one in bad]
+def damaged_frames(bad: set[int]) -> tuple[list[tuple[int, int]], list[int], int]:
+    """Return the ranges of bad sectors, the ids of the frames without a bad byte, and the byte count of the others."""
+    places = [(span * SECTOR, min((span + 1) * SECTOR, len(DATA))) for span in bad]
     hit = [
         any(start < stop and end > begin for start, end in places)
         for begin, stop in itertools.pairwise(STARTS)
     ]
-    good = [id for some, lost in zip(IDS, hit, strict=True) if not lost for id in some]
-    return places, good, sum(len(one) for one, lost in zip(FRAMES, hit, strict=True) if lost)
+    good = [id for frame_ids, lost in zip(IDS, hit, strict=True) if not lost for id in frame_ids]
+    return places, good, sum(len(frame) for frame, lost in zip(FRAMES, hit, strict=True) if lost)
 
 
 @given(bad=sectors, window=st.sampled_from([4096, 6000, 1 << 20]))
-def test_every_frame_that_can_be_read_is_given(bad: set[int], window: int) -> None:
-    places, good, damaged = spoilt(bad)
+def test_every_readable_frame_is_returned(bad: set[int], window: int) -> None:
+    places, good, damaged = damaged_frames(bad)
     report = FileReport("x", "y")
     assert ids(FailingSource(DATA, places), report=report, window=window) == good
     assert report.bytes == len(DATA)
     assert report.bytes_damaged == damaged
     assert {fault.kind for fault in report.faults} <= {Kind.PAYLOAD}
-    said = " ".join(fault.detail for fault in report.faults)
+    details = " ".join(fault.detail for fault in report.faults)
     if len(bad) <= 4:
         joined = Regions()
         for start, stop in places:
             joined.add(start, stop, "")
-        for one in joined:
+        for region in joined:
             assert (
-                f"can't read {one.stop - one.offset} bytes (Input/output error) at byte {one.offset}" in said
+                f"can't read {region.stop - region.offset} bytes (Input/output error) at byte {region.offset}"
+                in details
             )
 
 
 @given(bad=sectors, window=st.sampled_from([4096, 1 << 20]))
-def test_damaged_rows_cover_what_is_lost(bad: set[int], window: int) -> None:
-    places, _, damaged = spoilt(bad)
+def test_damaged_rows_cover_the_lost_bytes(bad: set[int], window: int) -> None:
+    places, _, damaged = damaged_frames(bad)
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
     source = FailingSource(DATA, places)
     batches = FileStream(
@@ -404,7 +403,7 @@ def test_damaged_rows_cover_what_is_lost(bad: set[int], window: int) -> None:
     for row in lost:
         record, offset = row["_corrupt_record"], row["_corrupt_offset"]
         first = min(start for start, stop in places if stop > offset)
-        # No zeros are made up: it ends where the disk can't be read.
+        # Zeros are not invented: the raw bytes end at the unreadable range.
         assert record == DATA[offset : max(first, offset)]
     raw = [len(row["raw"]) for row in rows if row["raw"] is not None]
     assert sum(raw) == damaged
@@ -412,16 +411,16 @@ def test_damaged_rows_cover_what_is_lost(bad: set[int], window: int) -> None:
 
 @given(bad=sectors, size=st.integers(1, 9000))
 def test_any_split_gives_each_row_once(bad: set[int], size: int) -> None:
-    places, good, _ = spoilt(bad)
+    places, good, _ = damaged_frames(bad)
     source = FailingSource(DATA, places)
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
-    found = []
+    split_ids = []
     for start, stop in split(source, CODEC, context, size):
-        found += ids(source, start=start, stop=stop)
-    assert found == good
+        split_ids += ids(source, start=start, stop=stop)
+    assert split_ids == good
 
 
-def test_a_split_jumps_over_a_large_frame_that_can_not_be_read() -> None:
+def test_split_skips_a_large_unreadable_frame() -> None:
     big = fake_stores.frame(1000, *[b"x" * 200] * 60)
     data = b"".join(FRAMES[:3]) + big + b"".join(fake_stores.frame(2000 + n, b"y") for n in range(40))
     start = len(b"".join(FRAMES[:3]))
@@ -430,35 +429,35 @@ def test_a_split_jumps_over_a_large_frame_that_can_not_be_read() -> None:
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
     stretches = split(source, CODEC, context, 500)
     assert any(begin == start + len(big) for begin, _ in stretches), "its length is known"
-    found = [one for begin, stop in stretches for one in ids(source, start=begin, stop=stop)]
-    assert found == [*itertools.chain(*IDS[:3]), *range(2000, 2040)] == ids(source)
+    split_ids = [id for begin, stop in stretches for id in ids(source, start=begin, stop=stop)]
+    assert split_ids == [*itertools.chain(*IDS[:3]), *range(2000, 2040)] == ids(source)
 
 
-def test_the_first_error_is_raised_with_its_place() -> None:
-    places, _, _ = spoilt({9})
-    found: list[int] = []
+def test_failfast_raises_the_first_error_with_its_position() -> None:
+    places, _, _ = damaged_frames({9})
+    good_ids: list[int] = []
     with pytest.raises(
         DamageError, match=r"can't read 512 bytes \(Input/output error\) at byte 4608"
     ) as caught:
-        found += ids(FailingSource(DATA, places, "some.toy"), "FAILFAST")
+        good_ids += ids(FailingSource(DATA, places, "some.toy"), "FAILFAST")
     assert caught.value.path == "some.toy"
     assert caught.value.offset == max(start for start in STARTS if start <= 4608)
 
 
-def test_a_damaged_frame_before_an_unreadable_place() -> None:
+def test_damaged_frame_before_an_unreadable_range() -> None:
     data = bytearray(DATA)
     at = STARTS[20]
     data[at + 30] ^= 1
     report = FileReport("x", "y")
     start = (STARTS[21] + 511) // 512 * 512
-    found = ids(FailingSource(bytes(data), [(start, start + 512)]), report=report)
-    assert not set(found) & set(IDS[20])
+    good_ids = ids(FailingSource(bytes(data), [(start, start + 512)]), report=report)
+    assert not set(good_ids) & set(IDS[20])
     text = "; ".join(fault.detail for fault in report.faults)
     assert "wrong crc" in text
     assert f"at byte {start}" in text
 
 
-def test_many_unreadable_places_in_one_hole() -> None:
+def test_many_unreadable_ranges_in_one_hole() -> None:
     """Not all of them are named."""
     data = FRAMES[0] + fake_stores.frame(500, *[b"x" * 200] * 60)
     places = [(start, start + SECTOR) for start in range(1024, 9000, 1024)]
@@ -468,8 +467,8 @@ def test_many_unreadable_places_in_one_hole() -> None:
     assert "more such places" in report.faults[0].detail
 
 
-def test_a_file_whose_end_can_not_be_read() -> None:
-    """What is not known is neither padding nor a torn tail."""
+def test_unreadable_end_of_a_file() -> None:
+    """Unknown bytes are neither padding nor a torn tail."""
     data = DATA + bytes(3000)
     start = -(-len(DATA) // 512) * 512
     report = FileReport("x", "y")
@@ -482,18 +481,20 @@ def test_a_file_whose_end_can_not_be_read() -> None:
     assert report.errors == 1
 
 
-# Files that are read as one window
+# Files that are read in one window
 
 
-def test_an_index_keeps_its_other_entries(disk: FailingDisk, tmp_path: Path) -> None:
+def test_index_keeps_its_readable_entries(disk: FailingDisk, tmp_path: Path) -> None:
     entries = np.zeros(600, np.dtype([("offset", ">i4"), ("position", ">i4")]))
     entries["offset"], entries["position"] = range(1, 601), range(0, 6000, 10)
     file = put(tmp_path / f"{0:020d}.index", entries.tobytes() + bytes(2000))
     disk.bad[file.name] = [(1024, 1536), (4096, 4608)]
-    found = lw.scan(file, mode="DROPMALFORMED")
-    offsets = found.to_table()["offset"].to_pylist()
+    frames = lw.scan(file, mode="DROPMALFORMED")
+    offsets = frames.to_table()["offset"].to_pylist()
     assert offsets == [i for i in range(1, 601) if not (1024 < i * 8 <= 1536 or i > 512) or i > 576]
-    faults = [(one.offset, one.length) for _, one in found.report.faults if one.severity is Severity.ERROR]
+    faults = [
+        (fault.offset, fault.length) for _, fault in frames.report.faults if fault.severity is Severity.ERROR
+    ]
     assert faults == [(1024, 512), (4096, 512)]
     assert lw.scan(file, mode="PERMISSIVE").to_table().num_rows == len(offsets) + 2
     with pytest.raises(lw.DamageError, match=r"can't read 512 bytes .* at byte 1024"):
@@ -501,25 +502,25 @@ def test_an_index_keeps_its_other_entries(disk: FailingDisk, tmp_path: Path) -> 
     assert not lw.verify(file).ok
 
 
-def test_an_index_that_is_damaged_behind_it(disk: FailingDisk, tmp_path: Path) -> None:
+def test_index_with_damage_after_an_unreadable_range(disk: FailingDisk, tmp_path: Path) -> None:
     entries = np.zeros(300, np.dtype([("offset", ">i4"), ("position", ">i4")]))
     entries["offset"], entries["position"] = range(1, 301), range(0, 3000, 10)
     file = put(tmp_path / f"{0:020d}.index", entries.tobytes() + b"odd")
     disk.bad[file.name] = [(1024, 1536)]
-    found = lw.scan(file, mode="DROPMALFORMED")
-    assert found.to_table().num_rows == 300 - 64
-    assert [(one.offset, one.length) for _, one in found.report.faults] == [(1024, 512), (2400, 3)]
+    frames = lw.scan(file, mode="DROPMALFORMED")
+    assert frames.to_table().num_rows == 300 - 64
+    assert [(fault.offset, fault.length) for _, fault in frames.report.faults] == [(1024, 512), (2400, 3)]
 
 
-def test_a_text_is_lost_as_a_whole(disk: FailingDisk, tmp_path: Path) -> None:
+def test_unreadable_text_file_is_lost_completely(disk: FailingDisk, tmp_path: Path) -> None:
     text = "0\n300\n" + "".join(f"{i} {i * 10}\n" for i in range(300))
     file = put(tmp_path / "leader-epoch-checkpoint", text.encode())
     assert lw.read(file).num_rows == 300
     forget_failures()
     disk.bad[file.name] = [(1024, 1536)]
-    found = lw.scan(file, mode="DROPMALFORMED")
-    assert found.to_table().num_rows == 0
-    assert [(one.offset, one.length) for _, one in found.report.faults] == [(0, len(text))]
+    frames = lw.scan(file, mode="DROPMALFORMED")
+    assert frames.to_table().num_rows == 0
+    assert [(fault.offset, fault.length) for _, fault in frames.report.faults] == [(0, len(text))]
 
 
 # Directories
@@ -537,8 +538,8 @@ def offsets(path: Path, mode: str = "DROPMALFORMED", **options: Any) -> list[int
     return lw.scan(path, mode=mode, **options).to_table()["offset"].to_pylist()
 
 
-def spoil(disk: FailingDisk, partition: Path) -> tuple[str, list[int]]:
-    """A page of the second log fails. Its name, and the offsets that are gone."""
+def make_page_unreadable(disk: FailingDisk, partition: Path) -> tuple[str, list[int]]:
+    """Make a page of the second log unreadable. Return the log's name and the lost offsets."""
     log = sorted(partition.glob("*.log"))[1]
     frames = lw.read(log, view="frames").to_pylist()
     forget_failures()
@@ -548,8 +549,8 @@ def spoil(disk: FailingDisk, partition: Path) -> tuple[str, list[int]]:
 
 
 @pytest.mark.parametrize("view", ["read_uncommitted", "read_committed", "log"])
-def test_a_partition_on_a_bad_disk(disk: FailingDisk, partition: Path, view: str) -> None:
-    name, lost = spoil(disk, partition)
+def test_partition_on_a_bad_disk(disk: FailingDisk, partition: Path, view: str) -> None:
+    name, lost = make_page_unreadable(disk, partition)
     assert offsets(partition, view=view) == [n for n in range(2000) if n not in lost]
     with pytest.raises(DamageError, match="can't read 4096 bytes") as caught:
         lw.read(partition, view=view)
@@ -557,12 +558,12 @@ def test_a_partition_on_a_bad_disk(disk: FailingDisk, partition: Path, view: str
     assert disk.failures < 30
 
 
-def test_verify_inspect_and_transactions_go_past_it(disk: FailingDisk, partition: Path) -> None:
-    name, lost = spoil(disk, partition)
+def test_verify_inspect_and_transactions_skip_it(disk: FailingDisk, partition: Path) -> None:
+    name, lost = make_page_unreadable(disk, partition)
     report = lw.verify(partition)
     assert not report.ok
     assert report.rows == 2000 - len(lost)
-    (fault,) = [one for file, one in report.faults if file == name and one.kind is Kind.PAYLOAD]
+    (fault,) = [fault for file, fault in report.faults if file == name and fault.kind is Kind.PAYLOAD]
     assert "can't read 4096 bytes (Input/output error) at byte 8192" in fault.detail
     assert fault.lost["first_offset"] == lost[0]
     assert fault.lost["last_offset"] == lost[-1]
@@ -571,22 +572,22 @@ def test_verify_inspect_and_transactions_go_past_it(disk: FailingDisk, partition
     assert "can't read" in shown["faults"][0]["detail"]
 
 
-def test_small_files_that_can_not_be_read(disk: FailingDisk, partition: Path) -> None:
+def test_unreadable_small_files(disk: FailingDisk, partition: Path) -> None:
     for name in ("partition.metadata", "leader-epoch-checkpoint"):
         disk.bad[name] = [(0, 512)]
     above = put(partition.parent / "log-start-offset-checkpoint", b"0\n1\norders 0 7\n")
     assert offsets(partition, "FAILFAST") == list(range(7, 2000))
     forget_failures()
     disk.bad[above.name] = [(0, 512)]
-    found = lw.scan(partition)
-    assert found.to_table().num_rows == 2000
-    assert "can't read" in str([fault.detail for _, fault in found.report.faults])
+    frames = lw.scan(partition)
+    assert frames.to_table().num_rows == 2000
+    assert "can't read" in str([fault.detail for _, fault in frames.report.faults])
     report = lw.verify(partition)
     assert {"partition.metadata", "leader-epoch-checkpoint"} <= {file for file, _ in report.faults}
 
 
-def test_a_batch_in_a_value_is_not_taken_for_one(disk: FailingDisk, tmp_path: Path) -> None:
-    """The disk can't read the middle of a batch whose value holds a whole log."""
+def test_batch_inside_a_value_is_not_taken_for_a_batch(disk: FailingDisk, tmp_path: Path) -> None:
+    """The middle of a batch whose value holds a whole log is unreadable."""
     inner = b"".join(kafka_log.batch(i, [kafka_log.record(value=b"inner")]) for i in range(200))
     outer = [
         kafka_log.batch(0, [kafka_log.record(value=inner)]),
@@ -597,38 +598,38 @@ def test_a_batch_in_a_value_is_not_taken_for_one(disk: FailingDisk, tmp_path: Pa
     assert lw.scan(file, mode="DROPMALFORMED").to_table()["value"].to_pylist() == [b"last"]
 
 
-def test_batches_wherever_the_bad_sector_is(disk: FailingDisk, tmp_path: Path) -> None:
-    """In a header, in its records, or both."""
+def test_bad_sector_anywhere_in_a_batch(disk: FailingDisk, tmp_path: Path) -> None:
+    """In the header, in the records, or in both."""
     batches = [kafka_log.batch(n, [kafka_log.record(value=b"v" * (40 + 97 * n % 500))]) for n in range(16)]
-    ends = np.cumsum([len(one) for one in batches])
+    ends = np.cumsum([len(batch) for batch in batches])
     file = put(tmp_path / kafka_log.NAME, b"".join(batches))
     for at in range(0, file.stat().st_size, SECTOR):
         forget_failures()
         disk.bad[file.name] = [(at, at + SECTOR)]
-        found = lw.scan(file, mode="DROPMALFORMED").to_table()["offset"].to_pylist()
+        rows = lw.scan(file, mode="DROPMALFORMED").to_table()["offset"].to_pylist()
         hit = [n for n in range(16) if ends[n] > at and ends[n] - len(batches[n]) < at + SECTOR]
-        assert found == [n for n in range(16) if n not in hit]
+        assert rows == [n for n in range(16) if n not in hit]
 
 
-def test_a_batch_right_before_an_unreadable_place(disk: FailingDisk, tmp_path: Path) -> None:
-    """After compaction a scan looks at what follows a batch, since its offsets jump."""
+def test_batch_right_before_an_unreadable_range(disk: FailingDisk, tmp_path: Path) -> None:
+    """After compaction offsets jump, so a scan checks the batch that follows."""
     batches = [kafka_log.batch(10 * n, [kafka_log.record(value=b"v" * 441)]) for n in range(6)]
-    assert {len(one) for one in batches} == {512}
+    assert {len(batch) for batch in batches} == {512}
     file = put(tmp_path / kafka_log.NAME, b"".join(batches))
     for bad in range(6):
         forget_failures()
         disk.bad[file.name] = [(512 * bad, 512 * bad + 512)]
-        found = lw.scan(file, mode="DROPMALFORMED")
-        assert found.to_table()["offset"].to_pylist() == [10 * n for n in range(6) if n != bad]
-        assert found.report.bytes_damaged == 512
-        assert "can't read 512 bytes" in found.report.faults[0][1].detail
+        frames = lw.scan(file, mode="DROPMALFORMED")
+        assert frames.to_table()["offset"].to_pylist() == [10 * n for n in range(6) if n != bad]
+        assert frames.report.bytes_damaged == 512
+        assert "can't read 512 bytes" in frames.report.faults[0][1].detail
 
 
-# Copies by ddrescue
+# Copies made by ddrescue
 
 
 def copied(partition: Path, name: str) -> None:
-    """A copy with zeros where the disk could not be read, and the map beside it."""
+    """Return a copy with zeros in the unreadable ranges, and its ddrescue map."""
     data = bytearray((partition / name).read_bytes())
     data[8192:12288] = bytes(4096)
     (partition / name).write_bytes(data)
@@ -640,14 +641,14 @@ def copied(partition: Path, name: str) -> None:
     )
 
 
-def test_the_map_of_a_copied_file(disk: FailingDisk, partition: Path) -> None:
-    name, lost = spoil(disk, partition)
+def test_map_of_a_copied_file(disk: FailingDisk, partition: Path) -> None:
+    name, lost = make_page_unreadable(disk, partition)
     disk.bad.clear()
     copied(partition, name)
     for place in (partition, partition / f"{name}.map"):
-        found = lw.scan(partition / name, mode="DROPMALFORMED", ddrescue_map=str(place))
-        assert not set(found.to_table()["offset"].to_pylist()) & set(lost)
-        assert "found a bad sector" in found.report.faults[0][1].detail
+        frames = lw.scan(partition / name, mode="DROPMALFORMED", ddrescue_map=str(place))
+        assert not set(frames.to_table()["offset"].to_pylist()) & set(lost)
+        assert "found a bad sector" in frames.report.faults[0][1].detail
     index = name.replace(".log", ".index")
     data = (partition / index).read_bytes()
     put(partition / f"{index}.map", b"0 + 1\n0 8 ?\n8 %d +\n" % (len(data) - 8))
@@ -656,7 +657,7 @@ def test_the_map_of_a_copied_file(disk: FailingDisk, partition: Path) -> None:
 
 
 def test_maps_of_a_copied_directory(disk: FailingDisk, partition: Path, tmp_path: Path) -> None:
-    name, lost = spoil(disk, partition)
+    name, lost = make_page_unreadable(disk, partition)
     disk.bad.clear()
     copied(partition, name)
     maps = tmp_path / "maps"
@@ -686,7 +687,7 @@ def test_maps_of_a_copied_directory(disk: FailingDisk, partition: Path, tmp_path
         lw.read(partition, ddrescue_map=str(maps))
 
 
-def test_a_map_that_can_not_be_read(partition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_map_is_an_error(partition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = next(iter(partition.glob("*.log")))
     place = put(tmp_path / "map", b"0 + 1\n" + b"# x\n" * 100)
     monkeypatch.setattr("logwright.readers.rescue._MAP_LIMIT", 100)
@@ -698,7 +699,7 @@ def test_a_map_that_can_not_be_read(partition: Path, tmp_path: Path, monkeypatch
         lw.read(log, ddrescue_map=str(place))
 
 
-def test_options_of_reading_are_known(partition: Path) -> None:
+def test_read_options_include_the_rescue_options(partition: Path) -> None:
     assert len(offsets(partition, read_errors=5, read_retries=0)) == 2000
     with pytest.raises(UsageError, match=r"read\.errors"):
         lw.read(partition, read_errors=-1)

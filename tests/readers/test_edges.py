@@ -1,4 +1,4 @@
-"""What seldom happens to a reader: files that go while they are looked at, file systems that fail, values out of range."""
+"""Rare conditions of a reader: files that vanish, failing file systems, values out of range."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def failing(error: BaseException) -> Any:
 
 
 def far(monkeypatch: pytest.MonkeyPatch, **broken: Any) -> None:
-    """`far://` is the local file system, with some operations broken."""
+    """Register `far://`: the local file system with some operations broken."""
     from pyarrow import fs
 
     class Far:
@@ -63,7 +63,7 @@ def far(monkeypatch: pytest.MonkeyPatch, **broken: Any) -> None:
 # Sources
 
 
-def test_a_far_file_that_ends_early_or_fails() -> None:
+def test_remote_file_that_ends_early_or_fails() -> None:
     class File:
         def __init__(self, *pieces: Any) -> None:
             self.pieces = list(pieces)
@@ -86,7 +86,7 @@ def test_a_far_file_that_ends_early_or_fails() -> None:
         ArrowSource("far", File(OSError("no route"))).pread(0, 9)
 
 
-def test_standard_input_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(io.BytesIO):
         def read(self, *_: Any) -> bytes:
             raise OSError(errno.EIO, "bad")
@@ -96,12 +96,12 @@ def test_standard_input_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         open_source("-")
 
 
-def test_errors_that_are_ours_already() -> None:
+def test_own_errors_are_not_wrapped() -> None:
     ours = lw.NotFoundError("x")
     assert explain(ours, "y") is ours
 
 
-def test_not_found_where_nobody_may_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_found_in_an_unlistable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "listdir", failing(PermissionError(errno.EACCES, "no")))
     with pytest.raises(lw.NotFoundError):
         open_source(str(tmp_path / "gone"))
@@ -112,7 +112,7 @@ def test_not_found_in_an_empty_folder(tmp_path: Path) -> None:
         open_source(str(tmp_path / "gone"))
 
 
-def test_an_owner_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owner_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pwd
 
     monkeypatch.setattr(pwd, "getpwuid", failing(KeyError("no such user")))
@@ -120,7 +120,7 @@ def test_an_owner_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert f"It belongs to {os.getuid()} (d" in text
 
 
-def test_files_that_can_not_be_opened(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_opened(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "open", failing(PermissionError(errno.EACCES, "no")))
     with pytest.raises(lw.AccessError, match="It belongs to"):
         lw.read(box / "000.toy")
@@ -129,7 +129,7 @@ def test_files_that_can_not_be_opened(box: Path, monkeypatch: pytest.MonkeyPatch
 # Directories
 
 
-def test_files_that_go_while_they_are_listed(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_vanish_during_listing(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Entry:
         name = "gone"
 
@@ -152,13 +152,13 @@ def test_files_that_go_while_they_are_listed(box: Path, monkeypatch: pytest.Monk
     assert not open_listing(str(box)).entries()
 
 
-def test_directories_that_may_not_be_listed(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlistable_directories(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "scandir", failing(PermissionError(errno.EACCES, "no")))
     with pytest.raises(lw.AccessError):
         lw.read(box)
 
 
-def test_staged_files_that_go_meanwhile(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_files_that_vanish_during_reading(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = box / ".store" / "0f"
     place.mkdir(parents=True)
     (place / "commit.json").write_text(
@@ -176,7 +176,7 @@ def test_staged_files_that_go_meanwhile(box: Path, monkeypatch: pytest.MonkeyPat
     assert [entry.name for entry in open_listing(str(box)).entries()] == ["000.toy"]
 
 
-def test_far_directories_that_fail(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_remote_directories(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     far(monkeypatch)
     assert open_listing("far:///").parent() is None
     below = open_listing(f"far://{box}")
@@ -186,7 +186,7 @@ def test_far_directories_that_fail(box: Path, monkeypatch: pytest.MonkeyPatch) -
         lw.read(f"far://{box}")
 
 
-def test_folders_that_can_not_be_looked_into(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_cannot_be_searched(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def listed(path: str, *rest: Any) -> Any:
         if path.endswith("box"):
             raise lw.AccessError("no", path=path)
@@ -197,7 +197,7 @@ def test_folders_that_can_not_be_looked_into(box: Path, monkeypatch: pytest.Monk
         lw.read(box.parent)
 
 
-def test_paths_that_are_no_text() -> None:
+def test_path_that_is_not_text_is_refused() -> None:
     class Odd:
         def __fspath__(self) -> bytes:
             return b"x"
@@ -206,14 +206,16 @@ def test_paths_that_are_no_text() -> None:
         lw.read(Odd())  # type: ignore[arg-type]
 
 
-def test_a_layout_is_none_of_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layout_is_refused_for_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(frame(1, b"x"))))
     with pytest.raises(lw.UsageError, match=r"this is a file\. This file seems to be toy\.frames$"):
         lw.read("-", "toy.store")
 
 
-def test_what_the_directory_says_of_a_file_read_alone(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A torn tail is less of a matter in the last file. Without a plan nothing is known."""
+def test_directory_decides_how_a_torn_tail_counts_in_a_single_file(
+    box: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torn tail is a warning in the last file only. Without a plan the position of the file is unknown."""
     for name in ("000.toy", "500.toy"):
         (box / name).write_bytes(frame(1, b"x") + b"TY")
     with pytest.raises(lw.DamageError, match="truncated"):
@@ -228,7 +230,7 @@ def test_what_the_directory_says_of_a_file_read_alone(box: Path, monkeypatch: py
 # Locks
 
 
-def test_locks_that_can_not_be_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_cannot_be_queried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".lock").touch()
     opened = os.open
     monkeypatch.setattr(os, "open", failing(PermissionError(errno.EACCES, "no")))
@@ -241,14 +243,14 @@ def test_locks_that_can_not_be_asked_about(tmp_path: Path, monkeypatch: pytest.M
 # Tables
 
 
-def test_filters_on_numbers_with_a_point() -> None:
+def test_filter_on_floating_point_numbers() -> None:
     table = Table("rows", (Column("x", pa.float64(), "a number"),))
     batch = pa.record_batch({"x": [0.5, 1.5, None]})
     assert Filter(("x", ">", "1"), table).apply(batch).num_rows == 1
     assert Filter(("x", ">", 1), table).apply(batch).num_rows == 1
 
 
-def test_ranges() -> None:
+def test_ranges_of_times_and_ids() -> None:
     times = inspect._Range(TIMESTAMP)
     times.add(np.array([-1, 5000]), np.array([-1, np.iinfo(np.int64).max]))
     assert (times.known, times.ends()[0].second) == (False, 5)
@@ -263,19 +265,19 @@ def test_ranges() -> None:
 
 def test_inspect_takes_times_from_headers(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyFrames, "frame_bounds", lambda self, frames, column: (None, None))
-    found = lw.inspect(box / "000.toy")
-    assert list(found["ranges"]) == ["time"]
-    assert found["ranges"]["time"][0].timestamp() == 0
+    summary = lw.inspect(box / "000.toy")
+    assert list(summary["ranges"]) == ["time"]
+    assert summary["ranges"]["time"][0].timestamp() == 0
 
 
-def test_inspect_counts_few_kinds_only(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspect_counts_columns_with_few_values_only(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspect, "_KINDS", 0)
     (box / "000.toy").write_bytes(b"".join(shuffled(300)))
     monkeypatch.setattr("logwright.codec.frames.walk.WINDOW", 4096)
     assert lw.inspect(box / "000.toy")["counts"] == {}
 
 
-def test_inspect_tells_what_stops_nothing(box: Path) -> None:
+def test_inspect_reports_findings_that_stop_nothing(box: Path) -> None:
     (box / "000.toy").write_bytes(frame(5, b"a") + frame(3, b"b") + b"TY")
     assert [fault["kind"] for fault in lw.inspect(box / "000.toy")["faults"]] == ["bad order", "truncated"]
     assert [fault["kind"] for fault in lw.verify(box / "000.toy")["files"][0]["faults"]] == [
@@ -284,26 +286,26 @@ def test_inspect_tells_what_stops_nothing(box: Path) -> None:
     ]
 
 
-# The rest
+# Others
 
 
 def test_reports_name_their_files(box: Path) -> None:
-    found = lw.verify(box)
-    assert [file.path for file in found.files] == ["000.toy", "NOTE"]
+    verified = lw.verify(box)
+    assert [file.path for file in verified.files] == ["000.toy", "NOTE"]
     other = report.Report("x")
     other.live = False
-    found.live = True
-    assert found.merge(other).live is True
+    verified.live = True
+    assert verified.merge(other).live is True
 
 
-def test_the_version_of_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_when_run_from_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
     report_data._version.cache_clear()
     monkeypatch.setattr(metadata, "version", failing(metadata.PackageNotFoundError()))
     assert report.Report("x")["logwright"] == "unknown"
     report_data._version.cache_clear()
 
 
-def test_codecs_raise_without_paths_and_people_see_one(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codec_errors_get_the_path_of_their_file(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyFrames, "scan", failing(lw.UnsupportedError("an old version", offset=3)))
     for verb in (lw.read, lw.verify, lw.inspect):
         with pytest.raises(lw.UnsupportedError, match=r"000\.toy: at byte 3: an old version"):
@@ -313,15 +315,25 @@ def test_codecs_raise_without_paths_and_people_see_one(box: Path, monkeypatch: p
         lw.read(box / "000.toy")
 
 
-def test_tasks_of_a_part_are_cut_within_it(box: Path) -> None:
-    """A layout may ask for a stretch of a file only."""
+def test_split_tasks_stay_within_their_part(box: Path) -> None:
+    """A layout may ask for a range of a file."""
     data = (box / "000.toy").read_bytes()
     starts = [
         int(at) for part, _ in Walk(MemorySource(data), FRAMES_CODEC, context()).starts() for at in part
     ]
-    whole = task.Task(str(box / "000.toy"), str(box / "000.toy"), "000.toy", "toy.frames", "rows", {}, {})
+    whole_task = task.Task(
+        str(box / "000.toy"), str(box / "000.toy"), "000.toy", "toy.frames", "rows", {}, {}
+    )
     part = task.Task(
-        whole.path, whole.real, whole.file, whole.codec, whole.table, {}, {}, start=starts[3], stop=starts[20]
+        whole_task.path,
+        whole_task.real,
+        whole_task.file,
+        whole_task.codec,
+        whole_task.table,
+        {},
+        {},
+        start=starts[3],
+        stop=starts[20],
     )
     cut = task.split_tasks([part], 200)
     assert (cut[0].start, cut[-1].stop) == (starts[3], starts[20])

@@ -1,4 +1,4 @@
-"""Finding what is asked for: a byte, a byte of what is packed, a row, a fault; in a file or in a directory."""
+"""`explain` finds a byte, a decompressed byte, a row or a fault in a file or a directory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEGMENT = PARTITION / "00000000000000000000.log"
 DATABASE = LEVELDB["tables_snappy"].path / "db"
 
 
-# Places
+# Positions
 
 
 @pytest.mark.parametrize(
@@ -44,38 +44,38 @@ DATABASE = LEVELDB["tables_snappy"].path / "db"
         ("@61@7+5", (61, 7, 5)),
     ],
 )
-def test_places(text: int | str, places: tuple[int, ...]) -> None:
+def test_position_syntax(text: int | str, places: tuple[int, ...]) -> None:
     assert address(text) == places
     assert address(spell(places)) == places
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", -1, "@61", "61+5", "@+5", "1.5", "+5", "@61+", "0x"])
-def test_what_is_no_place(text: int | str) -> None:
+def test_invalid_position_is_refused(text: int | str) -> None:
     with pytest.raises(lw.UsageError, match="no place in a file"):
         lw.explain(SEGMENT, at=text)
 
 
-def test_a_byte() -> None:
-    found = lw.explain(SEGMENT, at=21)
-    assert [(piece.start, piece.stop, piece.frame) for piece in found.pieces] == [(0, 971, True)]
-    assert found.found.focus == (21,)
-    line = next(line for line in found.text().splitlines() if line.startswith("►"))
+def test_explain_a_byte() -> None:
+    explanation = lw.explain(SEGMENT, at=21)
+    assert [(piece.start, piece.stop, piece.frame) for piece in explanation.pieces] == [(0, 971, True)]
+    assert explanation.found.focus == (21,)
+    line = next(line for line in explanation.text().splitlines() if line.startswith("►"))
     assert "attributes" in line
     assert len(lw.explain(SEGMENT, at=0, limit=2).pieces) == 2
     with pytest.raises(lw.UsageError, match="there is no byte 2100: the file has 2100"):
         lw.explain(SEGMENT, at=2100)
 
 
-def test_a_byte_of_what_is_packed() -> None:
-    found = lw.explain(SEGMENT, at="@61+620", items=1)
-    (line,) = [line for line in found.text().splitlines() if line.startswith("►")]
+def test_explain_a_decompressed_byte() -> None:
+    explanation = lw.explain(SEGMENT, at="@61+620", items=1)
+    (line,) = [line for line in explanation.text().splitlines() if line.startswith("►")]
     assert "+000026c" in line
     assert "headers" in line or "count" in line
-    assert "[17]" in {one.name for one in all_nodes(found)}
+    assert "[17]" in {node.name for node in all_nodes(explanation)}
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         ("@61+99999", "there is no byte 99999 in what is packed at 61: that has "),
         ("@62+5", "nothing is packed at byte 62"),
@@ -83,12 +83,12 @@ def test_a_byte_of_what_is_packed() -> None:
         ("@17@0+1", "nothing is packed at byte 17"),
     ],
 )
-def test_a_byte_that_is_not_in_what_is_packed(place: str, said: str) -> None:
-    with pytest.raises(lw.UsageError, match=said):
+def test_byte_outside_of_decompressed_data(place: str, message: str) -> None:
+    with pytest.raises(lw.UsageError, match=message):
         lw.explain(SEGMENT, at=place)
 
 
-def test_a_byte_of_what_can_not_be_unpacked(tmp_path: Path) -> None:
+def test_byte_of_data_that_cannot_be_decompressed(tmp_path: Path) -> None:
     path = tmp_path / "000005.ldb"
     data = bytearray((DATABASE / "000005.ldb").read_bytes())
     data[:5] = b"\xff" * 5
@@ -97,36 +97,36 @@ def test_a_byte_of_what_can_not_be_unpacked(tmp_path: Path) -> None:
     assert (piece.start, piece.fault is not None) == (0, True)
 
 
-def test_a_row_of_a_compressed_batch() -> None:
-    found = lw.explain(SEGMENT, where={"offset": 17}, items=1)
-    (row,) = [one for one in all_nodes(found) if one.row == 17]
-    assert nodes_named(found, "offset_delta")[-1].meaning != ""
-    assert next(one for one in row.children if one.name == "offset_delta").meaning == "offset 17"
-    assert found.found.focus == (61, row.start)
-    assert found.pieces[0].row == 17
+def test_explain_a_row_of_a_compressed_batch() -> None:
+    explanation = lw.explain(SEGMENT, where={"offset": 17}, items=1)
+    (row,) = [node for node in all_nodes(explanation) if node.row == 17]
+    assert nodes_named(explanation, "offset_delta")[-1].meaning != ""
+    assert next(child for child in row.children if child.name == "offset_delta").meaning == "offset 17"
+    assert explanation.found.focus == (61, row.start)
+    assert explanation.pieces[0].row == 17
 
 
 @pytest.mark.parametrize("where", ["offset=40", "offset == 40", {"offset": "40"}, [("offset", "=", 40)]])
-def test_rows_are_asked_for_in_many_ways(where: object) -> None:
-    found = lw.explain(PARTITION, where=where)
-    (piece,) = found.pieces
-    assert found.path.endswith(".log")
-    (row,) = [one for one in all_nodes(found) if one.row == piece.row]
-    assert next(one for one in row.children if one.name == "offset_delta").meaning == "offset 40"
+def test_rows_are_addressed_in_many_ways(where: object) -> None:
+    explanation = lw.explain(PARTITION, where=where)
+    (piece,) = explanation.pieces
+    assert explanation.path.endswith(".log")
+    (row,) = [node for node in all_nodes(explanation) if node.row == piece.row]
+    assert next(child for child in row.children if child.name == "offset_delta").meaning == "offset 40"
 
 
 def test_several_rows() -> None:
     table = lw.read(SEGMENT)
     key = table["key"].to_pylist()[3]
-    there = [i for i, one in enumerate(table["key"].to_pylist()) if one == key]
-    found = lw.explain(SEGMENT, where={"key": key})
-    assert len(found.pieces) == len(there) > 1
+    positions = [i for i, row in enumerate(table["key"].to_pylist()) if row == key]
+    explanation = lw.explain(SEGMENT, where={"key": key})
+    assert len(explanation.pieces) == len(positions) > 1
     first = lw.explain(SEGMENT, where={"key": key}, limit=1)
     assert len(first.pieces) == 1
     assert first.found.notes == ["there are more such rows: say limit= to see them"]
 
 
-def test_a_row_that_there_is_not() -> None:
+def test_unknown_row_is_not_found() -> None:
     with pytest.raises(lw.NotFoundError, match="no row with offset=4711"):
         lw.explain(SEGMENT, where={"offset": 4711})
     with pytest.raises(lw.NotFoundError, match="no row with offset=4711"):
@@ -137,30 +137,30 @@ def test_a_row_that_there_is_not() -> None:
         lw.explain(SEGMENT, where="")
 
 
-def test_rows_are_found_in_the_segment_that_has_them(tmp_path: Path) -> None:
+def test_rows_are_found_in_their_segment(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     rows = [{"key": b"k%d" % i, "value": bytes(200)} for i in range(300)]
     lw.write(rows, path, "kafka.partition", segment_bytes=4096, batch_size=1024)
     assert len(list(path.glob("*.log"))) > 5
     for offset in (0, 150, 299):
-        found = lw.explain(path, where={"offset": offset})
-        batch = RECORD_BATCH.unpack(found.pieces[0].data)[0]
+        explanation = lw.explain(path, where={"offset": offset})
+        batch = RECORD_BATCH.unpack(explanation.pieces[0].data)[0]
         assert batch["base_offset"] <= offset <= batch["base_offset"] + batch["last_offset_delta"]
-        assert int(Path(found.path).stem) <= offset
+        assert int(Path(explanation.path).stem) <= offset
     assert "files of" in lw.explain(path).found.notes[0]
-    assert found.found.notes == [], "the names of the segments say that no other can have it"
+    assert explanation.found.notes == [], "the names of the segments say that no other can have it"
     assert "were not looked at" in lw.explain(path, where={"key": b"k0"}).found.notes[0]
 
 
-def test_a_row_among_many_frames(tmp_path: Path) -> None:
+def test_row_among_many_frames(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     lw.write([{"key": b"k%d" % i, "value": b"v"} for i in range(500)], path, "kafka.log", batch_size=100)
     for offset in (0, 250, 499):
-        found = lw.explain(path, where={"key": b"k%d" % offset})
-        (row,) = [one for one in all_nodes(found) if one.row == found.pieces[0].row]
-        assert next(one for one in row.children if one.name == "key").value == b"k%d" % offset
+        explanation = lw.explain(path, where={"key": b"k%d" % offset})
+        (row,) = [node for node in all_nodes(explanation) if node.row == explanation.pieces[0].row]
+        assert next(child for child in row.children if child.name == "key").value == b"k%d" % offset
         assert (
-            RECORD.unpack(found.pieces[0].data, row.start - found.pieces[0].start)[0]["key"]
+            RECORD.unpack(explanation.pieces[0].data, row.start - explanation.pieces[0].start)[0]["key"]
             == b"k%d" % offset
         )
 
@@ -168,43 +168,43 @@ def test_a_row_among_many_frames(tmp_path: Path) -> None:
 def test_keys_of_a_database() -> None:
     rows = lw.read(DATABASE, columns="*").to_pylist()
     for row in (rows[0], rows[len(rows) // 2], rows[-1]):
-        found = lw.explain(DATABASE, where={"key": row["key"]})
-        said = [one.meaning for one in all_nodes(found) if one.row == found.pieces[0].row]
-        assert f"{row['key'].decode()}, sequence {row['sequence']}, {row['type']}" in said
+        explanation = lw.explain(DATABASE, where={"key": row["key"]})
+        meanings = [node.meaning for node in all_nodes(explanation) if node.row == explanation.pieces[0].row]
+        assert f"{row['key'].decode()}, sequence {row['sequence']}, {row['type']}" in meanings
 
 
-def test_tables_of_entries() -> None:
+def test_entries_of_a_table() -> None:
     path = next(PARTITION.parent.parent.parent.glob("*/data/*/*.index"), None)
     for path in sorted(PARTITION.parent.parent.parent.glob("v2_rolled_4096/data/*/*.index")):
         rows = lw.read(path).to_pylist()
         if rows:
             break
-    found = lw.explain(path, where={"offset": rows[-1]["offset"]})
-    (entry,) = found.pieces[0].nodes
+    explanation = lw.explain(path, where={"offset": rows[-1]["offset"]})
+    (entry,) = explanation.pieces[0].nodes
     assert entry.children[0].meaning == f"offset {rows[-1]['offset']}"
     assert entry.row == 0
 
 
-# Nothing in particular
+# No position given
 
 
-def test_a_small_file_as_a_whole_and_the_first_frames() -> None:
+def test_small_files_are_shown_completely_and_large_ones_from_the_start() -> None:
     check_covers_file(lw.explain(SEGMENT), SEGMENT.read_bytes())
-    found = lw.explain(SEGMENT, limit=1)
-    assert len(found.pieces) == 1
-    assert found.found.notes == ["1129 more bytes from 971 on: say at=971, or limit="]
+    explanation = lw.explain(SEGMENT, limit=1)
+    assert len(explanation.pieces) == 1
+    assert explanation.found.notes == ["1129 more bytes from 971 on: say at=971, or limit="]
 
 
-def test_a_directory_without_a_place() -> None:
-    found = lw.explain(PARTITION)
-    assert found.path == str(SEGMENT)
+def test_directory_without_a_position() -> None:
+    explanation = lw.explain(PARTITION)
+    assert explanation.path == str(SEGMENT)
     with pytest.raises(lw.UsageError, match="Name one of its files"):
         lw.explain(PARTITION, at=0)
     many = lw.explain(DATABASE)
     assert many.codec == "leveldb.table"
 
 
-def test_a_directory_of_nothing(tmp_path: Path) -> None:
+def test_empty_directory(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     path.mkdir()
     (path / "partition.metadata").write_bytes((PARTITION / "partition.metadata").read_bytes())
@@ -212,25 +212,25 @@ def test_a_directory_of_nothing(tmp_path: Path) -> None:
         lw.explain(path)
 
 
-def test_a_large_file_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_file_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.readers.explain.MOST_NODES", 100)
     path = tmp_path / "00000000000000000000.log"
     lw.write([{"value": b"v%d" % i} for i in range(100)], path, "kafka.log", batch_size=100)
-    found = lw.explain(path)
-    assert 1 <= len(found.pieces) < 10
-    assert f"more bytes from {found.pieces[-1].stop} on" in found.found.notes[0]
-    check_nodes_tile(found.pieces[0].nodes, found.pieces[0].data, 0)
+    explanation = lw.explain(path)
+    assert 1 <= len(explanation.pieces) < 10
+    assert f"more bytes from {explanation.pieces[-1].stop} on" in explanation.found.notes[0]
+    check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
-def test_a_piece_that_is_too_long_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_piece_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.readers.explain.LONGEST", 100)
-    found = lw.explain(SEGMENT, at=0)
-    assert found.pieces[0].data == SEGMENT.read_bytes()[:100]
-    assert found.found.notes == ["of 971 bytes at 0 only 100 are shown"]
-    check_nodes_tile(found.pieces[0].nodes, found.pieces[0].data, 0)
+    explanation = lw.explain(SEGMENT, at=0)
+    assert explanation.pieces[0].data == SEGMENT.read_bytes()[:100]
+    assert explanation.found.notes == ["of 971 bytes at 0 only 100 are shown"]
+    check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
+def test_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"")
     assert lw.explain(path).pieces == []
@@ -247,14 +247,14 @@ def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # Faults
 
 
-def test_faults_by_number() -> None:
+def test_faults_are_addressed_by_number() -> None:
     damaged = KAFKA["dmg_flip_attr"].partition
     faults = lw.verify(damaged).faults
-    found = lw.explain(damaged, fault=1)
-    assert found.pieces[0].fault is not None
-    assert found.pieces[0].start == faults[0][1].offset
-    assert found.found.notes == [f"fault 1 of 1: checksum mismatch, {faults[0][1].detail}"]
-    assert found.problems >= 2
+    explanation = lw.explain(damaged, fault=1)
+    assert explanation.pieces[0].fault is not None
+    assert explanation.pieces[0].start == faults[0][1].offset
+    assert explanation.found.notes == [f"fault 1 of 1: checksum mismatch, {faults[0][1].detail}"]
+    assert explanation.problems >= 2
     in_file = lw.explain(next(iter(sorted(damaged.glob("*86.log")))), fault="1")
     assert in_file.pieces[0].fault is not None
     with pytest.raises(lw.NotFoundError, match="no fault 2: there are 1, counted from 1"):
@@ -265,7 +265,7 @@ def test_faults_by_number() -> None:
         lw.explain(PARTITION, fault=1)
 
 
-def test_every_fault_of_damaged_directories() -> None:
+def test_every_fault_of_damaged_directories_is_explained() -> None:
     tried = 0
     for name in (
         "dmg_flip_len_huge",
@@ -282,14 +282,16 @@ def test_every_fault_of_damaged_directories() -> None:
                 with pytest.raises(lw.NotFoundError, match="of no file that can be explained"):
                     lw.explain(damaged, fault=i)
                 continue
-            found = lw.explain(damaged, fault=i)
+            explanation = lw.explain(damaged, fault=i)
             tried += 1
-            assert found.pieces[0].start <= fault.offset < found.pieces[-1].stop or not fault.length
+            assert (
+                explanation.pieces[0].start <= fault.offset < explanation.pieces[-1].stop or not fault.length
+            )
     assert tried > 3
 
 
-def test_a_fault_at_the_very_end() -> None:
-    """Nothing lies there: what comes before it is shown."""
+def test_fault_at_the_end_of_the_file() -> None:
+    """No bytes follow, so the bytes before it are shown."""
     fault = Fault("kafka.log", SEGMENT.stat().st_size, 0, Kind.TRUNCATED, "it ends")
     (target,) = resolve(SEGMENT)
     assert isinstance(target, FileTarget)
@@ -298,19 +300,19 @@ def test_a_fault_at_the_very_end() -> None:
     assert piece.stop == SEGMENT.stat().st_size
 
 
-def test_a_row_that_is_not_among_the_nodes() -> None:
+def test_row_that_is_not_among_the_nodes() -> None:
     leaf = Node("a", 0, 1, "int", 5)
     node = Node("b", 0, 1, "bytes", children=[leaf], space=Space(0, b"x", "unpacked", [leaf, leaf]))
     assert _place(node, 3) is None
     assert _place(Node("a", 4, 5, "int", row=3), 3) == (4,)
 
 
-def test_more_than_there_is() -> None:
+def test_limit_beyond_the_file() -> None:
     assert lw.explain(SEGMENT, at=0, limit=99).pieces[-1].stop == SEGMENT.stat().st_size
 
 
-def test_bytes_between_frames_are_pieces_too(tmp_path: Path) -> None:
-    """Too few for a header, behind a damaged record that ends near the end of its block."""
+def test_bytes_between_frames_are_pieces(tmp_path: Path) -> None:
+    """Too few bytes for a header, after a damaged record near the end of its block."""
     batch = WRITE_BATCH.pack(
         {"sequence": 5, "count": 1, "operations": [{"type": 1, "key": b"k", "value": b"v"}]}
     )
@@ -326,44 +328,44 @@ def test_bytes_between_frames_are_pieces_too(tmp_path: Path) -> None:
         check_covers_file(lw.explain(path), data)
 
 
-def test_what_a_codec_passes_over_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_a_codec_skips_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     class Late(Walk):
         def __iter__(self) -> Iterator[Stretch | Hole]:
-            for found in super().__iter__():
-                if isinstance(found, Stretch):
-                    found.frames = found.frames.pick(slice(1, None))
-                yield found
+            for part in super().__iter__():
+                if isinstance(part, Stretch):
+                    part.frames = part.frames.pick(slice(1, None))
+                yield part
 
     monkeypatch.setattr("logwright.readers.explain.Walk", Late)
-    found = lw.explain(SEGMENT)
-    check_covers_file(found, SEGMENT.read_bytes())
-    assert (found.pieces[0].frame, found.pieces[0].stop) == (False, 971)
+    explanation = lw.explain(SEGMENT)
+    check_covers_file(explanation, SEGMENT.read_bytes())
+    assert (explanation.pieces[0].frame, explanation.pieces[0].stop) == (False, 971)
 
 
-def test_a_fault_of_the_directory_itself() -> None:
+def test_fault_of_the_directory() -> None:
     damaged = LEVELDB["table_missing"].path / "db"
     with pytest.raises(lw.NotFoundError, match="of no file that can be explained"):
         lw.explain(damaged, fault=1)
 
 
-def test_damaged_blocks_say_what_they_are() -> None:
+def test_damaged_blocks_name_their_damage() -> None:
     for name, struct in (("table_flip_data", "StoredDataBlock"), ("table_flip_index", "")):
         (path,) = sorted((LEVELDB[name].path / "db").glob("*.ldb"))[:1]
-        found = lw.explain(path)
-        check_covers_file(found, path.read_bytes())
-        assert found.problems
-        assert any(one.name == struct for one in all_nodes(found)) or not struct
+        explanation = lw.explain(path)
+        check_covers_file(explanation, path.read_bytes())
+        assert explanation.problems
+        assert any(node.name == struct for node in all_nodes(explanation)) or not struct
 
 
-def test_what_is_wrong_with_sound_frames() -> None:
-    """Findings that end no scan are told beside what they are of."""
+def test_warnings_on_sound_frames() -> None:
+    """Warnings that do not end a scan are shown with their frame."""
     path = KAFKA["craft_batch_extra_bytes"].partition
-    found = lw.explain(path)
-    assert any(piece.findings for piece in found.pieces)
-    assert found.problems
+    explanation = lw.explain(path)
+    assert any(piece.findings for piece in explanation.pieces)
+    assert explanation.problems
 
 
-def test_a_format_that_is_not_read_is_said_so() -> None:
+def test_unsupported_format_is_named() -> None:
     path = KAFKA["craft_v1_nested"].partition
     (piece,) = lw.explain(path).pieces
     if piece.unread:
@@ -371,44 +373,44 @@ def test_a_format_that_is_not_read_is_said_so() -> None:
         check_nodes_tile(piece.nodes, piece.data, 0)
 
 
-def test_only_one_thing_can_be_asked() -> None:
+def test_only_one_address_may_be_given() -> None:
     with pytest.raises(lw.UsageError, match="at and where both say"):
         lw.explain(SEGMENT, at=1, where="offset=1")
     with pytest.raises(lw.UsageError, match="are given"):
         lw.explain([SEGMENT, PARTITION])  # type: ignore[arg-type]
 
 
-def test_what_the_disk_can_not_read(tmp_path: Path) -> None:
+def test_unreadable_bytes_are_shown_as_such(tmp_path: Path) -> None:
     place = tmp_path / "map"
     place.write_bytes(b"# Mapfile\n0x3000 + 1\n0 0x200 +\n0x200 0x100 -\n0x300 0x534 +\n")
-    found = lw.explain(SEGMENT, ddrescue_map=str(place))
-    assert found.pieces[0].fault is not None
-    assert any("shown as zeros" in note for note in found.found.notes)
+    explanation = lw.explain(SEGMENT, ddrescue_map=str(place))
+    assert explanation.pieces[0].fault is not None
+    assert any("shown as zeros" in note for note in explanation.found.notes)
     data = SEGMENT.read_bytes()
-    shown = b"".join(piece.data for piece in found.pieces)
+    shown = b"".join(piece.data for piece in explanation.pieces)
     assert shown == data[:0x200] + bytes(0x100) + data[0x300:]
-    check_nodes_tile(found.pieces[0].nodes, found.pieces[0].data, 0)
+    check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
 # JSON
 
 
-def test_json_says_all_of_it() -> None:
-    found = lw.explain(SEGMENT, where={"offset": 17})
-    told = json.loads(found.to_json())
-    assert told == json.loads(json.dumps(found.to_dict()))
-    assert (told["codec"], told["bytes"], told["focus"]) == ("kafka.log", 2100, "@61+587")
-    (piece,) = told["pieces"]
+def test_json_holds_the_complete_explanation() -> None:
+    explanation = lw.explain(SEGMENT, where={"offset": 17})
+    values = json.loads(explanation.to_json())
+    assert values == json.loads(json.dumps(explanation.to_dict()))
+    assert (values["codec"], values["bytes"], values["focus"]) == ("kafka.log", 2100, "@61+587")
+    (piece,) = values["pieces"]
     assert (piece["offset"], piece["length"], piece["kind"], piece["row"]) == (0, 971, "frame", 17)
     (batch,) = piece["fields"]
-    fields = {one["name"]: one for one in batch["fields"]}
+    fields = {field["name"]: field for field in batch["fields"]}
     assert fields["crc"]["checksum"]["right"] is True
     assert fields["crc"]["role"] == "checksum"
     assert fields["attributes"]["bits"][0]["meaning"] == "gzip"
     assert fields["records"]["inside"]["at"] == "@61+0"
     record = fields["records"]["inside"]["fields"][0]["fields"][17]
     assert record["at"] == "@61+587"
-    raw = "".join(_raw(one) for one in (batch,))
+    raw = "".join(_raw(column) for column in (batch,))
     assert bytes.fromhex(raw) == SEGMENT.read_bytes()[:971]
 
 
@@ -417,19 +419,19 @@ def _raw(node: dict[str, object]) -> str:
     return "".join(map(_raw, fields)) if isinstance(fields, list) else str(node["raw"])
 
 
-def test_json_of_damage_and_of_gathered_records() -> None:
-    told = lw.explain(KAFKA["dmg_flip_attr"].partition, fault=1).to_dict()
-    assert told["pieces"][0]["faults"][0]["kind"] == "checksum mismatch"
-    assert told["pieces"][0]["kind"] == "damage"
+def test_json_of_damage_and_of_fragmented_records() -> None:
+    encoded = lw.explain(KAFKA["dmg_flip_attr"].partition, fault=1).to_dict()
+    assert encoded["pieces"][0]["faults"][0]["kind"] == "checksum mismatch"
+    assert encoded["pieces"][0]["kind"] == "damage"
     log = LEVELDB["wal_large_values"].path / "db" / "000003.log"
     inside = lw.explain(log, limit=1).to_dict()["pieces"][0]["fields"][0]["inside"]
     assert inside["how"] == "gathered"
-    assert [one["length"] for one in inside["from"]] == [32761, 1]
+    assert [span["length"] for span in inside["from"]] == [32761, 1]
 
 
-def test_an_explanation_in_few_words() -> None:
-    found = lw.explain(SEGMENT, limit=1)
-    assert repr(found) == f"<Explanation {SEGMENT}: 0..971>"
-    assert str(found) == found.text()
+def test_explanation_as_short_text() -> None:
+    explanation = lw.explain(SEGMENT, limit=1)
+    assert repr(explanation) == f"<Explanation {SEGMENT}: 0..971>"
+    assert str(explanation) == explanation.text()
     assert repr(lw.explain(DATABASE)).count("..") >= 3
-    assert registry.get(found.codec).name == "kafka.log"
+    assert registry.get(explanation.codec).name == "kafka.log"

@@ -1,4 +1,4 @@
-"""Every golden file, damaged ones too: all of its bytes are in its explanation, in their place, and so are those that are packed."""
+"""The explanation of every golden file, damaged ones too, covers each byte once, those of decompressed blocks too."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from logwright.codec.explain import SKIPPED
 from logwright.corpora.cases import cases
 
 _MOST = 6
-"""Cases of a system are tried in so many groups."""
+"""Number of groups into which the cases of a system are divided."""
 
 
 @cache
 def files(system: str) -> list[Path]:
-    """Each file that a codec takes for its own; of those with the same bytes one."""
-    found: dict[tuple[str, bytes], Path] = {}
+    """Return each file that a codec recognises, identical files once."""
+    by_bytes: dict[tuple[str, bytes], Path] = {}
     home = next(iter(cases(system).values())).path.parent
-    for path in sorted(one for one in home.rglob("*") if one.is_file()):
+    for path in sorted(child for child in home.rglob("*") if child.is_file()):
         with path.open("rb") as file:
             head = file.read(4096)
         codec = registry.detect(path.name, head)
         if codec is not None and path.stat().st_size < 4 << 20:
-            found.setdefault((codec.name, path.read_bytes()), path)
-    return list(found.values())
+            by_bytes.setdefault((codec.name, path.read_bytes()), path)
+    return list(by_bytes.values())
 
 
 @pytest.mark.parametrize(
     "group", [0, *(pytest.param(group, marks=pytest.mark.extended) for group in range(1, _MOST))]
 )
 @pytest.mark.parametrize("system", registry.SYSTEMS)
-def test_every_byte_of_every_file(system: str, group: int) -> None:
+def test_every_byte_of_every_file_is_explained(system: str, group: int) -> None:
     for path in files(system)[group::_MOST]:
         check_covers_file(lw.explain(path), path.read_bytes())
 
 
 @pytest.mark.parametrize("system", registry.SYSTEMS)
-def test_every_byte_where_little_is_shown(system: str) -> None:
+def test_every_byte_is_explained_if_the_limit_is_low(system: str) -> None:
     for path in files(system)[::9]:
-        found = lw.explain(path, items=2)
-        check_covers_file(found, path.read_bytes())
-        lists = [one for one in all_nodes(found) if one.kind == "list" and one.value > 2]
-        assert all(any(each.kind == SKIPPED for each in one.children) for one in lists)
+        explanation = lw.explain(path, items=2)
+        check_covers_file(explanation, path.read_bytes())
+        lists = [node for node in all_nodes(explanation) if node.kind == "list" and node.value > 2]
+        assert all(any(each.kind == SKIPPED for each in items.children) for items in lists)
 
 
 @pytest.mark.parametrize("system", registry.SYSTEMS)
-def test_all_forms_of_every_ninth(system: str) -> None:
-    """Text, JSON and page are made of each without a complaint."""
+def test_all_output_forms_of_every_ninth_file(system: str) -> None:
+    """Text, JSON and HTML are made without an error."""
     for path in files(system)[4::9]:
-        found = lw.explain(path, items=5)
-        text, page = found.text(), found.html()
+        explanation = lw.explain(path, items=5)
+        text, page = explanation.text(), explanation.html()
         assert all(line.isprintable() for line in text.splitlines())
-        assert found.to_json().startswith('{"explain": 1')
+        assert explanation.to_json().startswith('{"explain": 1')
         assert page.startswith("<!doctype html>")
 
 
-def test_all_kinds_are_among_them() -> None:
+def test_golden_files_cover_all_codecs() -> None:
     seen = {
         registry.detect(path.name, path.read_bytes()[:4096])
         for system in registry.SYSTEMS
@@ -71,8 +71,8 @@ def test_all_kinds_are_among_them() -> None:
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("system", registry.SYSTEMS)
-def test_rows_are_counted_as_they_are_read(system: str) -> None:
-    """The row of a number in the tree is the row of that number in the table."""
+def test_row_numbers_equal_those_of_the_table(system: str) -> None:
+    """Row n in the tree is row n of the table."""
     tried = 0
     for path in files(system)[::5]:
         codec = registry.detect(path.name, path.read_bytes()[:4096])
@@ -81,12 +81,12 @@ def test_rows_are_counted_as_they_are_read(system: str) -> None:
             table = lw.read(path)
         except lw.LogwrightError:
             continue
-        found = lw.explain(path, items=100_000)
-        if sum(1 for one in all_nodes(found) if one.row is not None) == table.num_rows > 0:
+        explanation = lw.explain(path, items=100_000)
+        if sum(1 for node in all_nodes(explanation) if node.row is not None) == table.num_rows > 0:
             tried += 1
         else:
             assert (
-                found.problems
+                explanation.problems
                 or not table.num_rows
                 or codec.name == "kafka.partition_metadata"
                 or path.name in ("CURRENT", "acceptedEpoch", "currentEpoch", "myid")
@@ -101,25 +101,29 @@ def test_sound_files_have_no_problems() -> None:
         ("leveldb", "wal_large_values"),
     ):
         home = next(iter(cases(system).values())).path.parent / case
-        for path in (one for one in files(system) if home in one.parents):
+        for path in (file for file in files(system) if home in file.parents):
             assert lw.explain(path).problems == 0, path
 
 
-def test_records_of_several_pieces_are_gathered() -> None:
-    path = next(one for one in files("leveldb") if "wal_large_values" in str(one) and one.suffix == ".log")
-    found = lw.explain(path)
-    records = [one for one in all_nodes(found) if one.space is not None]
+def test_fragmented_records_are_joined() -> None:
+    path = next(
+        file for file in files("leveldb") if "wal_large_values" in str(file) and file.suffix == ".log"
+    )
+    explanation = lw.explain(path)
+    records = [node for node in all_nodes(explanation) if node.space is not None]
     assert records
-    assert all(one.space is not None and one.space.how == "gathered" for one in records)
-    keys = {str(one.value, "utf-8") for one in nodes_named(found, "key") if isinstance(one.value, bytes)}
+    assert all(record.space is not None and record.space.how == "gathered" for record in records)
+    keys = {
+        str(node.value, "utf-8") for node in nodes_named(explanation, "key") if isinstance(node.value, bytes)
+    }
     assert {key.decode() for key in lw.read(path)["key"].to_pylist()} == keys
 
 
-def test_whole_keys_of_a_table() -> None:
-    path = next(one for one in files("leveldb") if "tables_snappy" in str(one) and one.suffix == ".ldb")
-    found = lw.explain(path, items=100_000)
+def test_keys_of_a_table_are_shown_completely() -> None:
+    path = next(file for file in files("leveldb") if "tables_snappy" in str(file) and file.suffix == ".ldb")
+    explanation = lw.explain(path, items=100_000)
     rows = lw.read(path, columns="*")
-    said = [one.meaning for one in all_nodes(found) if one.row is not None]
-    assert said == [
+    meanings = [node.meaning for node in all_nodes(explanation) if node.row is not None]
+    assert meanings == [
         f"{row['key'].decode()}, sequence {row['sequence']}, {row['type']}" for row in rows.to_pylist()
     ]

@@ -1,4 +1,4 @@
-"""Filters: what matches, what need not be read, and what is told when a filter makes no sense."""
+"""Filters: which rows match, which frames and files are skipped, and how invalid filters are refused."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ BATCH = pa.RecordBatch.from_pylist(
 )
 
 
-def ids(given: Any) -> list[int]:
-    found = understand(given, ROWS)
-    assert found is not None
-    return found.apply(BATCH).column("id").to_pylist()
+def ids(condition: Any) -> list[int]:
+    matcher = understand(condition, ROWS)
+    assert matcher is not None
+    return matcher.apply(BATCH).column("id").to_pylist()
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("condition", "expected"),
     [
         (("id", "=", 2), [2]),
         (("id", "==", "2"), [2]),
@@ -91,8 +91,8 @@ def ids(given: Any) -> list[int]:
         ((pc.field("id") > 2) & pc.field("text").is_valid(), [4]),
     ],
 )
-def test_what_matches(given: Any, expected: list[int]) -> None:
-    assert ids(given) == expected
+def test_matching_rows(condition: Any, expected: list[int]) -> None:
+    assert ids(condition) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_matches(given: Any, expected: list[int]) -> None:
         ("time >= 1970-01-01T00:00:02Z", [2, 4]),
     ],
 )
-def test_as_text(text: str, expected: list[int]) -> None:
+def test_filter_as_text(text: str, expected: list[int]) -> None:
     assert ids(text) == expected
 
 
@@ -129,23 +129,23 @@ def test_as_text(text: str, expected: list[int]) -> None:
         ("text == '\\u0061'", []),
     ],
 )
-def test_text_takes_bytes_in_hexadecimal_and_json_strings(text: str, expected: list[int]) -> None:
+def test_text_takes_hexadecimal_bytes_and_json_strings(text: str, expected: list[int]) -> None:
     assert ids(text) == expected
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)), b"\0\0\0\7", b'a "b" \\ c', b"it's", b"\xff"])
-def test_text_takes_what_json_output_prints(data: bytes) -> None:
+def test_text_takes_values_as_json_output_prints_them(data: bytes) -> None:
     batch = pa.RecordBatch.from_pylist([{**ROW, "id": 1, "time": 1, "text": data}], schema=BATCH.schema)
     printed = to_lines(batch.select(["text"])).decode().strip()
     value = printed.removeprefix('{"text":').removesuffix("}").strip()
-    found = understand(f"id >= 0 and text == {value} and id < 9", ROWS)
-    assert found is not None
-    assert found.apply(batch).num_rows == 1
+    matcher = understand(f"id >= 0 and text == {value} and id < 9", ROWS)
+    assert matcher is not None
+    assert matcher.apply(batch).num_rows == 1
     assert understand(("text", "==", {"$hex": data.hex()}), ROWS).apply(batch).num_rows == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("condition", "message"),
     [
         (("ids", "=", 1), "Did you mean 'id'"),
         (("id", "~", 1), "There are: =="),
@@ -183,37 +183,37 @@ def test_text_takes_what_json_output_prints(data: bytes) -> None:
         (pc.field("id") == "x", "does not fit the columns"),
     ],
 )
-def test_what_makes_no_sense(given: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said.replace("(", r"\(")):
-        understand(given, ROWS)
+def test_invalid_filter_is_refused(condition: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+        understand(condition, ROWS)
 
 
-@pytest.mark.parametrize("given", [None, [], (), ""])
-def test_no_filter(given: Any) -> None:
-    assert understand(given, ROWS) is None
+@pytest.mark.parametrize("condition", [None, [], (), ""])
+def test_empty_filter_matches_everything(condition: Any) -> None:
+    assert understand(condition, ROWS) is None
 
 
-def test_the_columns_it_reads() -> None:
+def test_filter_knows_the_columns_it_reads() -> None:
     assert Filter([("id", "=", 1), ("text", "=", "x")], ROWS).columns == ("id", "text")
     assert Filter((pc.field("even") & pc.field("directory").is_null()), ROWS).columns == ("even", "directory")
-    found = Filter("id = 1", ROWS)
-    assert understand(found, ROWS) is found
-    assert pickle.loads(pickle.dumps(found)).columns == ("id",)
-    assert found.apply(BATCH.slice(0, 0)).num_rows == 0
+    row_filter = Filter("id = 1", ROWS)
+    assert understand(row_filter, ROWS) is row_filter
+    assert pickle.loads(pickle.dumps(row_filter)).columns == ("id",)
+    assert row_filter.apply(BATCH.slice(0, 0)).num_rows == 0
 
 
 # Pruning
 
 
 def frames(*ids: int) -> Frames:
-    """Frames of ten bytes: an id can be up to ten above the frame's."""
+    """Frames of ten bytes. An id can be up to ten greater than the id of its frame."""
     starts = np.arange(len(ids), dtype=np.int64) * 10
     header = np.array([(id,) for id in ids], dtype=[("id", "i8")])
     return Frames(starts, starts + 10, header, 0)
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("condition", "expected"),
     [
         (("id", "=", 105), [False, True, False]),
         (("id", ">", 110), [False, False, True]),
@@ -232,19 +232,19 @@ def frames(*ids: int) -> Frames:
         ([("id", ">", 50), ("text", "=", "x")], [False, True, True]),
     ],
 )
-def test_frames_that_need_not_be_read(given: Any, expected: list[bool]) -> None:
-    found = Filter(given, ROWS).frames(FRAMES_CODEC, frames(0, 100, 200))
-    assert found is not None
-    assert found.tolist() == expected
+def test_frames_without_matches_are_skipped(condition: Any, expected: list[bool]) -> None:
+    kept = Filter(condition, ROWS).frames(FRAMES_CODEC, frames(0, 100, 200))
+    assert kept is not None
+    assert kept.tolist() == expected
 
 
-def test_nothing_is_known_of_other_columns() -> None:
+def test_other_columns_skip_no_frame() -> None:
     assert Filter(("text", "=", "x"), ROWS).frames(FRAMES_CODEC, frames(1)) is None
     assert Filter(pc.field("id") > 3, ROWS).frames(FRAMES_CODEC, frames(1)) is None
 
 
 @pytest.mark.parametrize(
-    ("given", "bounds", "skipped"),
+    ("condition", "bounds", "skipped"),
     [
         (("id", ">=", 10), {"id": (0, 9)}, True),
         (("id", ">=", 9), {"id": (0, 9)}, False),
@@ -258,8 +258,8 @@ def test_nothing_is_known_of_other_columns() -> None:
         (pc.field("id") > 100, {"id": (0, 9)}, False),
     ],
 )
-def test_files_that_need_not_be_opened(given: Any, bounds: Any, skipped: bool) -> None:
-    assert Filter(given, ROWS).skips(bounds) is skipped
+def test_files_without_matches_are_skipped(condition: Any, bounds: Any, skipped: bool) -> None:
+    assert Filter(condition, ROWS).skips(bounds) is skipped
 
 
 VALUES = st.one_of(st.integers(-5, 25), st.floats(-5, 25, allow_nan=False))
@@ -274,12 +274,12 @@ TERM = st.one_of(
     st.integers(0, 20),
     st.integers(0, 5),
 )
-def test_what_is_skipped_never_matches(groups: Any, low: int, span: int) -> None:
-    found = Filter(groups, ROWS)
+def test_skipped_frames_never_match(groups: Any, low: int, span: int) -> None:
+    row_filter = Filter(groups, ROWS)
     batch = pa.RecordBatch.from_pylist(
         [{**ROW, "id": low + i} for i in range(span + 1)], schema=ROWS.schema(ROWS.names(detail=True))
     )
-    matches = found.apply(batch).column("id").to_pylist()
+    matches = row_filter.apply(batch).column("id").to_pylist()
     ops = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "in": "in", "not in": "not in"}
     expected = [
         id for id in range(low, low + span + 1)
@@ -287,15 +287,15 @@ def test_what_is_skipped_never_matches(groups: Any, low: int, span: int) -> None
     ]  # fmt: skip
     assert matches == expected
     if matches:
-        assert not found.skips({"id": (low, low + span)})
+        assert not row_filter.skips({"id": (low, low + span)})
 
 
-def test_times_in_utc() -> None:
+def test_times_are_utc() -> None:
     assert ids(("time", "==", datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC))) == [4]
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("condition", "expected"),
     [
         (("directory", "contains", "o"), [1, 2]),
         (("directory", "contains", b"rat"), [4]),
@@ -307,22 +307,22 @@ def test_times_in_utc() -> None:
         ("text contains b", []),
     ],
 )
-def test_contains_searches_text_and_bytes(given: Any, expected: list[int]) -> None:
-    assert ids(given) == expected
+def test_contains_searches_text_and_bytes(condition: Any, expected: list[int]) -> None:
+    assert ids(condition) == expected
 
 
 @given(st.lists(st.none() | st.binary(max_size=6)), st.binary(min_size=1, max_size=2))
-def test_contains_is_what_python_says_of_any_bytes(values: list[bytes | None], part: bytes) -> None:
-    rows = [{**ROW, "id": i, "time": None, "text": one} for i, one in enumerate(values)]
+def test_contains_equals_python_on_any_bytes(values: list[bytes | None], part: bytes) -> None:
+    rows = [{**ROW, "id": i, "time": None, "text": value} for i, value in enumerate(values)]
     batch = pa.RecordBatch.from_pylist(rows, schema=ROWS.schema(ROWS.names(detail=True)))
-    found = understand(("text", "contains", part), ROWS)
-    assert found is not None
-    wanted = [i for i, one in enumerate(values) if one is not None and part in one]
-    assert found.apply(batch).column("id").to_pylist() == wanted
+    matcher = understand(("text", "contains", part), ROWS)
+    assert matcher is not None
+    expected = [i for i, value in enumerate(values) if value is not None and part in value]
+    assert matcher.apply(batch).column("id").to_pylist() == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("condition", "message"),
     [
         (("id", "contains", 1), "searches text and bytes"),
         (("text", "contains", b""), "needs some text or bytes"),
@@ -332,12 +332,12 @@ def test_contains_is_what_python_says_of_any_bytes(values: list[bytes | None], p
         ("text contains (a, b)", "makes no sense"),
     ],
 )
-def test_contains_that_makes_no_sense_is_an_error(given: Any, message: str) -> None:
+def test_invalid_contains_is_refused(condition: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        understand(given, ROWS)
+        understand(condition, ROWS)
 
 
-def test_contains_skips_no_frame_that_may_match() -> None:
+def test_contains_skips_no_matching_frame() -> None:
     part = understand("text contains a", ROWS)
     assert part is not None
     assert not part.skips({"text": (b"x", b"z")})

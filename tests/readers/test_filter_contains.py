@@ -1,4 +1,4 @@
-"""`contains` in the verbs that take a filter."""
+"""`contains` in the commands that take a filter."""
 
 from __future__ import annotations
 

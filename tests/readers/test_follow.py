@@ -1,4 +1,4 @@
-"""Following a partition that grows: what is new since, each row once, by positions alone."""
+"""Following a growing partition: each new row is returned once, located by position alone."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LAYOUT = registry.get_layout("kafka.partition")
 
 def following(*paths: Path, view: str | None = None, fail: bool = True, **words: Any) -> Following:
     def look() -> list[DirectoryTarget]:
-        there = [path for path in paths if path.exists()]
-        found = resolve(there, passed=[]) if there else []
-        return [one for one in one_of_each(found) if isinstance(one, DirectoryTarget)]
+        existing = [path for path in paths if path.exists()]
+        resolved = resolve(existing, passed=[]) if existing else []
+        return [partition for partition in one_of_each(resolved) if isinstance(partition, DirectoryTarget)]
 
     return Following(
         look, LAYOUT, view, Options(LAYOUT.capabilities.follow.options, words), fail_on_loss=fail
@@ -39,9 +39,9 @@ def following(*paths: Path, view: str | None = None, fail: bool = True, **words:
 
 def rows(tasks: Sequence[Ranged], column: str = "offset") -> list[int]:
     table = registry.get("kafka.log").tables["frames" if column == "base_offset" else "rows"]
-    found = [batch.column(column).to_pylist() for batch in run(tasks, [column], Report("x"))]
+    batches = [batch.column(column).to_pylist() for batch in run(tasks, [column], Report("x"))]
     assert table is not None
-    return [one for some in found for one in some]
+    return [value for batch in batches for value in batch]
 
 
 def write(path: Path, first: int, count: int, **options: Any) -> None:
@@ -57,14 +57,14 @@ def write(path: Path, first: int, count: int, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["one reader", "a new one each time"])
-def test_each_row_once_whatever_grows(tmp_path: Path, fresh: bool) -> None:
-    """The active segment gets longer by pieces of any size, torn frames too, and rolls."""
-    whole, grown = tmp_path / "whole" / "orders-0", tmp_path / "orders-0"
-    write(whole, 0, 500, segment_bytes="3000")
+def test_each_row_comes_once_however_the_log_grows(tmp_path: Path, fresh: bool) -> None:
+    """The active segment grows by pieces of any size, including torn frames, and rolls."""
+    full, grown = tmp_path / "whole" / "orders-0", tmp_path / "orders-0"
+    write(full, 0, 500, segment_bytes="3000")
     grown.mkdir()
     chance = random.Random(7)
     follow, position, seen = following(grown), {"orders-0": 0}, []
-    for segment in sorted(whole.glob("*.log")):
+    for segment in sorted(full.glob("*.log")):
         data = segment.read_bytes()
         at = 0
         while at <= len(data):
@@ -76,9 +76,9 @@ def test_each_row_once_whatever_grows(tmp_path: Path, fresh: bool) -> None:
             if fresh:
                 follow = following(grown)
             end = follow.latest(position)
-            found = rows(follow.between(position, end))
-            assert rows(following(grown).between(position, end)) == found, "asked once more"
-            seen += found
+            new_rows = rows(follow.between(position, end))
+            assert rows(following(grown).between(position, end)) == new_rows, "asked once more"
+            seen += new_rows
             position = end
             at = at + chance.randrange(1, 700) if at < len(data) else len(data) + 1
             at = min(at, len(data)) if at <= len(data) + 699 and at != len(data) + 1 else at
@@ -87,28 +87,28 @@ def test_each_row_once_whatever_grows(tmp_path: Path, fresh: bool) -> None:
 
 @pytest.mark.parametrize("view", ["read_uncommitted", "log", "read_committed", "batches"])
 @pytest.mark.parametrize("name", ["v2_txn_interleaved", "v2_headers", "craft_txn_open"])
-def test_any_steps_give_what_a_batch_gives(name: str, view: str) -> None:
+def test_any_step_size_gives_the_rows_of_a_batch_read(name: str, view: str) -> None:
     path = CASES[name].partition
     column = "base_offset" if view == "batches" else "offset"
-    wanted = lw.read(path, view=view, columns=[column])[column].to_pylist()
+    expected = lw.read(path, view=view, columns=[column])[column].to_pylist()
     follow = following(path, view=view)
     ((key, (target, low, high)),) = follow.spans(stream=True).items()
     end = follow.latest({key: low})[key]
     assert target.directory.name == key
     for step in (1, 3, 7, 1000):
         seen: list[int] = []
-        for one in range(low, end, step):
+        for position in range(low, end, step):
             reader = follow if step > 3 else following(path, view=view)
-            seen += rows(reader.between({key: one}, {key: min(one + step, end)}), column)
-        assert seen == wanted, step
-    assert rows(follow.between({key: low}, {key: end}, 5), column) == wanted
+            seen += rows(reader.between({key: position}, {key: min(position + step, end)}), column)
+        assert seen == expected, step
+    assert rows(follow.between({key: low}, {key: end}, 5), column) == expected
     assert high >= end
 
 
-def test_open_transactions_are_waited_for(tmp_path: Path) -> None:
-    """A prefix of the log is what a reader sees while it grows: committed rows come when it is known that they are."""
+def test_open_transactions_delay_their_rows(tmp_path: Path) -> None:
+    """A reader sees a prefix of the growing log: a row is returned once its transaction has committed."""
     path = CASES["v2_txn_interleaved"].partition
-    wanted = lw.read(path, view="read_committed", columns=["offset"])["offset"].to_pylist()
+    expected = lw.read(path, view="read_committed", columns=["offset"])["offset"].to_pylist()
     for fresh in (False, True):
         grown = tmp_path / str(fresh) / path.name
         grown.mkdir(parents=True)
@@ -124,7 +124,7 @@ def test_open_transactions_are_waited_for(tmp_path: Path) -> None:
                 seen += rows(follow.between(position, end))
                 waited += end == position
                 position = end
-        assert seen == wanted
+        assert seen == expected
         assert waited > 3
 
 
@@ -132,7 +132,7 @@ def pace(**words: Any) -> Pace:
     return Pace.of(Options(PACE_OPTIONS, words))
 
 
-def test_pace(tmp_path: Path) -> None:
+def test_rate_limits_the_rows_of_a_step(tmp_path: Path) -> None:
     for number, count in ((0, 400), (1, 100)):
         write(tmp_path / f"a-{number}", 0, count, segment_bytes="2k")
     follow = following(tmp_path)
@@ -158,7 +158,7 @@ def test_pace(tmp_path: Path) -> None:
         assert batches >= 4, words
 
 
-def test_words(tmp_path: Path) -> None:
+def test_kafka_source_options(tmp_path: Path) -> None:
     write(tmp_path / "a-0", 0, 100)
     write(tmp_path / "a-1", 0, 50)
     write(tmp_path / "b-0", 0, 10)
@@ -166,7 +166,9 @@ def test_words(tmp_path: Path) -> None:
     def spans(stream: bool = False, **words: Any) -> dict[str, tuple[int, int]]:
         follow = following(tmp_path, **words)
         follow._look = lambda look=follow._look: [
-            one for one in look() if LAYOUT.capabilities.follow.wanted(one.directory.name, follow.words)
+            offset
+            for offset in look()
+            if LAYOUT.capabilities.follow.wanted(offset.directory.name, follow.words)
         ]  # type: ignore[attr-defined,misc]
         return {name: (low, high) for name, (_, low, high) in follow.spans(stream=stream).items()}
 
@@ -192,7 +194,7 @@ def test_words(tmp_path: Path) -> None:
     assert spans(subscribe="a", **by) == {"a-0": (5, 100), "a-1": (6, 50)}
     late = {"startingTimestamp": 70_000, "startingOffsetsByTimestampStrategy": "latest"}
     assert spans(subscribe="a", **late) == {"a-0": (70, 100), "a-1": (50, 50)}
-    for words, said in (
+    for words, refused in (
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign are given"),
         ({"subscribe": " , "}, "topics are wanted"),
         ({"subscribePattern": "("}, "no regular expression"),
@@ -204,7 +206,7 @@ def test_words(tmp_path: Path) -> None:
         ({"startingTimestamp": 99_000, "subscribe": "a"}, "no record of a-1 has the time"),
         ({"kafka.bootstrap.servers": "here:9092"}, "no broker is asked"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=refused):
             spans(**words)
     with pytest.raises(UsageError, match="endingOffsets is not for streams"):
         spans(stream=True, endingOffsets="latest")
@@ -216,7 +218,7 @@ def test_words(tmp_path: Path) -> None:
     assert pace(maxTriggerDelay="500ms").patience == 0.5
 
 
-def test_what_is_gone_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_offsets_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a-0"
     write(path, 0, 300, segment_bytes="2k")
     first, second = sorted(path.glob("*.log"))[:2]
@@ -244,7 +246,7 @@ def test_what_is_gone_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert relaxed.between({"a-0": 300}, {"a-0": 310}) == []
 
 
-def test_a_new_partition_begins_where_it_begins(tmp_path: Path) -> None:
+def test_new_partition_starts_at_its_first_offset(tmp_path: Path) -> None:
     write(tmp_path / "a-0", 0, 10)
     follow = following(tmp_path)
     start = follow.latest({})
@@ -254,11 +256,13 @@ def test_a_new_partition_begins_where_it_begins(tmp_path: Path) -> None:
     assert rows(follow.between(start, end)) == list(range(100, 105))
 
 
-def test_a_file_that_is_put_in_its_place_meanwhile(tmp_path: Path) -> None:
+def test_replaced_file_is_read_from_its_start(tmp_path: Path) -> None:
     write(tmp_path / "a-0", 0, 10)
-    (one,) = following(tmp_path).between({}, {"a-0": 10})
-    moved = Ranged(one.with_files(lambda task: task).task, one.table, one.column, 0, 10)
+    (change,) = following(tmp_path).between({}, {"a-0": 10})
+    moved = Ranged(change.with_files(lambda task: task).task, change.table, change.column, 0, 10)
     from dataclasses import replace
 
-    gone = replace(moved, task=replace(one.task, real=str(tmp_path / "a-0" / ".logwright" / "x" / "0.log")))
+    gone = replace(
+        moved, task=replace(change.task, real=str(tmp_path / "a-0" / ".logwright" / "x" / "0.log"))
+    )
     assert rows([gone]) == list(range(10))

@@ -1,4 +1,4 @@
-"""Work shared by processes: the same results in the same order, errors as they were, no process left behind."""
+"""Work shared by processes: same results in the same order, same errors, no process left running."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ SOME = (
 
 
 def piece(text: str) -> Callable[[], Any]:
-    """A piece of work that any process can do."""
+    """Return a job that any process can run."""
     return functools.partial(eval, f"__import__('logwright') and {text}")
 
 
 def workers() -> list[str]:
-    found = subprocess.run(
+    result = subprocess.run(
         ["ps", "--ppid", str(os.getpid()), "-o", "args="], capture_output=True, text=True, check=False
     )
-    return [line for line in found.stdout.splitlines() if "readers.jobs" in line]
+    return [line for line in result.stdout.splitlines() if "readers.jobs" in line]
 
 
 def test_results_are_in_order() -> None:
@@ -47,35 +47,35 @@ def test_results_are_in_order() -> None:
     assert workers() == []
 
 
-def test_several_processes_do_it() -> None:
+def test_several_processes_share_the_work() -> None:
     pids = set(jobs.run([piece("__import__('time').sleep(0.1) or __import__('os').getpid()")] * 8, 2))
     assert len(pids) == 2
     assert os.getpid() not in pids
 
 
-def test_one_job_needs_no_other_process() -> None:
+def test_one_job_starts_no_process() -> None:
     here = [piece("__import__('os').getpid()")]
     assert list(jobs.run(here * 3, 1)) == [os.getpid()] * 3
     assert list(jobs.run(here, 4)) == [os.getpid()]
 
 
-def test_errors_are_raised_as_they_were() -> None:
+def test_errors_keep_their_type_and_message() -> None:
     error = "(_ for _ in ()).throw(__import__('logwright').NotFoundError('is gone', path='x'))"
-    found = jobs.run([piece("1"), piece(error), piece("3")], 2)
-    assert next(found) == 1
+    result = jobs.run([piece("1"), piece(error), piece("3")], 2)
+    assert next(result) == 1
     with pytest.raises(lw.NotFoundError, match="is gone") as caught:
-        next(found)
+        next(result)
     assert caught.value.path == "x"
     assert workers() == []
 
 
-def test_what_can_not_be_sent_is_an_error() -> None:
+def test_job_that_cannot_be_pickled_is_an_error() -> None:
     with pytest.raises(Exception, match="pickle"):
         list(jobs.run([lambda: 1, lambda: 2], 2))
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("action", "message"),
     [
         (
             "__import__('os').kill(__import__('os').getpid(), 9)",
@@ -85,13 +85,13 @@ def test_what_can_not_be_sent_is_an_error() -> None:
         ("__import__('os')._exit(7)", r"ended \(status 7\)"),
     ],
 )
-def test_a_worker_that_ends_is_an_error(what: str, said: str) -> None:
-    with pytest.raises(lw.LogwrightError, match=said):
-        list(jobs.run([piece("1"), piece(what), piece("3")], 2))
+def test_worker_that_dies_is_an_error(action: str, message: str) -> None:
+    with pytest.raises(lw.LogwrightError, match=message):
+        list(jobs.run([piece("1"), piece(action), piece("3")], 2))
     assert workers() == []
 
 
-def test_who_was_stopped_starts_no_process() -> None:
+def test_stopped_pool_starts_no_process() -> None:
     shared = jobs._Shared([piece("1")])
     worker = jobs._Worker(shared)
     shared.stopped = True
@@ -100,22 +100,22 @@ def test_who_was_stopped_starts_no_process() -> None:
     assert workers() == []
 
 
-def test_what_is_printed_does_not_get_among_the_answers(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_job_does_not_mix_with_results(capfd: pytest.CaptureFixture[str]) -> None:
     assert list(jobs.run([piece("print('x') or 1"), piece("2")], 2)) == [1, 2]
     assert capfd.readouterr().err == "x\n"
 
 
-def test_who_stops_listening_leaves_no_process() -> None:
-    found = jobs.run([piece("1"), piece("__import__('time').sleep(600)"), piece("3")], 2)
-    assert next(found) == 1
+def test_abandoned_iteration_leaves_no_process() -> None:
+    result = jobs.run([piece("1"), piece("__import__('time').sleep(600)"), piece("3")], 2)
+    assert next(result) == 1
     started = time.monotonic()
-    del found
+    del result
     assert workers() == []
     assert time.monotonic() - started < 60
 
 
 def test_ctrl_c_is_quiet_and_leaves_no_process(tmp_path: Path) -> None:
-    """As a terminal sends it: to all of the foreground's processes."""
+    """A terminal sends it to all processes of the foreground."""
     for i in range(3):
         (tmp_path / f"logs/x-{i}").mkdir(parents=True)
         os.symlink(CASES["v2_rolled"].partition / f"{0:020}.log", tmp_path / f"logs/x-{i}/{0:020}.log")
@@ -140,34 +140,36 @@ def test_ctrl_c_is_quiet_and_leaves_no_process(tmp_path: Path) -> None:
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
-# Verify with several processes
+# verify with several processes
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("small", [0, 1 << 30])
-def test_the_report_is_the_same(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
-    """Whether directories are one piece of work or many."""
+def test_verify_report_is_the_same_with_several_processes(
+    monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """Whether one directory or several are divided into jobs."""
     monkeypatch.setattr(verify, "_SMALL", small)
     paths = [CASES[name].partition for name in SOME] + [CASES["dmg_flip_two"].partition / f"{0:020}.log"]
-    one, two = lw.verify(paths, clean=False), lw.verify(paths, clean=False, jobs=2)
-    assert json.dumps(one.to_dict()) == json.dumps(two.to_dict())
-    assert one.text() == two.text()
+    report, two = lw.verify(paths, clean=False), lw.verify(paths, clean=False, jobs=2)
+    assert json.dumps(report.to_dict()) == json.dumps(two.to_dict())
+    assert report.text() == two.text()
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ["dmg_flip_two", "v2_rolled", "v0_none"])
-def test_the_report_of_one_directory_is_the_same(name: str) -> None:
+def test_verify_report_of_one_directory_is_the_same(name: str) -> None:
     place = CASES[name].partition
-    told: list[tuple[int, int]] = []
-    one = lw.verify(place, depth="checksums")
-    two = lw.verify(place, depth="checksums", jobs=2, show=lambda done, total: told.append((done, total)))
-    assert json.dumps(one.to_dict()) == json.dumps(two.to_dict())
-    assert one.text() == two.text()
-    assert told[-1][0] == told[-1][1] == sum(path.stat().st_size for path in place.iterdir())
+    shown: list[tuple[int, int]] = []
+    report = lw.verify(place, depth="checksums")
+    two = lw.verify(place, depth="checksums", jobs=2, show=lambda done, total: shown.append((done, total)))
+    assert json.dumps(report.to_dict()) == json.dumps(two.to_dict())
+    assert report.text() == two.text()
+    assert shown[-1][0] == shown[-1][1] == sum(path.stat().st_size for path in place.iterdir())
 
 
 @pytest.mark.extended
-def test_a_file_alone_and_standard_input() -> None:
+def test_single_file_and_standard_input_are_not_divided() -> None:
     log = CASES["dmg_flip_two"].partition / f"{0:020}.log"
     assert lw.verify(log, jobs=2).to_dict() == lw.verify(log).to_dict()
     command = [sys.executable, "-m", "logwright", "verify", "-", "--codec", "kafka.log"]
@@ -190,7 +192,7 @@ def test_a_file_alone_and_standard_input() -> None:
 
 @pytest.fixture
 def partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three segments, each of several pieces."""
+    """Three segments, each of several splits."""
     monkeypatch.setattr(task, "PIECE", 4096)
     rows = [{"key": f"k{i}", "value": "x" * 50, "offset": i} for i in range(900)]
     lw.write(rows, tmp_path / "a-0", "kafka.partition", segment_bytes=24 << 10, batch_size=1 << 10)
@@ -198,38 +200,43 @@ def partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "how",
+    "options",
     [
         {"limit": 400},
         *(
-            pytest.param(how, marks=pytest.mark.extended)
-            for how in ({}, {"limit": 0}, {"filter": "offset >= 600"}, {"view": "batches", "columns": "*"})
+            pytest.param(options, marks=pytest.mark.extended)
+            for options in (
+                {},
+                {"limit": 0},
+                {"filter": "offset >= 600"},
+                {"view": "batches", "columns": "*"},
+            )
         ),
     ],
 )
-def test_many_read_the_same_rows(partition: Path, how: dict[str, Any]) -> None:
-    one, many = lw.scan(partition, **how), lw.scan(partition, jobs=2, **how)
-    assert many.to_table().equals(one.to_table())
-    if "limit" not in how:
-        assert many.report.to_dict() == one.report.to_dict()
+def test_rows_are_the_same_with_several_processes(partition: Path, options: dict[str, Any]) -> None:
+    scan, many = lw.scan(partition, **options), lw.scan(partition, jobs=2, **options)
+    assert many.to_table().equals(scan.to_table())
+    if "limit" not in options:
+        assert many.report.to_dict() == scan.report.to_dict()
 
 
 @pytest.mark.extended
-def test_many_meet_the_same_damage(partition: Path) -> None:
+def test_damage_is_the_same_with_several_processes(partition: Path) -> None:
     log = sorted(partition.glob("*.log"))[1]
     data = bytearray(log.read_bytes())
     data[9000] ^= 1
     log.write_bytes(data)
     with pytest.raises(lw.DamageError):
         lw.read(partition, jobs=2)
-    one, many = (lw.scan(partition, mode="DROPMALFORMED", jobs=many_jobs) for many_jobs in (1, 2))
-    assert many.to_table().equals(one.to_table())
+    scan, many = (lw.scan(partition, mode="DROPMALFORMED", jobs=many_jobs) for many_jobs in (1, 2))
+    assert many.to_table().equals(scan.to_table())
     assert not many.report.ok
-    assert [fault for _, fault in many.report.faults] == [fault for _, fault in one.report.faults]
+    assert [fault for _, fault in many.report.faults] == [fault for _, fault in scan.report.faults]
 
 
-def test_no_more_is_read_ahead_than_is_held() -> None:
+def test_prefetching_is_bounded() -> None:
     work = [functools.partial(pow, 2, i) for i in range(20)]
-    found = jobs.run(work, 2, ahead=3)
-    assert [next(found) for _ in range(5)] == [1, 2, 4, 8, 16]
-    assert list(found) == [2**i for i in range(5, 20)]
+    result = jobs.run(work, 2, ahead=3)
+    assert [next(result) for _ in range(5)] == [1, 2, 4, 8, 16]
+    assert list(result) == [2**i for i in range(5, 20)]

@@ -1,4 +1,4 @@
-"""The commit record of an append: what readers make of it, and that no bytes whatever confuse them."""
+"""The commit record of an append: how readers interpret it, and that arbitrary bytes are refused cleanly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOURNAL = Journal(
 STAGED = {"b.log": 20, "t1/a.index": 8, "commit.json": 99}
 
 
-def test_text_and_back() -> None:
+def test_record_round_trips_as_text() -> None:
     assert parse(JOURNAL.to_json()) == JOURNAL
     assert json.loads(JOURNAL.to_json())["journal"] == 2
 
@@ -37,15 +37,15 @@ def test_half_renamed() -> None:
     assert JOURNAL.overlay(present, staged) == {"a.index": "t1/a.index"}
 
 
-def test_all_renamed_but_not_removed() -> None:
+def test_all_renamed_but_record_not_removed() -> None:
     present = {"a.log": 10, "a.index": 8, "b.log": 20, "old.snapshot": 3}
     journal = Journal(JOURNAL.renames, JOURNAL.sizes, {**OLD, "old.snapshot": 3}, JOURNAL.removes)
     assert journal.state(present, {}) is State.PENDING
     assert journal.overlay(present, {}) == {"old.snapshot": None}
 
 
-def test_a_file_that_is_removed_and_comes_again() -> None:
-    """Removed before the first rename, it is missing until its own."""
+def test_file_that_is_removed_and_written_again() -> None:
+    """It is missing from its removal, before the first rename, until its own rename."""
     journal = Journal(JOURNAL.renames, JOURNAL.sizes, OLD, ("a.index",))
     assert parse(journal.to_json()) == journal
     for present in (OLD, {"a.log": 10}, {"a.log": 10, "b.log": 20}):
@@ -54,11 +54,11 @@ def test_a_file_that_is_removed_and_comes_again() -> None:
         assert journal.overlay(present, staged)["a.index"] == "t1/a.index"
     done = {"a.log": 10, "b.log": 20, "a.index": 8}
     assert (journal.state(done, {}), journal.overlay(done, {})) == (State.DONE, {})
-    # The new one is gone: that was not us.
+    # The new file is gone: the commit does not do that.
     assert journal.state({"a.log": 10, "b.log": 20}, {}) is State.CHANGED
 
 
-def test_done() -> None:
+def test_completed_commit() -> None:
     present = {"a.log": 10, "a.index": 8, "b.log": 20}
     assert JOURNAL.state(present, {}) is State.DONE
     assert JOURNAL.overlay(present, {}) == {}
@@ -67,19 +67,19 @@ def test_done() -> None:
 @pytest.mark.parametrize(
     ("present", "staged"),
     [
-        ({**OLD, "a.log": 11}, STAGED),  # the system appended to what was there
-        ({"a.index": 4}, STAGED),  # it removed a file
-        ({**OLD, "b.log": 7}, STAGED),  # it made a file of a name that is still to come
-        ({**OLD, "b.log": 21}, {"t1/a.index": 8}),  # it changed one that came already
-        (OLD, {**STAGED, "b.log": 19}),  # the staged file is not what was committed
+        ({**OLD, "a.log": 11}, STAGED),  # The system appended to an existing file.
+        ({"a.index": 4}, STAGED),  # It removed a file.
+        ({**OLD, "b.log": 7}, STAGED),  # It created a file whose rename is pending.
+        ({**OLD, "b.log": 21}, {"t1/a.index": 8}),  # It changed a renamed file.
+        (OLD, {**STAGED, "b.log": 19}),  # The staged file is not the committed one.
     ],
 )
-def test_changed_since_the_commit(present: dict[str, int], staged: dict[str, int]) -> None:
+def test_changes_after_the_commit_are_detected(present: dict[str, int], staged: dict[str, int]) -> None:
     assert JOURNAL.state(present, staged) is State.CHANGED
     assert JOURNAL.overlay(present, staged) == {}
 
 
-def test_files_that_are_none_of_its_own_do_not_matter() -> None:
+def test_unrelated_files_do_not_matter() -> None:
     assert JOURNAL.state({**OLD, "README": 5}, STAGED) is State.PENDING
 
 
@@ -105,12 +105,12 @@ def test_files_that_are_none_of_its_own_do_not_matter() -> None:
         {"removes": [""]},
     ],
 )
-def test_records_that_are_refused(change: dict[str, object]) -> None:
+def test_invalid_records_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(JournalError):
         parse(json.dumps({**json.loads(JOURNAL.to_json()), **change}))
 
 
 @given(st.one_of(st.binary(max_size=64), st.text(max_size=64)))
-def test_any_bytes(data: bytes | str) -> None:
+def test_arbitrary_bytes_are_refused(data: bytes | str) -> None:
     with pytest.raises(JournalError):
         parse(data)

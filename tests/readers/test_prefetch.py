@@ -1,4 +1,4 @@
-"""Reading ahead by threads: the same in the same order, whatever happens on the way."""
+"""Prefetching by worker threads gives the same results in the same order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _counts(pieces: int, rows: int) -> list[Callable[[], Iterator[int]]]:
 
 
 def _threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name == "logwright"]
+    return [thread.name for thread in threading.enumerate() if thread.name == "logwright"]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -42,19 +42,19 @@ def test_pieces_come_in_order(threads: int, room: int) -> None:
     assert not _threads()
 
 
-def test_lines_side_by_side() -> None:
+def test_queues_side_by_side() -> None:
     with Prefetcher(3, 5) as prefetcher:
         lines = [prefetcher.iterate(_counts(6, 5), lambda _: 1) for _ in range(8)]
         assert list(zip(*lines, strict=True)) == [(i,) * 8 for i in range(30)]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_has_no_weight_is_given_too(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece's end is seen with its last items, however late these are put where they are taken from."""
+def test_items_without_weight_are_returned(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a piece comes with its last items, however late the consumer takes them."""
 
-    def late(found: list[tuple[int, int]]) -> int:
+    def late(weights: list[tuple[int, int]]) -> int:
         time.sleep(0.002)
-        return _sum(found)
+        return _sum(weights)
 
     def few(i: int) -> Iterator[int]:
         yield from range(3 * i, 3 * i + 3)
@@ -63,30 +63,30 @@ def test_what_has_no_weight_is_given_too(fails: bool, monkeypatch: pytest.Monkey
 
     _sum = sum
     monkeypatch.setattr(prefetch, "sum", late, raising=False)
-    found = []
+    results = []
     with Prefetcher(3) as prefetcher:
         try:
-            for one in prefetcher.iterate([partial(few, i) for i in range(20)], lambda _: 0):
-                found.append(one)
+            for pair in prefetcher.iterate([partial(few, i) for i in range(20)], lambda _: 0):
+                results.append(pair)
         except OSError:
             assert fails
-    assert found == list(range(60))
+    assert results == list(range(60))
 
 
-def test_an_error_comes_in_its_place() -> None:
+def test_error_comes_in_its_position() -> None:
     def fails() -> Iterator[int]:
         yield 7
         raise OSError("here")
 
     with Prefetcher(3) as prefetcher:
-        found = prefetcher.iterate([*_counts(1, 7), fails, *_counts(5, 5)], lambda _: 1)
-        assert [next(found) for _ in range(8)] == list(range(8))
+        results = prefetcher.iterate([*_counts(1, 7), fails, *_counts(5, 5)], lambda _: 1)
+        assert [next(results) for _ in range(8)] == list(range(8))
         with pytest.raises(OSError, match="here"):
-            next(found)
+            next(results)
     assert not _threads()
 
 
-def test_no_more_is_held_than_there_is_room_for() -> None:
+def test_prefetching_is_bounded_by_weight() -> None:
     begun: list[int] = []
 
     def piece(i: int) -> Iterator[int]:
@@ -95,16 +95,16 @@ def test_no_more_is_held_than_there_is_room_for() -> None:
             yield n
 
     with Prefetcher(2, 5) as prefetcher:
-        found = prefetcher.iterate([partial(piece, i) for i in range(50)], lambda _: 1)
-        next(found)
+        results = prefetcher.iterate([partial(piece, i) for i in range(50)], lambda _: 1)
+        next(results)
         for _ in range(50):
-            time.sleep(0.002)  # the helper does all that it may
+            time.sleep(0.002)  # The worker does all that it may.
         assert len(begun) <= 5 + 2
-        assert len(list(found)) == 499
+        assert len(list(results)) == 499
     assert len(begun) == 500
 
 
-def test_who_stops_early_waits_for_nobody_and_leaves_nothing_open() -> None:
+def test_early_stop_does_not_wait_and_closes_everything() -> None:
     ended: list[int] = []
     inside: list[int] = []
 
@@ -120,25 +120,25 @@ def test_who_stops_early_waits_for_nobody_and_leaves_nothing_open() -> None:
             ended.append(i)
 
     with Prefetcher(3) as prefetcher:
-        found = prefetcher.iterate([partial(piece, i) for i in range(9)], lambda _: 1)
-        assert [next(found) for _ in range(20)] == list(range(20))
-        found.close()
+        results = prefetcher.iterate([partial(piece, i) for i in range(9)], lambda _: 1)
+        assert [next(results) for _ in range(20)] == list(range(20))
+        results.close()
         assert not inside
         assert 0 in ended
         assert len(ended) == len(set(ended)) <= 9
         assert list(prefetcher.iterate(_counts(2, 2), lambda _: 1)) == [0, 1, 2, 3]
 
 
-def test_alone_nobody_is_started() -> None:
-    found = INLINE.iterate(_counts(2, 3), lambda _: 1)
-    assert next(found) == 0
+def test_inline_starts_no_thread() -> None:
+    results = INLINE.iterate(_counts(2, 3), lambda _: 1)
+    assert next(results) == 0
     assert not _threads()
     with Prefetcher(4) as prefetcher:
         assert list(prefetcher.iterate(_counts(2, 3), lambda _: 1, threaded=False)) == list(range(6))
         assert not _threads()
 
 
-def test_pyarrow_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_count_is_that_of_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     before = pa.cpu_count()
     try:
         pa.set_cpu_count(1)
@@ -157,7 +157,7 @@ ROWS = 6000
 
 @pytest.fixture(params=["kafka.partition", "leveldb.db"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Many small files, of which several are read at a time."""
+    """Many small files, several of which are read at a time."""
     monkeypatch.setattr(task, "FEW", 0)
     monkeypatch.setattr(task, "usable", lambda: 3)
     path = tmp_path / "a-0"
@@ -171,7 +171,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The threads that read."""
+    """Record the threads that read."""
     seen: set[str] = set()
     step = Prefetcher._step
 
@@ -183,74 +183,74 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return seen
 
 
-def _one_thread(path: Path, **how: Any) -> lw.Scan:
-    return lw.scan(path, limit=1 << 40, **how)
+def _one_thread(path: Path, **options: Any) -> lw.Scan:
+    return lw.scan(path, limit=1 << 40, **options)
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"filter": "key >= k004"}, {"columns": ["value"]}, {"mode": "PERMISSIVE"}]
+    "options", [{}, {"filter": "key >= k004"}, {"columns": ["value"]}, {"mode": "PERMISSIVE"}]
 )
-def test_the_same_rows(place: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_the_same(place: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     helped = _watched(monkeypatch)
-    one, many = _one_thread(place, **how), lw.scan(place, **how)
-    assert many.to_table().equals(one.to_table())
-    assert many.report.to_dict() == one.report.to_dict()
+    scan, many = _one_thread(place, **options), lw.scan(place, **options)
+    assert many.to_table().equals(scan.to_table())
+    assert many.report.to_dict() == scan.report.to_dict()
     assert "logwright" in helped
     assert not _threads()
 
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
-def test_the_same_damage(place: Path, mode: str) -> None:
-    _hurt(place)
-    one, many = _one_thread(place, mode=mode), lw.scan(place, mode=mode)
-    assert many.to_table().equals(one.to_table())
-    assert many.report.to_dict() == one.report.to_dict()
+def test_damage_is_the_same(place: Path, mode: str) -> None:
+    damage_file(place)
+    scan, many = _one_thread(place, mode=mode), lw.scan(place, mode=mode)
+    assert many.to_table().equals(scan.to_table())
+    assert many.report.to_dict() == scan.report.to_dict()
     assert len(many.report.faults) > 2
 
 
-def test_the_same_error(place: Path) -> None:
-    _hurt(place)
-    found = []
+def test_error_is_the_same(place: Path) -> None:
+    damage_file(place)
+    messages = []
     for scan in (_one_thread(place), lw.scan(place)):
         taken: list[int] = []
         with pytest.raises(lw.DamageError) as error:
             taken.extend(map(len, scan))
-        found.append((str(error.value), sum(taken), [str(fault) for _, fault in scan.report.faults]))
-    assert found[0] == found[1]
+        messages.append((str(error.value), sum(taken), [str(fault) for _, fault in scan.report.faults]))
+    assert messages[0] == messages[1]
     assert not _threads()
 
 
 @pytest.mark.parametrize("depth", ["checksums", "records"])
-def test_the_same_is_verified(place: Path, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_report_is_the_same(place: Path, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "FEW", 0)
     helped = _watched(monkeypatch)
     for hurt in (False, True):
         if hurt:
-            _hurt(place)
-        reports, told = [], []
+            damage_file(place)
+        reports, progress = [], []
         for threads in (1, 3):
             monkeypatch.setattr(verify, "usable", lambda threads=threads: threads)
             shown: list[tuple[int, int]] = []
             reports.append(
                 lw.verify(place, depth=depth, show=lambda done, of, shown=shown: shown.append((done, of)))
             )
-            told.append(shown)
+            progress.append(shown)
         assert reports[0].to_dict() == reports[1].to_dict()
         assert reports[0].ok is not hurt
-        assert told[0] == told[1]
+        assert progress[0] == progress[1]
     assert "logwright" in helped
 
 
-def test_a_scan_that_is_left(place: Path) -> None:
+def test_abandoned_scan_stops_its_threads(place: Path) -> None:
     batches = iter(lw.scan(place))
     next(batches)
     del batches
     assert not _threads()
 
 
-def _hurt(place: Path) -> None:
+def damage_file(place: Path) -> None:
     files = sorted(
-        one for one in place.iterdir() if one.suffix in (".log", ".ldb") and one.stat().st_size > 9000
+        path for path in place.iterdir() if path.suffix in (".log", ".ldb") and path.stat().st_size > 9000
     )
     for file in files[2::3]:
         data = bytearray(file.read_bytes())
@@ -258,7 +258,7 @@ def _hurt(place: Path) -> None:
         file.write_bytes(data)
 
 
-def test_a_scan_that_is_left_when_the_program_ends(place: Path) -> None:
+def test_scan_abandoned_at_exit_does_not_hang(place: Path) -> None:
     program = (
         "import sys, logwright as lw; from logwright.readers import task; task.FEW = 0; task.usable = lambda: 3\n"
         "left = iter(lw.scan(sys.argv[1])); print(next(left).num_rows > 0)"
@@ -270,9 +270,7 @@ def test_a_scan_that_is_left_when_the_program_ends(place: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["kafka.log", "leveldb.log", "leveldb.table"])
-def test_a_large_file_is_walked_over_ahead(
-    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_file_is_prefetched(codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from logwright.readers import stream
 
     monkeypatch.setattr(task, "FEW", 0)
@@ -296,8 +294,8 @@ def test_a_large_file_is_walked_over_ahead(
             data[at] ^= 1
         path.write_bytes(data)
         for mode in ("PERMISSIVE", "DROPMALFORMED"):
-            one, many = _one_thread(path, mode=mode), lw.scan(path, mode=mode)
-            assert many.to_table().equals(one.to_table())
-            assert many.report.to_dict() == one.report.to_dict()
+            scan, many = _one_thread(path, mode=mode), lw.scan(path, mode=mode)
+            assert many.to_table().equals(scan.to_table())
+            assert many.report.to_dict() == scan.report.to_dict()
             assert bool(many.report.faults) is hurt
     assert "logwright" in helped

@@ -1,4 +1,4 @@
-"""Reading ahead of who looks for frames: what is found is the same, whatever the frames are like and the disk does."""
+"""Prefetching windows of one file gives the same frames for any frames and any disk errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEP = 4096
 
 
 def log(sizes: list[int]) -> bytes:
-    """A log of `setData` transactions with so much data each."""
+    """A log of `setData` transactions with data of these sizes."""
     rows = [
         {"zxid": 1 + i, "type": "setData", "path": "/a", "data": bytes([i % 251]) * size, "version": i}
         for i, size in enumerate(sizes)
@@ -35,7 +35,7 @@ def log(sizes: list[int]) -> bytes:
 
 
 class Disk(MemorySource):
-    """Some of it can't be read, or it is cut short, while it is read; what was asked for is counted."""
+    """A source with unreadable ranges that can shrink while it is read. Counts requests."""
 
     def __init__(self, data: bytes, bad: tuple[int, int] = (0, 0), cut: int | None = None) -> None:
         super().__init__(data)
@@ -45,29 +45,29 @@ class Disk(MemorySource):
         start, stop = self.bad
         if length and max(start, offset) < min(stop, offset + length):
             raise UnreadableError.of(start, stop - start, "it fails", self.path)
-        found = super().pread(offset, length)
+        data = super().pread(offset, length)
         if self.cut is not None:
-            found = found[: max(0, self.cut - offset)]
-        self.read += len(found)
-        return found
+            data = data[: max(0, self.cut - offset)]
+        self.read += len(data)
+        return data
 
 
-def found(source: Any, prefetcher: Prefetcher, **rest: Any) -> list[Any]:
-    """What a walk finds, in terms of the file: frames and faults as they are joined."""
+def walk_result(source: Any, prefetcher: Prefetcher, **rest: Any) -> list[Any]:
+    """Frames and joined faults of a walk, by file position."""
     frames: list[tuple[int, int, bytes]] = []
     rest_: list[Any] = []
     walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP, **rest)
-    for one in threaded(walk, prefetcher):
-        if isinstance(one, Stretch):
-            place, data = one.window.offset, one.window.data
+    for part in threaded(walk, prefetcher):
+        if isinstance(part, Stretch):
+            place, data = part.window.offset, part.window.data
             frames += [
                 (place + int(start), place + int(end), data[start:end].tobytes())
-                for start, end in zip(one.frames.start, one.frames.end, strict=True)
+                for start, end in zip(part.frames.start, part.frames.end, strict=True)
             ]
-            rest_ += [*one.faults, one.damage]
+            rest_ += [*part.faults, part.damage]
         else:
-            rest_ += [one.fault, one.tail]
-    return [frames, [one for one in rest_ if one is not None], walk.size]
+            rest_ += [part.fault, part.tail]
+    return [frames, [span for span in rest_ if span is not None], walk.size]
 
 
 SIZES = st.lists(
@@ -79,55 +79,57 @@ SIZES = st.lists(
 
 @settings(deadline=None)
 @given(sizes=SIZES, flips=st.lists(st.integers(0, 1 << 30), max_size=3), threads=st.sampled_from([2, 3]))
-def test_the_same_is_found(sizes: list[int], flips: list[int], threads: int) -> None:
+def test_walk_is_the_same_with_threads(sizes: list[int], flips: list[int], threads: int) -> None:
     data = bytearray(log([200] * 100 + sizes))
     for at in flips:
         data[at % len(data)] ^= 1 << at % 8
     with Prefetcher(threads) as prefetcher:
-        assert found(MemorySource(data), prefetcher) == found(MemorySource(data), INLINE)
+        assert walk_result(MemorySource(data), prefetcher) == walk_result(MemorySource(data), INLINE)
 
 
 @settings(deadline=None)
 @given(sizes=SIZES, start=st.integers(0, 1 << 30), length=st.integers(1, 9000))
-def test_where_the_disk_can_not_read(sizes: list[int], start: int, length: int) -> None:
+def test_unreadable_range(sizes: list[int], start: int, length: int) -> None:
     data = log([200] * 100 + sizes)
     bad = (start % len(data), start % len(data) + length)
     with Prefetcher(2) as prefetcher:
-        assert found(Disk(data, bad), prefetcher) == found(Disk(data, bad), INLINE)
+        assert walk_result(Disk(data, bad), prefetcher) == walk_result(Disk(data, bad), INLINE)
 
 
 @settings(deadline=None)
 @given(sizes=SIZES, cut=st.integers(0, 1 << 30))
-def test_a_file_that_became_shorter(sizes: list[int], cut: int) -> None:
+def test_file_that_became_shorter(sizes: list[int], cut: int) -> None:
     data = log([200] * 100 + sizes)
     with Prefetcher(2) as prefetcher:
-        assert found(Disk(data, cut=cut % len(data)), prefetcher) == found(
+        assert walk_result(Disk(data, cut=cut % len(data)), prefetcher) == walk_result(
             Disk(data, cut=cut % len(data)), INLINE
         )
 
 
 @settings(deadline=None)
 @given(sizes=SIZES, start=st.integers(0, 99), stop=st.integers(1, 1 << 30))
-def test_a_stretch_of_a_file(sizes: list[int], start: int, stop: int) -> None:
+def test_range_of_a_file(sizes: list[int], start: int, stop: int) -> None:
     data = log([200] * 100 + sizes)
-    starts = [one[0] for one in found(MemorySource(data), INLINE)[0]]
+    starts = [frame[0] for frame in walk_result(MemorySource(data), INLINE)[0]]
     bounds = {"start": starts[start], "stop": starts[start] + stop % len(data)}
     with Prefetcher(2) as prefetcher:
-        assert found(MemorySource(data), prefetcher, **bounds) == found(MemorySource(data), INLINE, **bounds)
+        assert walk_result(MemorySource(data), prefetcher, **bounds) == walk_result(
+            MemorySource(data), INLINE, **bounds
+        )
 
 
 @pytest.mark.parametrize("size", [10, 500, 1500, 3000])
 def test_little_is_read_twice(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where most frames are longer than what pieces have in common at first: it grows with them."""
+    """Even if most frames are longer than the initial overlap of the pieces: the overlap grows."""
     monkeypatch.setattr(readahead, "_OVERLAP", 64)
     data = log([size] * (400_000 // (size + 40)))
     disk = Disk(data)
     with Prefetcher(2, 8 * STEP) as prefetcher:
-        assert len(found(disk, prefetcher)[0]) == 1 + 400_000 // (size + 40)
+        assert len(walk_result(disk, prefetcher)[0]) == 1 + 400_000 // (size + 40)
     assert disk.read < len(data) * (1 + 3 * (size + 64) / STEP) + 32 * STEP
 
 
-def test_nothing_is_left_behind_where_it_ends_early() -> None:
+def test_no_thread_remains_after_an_early_end() -> None:
     source = MemorySource(log([200] * 1000))
     with Prefetcher(2) as prefetcher:
         walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP)

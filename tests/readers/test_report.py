@@ -1,4 +1,4 @@
-"""The report: exact numbers, capped lists, and a text that says what to do next."""
+"""The report: exact numbers, capped lists, and text that names the next step."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def fault(offset: int = 73400320, severity: Severity = Severity.ERROR, **rest: o
 
 
 def report(*faults: Fault, max_faults: int = 1000) -> Report:
-    made = Report("orders-0", "kafka.partition", live=False, max_faults=max_faults)
-    file = made.file("0.log", "kafka.log")
+    new_report = Report("orders-0", "kafka.partition", live=False, max_faults=max_faults)
+    file = new_report.file("0.log", "kafka.log")
     file.bytes, file.frames, file.rows = 1 << 30, 1234, 5678
-    for one in faults:
-        file.add(one, damaged=True)
-    return made
+    for fault in faults:
+        file.add(fault, damaged=True)
+    return new_report
 
 
-def test_fields_are_those_of_the_interface() -> None:
-    found = report(fault(rows_lost=122, lost=LOST)).to_dict()
-    assert list(found) == KEYS
-    assert (found["ok"], found["bytes"], found["bytes_damaged"], found["faults_total"]) == (
+def test_keys_are_those_of_the_interface() -> None:
+    fields = report(fault(rows_lost=122, lost=LOST)).to_dict()
+    assert list(fields) == KEYS
+    assert (fields["ok"], fields["bytes"], fields["bytes_damaged"], fields["faults_total"]) == (
         False,
         1 << 30,
         16421,
         1,
     )
-    (file,) = found["files"]
+    (file,) = fields["files"]
     assert list(file) == ["path", "codec", "bytes", "frames", "rows", "faults"]
     assert file["faults"] == [
         {
@@ -58,15 +58,15 @@ def test_fields_are_those_of_the_interface() -> None:
             "detail": "stored 1, computed 2", "rows_lost": 122, "lost": LOST,
         }
     ]  # fmt: skip
-    json.dumps(found)
+    json.dumps(fields)
 
 
-def test_it_reads_like_a_dict() -> None:
-    found = report()
-    assert dict(found) == found.to_dict()
-    assert found["ok"] is True
-    assert len(found) == len(KEYS)
-    assert "0.log" in str(found["files"])
+def test_report_reads_like_a_dict() -> None:
+    summary = report()
+    assert dict(summary) == summary.to_dict()
+    assert summary["ok"] is True
+    assert len(summary) == len(KEYS)
+    assert "0.log" in str(summary["files"])
     assert repr(report(fault())) == "<Report orders-0: damaged, 1 fault>"
 
 
@@ -80,30 +80,30 @@ def test_only_errors_make_it_not_ok() -> None:
 
 
 def test_lists_are_capped_and_counts_exact() -> None:
-    found = report(*(fault(i) for i in range(20)), max_faults=5)
-    other = found.file("1.log", "kafka.log")
+    capped = report(*(fault(i) for i in range(20)), max_faults=5)
+    other = capped.file("1.log", "kafka.log")
     for i in range(20):
         other.add(fault(i), damaged=True)
-    assert found["faults_total"] == 40
-    assert [len(file["faults"]) for file in found["files"]] == [5, 0]
-    assert len(found.faults) == 5
-    assert found.bytes_damaged == 40 * 16421
+    assert capped["faults_total"] == 40
+    assert [len(file["faults"]) for file in capped["files"]] == [5, 0]
+    assert len(capped.faults) == 5
+    assert capped.bytes_damaged == 40 * 16421
 
 
-def test_parts_add_up() -> None:
+def test_merged_reports_add_up() -> None:
     first, second = report(fault(900)), report(fault(100), fault(5, severity=Severity.INFO))
     second.live = True
     second.notes.append("a note")
     second.file("1.log", "kafka.log").rows = 7
-    whole = pickle.loads(pickle.dumps(first)).merge(pickle.loads(pickle.dumps(second)))
-    assert (whole.rows, whole.frames, whole.bytes) == (2 * 5678 + 7, 2 * 1234, 2 << 30)
-    assert [one.offset for _, one in whole.faults] == [5, 100, 900]
-    assert whole.faults_total == 3
-    assert whole.live is True
-    assert whole.notes == ["a note"]
+    merged = pickle.loads(pickle.dumps(first)).merge(pickle.loads(pickle.dumps(second)))
+    assert (merged.rows, merged.frames, merged.bytes) == (2 * 5678 + 7, 2 * 1234, 2 << 30)
+    assert [fault.offset for _, fault in merged.faults] == [5, 100, 900]
+    assert merged.faults_total == 3
+    assert merged.live is True
+    assert merged.notes == ["a note"]
 
 
-def test_several_paths() -> None:
+def test_path_of_several_inputs() -> None:
     assert Report(["a", "b"])["path"] == "a, b"
 
 
@@ -125,14 +125,18 @@ SYSTEM = {
 
 
 def partition_report(*faults: Fault, **system: object) -> Report:
-    found = report(*faults)
-    found.system = {**SYSTEM, **system}
+    partition = report(*faults)
+    partition.system = {**SYSTEM, **system}
     for name in ("1.log", "2.log"):
-        found.file(name, "kafka.log")
-    found.file("1.index", "kafka.index").primary = False
-    found.nouns, found.known, found.repairs = ("record", "segment"), {"topic": "orders", "partition": 0}, True
-    found.advice = ("another in-sync replica?",)
-    return found
+        partition.file(name, "kafka.log")
+    partition.file("1.index", "kafka.index").primary = False
+    partition.nouns, partition.known, partition.repairs = (
+        ("record", "segment"),
+        {"topic": "orders", "partition": 0},
+        True,
+    )
+    partition.advice = ("another in-sync replica?",)
+    return partition
 
 
 def test_text_of_a_directory() -> None:
@@ -149,40 +153,40 @@ def test_text_of_a_directory() -> None:
 
 def system_line(*faults: Fault, **system: object) -> str:
     lines = partition_report(*faults, **system).text().splitlines()
-    found = (lines[i:] for i, line in enumerate(lines) if line.startswith("  kafka 4.3"))
-    return " ".join(" ".join(next(found)).split())
+    paragraph = (lines[i:] for i, line in enumerate(lines) if line.startswith("  kafka 4.3"))
+    return " ".join(" ".join(next(paragraph)).split())
 
 
-def test_what_the_system_would_do() -> None:
-    one = fault(lost=LOST)
+def test_text_of_what_the_system_would_do() -> None:
+    loss = fault(lost=LOST)
     opens = {"truncates": {}, "removes": []}
-    assert "clean stop: opens, loses nothing more" in system_line(one, clean=True, rows_lost=0, **opens)
+    assert "clean stop: opens, loses nothing more" in system_line(loss, clean=True, rows_lost=0, **opens)
     assert "opens, loses nothing" in system_line(fault(), clean=True, rows_lost=0, **opens)
     assert ": opens, deletes 1 segment: loses 1 record" in system_line(
-        one, truncates={}, removes=["2.log"], rows_lost=1
+        loss, truncates={}, removes=["2.log"], rows_lost=1
     )
-    assert "opens, loses records" in system_line(one, rows_lost=None, lost=[{}], **opens)
-    assert "cuts 3 files" in system_line(one, truncates=dict.fromkeys("abc", 1))
-    assert "cuts 1.log to 7, loses" not in system_line(one, truncates={"1.log": 7})
+    assert "opens, loses records" in system_line(loss, rows_lost=None, lost=[{}], **opens)
+    assert "cuts 3 files" in system_line(loss, truncates=dict.fromkeys("abc", 1))
+    assert "cuts 1.log to 7, loses" not in system_line(loss, truncates={"1.log": 7})
     assert "its clients stop with an error at 31" in system_line(
-        one, serves={"first": 0, "last": 30, "stops_at": 31}
+        loss, serves={"first": 0, "last": 30, "stops_at": 31}
     )
     assert "loses nothing more it stays bad" in system_line(
-        one, rows_lost=0, warnings=["it stays bad"], **opens
+        loss, rows_lost=0, warnings=["it stays bad"], **opens
     )
-    assert "not again" not in system_line(one, warnings=["not again"])
-    said = system_line(one, opens=False, scope="process", error="it says no")
-    assert "stop: does not start: it says no" in said
-    assert "starts without the whole disk" in system_line(one, opens=False, scope="log_dir")
+    assert "not again" not in system_line(loss, warnings=["not again"])
+    line = system_line(loss, opens=False, scope="process", error="it says no")
+    assert "stop: does not start: it says no" in line
+    assert "starts without the whole disk" in system_line(loss, opens=False, scope="log_dir")
     assert "starts without it: BadError" in system_line(
-        one, opens=False, scope="partition", error_class="BadError"
+        loss, opens=False, scope="partition", error_class="BadError"
     )
-    said = system_line(one, opens=False, scope="process", error="No: stored 1, computed 2")
-    assert "does not start" in said
-    assert "No:" not in said
+    line = system_line(loss, opens=False, scope="process", error="No: stored 1, computed 2")
+    assert "does not start" in line
+    assert "No:" not in line
 
 
-def test_the_next_command() -> None:
+def test_next_command() -> None:
     def last(*faults: Fault) -> str:
         return partition_report(*faults).text().splitlines()[-2].strip()
 
@@ -199,29 +203,29 @@ def test_the_next_command() -> None:
     assert read.text().endswith("logwright help")
 
 
-def test_what_a_running_system_writes_is_not_there_yet() -> None:
-    found = partition_report(fault(rows_lost=2))
-    found.live = True
-    assert "the system is running on it" in found.text()
-    assert "replica" not in found.text()
+def test_unfinished_write_of_a_running_system_is_no_loss() -> None:
+    partition = partition_report(fault(rows_lost=2))
+    partition.live = True
+    assert "the system is running on it" in partition.text()
+    assert "replica" not in partition.text()
 
 
-def test_after_a_repair_the_notes_speak() -> None:
-    found = partition_report(fault(rows_lost=122, lost=LOST))
-    found.cut, found.rows_kept = [{"file": "0.log"}], 77
-    found.notes.append("77 records are in DIR")
-    assert found["rows"] == 77
-    assert found["cut"] == [{"file": "0.log"}]
-    text = found.text()
+def test_notes_after_a_repair() -> None:
+    partition = partition_report(fault(rows_lost=122, lost=LOST))
+    partition.cut, partition.rows_kept = [{"file": "0.log"}], 77
+    partition.notes.append("77 records are in DIR")
+    assert partition["rows"] == 77
+    assert partition["cut"] == [{"file": "0.log"}]
+    text = partition.text()
     assert "77 records are in DIR" in text
     assert "kafka 4.3" not in text
     assert "replica" not in text
 
 
-def test_faults_that_say_the_same_are_put_together() -> None:
-    found = report(*(fault(i) for i in range(11)), fault(99, severity=Severity.INFO))
-    found.notes.append("read as it is")
-    lines = str(found).splitlines()
+def test_equal_faults_are_grouped() -> None:
+    capped = report(*(fault(i) for i in range(11)), fault(99, severity=Severity.INFO))
+    capped.notes.append("read as it is")
+    lines = str(capped).splitlines()
     assert lines[0] == "orders-0  DAMAGED  180.6 kB of 1.1 GB, 1,234 frames, 5,678 rows, 12 faults"
     assert (
         lines[1]
@@ -231,7 +235,7 @@ def test_faults_that_say_the_same_are_put_together() -> None:
     assert len(lines) == 4
 
 
-def test_faults_of_one_place_are_put_together() -> None:
+def test_faults_at_one_position_are_grouped() -> None:
     other = Fault("kafka.log", 73400320, 16421, Kind.ORDER, "not above", rows_lost=3, lost={"first_x": 1})
     lines = report(fault(), other).text().splitlines()
     assert lines[0] == "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch"
@@ -239,86 +243,86 @@ def test_faults_of_one_place_are_put_together() -> None:
 
 
 def test_text_of_many_faults() -> None:
-    found = report(*(fault(1000000 * i, rows_lost=i) for i in range(1, 12)))
-    found.file("2.log", "kafka.log").add(fault(5, severity=Severity.WARNING))
-    lines = str(found).splitlines()
+    capped = report(*(fault(1000000 * i, rows_lost=i) for i in range(1, 12)))
+    capped.file("2.log", "kafka.log").add(fault(5, severity=Severity.WARNING))
+    lines = str(capped).splitlines()
     assert len([line for line in lines if line.startswith("  DAMAGED")]) == 8
     assert "  and 4 more (--json has all)" in lines
     assert "  lost in all: 66 rows" in lines
 
 
-def test_several_things() -> None:
-    """A line each, the worst first, what the system would do with all."""
-    whole = Report("/data/logs")
+def test_text_of_several_inputs() -> None:
+    """One line each, the worst first, and what the system would do with all of them."""
+    merged = Report("/data/logs")
     for name, rows_lost, opens in (("a-0", 5, True), ("b-0", 9, True), ("c-0", 0, False)):
         part = partition_report(
             fault(rows_lost=2), rows_lost=rows_lost, opens=opens, scope=None if opens else "process"
         )
         part.path = f"/data/logs/{name}"
-        whole.parts.append(part)
+        merged.parts.append(part)
     sound = partition_report(rows_lost=0)
     sound.path = "/data/logs/sound-0"
-    whole.parts.append(sound)
-    lines = whole.text().splitlines()
+    merged.parts.append(sound)
+    lines = merged.text().splitlines()
     assert lines[0] == "/data/logs  DAMAGED  3 of 4 damaged, 49.3 kB of 4.3 GB, 22,712 records, 3 faults"
     assert lines[1:3] == ["  lost in all: 6 records", "  kafka 4.3: does not start, because of c-0"]
     assert [line.split()[0] for line in lines[3:7]] == ["c-0", "b-0", "a-0", "sound-0"]
     assert lines[4] == "  b-0      DAMAGED  checksum mismatch; lost: 2 records; kafka 4.3 loses 9 records"
     assert lines[7] == "  logwright verify /data/logs/c-0   says more of the worst of them"
-    del whole.parts[2]
-    assert whole.text().splitlines()[2] == "  kafka 4.3: loses 14 records in 2 of them"
-    assert not whole.safe
+    del merged.parts[2]
+    assert merged.text().splitlines()[2] == "  kafka 4.3: loses 14 records in 2 of them"
+    assert not merged.safe
     assert sound.safe
-    found = whole.to_dict()
-    assert [one["path"] for one in found["targets"]] == [part.path for part in whole.parts]
-    assert found["targets"][0]["system"]["rows_lost"] == 5
-    assert "system" not in found
-    assert "/data/logs/a-0/0.log" in {file["path"] for file in found["files"]}
-    assert (found["faults_total"], found["rows"]) == (2, 3 * 5678)
-    json.dumps(found)
+    fields = merged.to_dict()
+    assert [target["path"] for target in fields["targets"]] == [part.path for part in merged.parts]
+    assert fields["targets"][0]["system"]["rows_lost"] == 5
+    assert "system" not in fields
+    assert "/data/logs/a-0/0.log" in {file["path"] for file in fields["files"]}
+    assert (fields["faults_total"], fields["rows"]) == (2, 3 * 5678)
+    json.dumps(fields)
 
 
-def test_several_things_that_are_all_sound() -> None:
-    whole = Report("/data/logs")
+def test_text_of_several_sound_inputs() -> None:
+    merged = Report("/data/logs")
     for name in ("a-0", "b-0"):
         part = partition_report(rows_lost=0)
         part.path = f"/data/logs/{name}"
-        whole.parts.append(part)
-    lines = whole.text().splitlines()
+        merged.parts.append(part)
+    lines = merged.text().splitlines()
     assert lines[0] == "/data/logs  ok  2 looked at, 2.1 GB, 11,356 records"
     assert not [line for line in lines if "fault" in line]
 
 
-def test_what_is_said_twice_of_one_place_is_told_once() -> None:
-    """With what was lost there, whichever of the two says it."""
-    for said in ((LOST, {}), ({}, LOST)):
+def test_repeated_fault_is_printed_once() -> None:
+    """With the loss, whichever of the two faults names it."""
+    for faults in ((LOST, {}), ({}, LOST)):
         lines = (
-            report(*(fault(7, rows_lost=len(lost) and 122, lost=lost) for lost in said)).text().splitlines()
+            report(*(fault(7, rows_lost=len(lost) and 122, lost=lost) for lost in faults)).text().splitlines()
         )
         assert "offsets 4183220..4183341" in lines[1]
         assert not [line for line in lines[2:] if "lost:" in line]
 
 
-def test_of_many_things_those_that_are_sound_are_counted() -> None:
-    whole = Report("/data/logs")
+def test_sound_inputs_are_counted() -> None:
+    merged = Report("/data/logs")
     for i in range(50):
         part = report(*([fault()] if i % 10 == 3 else []))
         part.path = f"/data/logs/x-{i}"
-        whole.parts.append(part)
-    lines = whole.text().splitlines()
+        merged.parts.append(part)
+    lines = merged.text().splitlines()
     assert len(lines) == 1 + 5 + 2
     assert lines[6] == "  and 45 more, all ok"
-    whole.parts = [part for part in whole.parts if not part.ok] * 10
-    assert "  and 10 more with faults (--json has all)" in whole.text().splitlines()
+    merged.parts = [part for part in merged.parts if not part.ok] * 10
+    assert "  and 10 more with faults (--json has all)" in merged.text().splitlines()
 
 
 def test_no_line_is_long() -> None:
     words = "a broker that recovers the segment empties it and deletes all that follow " * 5
-    found = report(Fault("kafka.log", 1, 2, Kind.ORDER, words, system=words, lost=LOST), fault())
-    assert max(len(line) for line in found.text().splitlines()) <= 118
+    long = report(Fault("kafka.log", 1, 2, Kind.ORDER, words, system=words, lost=LOST), fault())
+    assert max(len(line) for line in long.text().splitlines()) <= 118
 
 
-def test_text_when_all_is_well() -> None:
+def test_text_without_faults() -> None:
     assert report().text().splitlines() == [
         "orders-0  ok  1.1 GB, 1,234 frames, 5,678 rows",
         "  logwright dump orders-0 --limit 10",
@@ -338,7 +342,7 @@ def test_text_of_a_warning_leads_to_the_bytes() -> None:
     assert text.splitlines()[-1] == "  logwright verify orders-0 --json   says all of it"
 
 
-def test_text_of_what_is_not_known() -> None:
+def test_text_of_an_unknown_codec() -> None:
     lost = {
         "first_id": None,
         "last_id": 9,

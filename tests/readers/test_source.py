@@ -1,4 +1,4 @@
-"""Where bytes come from, and what people are told when they can't be had."""
+"""Where bytes come from, and the errors if they cannot be read."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_local_file(file: Path) -> None:
     source.close()
 
 
-def test_uris_read_like_paths(file: Path) -> None:
+def test_uri_reads_like_a_path(file: Path) -> None:
     for uri in (f"file://{file}", str(file)):
         with open_source(uri) as source:
             assert source.pread(0, 1024).tobytes() == file.read_bytes()
 
 
 def test_arrow_file_systems(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any file system of pyarrow will do; the local one stands for those that are far away."""
+    """Any file system of pyarrow works. The local one stands for remote ones."""
     from pyarrow import fs
 
     monkeypatch.setattr(sources, "file_system", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("far:/")))
@@ -64,12 +64,12 @@ def test_arrow_file_systems(file: Path, monkeypatch: pytest.MonkeyPatch) -> None
         open_source(f"far://{file}.gone")
 
 
-def test_unknown_file_system() -> None:
+def test_unknown_file_system_is_refused() -> None:
     with pytest.raises(UsageError, match=r"pyarrow\.fs"):
         open_source("gopher://host/file")
 
 
-def test_memory() -> None:
+def test_bytes_in_memory() -> None:
     with MemorySource(b"abcdef") as source:
         assert source.pread(2, 2).tobytes() == b"cd"
         assert source.pread(5, 9).tobytes() == b"f"
@@ -78,7 +78,7 @@ def test_memory() -> None:
 
 @pytest.mark.parametrize("size", [10, 100])
 def test_standard_input(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small input stays in memory, more goes to a temporary file; both are read by position."""
+    """Small input stays in memory, large input goes to a temporary file. Both are read by position."""
     monkeypatch.setattr(sources, "_SPOOL", 50)
     data = bytes(range(size))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
@@ -87,7 +87,7 @@ def test_standard_input(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert source.pread(5, 3).tobytes() == data[5:8]
 
 
-def test_a_pipe_with_a_name(tmp_path: Path) -> None:
+def test_named_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"through a pipe",))
@@ -97,7 +97,7 @@ def test_a_pipe_with_a_name(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_a_pipe_to_which_somebody_writes_late(tmp_path: Path) -> None:
+def test_pipe_with_a_late_writer(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -114,7 +114,7 @@ def test_a_pipe_to_which_somebody_writes_late(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_what_was_written_to_a_pipe_before_it_was_looked_at(tmp_path: Path) -> None:
+def test_data_written_to_a_pipe_before_it_is_opened(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     both = os.open(pipe, os.O_RDWR)
@@ -126,14 +126,14 @@ def test_what_was_written_to_a_pipe_before_it_was_looked_at(tmp_path: Path) -> N
     closer.join()
 
 
-def test_a_pipe_to_which_nobody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_without_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.readers.source._PATIENCE", 0.05)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match="nobody has written to this pipe"):
         open_source(str(tmp_path / "pipe"))
 
 
-def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+def test_dangling_links(tmp_path: Path) -> None:
     (tmp_path / "gone").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(NotFoundError, match=r"gone: is a link to nowhere, which is not there"):
@@ -142,7 +142,7 @@ def test_links_that_lead_nowhere(tmp_path: Path) -> None:
         open_source(str(tmp_path / "loop"))
 
 
-def test_an_entry_that_can_not_be_looked_at_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_that_cannot_be_examined_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Entry:
         name = "bad.log"
 
@@ -161,13 +161,13 @@ def test_an_entry_that_can_not_be_looked_at_is_named(tmp_path: Path, monkeypatch
         open_listing(str(tmp_path))
 
 
-def test_a_file_that_became_shorter(file: Path) -> None:
+def test_file_that_became_shorter(file: Path) -> None:
     with open_source(str(file)) as source:
         os.truncate(file, 100)
         assert len(source.pread(90, 50)) == 10
 
 
-def test_not_found_names_what_is_there(file: Path) -> None:
+def test_not_found_names_similar_files(file: Path) -> None:
     with pytest.raises(NotFoundError, match=r"Did you mean .*some\.log"):
         open_source(str(file.parent / "some.lgo"))
     with pytest.raises(NotFoundError, match="is there"):
@@ -180,14 +180,14 @@ def test_not_found_names_what_is_there(file: Path) -> None:
         open_source(str(file.parent / "xyzzy"))
 
 
-def test_directories_and_devices(tmp_path: Path) -> None:
+def test_directories_and_devices_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory"):
         open_source(str(tmp_path))
     with pytest.raises(UsageError, match="neither a file"):
         open_source("/dev/null")
 
 
-def test_permission_says_whose_it_is(file: Path) -> None:
+def test_permission_error_names_the_owner(file: Path) -> None:
     error = explain(PermissionError(errno.EACCES, "no"), str(file))
     assert isinstance(error, AccessError)
     assert "It belongs to" in str(error)
@@ -195,7 +195,7 @@ def test_permission_says_whose_it_is(file: Path) -> None:
     assert "may look into" in str(explain(PermissionError(errno.EACCES, "no"), "/gone/for/good"))
 
 
-def test_errors_of_the_disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_errors_keep_their_message(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_source(str(file)) as source:
 
         def fail(*_: object) -> int:
@@ -215,7 +215,7 @@ def test_errors_of_the_disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None
 # Directories
 
 
-def test_a_directory_lists_files_only(tmp_path: Path) -> None:
+def test_directory_lists_files_only(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"22")
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "sub").mkdir()
@@ -243,14 +243,14 @@ def test_names_of_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert open_listing("/").parent() is None
 
 
-def test_what_is_no_directory(file: Path) -> None:
+def test_file_is_no_directory(file: Path) -> None:
     with pytest.raises(UsageError, match="a directory is needed"):
         open_listing(str(file))
     with pytest.raises(NotFoundError):
         open_listing(str(file.parent / "gone"))
 
 
-def test_directories_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyarrow import fs
 
     from logwright.readers import listing
@@ -284,7 +284,7 @@ def staged(path: Path, journal: str) -> Path:
     return place
 
 
-def test_a_committed_append_is_seen(tmp_path: Path) -> None:
+def test_committed_append_is_visible(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(b"old")
     (tmp_path / "count").write_bytes(b"1")
     journal = Journal(
@@ -305,7 +305,7 @@ def test_a_committed_append_is_seen(tmp_path: Path) -> None:
     assert not directory.warnings
 
 
-def test_an_append_without_commit_is_not_seen(tmp_path: Path) -> None:
+def test_uncommitted_append_is_invisible(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(b"old")
     place = tmp_path / ".store" / "0f"
     place.mkdir(parents=True)
@@ -315,7 +315,7 @@ def test_an_append_without_commit_is_not_seen(tmp_path: Path) -> None:
     assert not directory.warnings
 
 
-def test_an_append_overtaken_by_the_system_is_told(tmp_path: Path) -> None:
+def test_append_overtaken_by_the_system_is_reported(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(b"older")
     place = staged(tmp_path, Journal((("1.toy", "001.toy"),), {"001.toy": 4}, {"000.toy": 3}).to_json())
     (place / "1.toy").write_bytes(b"next")
@@ -324,13 +324,13 @@ def test_an_append_overtaken_by_the_system_is_told(tmp_path: Path) -> None:
     assert "changed since" in directory.warnings[0]
 
 
-def test_a_garbled_commit_is_told(tmp_path: Path) -> None:
+def test_garbled_commit_record_is_reported(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(frame(0))
     staged(tmp_path, "{")
     assert "can't be understood" in open_listing(str(tmp_path)).warnings[0]
 
 
-def test_removed_files_are_gone(tmp_path: Path) -> None:
+def test_removed_files_are_invisible(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(b"old")
     (tmp_path / "stale").write_bytes(b"x")
     staged(tmp_path, Journal((), {}, {"000.toy": 3, "stale": 1}, ("stale",)).to_json())
@@ -363,7 +363,7 @@ def test_locks_are_seen_and_not_taken(tmp_path: Path) -> None:
     assert held([]) is None
 
 
-def test_the_file_system_of_a_uri(tmp_path: Path) -> None:
+def test_file_system_of_a_uri(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     system, inner = sources.file_system(f"file://{tmp_path}/a")
     assert inner == f"{tmp_path}/a"

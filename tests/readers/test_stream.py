@@ -1,4 +1,4 @@
-"""The stream over any codec: windows, modes, damage, splits. A toy format shows that nothing here knows a real one."""
+"""The stream over any codec: windows, modes, damage, splits. A fake format shows that it depends on no real one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rows(
     hints: dict[str, Any] | None = None,
     **rest: Any,
 ) -> pa.Table:
-    """All rows of a file, and the report filled."""
+    """Return all rows of a file and fill the report."""
     chosen = CODEC.tables[table].select(columns)
     entry = FileReport("000.toy", CODEC.name) if report is None else report
     batches = FileStream(
@@ -72,7 +72,7 @@ for _i, _frame in enumerate(FRAMES):
 # Windows
 
 
-def test_where_damage_gives_no_rows_a_window_is_decoded_at_once() -> None:
+def test_window_without_damage_is_decoded_at_once() -> None:
     bad = bytearray(DATA)
     for at in range(2000, len(bad), 3000):
         bad[at] ^= 0xFF
@@ -83,12 +83,12 @@ def test_where_damage_gives_no_rows_a_window_is_decoded_at_once() -> None:
     reports = [FileReport("x", "y") for _ in range(2)]
     for mode, report in zip(("PERMISSIVE", "DROPMALFORMED"), reports, strict=True):
         rows(bytes(bad), mode, report=report)
-    assert [one.offset for one in reports[1].faults] == [one.offset for one in reports[0].faults]
+    assert [fault.offset for fault in reports[1].faults] == [fault.offset for fault in reports[0].faults]
     assert rows(b"", "DROPMALFORMED").num_rows == 0
 
 
 @pytest.mark.parametrize("window", [SMALL, 5000, 1 << 20])
-def test_any_window_gives_the_same_rows(window: int) -> None:
+def test_any_window_size_gives_the_same_rows(window: int) -> None:
     assert ids(DATA, "FAILFAST", window=window) == ALL
     report = FileReport("x", "y")
     rows(DATA, report=report, window=window)
@@ -100,19 +100,19 @@ def test_any_window_gives_the_same_rows(window: int) -> None:
     )
 
 
-def test_a_frame_larger_than_the_window() -> None:
+def test_frame_larger_than_the_window() -> None:
     big = frame(1000, *[b"x" * 200] * 500)
     data = frame(1, b"a") + big + frame(2000, b"b")
     assert ids(data, window=SMALL) == [1, *range(1000, 1500), 2000]
 
 
-def test_nothing() -> None:
+def test_empty_file() -> None:
     report = FileReport("x", "y")
     assert ids(b"", "FAILFAST", report=report) == []
     assert report.bytes == 0
 
 
-def test_batches_hold_no_more_than_a_window() -> None:
+def test_batches_hold_at_most_one_window() -> None:
     batches = FileStream(
         MemorySource(DATA * 4),
         CODEC,
@@ -126,7 +126,7 @@ def test_batches_hold_no_more_than_a_window() -> None:
 
 
 class Counted(MemorySource):
-    """How many bytes are read, in all and at once."""
+    """Counts the bytes read, in total and per request."""
 
     total = largest = 0
 
@@ -149,18 +149,18 @@ def test_each_byte_is_read_about_once() -> None:
 
 
 @pytest.mark.parametrize("claim", [500, 3000, 100_000, 300_000])
-def test_fake_heads_cost_no_more_than_a_few_readings(claim: int) -> None:
-    """A file full of heads, each claiming much of what follows."""
+def test_fake_headers_cost_few_reads(claim: int) -> None:
+    """A file full of headers, each claiming a large part of the rest."""
     fake = HEAD.pack(b"TY", claim, 5, 0)
     data = frame(1, b"a") + fake * 20_000 + frame(9, b"b")
-    source, found = walked(data)
+    source, counts = walked(data)
     assert source.total < 8 * len(data) + 20 * claim
     assert source.largest <= max(16 * WINDOW, 8 * claim)
-    holes = [one for one in found if isinstance(one, Hole)]
+    holes = [count for count in counts if isinstance(count, Hole)]
     assert [(hole.fault.offset, hole.fault.length) for hole in holes] == [(20, len(fake) * 20_000)]
 
 
-def test_good_frames_between_fake_heads() -> None:
+def test_good_frames_between_fake_headers() -> None:
     parts = []
     for i in range(600):
         parts += [frame(i, b"%d" % i), HEAD.pack(b"TY", 2000 + i, 5, 0)]
@@ -171,7 +171,7 @@ def test_good_frames_between_fake_heads() -> None:
 
 
 class Stuck(fake_stores.ToyFrames):
-    """A codec that asks for more than there is, again and again."""
+    """A codec that always asks for more than exists."""
 
     def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
         none = np.empty(0, np.int64)
@@ -181,7 +181,7 @@ class Stuck(fake_stores.ToyFrames):
 
 
 @pytest.mark.parametrize("asks", [0, 1, 100, 10**6])
-def test_a_codec_that_gets_nowhere_ends(asks: int) -> None:
+def test_codec_without_progress_ends(asks: int) -> None:
     codec = Stuck()
     codec.asks = asks
     assert not list(Walk(MemorySource(DATA), codec, context(), step=SMALL))
@@ -189,7 +189,7 @@ def test_a_codec_that_gets_nowhere_ends(asks: int) -> None:
 
 
 class Greedy(fake_stores.ToyFrames):
-    """A codec whose resync is never sure."""
+    """A codec whose resync always asks for more."""
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         return at, self.asks
@@ -198,7 +198,7 @@ class Greedy(fake_stores.ToyFrames):
 
 
 @pytest.mark.parametrize("asks", [1, 50, 10**6])
-def test_a_codec_that_never_finds_its_way_ends(asks: int) -> None:
+def test_codec_that_never_resyncs_ends(asks: int) -> None:
     codec = Greedy()
     codec.asks = asks
     holes = list(Walk(MemorySource(b"x" * 3000), codec, context(), step=SMALL))
@@ -206,22 +206,22 @@ def test_a_codec_that_never_finds_its_way_ends(asks: int) -> None:
     assert holes[-1].fault.length == 3000
 
 
-def test_a_file_that_becomes_shorter_meanwhile() -> None:
+def test_file_that_becomes_shorter() -> None:
     class Shrinking(MemorySource):
         def pread(self, offset: int, length: int) -> Bytes:
             return super().pread(offset, length)[: max(0, 5000 - offset)]
 
-    found = list(Walk(Shrinking(DATA), CODEC, context(), step=SMALL))
-    assert isinstance(found[-1], Hole)
-    assert found[-1].fault.kind is Kind.TRUNCATED
-    assert found[-1].fault.offset + found[-1].fault.length == 5000
+    parts = list(Walk(Shrinking(DATA), CODEC, context(), step=SMALL))
+    assert isinstance(parts[-1], Hole)
+    assert parts[-1].fault.kind is Kind.TRUNCATED
+    assert parts[-1].fault.offset + parts[-1].fault.length == 5000
 
 
 # Modes
 
 
 def broken(index: int, at: int = HEAD.size + 1) -> tuple[bytes, int, int]:
-    """All frames with a flipped bit in one of them: bytes, where it is, its length."""
+    """Return all frames with one flipped bit: bytes, position and length of the damaged frame."""
     frames = list(FRAMES)
     bad = bytearray(frames[index])
     bad[at] ^= 1
@@ -264,7 +264,7 @@ def test_permissive_gives_one_row_for_the_damage() -> None:
     assert table.schema.field("id").nullable
 
 
-def test_dropmalformed_gives_the_rest() -> None:
+def test_dropmalformed_gives_the_other_rows() -> None:
     report = FileReport("x", "y")
     assert ids(broken(60)[0], report=report) == without(60)
     assert report.faults[0].lost == {"first_id": report_id(59) + 1, "last_id": report_id(61) - 1}
@@ -276,7 +276,7 @@ def report_id(index: int) -> int:
 
 
 @pytest.mark.parametrize("index", [0, len(FRAMES) - 1])
-def test_the_first_and_the_last(index: int) -> None:
+def test_damage_in_the_first_and_the_last_frame(index: int) -> None:
     data, where, length = broken(index)
     report = FileReport("x", "y")
     assert ids(data, report=report) == without(index)
@@ -284,7 +284,7 @@ def test_the_first_and_the_last(index: int) -> None:
     assert (fault.offset, fault.length, fault.severity) == (where, length, Severity.ERROR)
 
 
-def test_two_in_a_row_are_one_region() -> None:
+def test_two_damaged_frames_are_one_region() -> None:
     first, where, length = broken(60)
     data = first[: where + length] + broken(61)[0][where + length :]
     report = FileReport("x", "y")
@@ -292,7 +292,7 @@ def test_two_in_a_row_are_one_region() -> None:
     assert [(f.offset, f.length) for f in report.faults] == [(where, length + len(FRAMES[61]))]
 
 
-def test_a_long_region_is_cut_in_the_row_only() -> None:
+def test_long_region_is_cut_in_its_row_only() -> None:
     data = FRAMES[0] + b"\1" * (3 * RECORD_LIMIT) + FRAMES[1]
     table = rows(data, "PERMISSIVE", window=SMALL)
     (bad,) = [row for row in table.to_pylist() if row["_corrupt_record"] is not None]
@@ -300,8 +300,8 @@ def test_a_long_region_is_cut_in_the_row_only() -> None:
     assert bad["_corrupt_record"] == b"\1" * RECORD_LIMIT
 
 
-def test_what_can_not_be_decoded() -> None:
-    """The checksum is right, the content is not: between the rows before it and those behind."""
+def test_undecodable_payload() -> None:
+    """The checksum is right, the content is not. Rows before and after it are returned."""
     bad = frame(500, b"x" * 255)
     data = frame(1, b"a", b"b") + bad + frame(3, b"c")
     assert rows(data, "PERMISSIVE").column("id").to_pylist() == [1, 2, None, 3]
@@ -312,7 +312,7 @@ def test_what_can_not_be_decoded() -> None:
     assert (report.rows, report.bytes_damaged) == (2, len(bad))
 
 
-def test_padding_and_torn_tails_are_no_error() -> None:
+def test_padding_and_torn_tail_are_not_errors() -> None:
     for tail, severity in (
         (b"\0" * 999, Severity.INFO),
         (FRAMES[3][:30], Severity.WARNING),
@@ -327,8 +327,8 @@ def test_padding_and_torn_tails_are_no_error() -> None:
         assert corrupt == ([] if severity is Severity.INFO else [len(tail)])
 
 
-def test_a_torn_tail_with_good_frames_behind_it_is_an_error() -> None:
-    """A length that reaches beyond the end looks like a torn tail; what follows says that it is none."""
+def test_torn_tail_followed_by_good_frames_is_an_error() -> None:
+    """A length beyond the end looks like a torn tail, but good frames follow."""
     bad = HEAD.pack(b"TY", 1 << 20, 7, 0)
     with pytest.raises(DamageError):
         rows(FRAMES[0] + bad + FRAMES[1])
@@ -337,12 +337,12 @@ def test_a_torn_tail_with_good_frames_behind_it_is_an_error() -> None:
     assert report.faults[0].severity is Severity.ERROR
 
 
-def test_the_context_knows_that_a_file_is_not_the_last() -> None:
+def test_torn_tail_of_a_file_that_is_not_the_last_is_an_error() -> None:
     with pytest.raises(DamageError):
         rows(DATA + b"TY", hints={"last": False})
 
 
-def test_findings_that_stop_nothing() -> None:
+def test_warnings_stop_nothing() -> None:
     report = FileReport("x", "y")
     assert ids(frame(5, b"a") + frame(3, b"b"), "FAILFAST", report=report) == [5, 3]
     (fault,) = report.faults
@@ -350,7 +350,7 @@ def test_findings_that_stop_nothing() -> None:
     assert report.bytes_damaged == 0
 
 
-def test_findings_of_severity_error_raise_after_the_rows_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_errors_raise_after_the_rows_before(monkeypatch: pytest.MonkeyPatch) -> None:
     scan = fake_stores.ToyFrames.scan
 
     def stricter(self: Any, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
@@ -374,7 +374,7 @@ def test_modes_by_name() -> None:
 # Columns, limits, options
 
 
-def test_columns_in_the_order_asked() -> None:
+def test_columns_in_the_requested_order() -> None:
     assert rows(DATA, columns="text,id").schema.names == ["text", "id"]
     assert rows(DATA, columns=["even"]).schema.names == ["even"]
     assert "position" not in rows(DATA, columns=None).schema.names
@@ -389,22 +389,22 @@ def test_limits(mode: str, limit: int) -> None:
     assert report.rows == min(limit, len(ALL))
 
 
-def test_a_limit_before_the_damage_meets_none() -> None:
+def test_limit_before_the_damage_raises_nothing() -> None:
     data, *_ = broken(60)
     before = sum(OWNER[id] < 60 for id in ALL)
     assert ids(data, "FAILFAST", limit=before) == ALL[:before]
 
 
-def test_filters_read_columns_that_are_not_asked_for() -> None:
+def test_filter_reads_columns_that_are_not_requested() -> None:
     assert rows(DATA, columns="text", filter=[("even", "=", True)]).num_rows == sum(id % 2 == 0 for id in ALL)
 
 
-def test_filters_keep_the_rows_of_damage() -> None:
+def test_filter_keeps_the_rows_of_damage() -> None:
     table = rows(broken(60)[0], "PERMISSIVE", filter=[("id", "<", 3)])
     assert table.column("id").to_pylist() == [*(id for id in ALL if id < 3), None]
 
 
-def test_filters_skip_whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_skips_complete_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
     decode = fake_stores.ToyFrames.decode
 
@@ -423,23 +423,23 @@ def test_filters_skip_whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 # The other tables
 
 
-def test_frames_of_damaged_files_hold_all_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the frames and the file as tables every byte of the file is known."""
+def test_frames_table_of_a_damaged_file_holds_all_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frames and file tables together hold every byte of the file."""
     monkeypatch.setattr("logwright.readers.stream._RAW_PIECE", 50)
     data, _, length = broken(60)
     data += b"TYxx\0\0\0"
     table = rows(data, "PERMISSIVE", table="frames", columns="position,size,raw")
-    again = b""
+    restored = b""
     for row in table.to_pylist():
         if row["position"] is not None:
-            assert row["position"] == len(again)
-            again += (
+            assert row["position"] == len(restored)
+            restored += (
                 row["raw"]
                 if row["raw"] is not None
                 else data[row["position"] : row["position"] + row["size"]]
             )
     (file,) = rows(data, "DROPMALFORMED", table="file", columns=None).to_pylist()
-    assert again + file["trailing"] + b"\0" * file["trailing_zeros"] == data
+    assert restored + file["trailing"] + b"\0" * file["trailing_zeros"] == data
     assert file == {"size": len(data), "frames": len(FRAMES) - 1, "trailing": b"TYxx", "trailing_zeros": 3}
     corrupt = table.column("_corrupt_length").drop_null().to_pylist()
     assert corrupt == [length, 7]
@@ -454,7 +454,9 @@ def test_frames_of_damaged_files_hold_all_bytes(monkeypatch: pytest.MonkeyPatch)
         (b"x" * 9, b"x" * 9, 0),
     ],
 )
-def test_the_end_of_a_file(tail: bytes, trailing: bytes, zeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trailing_bytes_of_a_file(
+    tail: bytes, trailing: bytes, zeros: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("logwright.readers.stream.WINDOW", 4096)
     (file,) = rows(DATA + tail, "PERMISSIVE", table="file", columns="trailing,trailing_zeros").to_pylist()[
         -1:
@@ -462,15 +464,15 @@ def test_the_end_of_a_file(tail: bytes, trailing: bytes, zeros: int, monkeypatch
     assert (file["trailing"], file["trailing_zeros"]) == (trailing, zeros)
 
 
-def test_only_the_first_stretch_tells_of_the_file() -> None:
+def test_only_the_first_split_reports_on_the_file() -> None:
     half = sum(map(len, FRAMES[:50]))
     assert rows(DATA, table="file", columns=None, start=half).num_rows == 0
 
 
-# Files that are read whole
+# Single-frame files
 
 
-def whole(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
+def read_note(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
     codec = ToyNote()
     batches = FileStream(
         MemorySource(data, "NOTE"), codec, "rows", ("text",), context=None, report=FileReport("NOTE", codec.name),
@@ -479,16 +481,18 @@ def whole(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_whole_files_come_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_frame_file_comes_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "x" * 100_000
-    assert whole(b"note:" + text.encode()) == [{"text": text}]
+    assert read_note(b"note:" + text.encode()) == [{"text": text}]
     with pytest.raises(DamageError, match="no note"):
-        whole(b"")
-    assert [row["_corrupt_length"] for row in whole(b"nothing", Mode.PERMISSIVE)] == [7]
+        read_note(b"")
+    assert [row["_corrupt_length"] for row in read_note(b"nothing", Mode.PERMISSIVE)] == [7]
     monkeypatch.setattr("logwright.codec.frames.walk.WHOLE_LIMIT", 1000)
     with pytest.raises(DamageError, match="files of this kind are small"):
-        whole(b"note:" + text.encode())
-    assert [row["_corrupt_length"] for row in whole(b"note:" + text.encode(), Mode.PERMISSIVE)] == [100_005]
+        read_note(b"note:" + text.encode())
+    assert [row["_corrupt_length"] for row in read_note(b"note:" + text.encode(), Mode.PERMISSIVE)] == [
+        100_005
+    ]
 
 
 # Splits
@@ -496,8 +500,8 @@ def test_whole_files_come_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.extended
 @pytest.mark.parametrize("tail", [b"", b"\0" * 100, FRAMES[1][:25]])
-def test_splits_at_every_size(tail: bytes) -> None:
-    """All stretches together give each row exactly once, whatever their size."""
+def test_splits_of_every_size(tail: bytes) -> None:
+    """All splits together give each row exactly once."""
     data = b"".join(FRAMES[:16]) + tail
     expected = ids(data)
     for size in range(1, len(data) + 2):
@@ -527,7 +531,7 @@ def test_splits_of_damaged_files(index: int) -> None:
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=60), st.integers(1, 500), st.integers(1, 7))
-def test_cuts(lengths: list[int], size: int, group: int) -> None:
+def test_splits_are_cut_by_size(lengths: list[int], size: int, group: int) -> None:
     starts = [0, *itertools.accumulate(lengths[:-1])]
     arrays = [np.array(starts[i : i + group], np.int64) for i in range(0, len(starts), group)]
     stretches = cut(arrays, sum(lengths), size)
@@ -538,7 +542,7 @@ def test_cuts(lengths: list[int], size: int, group: int) -> None:
     assert all(b - a <= size or (a in starts and b - a in lengths) for a, b in stretches)
 
 
-def test_planning_splits_jumps_over_frames() -> None:
+def test_planning_splits_skips_over_frames() -> None:
     big = [frame(i * 1000, *[b"x" * 200] * 900) for i in range(30)]
     source = Counted(b"".join(big))
     stretches = split(source, CODEC, context(), 500_000)
@@ -558,7 +562,7 @@ def test_planning_splits_over_many_windows(size: int) -> None:
     assert {a for a, _ in stretches} <= starts
 
 
-def test_small_and_whole_files_are_one_stretch() -> None:
+def test_small_and_single_frame_files_are_one_split() -> None:
     assert split(MemorySource(DATA), CODEC, context(), len(DATA)) == [(0, len(DATA))]
     assert split(MemorySource(b"note:x"), ToyNote(), None, 1) == [(0, 6)]
 
@@ -567,21 +571,21 @@ def test_small_and_whole_files_are_one_stretch() -> None:
 
 
 @given(st.data())
-def test_no_bytes_hang_crash_or_invent(data: st.DataObject) -> None:
-    """Whatever is done to a file: rows given are rows that were there, and what is missing is in the report."""
+def test_arbitrary_bytes_never_hang_crash_or_invent_rows(data: st.DataObject) -> None:
+    """Whatever the damage, each returned row existed, and the report names what is missing."""
     frames = data.draw(st.lists(st.sampled_from(FRAMES[:20]), max_size=8, unique=True).map(sorted_frames))
     junk = st.one_of(
         st.binary(max_size=40), st.just(b"TY"), st.just(b"\0" * 30), st.just(HEAD.pack(b"TY", 50, 1, 2))
     )
     edited = bytearray()
-    for one in frames:
-        edited += data.draw(junk) + one
+    for original in frames:
+        edited += data.draw(junk) + original
     edited += data.draw(junk)
     if edited and data.draw(st.booleans()):
         edited[data.draw(st.integers(0, len(edited) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     report = FileReport("x", "y")
     table = rows(bytes(edited), "PERMISSIVE", columns="id,text,position", report=report)
-    known = {(row["id"], row["text"]) for one in frames for row in rows(one).to_pylist()}
+    known = {(row["id"], row["text"]) for original in frames for row in rows(original).to_pylist()}
     got = [row for row in table.to_pylist() if row["_corrupt_offset"] is None]
     assert {(row["id"], row["text"]) for row in got} <= known
     assert len({row["position"] for row in got}) <= report.frames
@@ -591,8 +595,8 @@ def test_no_bytes_hang_crash_or_invent(data: st.DataObject) -> None:
 
 
 def sorted_frames(frames: list[bytes]) -> list[bytes]:
-    return sorted(frames, key=lambda one: HEAD.unpack(one[: HEAD.size])[2])
+    return sorted(frames, key=lambda frame: HEAD.unpack(frame[: HEAD.size])[2])
 
 
-def test_faults_can_move() -> None:
+def test_fault_positions_can_be_shifted() -> None:
     assert Fault("c", 5, 1, Kind.MAGIC, "x").moved(3).offset == 8

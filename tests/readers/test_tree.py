@@ -26,14 +26,14 @@ def store(request: Any, tmp_path: Path, queue_store: stores.QueueStore) -> tuple
     return path, options
 
 
-def test_files_have_their_paths(store: Any) -> None:
+def test_files_have_relative_paths(store: Any) -> None:
     path, options = store
-    found = lw.read(path, view="files", **options)
-    names = found["name"].to_pylist()
+    rows = lw.read(path, view="files", **options)
+    names = rows["name"].to_pylist()
     assert names[1:3] == [f"commitlog/{stores.number(0)}", f"commitlog/{stores.number(1024)}"]
     assert f"consumequeue/T1/2/{stores.number(0)}" in names
     log = Path(options.get("storePathCommitLog", path / "commitlog"))
-    assert sorted(one.name for one in log.iterdir()) == [stores.number(0), stores.number(1024)]
+    assert sorted(child.name for child in log.iterdir()) == [stores.number(0), stores.number(1024)]
     assert (log / stores.number(0)).stat().st_size == stores.FILE_SIZE
 
 
@@ -43,8 +43,8 @@ def test_views_jobs_and_filters(store: Any) -> None:
     assert lw.read(path, jobs=2, **options)["body"].to_pylist() == BODIES
     assert lw.read(path, filter=[("queue_id", "==", 2)], **options)["body"].to_pylist() == BODIES[2::3]
     units = lw.read(path, view="units", columns=["queue_offset", "physical_offset"], **options).to_pylist()
-    assert sorted(one["physical_offset"] for one in units)[0] == 0
-    assert [one["queue_offset"] for one in units] == [0, 1, 0, 0, 0, 0, 0]
+    assert sorted(unit["physical_offset"] for unit in units)[0] == 0
+    assert [unit["queue_offset"] for unit in units] == [0, 1, 0, 0, 0, 0, 0]
 
 
 def test_verify_inspect_and_explain(store: Any) -> None:
@@ -60,23 +60,23 @@ def test_verify_inspect_and_explain(store: Any) -> None:
     assert any("commitlog" in file.path or str(log) in file.path for file in report.files if file.faults)
 
 
-def test_diff(store: Any, tmp_path: Path) -> None:
+def test_diff_of_stores(store: Any, tmp_path: Path) -> None:
     path, options = store
     other = tmp_path / "other"
     lw.write(stores.messages(0, 4), other, "test.queues")
     lw.write(stores.messages(4, 2), other, "test.queues", mode="append")
-    found = lw.diff(path, other, by="files", **options) if options else lw.diff(path, other, by="files")
-    files = [one["id"]["file"] for one in found.differences]
+    difference = lw.diff(path, other, by="files", **options) if options else lw.diff(path, other, by="files")
+    files = [difference["id"]["file"] for difference in difference.differences]
     assert f"consumequeue/T0/0/{stores.number(0)}" in files
 
 
-def test_a_file_in_a_sub_folder_alone(store: Any) -> None:
+def test_single_file_in_a_sub_folder(store: Any) -> None:
     path, _ = store
-    one = path / f"consumequeue/T0/0/{stores.number(0)}"
-    assert lw.read(one)["queue_offset"].to_pylist() == [0, 1]
+    queue = path / f"consumequeue/T0/0/{stores.number(0)}"
+    assert lw.read(queue)["queue_offset"].to_pylist() == [0, 1]
 
 
-def test_damage_of_a_tree(store: Any, tmp_path: Path) -> None:
+def test_damage_in_a_sub_folder(store: Any, tmp_path: Path) -> None:
     path, options = store
     if options:
         shutil.copytree(options["storePathCommitLog"], path / "commitlog")
@@ -85,14 +85,14 @@ def test_damage_of_a_tree(store: Any, tmp_path: Path) -> None:
     assert not lw.verify(out).ok
 
 
-def test_damage_of_the_first_file(store: Any, tmp_path: Path) -> None:
+def test_damage_in_the_first_file(store: Any, tmp_path: Path) -> None:
     path, options = store
     if not options:
         lw.damage(path, tmp_path / "damaged", ["zero:file=first,frame=1,at=8,length=4"])
         assert not lw.verify(tmp_path / "damaged").ok
 
 
-def test_a_stream_adds_to_every_root_once(store: Any) -> None:
+def test_stream_appends_to_every_root_once(store: Any) -> None:
     path, options = store
     for _ in range(2):
         stream = StreamWrite(str(path), "test.queues", "app", options=options)
@@ -101,7 +101,7 @@ def test_a_stream_adds_to_every_root_once(store: Any) -> None:
         stream.commit(1, [task.commit()])
     assert len(lw.read(path, **options)) == 9
     log = Path(options.get("storePathCommitLog", path / "commitlog"))
-    assert sorted(one.name for one in log.iterdir() if one.is_file()) == [
+    assert sorted(child.name for child in log.iterdir() if child.is_file()) == [
         stores.number(n << 10) for n in range(3)
     ]
-    assert not [one for one in log.rglob("*") if one.name == "link.json"]
+    assert not [child for child in log.rglob("*") if child.name == "link.json"]

@@ -1,4 +1,4 @@
-"""Checking files and directories of no real system: what is looked at, what is asked of the layout, and what comes of it."""
+"""`verify` on files and directories of a fake system: what is read, what the layout is asked, and the verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from logwright.readers import listing
 
 
 class Counting:
-    """A checker that says what it was fed."""
+    """A checker that records its input."""
 
     def __init__(self, clean: bool | None, live: bool | None) -> None:
         self.clean, self.live = clean, live
@@ -61,7 +61,7 @@ class ServedStore(Served):
 
 
 class Watched(FakeStore):
-    """A store whose system is known: it stops at the first damage."""
+    """A store whose system is simulated: it stops at the first damage."""
 
     nouns = ("text", "box")
     advice = ("ask for another copy",)
@@ -116,7 +116,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return layout
 
 
-def shelve(place: Path, *files: bytes) -> Path:
+def write_store(place: Path, *files: bytes) -> Path:
     place.mkdir(parents=True)
     for i, data in enumerate(files):
         (place / f"{10 * i:03}.toy").write_bytes(data)
@@ -131,35 +131,35 @@ DAMAGED = frame(0, b"a") + b"?" * 30 + frame(2, b"b"), frame(10, b"c")
 # One directory
 
 
-def test_files_are_held_against_each_other(watched: Watched, tmp_path: Path) -> None:
-    report = lw.verify(shelve(tmp_path / "s", *DAMAGED), clean=True)
-    said = [fault.detail for name, fault in report.faults if not name]
-    assert said == ["fed {'000.toy': 2, '010.toy': 1}, clean True, live False"]
+def test_files_are_compared_with_each_other(watched: Watched, tmp_path: Path) -> None:
+    report = lw.verify(write_store(tmp_path / "s", *DAMAGED), clean=True)
+    details = [fault.detail for name, fault in report.faults if not name]
+    assert details == ["fed {'000.toy': 2, '010.toy': 1}, clean True, live False"]
     assert (report.rows, report.ok) == (3, False)
 
 
-def test_what_the_system_would_do_is_told_of_what_is_damaged(watched: Watched, tmp_path: Path) -> None:
-    report = lw.verify(shelve(tmp_path / "s", *DAMAGED))
+def test_verdict_of_the_system_is_reported_for_damage(watched: Watched, tmp_path: Path) -> None:
+    report = lw.verify(write_store(tmp_path / "s", *DAMAGED))
     assert watched.asked == [(None, None)]
     assert report["system"]["version"] == "2"
     assert "toys 2, after an unclean stop: opens, loses nothing more" in report.text()
     assert "ask for another copy" in report.text()
     assert "3 texts" not in report.text()
-    assert lw.verify(shelve(tmp_path / "t", *SOUND)).system is None
+    assert lw.verify(write_store(tmp_path / "t", *SOUND)).system is None
     assert len(watched.asked) == 1
 
 
-def test_of_a_running_one_it_is_not_told(
+def test_running_system_gets_no_verdict(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("logwright.readers.resolve._live", lambda path, layout: True)
-    place = shelve(tmp_path / "s", *DAMAGED)
+    place = write_store(tmp_path / "s", *DAMAGED)
     assert lw.verify(place).system is None
     assert lw.verify(place, as_system=True)["system"]["opens"] is True
 
 
-def test_it_can_be_asked(watched: Watched, tmp_path: Path) -> None:
-    place = shelve(tmp_path / "s", *SOUND)
+def test_verdict_can_be_requested(watched: Watched, tmp_path: Path) -> None:
+    place = write_store(tmp_path / "s", *SOUND)
     report = lw.verify(place, as_system="1", clean=True)
     assert watched.asked == [("1", True)]
     assert (report["system"]["version"], report["system"]["clean"]) == ("1", True)
@@ -173,17 +173,17 @@ def test_it_can_be_asked(watched: Watched, tmp_path: Path) -> None:
         lw.verify(place / "000.toy", as_system=True)
 
 
-def test_where_it_is_not_known_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_verdict_of_an_unknown_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FakeStore())
     with pytest.raises(lw.UsageError, match=r"with a toy\.store is not known"):
-        lw.verify(shelve(tmp_path / "s", *SOUND), as_system=True)
+        lw.verify(write_store(tmp_path / "s", *SOUND), as_system=True)
 
 
-def test_what_can_not_be_told_is_a_note_unless_it_was_asked(
+def test_unavailable_verdict_is_a_note_unless_requested(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use(monkeypatch, Watched(error_class="raise"))
-    place = shelve(tmp_path / "s", *DAMAGED)
+    place = write_store(tmp_path / "s", *DAMAGED)
     report = lw.verify(place)
     assert report.system is None
     assert "what the system would do with it can't be told: an old one" in report.text()
@@ -205,7 +205,7 @@ def test_what_can_not_be_told_is_a_note_unless_it_was_asked(
         ({}, DAMAGED, False),
     ],
 )
-def test_it_is_safe_to_start_where_it_opens_and_loses_nothing(
+def test_safe_if_the_system_starts_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     verdict: dict[str, Any],
@@ -213,15 +213,15 @@ def test_it_is_safe_to_start_where_it_opens_and_loses_nothing(
     safe: bool,
 ) -> None:
     use(monkeypatch, Watched(**verdict))
-    place = shelve(tmp_path / "s", *files)
+    place = write_store(tmp_path / "s", *files)
     assert lw.verify(place, as_system=True).safe is safe
     assert status("verify", "--as-system", str(place)) == (0 if safe else 3)
 
 
-def test_files_beside_directories_do_not_keep_it_from_being_asked(watched: Watched, tmp_path: Path) -> None:
-    """A log directory: partitions, and checkpoints beside them."""
+def test_files_beside_directories_do_not_prevent_a_verdict(watched: Watched, tmp_path: Path) -> None:
+    """A log directory: partitions and their checkpoints."""
     for name in "ab":
-        shelve(tmp_path / name, *SOUND)
+        write_store(tmp_path / name, *SOUND)
     (tmp_path / "NOTE").write_bytes(b"note:x")
     report = lw.verify(tmp_path, as_system=True)
     assert [(part.codec, part.system is not None) for part in report.parts] == [
@@ -240,16 +240,16 @@ def test_files_beside_directories_do_not_keep_it_from_being_asked(watched: Watch
         lw.verify([tmp_path / "NOTE", tmp_path / "NOTE"], as_system=True)
 
 
-def test_the_next_command_names_what_it_takes(watched: Watched, tmp_path: Path) -> None:
-    """One directory in another, or of a glob: `repair` would refuse these."""
-    place = shelve(tmp_path / "above" / "s", *DAMAGED)
+def test_next_command_names_accepted_paths(watched: Watched, tmp_path: Path) -> None:
+    """`repair` would refuse one directory inside another, or the directories of a glob."""
+    place = write_store(tmp_path / "above" / "s", *DAMAGED)
     for path in (place, tmp_path / "above", tmp_path / "a*" / "s"):
         report = lw.verify(path)
         assert report.path == str(place)
 
 
-def test_damage_of_what_the_system_makes_anew_is_no_hindrance(watched: Watched, tmp_path: Path) -> None:
-    place = shelve(tmp_path / "s", *SOUND)
+def test_damage_of_derived_files_does_not_prevent_a_start(watched: Watched, tmp_path: Path) -> None:
+    place = write_store(tmp_path / "s", *SOUND)
     (place / "NOTE").write_bytes(b"?")
     report = lw.verify(place, as_system=True)
     assert not report.ok
@@ -263,7 +263,7 @@ def status(*args: str) -> int:
 
 
 def test_exit_status(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sound, damaged = shelve(tmp_path / "s", *SOUND), shelve(tmp_path / "d", *DAMAGED)
+    sound, damaged = write_store(tmp_path / "s", *SOUND), write_store(tmp_path / "d", *DAMAGED)
     assert status("verify", str(sound)) == 0
     assert status("verify", str(damaged)) == 3
     assert status("verify", str(sound), "--as-system", "1", "--clean") == 0
@@ -274,7 +274,7 @@ def test_exit_status(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFix
     assert "toys 2" in capsys.readouterr().out
 
 
-def test_depths_have_names() -> None:
+def test_level_names() -> None:
     with pytest.raises(lw.UsageError, match="no depth 'record'") as caught:
         lw.verify(".", depth="record")
     assert "Did you mean 'records'?" in str(caught.value)
@@ -282,10 +282,10 @@ def test_depths_have_names() -> None:
         lw.verify(".", depth="zzz")
 
 
-# What can't be read
+# Unreadable input
 
 
-def test_what_is_not_read_yet_is_not_checked(
+def test_unsupported_data_is_unchecked(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan = FRAMES_CODEC.scan
@@ -296,11 +296,11 @@ def test_what_is_not_read_yet_is_not_checked(
         return scan(window, at, context, check=check)
 
     monkeypatch.setattr(FRAMES_CODEC, "scan", old)
-    place = shelve(tmp_path / "s", b"OLD one", *SOUND)
+    place = write_store(tmp_path / "s", b"OLD one", *SOUND)
     report = lw.verify(place)
     assert report.ok
     assert report.unchecked
-    ((name, fault),) = [one for one in report.faults if one[1].severity is Severity.WARNING]
+    ((name, fault),) = [finding for finding in report.faults if finding[1].severity is Severity.WARNING]
     assert (name, fault.offset, fault.length) == ("000.toy", 0, 7)
     assert "not checked from there on: an old box" in fault.detail
     assert report.rows == 3
@@ -312,7 +312,7 @@ def test_what_is_not_read_yet_is_not_checked(
     assert both.ok
 
 
-def test_what_may_not_be_read_does_not_hide_the_rest(
+def test_inaccessible_file_does_not_hide_the_others(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = listing.LocalDirectory.open
@@ -325,10 +325,10 @@ def test_what_may_not_be_read_does_not_hide_the_rest(
         return real(self, name)
 
     monkeypatch.setattr(listing.LocalDirectory, "open", forbidden)
-    place = shelve(tmp_path / "s", *SOUND)
+    place = write_store(tmp_path / "s", *SOUND)
     report = lw.verify(place)
-    found = {name: (fault.severity, fault.detail) for name, fault in report.faults if name}
-    assert found == {
+    faults = {name: (fault.severity, fault.detail) for name, fault in report.faults if name}
+    assert faults == {
         "000.toy": (Severity.ERROR, "can't be read: may not be read"),
         "NOTE": (Severity.ERROR, "can't be read: is gone"),
     }
@@ -337,15 +337,15 @@ def test_what_may_not_be_read_does_not_hide_the_rest(
     assert dict(lw.verify(place).faults)["NOTE"].severity is Severity.INFO
 
 
-# Several things
+# Several paths
 
 
-def test_a_directory_of_directories_stands_for_all_of_them(
+def test_parent_directory_stands_for_all_its_stores(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelve(tmp_path / "all" / "one", *SOUND)
-    shelve(tmp_path / "all" / "two", *DAMAGED)
-    shelve(tmp_path / "all" / "gone.1", *DAMAGED)
+    write_store(tmp_path / "all" / "one", *SOUND)
+    write_store(tmp_path / "all" / "two", *DAMAGED)
+    write_store(tmp_path / "all" / "gone.1", *DAMAGED)
     (tmp_path / "all" / "other").mkdir()
     (tmp_path / "all" / "NOTE").write_bytes(b"note:y")
     (tmp_path / "all" / "readme").write_bytes(b"?")
@@ -363,7 +363,7 @@ def test_a_directory_of_directories_stands_for_all_of_them(
     assert not report.ok
     assert report.rows == 7
     assert {file["path"] for file in report["files"]} >= {f"{above}/two/000.toy", f"{above}/NOTE"}
-    assert [one.get("system") is not None for one in report["targets"]] == [False, True, False]
+    assert [target.get("system") is not None for target in report["targets"]] == [False, True, False]
     assert len(report.notes) == 3
     assert report.notes[-1] == "skipped files outside of the stores: readme"
     text = " ".join(report.text().split())
@@ -372,8 +372,8 @@ def test_a_directory_of_directories_stands_for_all_of_them(
     assert next(line for line in report.text().splitlines()[2:] if "DAMAGED" in line).startswith("  two")
 
 
-def test_only_verify_takes_a_directory_of_directories(watched: Watched, tmp_path: Path) -> None:
-    shelve(tmp_path / "all" / "one", *SOUND)
+def test_only_verify_takes_a_directory_of_stores(watched: Watched, tmp_path: Path) -> None:
+    write_store(tmp_path / "all" / "one", *SOUND)
     with pytest.raises(lw.UsageError, match="none that we know"):
         lw.read(tmp_path / "all")
     assert lw.verify(tmp_path / "all").path == str(tmp_path / "all" / "one")
@@ -382,25 +382,25 @@ def test_only_verify_takes_a_directory_of_directories(watched: Watched, tmp_path
         lw.verify(tmp_path / "empty")
 
 
-def test_a_layout_can_be_named(watched: Watched, tmp_path: Path) -> None:
-    shelve(tmp_path / "all" / "one", *SOUND)
+def test_layout_can_be_named(watched: Watched, tmp_path: Path) -> None:
+    write_store(tmp_path / "all" / "one", *SOUND)
     (tmp_path / "all" / "NOTE").write_bytes(b"note:y")
     report = lw.verify(tmp_path / "all", "toy.store")
     assert report.codec == "toy.store"
     assert report.rows == 3
 
 
-def test_one_that_fails_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failing_store_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, Watched(error_class="raise"))
-    both = [shelve(tmp_path / "s", *SOUND), shelve(tmp_path / "t", *DAMAGED)]
+    both = [write_store(tmp_path / "s", *SOUND), write_store(tmp_path / "t", *DAMAGED)]
     report = lw.verify(both, as_system=True)
     assert [part.unchecked for part in report.parts] == [True, True]
     assert not report.safe
 
 
-def test_a_list_and_a_glob(watched: Watched, tmp_path: Path) -> None:
-    shelve(tmp_path / "s1", *SOUND)
-    shelve(tmp_path / "s2", *DAMAGED)
+def test_list_and_glob_of_paths(watched: Watched, tmp_path: Path) -> None:
+    write_store(tmp_path / "s1", *SOUND)
+    write_store(tmp_path / "s2", *DAMAGED)
     report = lw.verify(f"{tmp_path}/s*")
     assert [part.ok for part in report.parts] == [True, False]
     same = lw.verify([tmp_path / "s1", tmp_path / "s2"])
@@ -408,11 +408,11 @@ def test_a_list_and_a_glob(watched: Watched, tmp_path: Path) -> None:
 
 
 def test_progress_is_shown(watched: Watched, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    place = shelve(tmp_path / "s", *SOUND)
+    shown: list[tuple[int, int]] = []
+    place = write_store(tmp_path / "s", *SOUND)
     size = sum(path.stat().st_size for path in place.iterdir())
-    lw.verify(place, show=lambda done, total: told.append((done, total)))
-    assert told[-1] == (size, size)
-    told.clear()
-    lw.verify(place / "000.toy", show=lambda done, total: told.append((done, total)))
-    assert told[-1][0] == told[-1][1] == (place / "000.toy").stat().st_size
+    lw.verify(place, show=lambda done, total: shown.append((done, total)))
+    assert shown[-1] == (size, size)
+    shown.clear()
+    lw.verify(place / "000.toy", show=lambda done, total: shown.append((done, total)))
+    assert shown[-1][0] == shown[-1][1] == (place / "000.toy").stat().st_size

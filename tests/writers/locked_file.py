@@ -1,4 +1,4 @@
-"""A file that another process holds a lock on."""
+"""A file locked by another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`badRecordsPath`: what is written down of the faults of a read by many tasks, and when."""
+"""`badRecordsPath`: which faults of a read by many tasks are recorded, and when."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(folder.glob("*/bad_records/*.json")) for line in path.open()]
 
 
-def test_a_file_for_each_task_that_met_some(tmp_path: Path) -> None:
+def test_one_file_for_each_task_with_faults(tmp_path: Path) -> None:
     records = pickle.loads(pickle.dumps(BadRecords.at(str(tmp_path / "new" / "bad"))))
     for task, count in enumerate((2, 0, 1)):
         with records.task(task) as write:
@@ -41,14 +41,14 @@ def test_a_file_for_each_task_that_met_some(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "new" / "bad").glob("*/bad_records")
     assert len(folder.parent.name) == len("20261121T095911")
     assert [path.name[:11] for path in sorted(folder.iterdir())] == ["part-00000-", "part-00002-"]
-    assert [(one["path"], one["offset"]) for one in lines(tmp_path / "new" / "bad")] == [
+    assert [(line["path"], line["offset"]) for line in lines(tmp_path / "new" / "bad")] == [
         ("0", 0),
         ("0", 1),
         ("2", 0),
     ]
 
 
-def test_two_reads_of_one_second_do_not_meet(tmp_path: Path) -> None:
+def test_reads_in_the_same_second_use_different_folders(tmp_path: Path) -> None:
     for _ in range(3):
         with BadRecords.at(f"file://{tmp_path}").task(0) as write:
             write(LINE)
@@ -67,7 +67,7 @@ def test_attempts_of_a_task_leave_one_file(tmp_path: Path) -> None:
                 raise error("ended")
 
     def found() -> list[int]:
-        return [one["offset"] for one in lines(tmp_path)]
+        return [line["offset"] for line in lines(tmp_path)]
 
     for error in (DamageError, GeneratorExit):
         with pytest.raises(error):
@@ -90,14 +90,14 @@ def test_only_local_paths() -> None:
         BadRecords.at("s3://bucket/bad")
 
 
-@pytest.mark.parametrize("how", [Failure.EIO, Failure.ENOSPC])
-def test_a_disk_that_fails_leaves_no_half_lines(how: Failure) -> None:
-    """Whichever operation fails: an error, and a whole file or none under the final name."""
+@pytest.mark.parametrize("failure", [Failure.EIO, Failure.ENOSPC])
+def test_failing_disk_leaves_no_partial_lines(failure: Failure) -> None:
+    """Whichever operation fails, there is an error, and the final name has the complete file or none."""
     for at in range(100):
         files = MemoryFileSystem()
         files.mkdir("/bad")
         records = BadRecords("/bad/now/bad_records", "0", files)
-        files.fail(at, how)
+        files.fail(at, failure)
         ended = False
         try:
             with records.task(0) as write:
@@ -108,8 +108,8 @@ def test_a_disk_that_fails_leaves_no_half_lines(how: Failure) -> None:
             assert files.failed
         if not files.failed:
             break
-        there = files.stat("/bad/now/bad_records") is not None
-        names = [item.name for item in files.listdir("/bad/now/bad_records")] if there else []
+        committed = files.stat("/bad/now/bad_records") is not None
+        names = [item.name for item in files.listdir("/bad/now/bad_records")] if committed else []
         shown = [name for name in names if not name.startswith(".")]
         for name in shown:
             assert files.read(f"/bad/now/bad_records/{name}").count(b"\n") == 2
@@ -117,7 +117,7 @@ def test_a_disk_that_fails_leaves_no_half_lines(how: Failure) -> None:
     assert at > 8
 
 
-def test_what_is_written_down_of_a_fault(tmp_path: Path) -> None:
+def test_recorded_fields_of_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(bytes(100) + b"bad" + bytes(RECORD_LIMIT))
     fault = Fault("kafka.log", 100, 3, Kind.CHECKSUM, "no", rows_lost=2, lost={"first_offset": 7})
@@ -147,7 +147,7 @@ def test_what_is_written_down_of_a_fault(tmp_path: Path) -> None:
     assert base64.b64decode(cut) == b"b", "zeros are not what the disk can't read"
 
 
-def test_a_report_that_is_heard_keeps_a_bounded_number() -> None:
+def test_observed_report_keeps_a_bounded_number_of_faults() -> None:
     report = HeardReport("x", max_faults=2)
     heard: list[tuple[str, int]] = []
     report.file("deaf", None).add(Fault("c", 9, 1, Kind.ORDER, ""))

@@ -34,7 +34,7 @@ OTHERS = [71, 72, 73, 74]
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_two_writers(name: str, mode: str) -> None:
+def test_one_of_two_concurrent_writers_wins(name: str, mode: str) -> None:
     clean, act, old, _ = prepare(name)
     start = old or []
 
@@ -79,7 +79,7 @@ def test_two_writers(name: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_cleaning_up_hurts_no_running_writer(name: str) -> None:
+def test_cleaning_up_spares_a_running_writer(name: str) -> None:
     clean, act, _, new = prepare(name)
     at = 0
     while True:
@@ -102,13 +102,13 @@ def test_cleaning_up_hurts_no_running_writer(name: str) -> None:
 
 @pytest.mark.parametrize("intruder", ["00007.seg", "00002.seg"])
 @pytest.mark.parametrize("name", ["append", "overwrite"])
-def test_what_someone_else_puts_there_meanwhile_is_not_lost(name: str, intruder: str) -> None:
-    """The system, or a person: of a file that no writer knows of, under a name of its own or one that we are about to use."""
+def test_foreign_files_that_appear_during_a_write_are_kept(name: str, intruder: str) -> None:
+    """The system or a user creates a file that no writer knows, under an unrelated name or one that the writer is about to use."""
     clean, _, _, _ = prepare(name)
     asked: list[int] = []
 
     def source(files: MemoryFileSystem) -> Iterator[pa.RecordBatch]:
-        asked.append(files.ticks)  # the writer has seen what is there, and what comes now comes meanwhile
+        asked.append(files.ticks)  # The writer has listed the directory; what appears now is concurrent.
         yield toy.numbers(*NEW)
 
     def act(files: MemoryFileSystem) -> None:
@@ -137,12 +137,12 @@ def test_what_someone_else_puts_there_meanwhile_is_not_lost(name: str, intruder:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_cleaning_up_meets_a_writer_that_begins(name: str) -> None:
+def test_cleaning_up_while_a_writer_begins(name: str) -> None:
     clean, act, _, new = prepare(name)
     act(clean)
-    # A disk on which a killed writer left as much as can be left.
+    # A disk on which a killed writer left as much as possible.
     clean = max(
-        (clean.killed(prefix) for prefix in range(len(clean.trace))), key=lambda found: len(found.tree())
+        (clean.killed(prefix) for prefix in range(len(clean.trace))), key=lambda disk: len(disk.tree())
     )
     at = 0
     while True:
@@ -169,7 +169,7 @@ def test_cleaning_up_meets_a_writer_that_begins(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["new", "append"])
-def test_a_writer_gives_up_when_its_staging_is_removed_again_and_again(name: str) -> None:
+def test_writer_gives_up_if_its_staging_is_removed_repeatedly(name: str) -> None:
     files, act, old, _ = prepare(name)
 
     def cleans() -> None:
@@ -183,12 +183,12 @@ def test_a_writer_gives_up_when_its_staging_is_removed_again_and_again(name: str
     assert rows_after_recovery(files.fork()) == old
 
 
-def test_a_staging_directory_that_another_cleans_up_is_left_to_it() -> None:
+def test_staging_directory_cleaned_by_another_writer_is_left_to_it() -> None:
     files, act, _, new = prepare("new")
     taken: list[WriterLock] = []
 
     def takes() -> None:
-        """As the other does: it locks what it takes for left behind, and removes it."""
+        """Lock and remove a staging directory that looks abandoned, as the other writer does."""
         places = [item.name for item in files.listdir("/data") if item.name != "box"]
         if places and not taken:
             lock = WriterLock(files, f"/data/{places[0]}/{LAYOUT.inner_staging}")

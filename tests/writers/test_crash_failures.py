@@ -1,4 +1,4 @@
-"""Any single operation of the file system fails once: a directory is the old one or the new one, and the error says which."""
+"""If any single operation of the file system fails, a directory has the old rows or the new ones, and the error says which."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
                 assert "the rows are committed" in str(raised)
             if isinstance(raised, LogwrightError):
                 assert raised.path
-        # A staging directory whose own removal failed is left alone until its process has ended.
+        # If removing a staging directory failed, it is left alone until its process has ended.
         assert rows_after_recovery(files.fork()) == rows
 
     assert every_operation(clean, act, judge, failures=[failure]).failures > 20

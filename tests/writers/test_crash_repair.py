@@ -1,5 +1,5 @@
-"""Repair through every crash, kill and failing operation: readers see the old directory or the new one, the input of a repair out of place
-stays as it is, whatever is changed in place is in the backup, and the next run finishes or begins again."""
+"""Repair under crashes, kills and failing operations: readers see the old directory or the new one, the input of a repair out of place
+is unchanged, the backup has every file changed in place, and the next run finishes or repeats the repair."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
     )
 
 
-def beside(files: MemoryFileSystem, strategy: Strategy) -> None:
+def repair_out_of_place(files: MemoryFileSystem, strategy: Strategy) -> None:
     mender(files, strategy).beside(OUT)
 
 
-def in_place(files: MemoryFileSystem, strategy: Strategy) -> None:
+def repair_in_place(files: MemoryFileSystem, strategy: Strategy) -> None:
     mender(files, strategy).in_place(INPUT, BACKUP)
 
 
-def start() -> MemoryFileSystem:
+def damaged_store() -> MemoryFileSystem:
     files = MemoryFileSystem()
     files.make("/elsewhere")
     for name, data in DAMAGED.items():
@@ -65,102 +65,102 @@ def start() -> MemoryFileSystem:
 
 Scenario = tuple[Callable[[MemoryFileSystem, Strategy], None], Strategy, str, Files | None, Files]
 SCENARIOS: dict[str, Scenario] = {
-    "beside": (beside, Strategy.SALVAGE, OUT, None, SALVAGED),
-    "in place": (in_place, Strategy.SALVAGE, INPUT, DAMAGED, SALVAGED),
-    "in place, later files removed": (in_place, Strategy.PREFIX, INPUT, DAMAGED, PREFIX),
+    "beside": (repair_out_of_place, Strategy.SALVAGE, OUT, None, SALVAGED),
+    "in place": (repair_in_place, Strategy.SALVAGE, INPUT, DAMAGED, SALVAGED),
+    "in place, later files removed": (repair_in_place, Strategy.PREFIX, INPUT, DAMAGED, PREFIX),
 }
 
 
-def seen(files: MemoryFileSystem, path: str) -> Files | None:
-    """A directory as readers see it; None when it is not there."""
+def files_for_readers(files: MemoryFileSystem, path: str) -> Files | None:
+    """Return the files of a directory as readers see them, or None if it does not exist."""
     if files.stat(path) is None:
         return None
     with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         files.dump(path, scratch)
         directory = open_listing(scratch)
-        found = {entry.name: directory.read(entry.name) for entry in directory.entries()}
+        contents = {entry.name: directory.read(entry.name) for entry in directory.entries()}
         assert not directory.warnings
-    return found
+    return contents
 
 
 def check(files: MemoryFileSystem, path: str, old: Files | None, new: Files) -> bool:
-    """What must be true at any moment; whether it is the new one."""
-    found = seen(files, path)
-    assert found in (old, new)
+    """Check the invariants at any moment. Return whether the directory is the new one."""
+    contents = files_for_readers(files, path)
+    assert contents in (old, new)
     if path == OUT:
-        assert seen(files, INPUT) == DAMAGED
-    elif found == new:
+        assert files_for_readers(files, INPUT) == DAMAGED
+    elif contents == new:
         saved = files.tree(BACKUP)
         gone = {name: data for name, data in DAMAGED.items() if new.get(name) != data}
         assert {name: saved.get(name) for name in gone} == gone
-    return found == new
+    return contents == new
 
 
-def settled(files: MemoryFileSystem, path: str) -> Files | None:
-    """The files in a directory once the next writer has been there. Nothing else may be left."""
+def files_after_recovery(files: MemoryFileSystem, path: str) -> Files | None:
+    """Return the files of a directory after the next writer. Nothing else may be left."""
     finish_or_undo(files, LAYOUT, path)
     assert {name for name in files.tree("/data") if "/" not in name} <= {"store", "out"}
     return files.tree(path) if files.stat(path) is not None else None
 
 
-def different(disks: Iterable[MemoryFileSystem]) -> Iterator[MemoryFileSystem]:
-    """Disks that hold the same are looked at once."""
+def distinct(disks: Iterable[MemoryFileSystem]) -> Iterator[MemoryFileSystem]:
+    """Yield disks of the same contents once."""
     known = set()
-    for one in disks:
-        holds = tuple(sorted(one.tree().items()))
+    for disk in disks:
+        holds = tuple(sorted(disk.tree().items()))
         if holds not in known:
             known.add(holds)
-            yield one
+            yield disk
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_crash_leaves_the_old_or_the_new(name: str) -> None:
+def test_crash_leaves_the_old_or_the_new_files(name: str) -> None:
     act, strategy, path, old, new = SCENARIOS[name]
-    files = start()
+    files = damaged_store()
     act(files, strategy)
     assert check(files, path, old, new)
     outcomes = set()
-    for found in different(
+    for disk in distinct(
         files.crash(prefix, *kept) for prefix in range(len(files.trace) + 1) for kept in KEPT
     ):
-        is_new = check(found, path, old, new)
+        is_new = check(disk, path, old, new)
         outcomes.add(is_new)
         if not is_new:
-            # The same command does it now, with the same backup directory.
-            act(found, strategy)
-            assert check(found, path, old, new)
-            assert "backup.lock" not in found.tree(BACKUP)
-        assert settled(found, path) == new
+            # The same command succeeds now, with the same backup directory.
+            act(disk, strategy)
+            assert check(disk, path, old, new)
+            assert "backup.lock" not in disk.tree(BACKUP)
+        assert files_after_recovery(disk, path) == new
     assert outcomes == {False, True}
     assert all(check(files.crash(len(files.trace), kept, seed), path, old, new) for kept, seed in KEPT)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_undone_by_the_next_writer(name: str) -> None:
+def test_next_writer_undoes_an_unfinished_repair(name: str) -> None:
     act, strategy, path, old, new = SCENARIOS[name]
-    files = start()
+    files = damaged_store()
     act(files, strategy)
-    for found in different(files.killed(prefix) for prefix in range(len(files.trace) + 1)):
-        is_new = check(found, path, old, new)
-        assert settled(found, path) == (new if is_new else old)
+    for disk in distinct(files.killed(prefix) for prefix in range(len(files.trace) + 1)):
+        is_new = check(disk, path, old, new)
+        assert files_after_recovery(disk, path) == (new if is_new else old)
 
 
 @pytest.mark.parametrize("name", ["in place", "in place, later files removed"])
-def test_a_system_started_in_between_finds_no_index_of_other_bytes(name: str) -> None:
+def test_system_started_in_between_sees_no_index_of_other_bytes(name: str) -> None:
     act, strategy, path, old, new = SCENARIOS[name]
     assert old is not None
-    files = start()
+    files = damaged_store()
     act(files, strategy)
     for prefix in range(len(files.trace) + 1):
-        there = {
+        names_there = {
             name: data
             for name, data in files.killed(prefix).tree(path).items()
             if "/" not in name and name.endswith((".toy", ".ids"))
         }
-        for index, data in there.items():
+        for index, data in names_there.items():
             toy = index.replace(".ids", ".toy")
-            if index.endswith(".ids") and toy in there:
-                assert any(of.get(index) == data and of.get(toy) == there[toy] for of in (old, new)), (
+            if index.endswith(".ids") and toy in names_there:
+                assert any(of.get(index) == data and of.get(toy) == names_there[toy] for of in (old, new)), (
                     f"behind change {prefix}: {index}"
                 )
             else:
@@ -175,7 +175,7 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
     act, strategy, path, old, new = SCENARIOS[name]
     at, known = 0, set()
     while True:
-        files = start()
+        files = damaged_store()
         files.fail(at, failure)
         raised: BaseException | None = None
         try:
@@ -196,15 +196,15 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
         holds = tuple(sorted(files.tree().items()))
         if not is_new and holds not in known:
             known.add(holds)
-            # What could not be undone is tidied up once the process has ended.
-            found = files.fork()
-            act(found, strategy)
-            assert check(found, path, old, new)
+            # What could not be undone is cleaned up once the process has ended.
+            disk = files.fork()
+            act(disk, strategy)
+            assert check(disk, path, old, new)
         at += 1
     assert at > 40
 
 
-# One file
+# Single file
 
 FILE = f"{INPUT}/003.toy"
 
@@ -216,28 +216,28 @@ def one_file(files: MemoryFileSystem, out: str | None) -> None:
 
 
 @pytest.mark.parametrize("out", [None, f"{OUT}/new.toy"])
-def test_one_file_through_every_crash(out: str | None) -> None:
-    files = start()
+def test_single_file_survives_every_crash(out: str | None) -> None:
+    files = damaged_store()
     one_file(files, out)
-    old, new, seen = DAMAGED["003.toy"], SALVAGED["003.toy"], set()
+    old, new, files_for_readers = DAMAGED["003.toy"], SALVAGED["003.toy"], set()
     disks = (files.crash(prefix, *kept) for prefix in range(len(files.trace) + 1) for kept in KEPT)
-    for found in different(disks):
-        is_new = _check_file(found, out, old, new)
-        seen.add(is_new)
+    for disk in distinct(disks):
+        is_new = _check_file(disk, out, old, new)
+        files_for_readers.add(is_new)
         if not is_new:
-            one_file(found, out)
-            assert _check_file(found, out, old, new)
-            assert not any(name.endswith((".tmp", ".lock")) for name in found.tree("/"))
-    assert seen == {False, True}
+            one_file(disk, out)
+            assert _check_file(disk, out, old, new)
+            assert not any(name.endswith((".tmp", ".lock")) for name in disk.tree("/"))
+    assert files_for_readers == {False, True}
 
 
 @pytest.mark.parametrize("failure", [Failure.EIO, Failure.SHORT, None])
 @pytest.mark.parametrize("out", [None, f"{OUT}/new.toy"])
-def test_one_file_when_any_operation_fails(out: str | None, failure: Failure | None) -> None:
+def test_single_file_survives_any_failing_operation(out: str | None, failure: Failure | None) -> None:
     old, new = DAMAGED["003.toy"], SALVAGED["003.toy"]
     at = 0
     while True:
-        files = start()
+        files = damaged_store()
         files.fail(at, failure)
         raised: BaseException | None = None
         try:
@@ -250,29 +250,29 @@ def test_one_file_when_any_operation_fails(out: str | None, failure: Failure | N
         is_new = _check_file(files, out, old, new)
         assert raised is not None or is_new
         if not is_new:
-            found = files.fork()
-            one_file(found, out)
-            assert _check_file(found, out, old, new)
+            disk = files.fork()
+            one_file(disk, out)
+            assert _check_file(disk, out, old, new)
         at += 1
     assert at > 15
 
 
 def _check_file(files: MemoryFileSystem, out: str | None, old: bytes, new: bytes) -> bool:
-    """What must be true at any moment; whether the file is mended."""
+    """Check the invariants at any moment. Return whether the file is repaired."""
     if out is not None:
         assert files.read(FILE) == old
         if files.stat(out) is None:
             return False
         assert files.read(out) == new
         return True
-    found = files.read(FILE)
-    assert found in (old, new)
-    if found == new:
+    rows = files.read(FILE)
+    assert rows in (old, new)
+    if rows == new:
         assert files.read(f"{BACKUP}/003.toy") == old
-    return found == new
+    return rows == new
 
 
-def test_without_a_change_nothing_is_saved() -> None:
+def test_unchanged_directory_needs_no_backup() -> None:
     files = MemoryFileSystem()
     files.make("/elsewhere")
     for name, data in SALVAGED.items():
@@ -283,28 +283,28 @@ def test_without_a_change_nothing_is_saved() -> None:
     assert files.tree(INPUT) == SALVAGED
 
 
-def test_into_a_mount_point() -> None:
-    files = start()
+def test_repair_into_a_mount_point() -> None:
+    files = damaged_store()
     files.make(OUT)
     files.devices[OUT] = 7
-    beside(files, Strategy.SALVAGE)
-    assert seen(files, OUT) == settled(files, OUT) == SALVAGED
+    repair_out_of_place(files, Strategy.SALVAGE)
+    assert files_for_readers(files, OUT) == files_after_recovery(files, OUT) == SALVAGED
 
 
-def test_removals_that_were_done_are_done_whatever_the_system_did_since() -> None:
+def test_finished_removals_stay_whatever_the_system_did_since() -> None:
     only = {**SALVAGED, "009.ids": DAMAGED["009.ids"]}
     files = MemoryFileSystem()
     files.make("/elsewhere")
     for name, data in only.items():
         files.put(f"{INPUT}/{name}", data)
-    in_place(files, Strategy.SALVAGE)
+    repair_in_place(files, Strategy.SALVAGE)
     outcomes = set()
     for prefix in range(len(files.trace) + 1):
-        found = files.killed(prefix)
-        committed = any(name.endswith("commit.json") for name in found.tree(INPUT))
-        if not committed or "009.ids" in found.tree(INPUT):
+        disk = files.killed(prefix)
+        committed = any(name.endswith("commit.json") for name in disk.tree(INPUT))
+        if not committed or "009.ids" in disk.tree(INPUT):
             continue
-        found.put(f"{INPUT}/000.ids", b"the system's own")
-        assert settled(found, INPUT) == {**SALVAGED, "000.ids": b"the system's own"}
+        disk.put(f"{INPUT}/000.ids", b"the system's own")
+        assert files_after_recovery(disk, INPUT) == {**SALVAGED, "000.ids": b"the system's own"}
         outcomes.add(prefix)
     assert outcomes

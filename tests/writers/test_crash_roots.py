@@ -1,4 +1,4 @@
-"""A store with sub-folders, in one root or in two, written through every failure and every crash (`roundtrip.trust`)."""
+"""Every failure and every crash of writes to a store with sub-folders, in one root or in two (`roundtrip.trust`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REST = [
 
 
 @pytest.mark.parametrize(("box", "way"), [*SAMPLE, *REST])
-def test_a_crash_leaves_the_old_or_the_new(
+def test_crash_leaves_the_old_or_the_new_rows(
     box: DirectorySample, way: str, queue_store: stores.QueueStore
 ) -> None:
     figures = trust.writing_directory(box, [way])
@@ -32,5 +32,5 @@ def test_a_crash_leaves_the_old_or_the_new(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("box", DIRECTORY_SAMPLES.values(), ids=DIRECTORY_SAMPLES)
-def test_every_way(box: DirectorySample, queue_store: stores.QueueStore) -> None:
+def test_every_kind_of_write(box: DirectorySample, queue_store: stores.QueueStore) -> None:
     assert trust.writing_directory(box).crashes > 2000

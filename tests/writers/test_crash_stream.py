@@ -1,4 +1,4 @@
-"""A stream that is killed at any step and started again: each of its rows once, in order, whatever the disk kept."""
+"""A stream that is killed at any step and restarted writes each row once, in order, whatever the disk kept."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["known_staging"]
 
 KEPT = [(Kept.ALL, 0), (Kept.NOTHING, 0), (Kept.NAMES, 0), *((Kept.SOME, seed) for seed in range(4))]
 THOROUGH = pytest.mark.parametrize("each", [3, pytest.param(1, marks=pytest.mark.nightly)])
-"""Every so many outcomes of the sweep are looked at."""
+"""The sweep examines every n-th outcome."""
 BATCHES = {0: [10, 11, 12, 13, 14, 15, 16], 1: [20, 21, 22, 23], 2: [30]}
 SCENARIOS = {
-    # what is there, mode, whether names can be exchanged, the batch that is killed
+    # Existing rows, mode, whether names can be exchanged, the killed batch.
     "first": ("nothing", "append", True, 0),
     "first in an empty directory": ("empty", "append", True, 0),
     "first behind others": ("old", "append", True, 0),
@@ -42,22 +42,22 @@ SCENARIOS = {
 RECORD = {LAYOUT.inner_staging, f"{LAYOUT.inner_staging}/{TRANSACTIONS}"}
 
 
-def settled(files: MemoryFileSystem) -> list[int]:
-    """The rows as the system sees them, once the next writer has been there. Nothing is left but them and the record."""
+def rows_after_recovery(files: MemoryFileSystem) -> list[int]:
+    """Return the rows after the next writer. Nothing but them and the record of batches may be left."""
     finish_or_undo(files, LAYOUT, TARGET)
     assert {name.partition("/")[0] for name in files.tree("/data")} == {"box"}
-    found = files.tree(TARGET)
-    assert {name for name in found if name.startswith(".")} <= RECORD
-    return toy.rows({name: data for name, data in found.items() if name not in RECORD})
+    contents = files.tree(TARGET)
+    assert {name for name in contents if name.startswith(".")} <= RECORD
+    return toy.rows({name: data for name, data in contents.items() if name not in RECORD})
 
 
-def stream(files: MemoryFileSystem, mode: str = "append", app: str = "sums") -> StreamWrite:
+def open_stream(files: MemoryFileSystem, mode: str = "append", app: str = "sums") -> StreamWrite:
     return StreamWrite(TARGET, LAYOUT, app, mode, files=files)
 
 
 def staged(files: MemoryFileSystem, values: list[int], mode: str, by: str = "one") -> list[Staged]:
-    """By two tasks, one of which runs twice; a third attempt is forgotten."""
-    at = stream(files, mode)
+    """Stage rows by two tasks, one of which runs twice. A third attempt is never committed."""
+    at = open_stream(files, mode)
     messages = []
     for number, attempt in ((1, 0), (1, 1), (0, 0)):
         task = at.task(number, attempt, by)
@@ -67,19 +67,19 @@ def staged(files: MemoryFileSystem, values: list[int], mode: str, by: str = "one
     return messages[1:]
 
 
-def batch(files: MemoryFileSystem, number: int, mode: str = "append") -> bool:
-    """What Spark does with one batch: where it ends nothing is known but what the tasks said. Returns whether it was new."""
+def write_batch(files: MemoryFileSystem, number: int, mode: str = "append") -> bool:
+    """Write one batch as Spark does: without a commit only the messages of the tasks are known. Return whether the batch was new."""
     messages = staged(files, BATCHES[number], mode)
-    return stream(files, mode).commit(number, messages) is not None
+    return open_stream(files, mode).commit(number, messages) is not None
 
 
-def started(name: str) -> tuple[MemoryFileSystem, str, int, list[int] | None, list[int]]:
-    """The disk before the batch that is killed, its mode and number, and the rows before and after it."""
-    there, mode, can_exchange, number = SCENARIOS[name]
-    files = directory_before(there)
+def before_batch(name: str) -> tuple[MemoryFileSystem, str, int, list[int] | None, list[int]]:
+    """Return the disk before the killed batch, its mode and number, and the rows before and after it."""
+    old_rows, mode, can_exchange, number = SCENARIOS[name]
+    files = directory_before(old_rows)
     files.can_exchange = can_exchange
     for earlier in range(number):
-        batch(files, earlier, mode)
+        write_batch(files, earlier, mode)
     files = files.fork()
     files.can_exchange = can_exchange
     old = rows_for_readers(files)
@@ -89,157 +89,157 @@ def started(name: str) -> tuple[MemoryFileSystem, str, int, list[int] | None, li
 
 @THOROUGH
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_each_row_once(name: str, each: int) -> None:
-    files, mode, number, old, new = started(name)
-    assert batch(files, number, mode)
+def test_each_row_is_written_once_after_a_crash(name: str, each: int) -> None:
+    files, mode, number, old, new = before_batch(name)
+    assert write_batch(files, number, mode)
     assert rows_for_readers(files) == new
     outcomes = set()
     then = BATCHES[number + 1] if mode == "overwrite" else new + BATCHES[number + 1]
     sweep = [(prefix, *kept) for prefix in range(len(files.trace) + 1) for kept in KEPT]
     for prefix, kept, seed in sweep[:: each * each]:
-        found = files.crash(prefix, kept, seed)
-        rows = rows_for_readers(found)
+        disk = files.crash(prefix, kept, seed)
+        rows = rows_for_readers(disk)
         assert rows in (old, new), f"behind change {prefix}, with {kept} kept"
-        # Spark knows of no commit: it writes the batch again, then the next one.
-        assert batch(found, number, mode) is (rows != new)
-        assert rows_for_readers(found) == new, f"behind change {prefix}, with {kept} kept"
-        assert batch(found, number + 1, mode)
-        assert settled(found) == then
+        # Spark knows of no commit. It repeats the batch, then writes the next one.
+        assert write_batch(disk, number, mode) is (rows != new)
+        assert rows_for_readers(disk) == new, f"behind change {prefix}, with {kept} kept"
+        assert write_batch(disk, number + 1, mode)
+        assert rows_after_recovery(disk) == then
         outcomes.add(rows == new)
     assert outcomes == {False, True}
 
 
 @THOROUGH
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_where_the_driver_lives_on(name: str, each: int) -> None:
-    """Only the worker that commits is killed: what was staged belongs to a process that runs."""
-    files, mode, number, _, new = started(name)
-    batch(files, number, mode)
+def test_each_row_is_written_once_if_the_driver_survives(name: str, each: int) -> None:
+    """Only the committing worker is killed; the staged files belong to a running process."""
+    files, mode, number, _, new = before_batch(name)
+    write_batch(files, number, mode)
     for prefix in range(0, len(files.trace) + 1, each):
-        found = files.killed(prefix)
-        found._boot = files._boot
-        batch(found, number, mode)
-        assert settled(found) == new
+        disk = files.killed(prefix)
+        disk._boot = files._boot
+        write_batch(disk, number, mode)
+        assert rows_after_recovery(disk) == new
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["later", "complete"])
-def test_killed_again_and_again(name: str) -> None:
-    files, mode, number, _, new = started(name)
-    batch(files, number, mode)
+def test_stream_killed_repeatedly(name: str) -> None:
+    files, mode, number, _, new = before_batch(name)
+    write_batch(files, number, mode)
     for prefix in range(0, len(files.trace) + 1, 3):
         first = files.crash(prefix, Kept.ALL)
-        batch(first, number, mode)
+        write_batch(first, number, mode)
         for second in range(len(first.trace) + 1):
-            found = first.crash(second, Kept.NAMES)
-            batch(found, number, mode)
-            assert settled(found) == new
+            disk = first.crash(second, Kept.NAMES)
+            write_batch(disk, number, mode)
+            assert rows_after_recovery(disk) == new
 
 
 @THOROUGH
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_operation_fails_once(name: str, each: int) -> None:
-    """An error of the disk: the stream ends with it, and goes on when it is started again."""
-    start, mode, number, _, new = started(name)
+    """A disk error ends the stream, and a restart continues it."""
+    start, mode, number, _, new = before_batch(name)
     count = start.fork()
     count.can_exchange = start.can_exchange
     before_ = count.ticks
-    batch(count, number, mode)
+    write_batch(count, number, mode)
     total, failed = count.ticks - before_, 0
     for at in range(0, total, each):
         files = start.fork()
         files.can_exchange = start.can_exchange
         files.fail(at)
         try:
-            batch(files, number, mode)
+            write_batch(files, number, mode)
         except LogwrightError:
             failed += 1
-            stream(files, mode).abort()
-        batch(files, number, mode)
+            open_stream(files, mode).abort()
+        write_batch(files, number, mode)
         assert rows_for_readers(files) == new
     assert failed > total // each // 2
 
 
-def recorded(files: MemoryFileSystem) -> dict[str, Txn]:
+def recorded_batches(files: MemoryFileSystem) -> dict[str, Txn]:
     return parse_transactions(files.read(f"{TARGET}/{LAYOUT.inner_staging}/{TRANSACTIONS}"))
 
 
-def test_the_record_outlives_other_writers() -> None:
+def test_record_of_batches_survives_other_writers() -> None:
     files = directory_before("nothing")
-    batch(files, 0)
+    write_batch(files, 0)
     append_rows(files, OLD)
-    assert batch(files, 1)
+    assert write_batch(files, 1)
     append_rows(files, OLD, "overwrite")
-    assert not batch(files, 1)
-    assert recorded(files) == {"sums": Txn("sums", 1, "one")}
-    assert batch(files, 2)
-    # All segments removed by hand: what is written is written.
+    assert not write_batch(files, 1)
+    assert recorded_batches(files) == {"sums": Txn("sums", 1, "one")}
+    assert write_batch(files, 2)
+    # All segments were removed by hand: committed batches stay committed.
     for name in files.tree(TARGET):
         if not name.startswith(LAYOUT.inner_staging):
             files.remove(f"{TARGET}/{name}")
-    assert not batch(files, 2)
+    assert not write_batch(files, 2)
     append_rows(files, OLD)
-    assert settled(files) == OLD
-    assert recorded(files)["sums"].version == 2
+    assert rows_after_recovery(files) == OLD
+    assert recorded_batches(files)["sums"].version == 2
 
 
-def test_applications_do_not_know_of_each_other() -> None:
+def test_applications_are_independent() -> None:
     files = directory_before("nothing")
     for app in ("a", "b"):
-        task = stream(files, app=app).task(0)
+        task = open_stream(files, app=app).task(0)
         task.add(toy.numbers(1))
-        assert stream(files, app=app).commit(0, [task.commit()]) is not None
-    assert settled(files) == [1, 1]
-    assert list(recorded(files)) == ["a", "b"]
+        assert open_stream(files, app=app).commit(0, [task.commit()]) is not None
+    assert rows_after_recovery(files) == [1, 1]
+    assert list(recorded_batches(files)) == ["a", "b"]
 
 
-def test_a_stream_with_a_new_checkpoint_is_another_one() -> None:
+def test_stream_with_a_new_checkpoint_is_a_new_stream() -> None:
     files = directory_before("nothing")
-    batch(files, 0)
+    write_batch(files, 0)
     messages = staged(files, [5], "append", by="another")
     with pytest.raises(UsageError, match="another txnAppId"):
-        stream(files).commit(0, messages)
-    stream(files).abort()
-    assert settled(files) == BATCHES[0]
+        open_stream(files).commit(0, messages)
+    open_stream(files).abort()
+    assert rows_after_recovery(files) == BATCHES[0]
 
 
-def test_a_batch_without_tasks_is_recorded() -> None:
+def test_batch_without_tasks_is_recorded() -> None:
     files = directory_before("old")
-    assert stream(files).commit(3, []) is not None
-    assert stream(files).commit(3, []) is None
-    assert settled(files) == OLD
+    assert open_stream(files).commit(3, []) is not None
+    assert open_stream(files).commit(3, []) is None
+    assert rows_after_recovery(files) == OLD
 
 
 def test_abort_leaves_nothing() -> None:
     files = directory_before("old")
     staged(files, [5], "append")
-    stream(files).abort()
-    stream(files).abort()
+    open_stream(files).abort()
+    open_stream(files).abort()
     assert {name.partition("/")[0] for name in files.tree("/data")} == {"box"}
     assert not [name for name in files.tree(TARGET) if name.startswith(".")]
 
 
-def test_who_changes_the_directory_meanwhile_is_noticed() -> None:
+def test_concurrent_change_of_the_directory_is_detected() -> None:
     files = directory_before("old")
     messages = staged(files, [5], "append")
     append_rows(files, [6])
     with pytest.raises(BusyError, match="changed by someone else"):
-        stream(files).commit(0, messages)
-    stream(files).abort()
-    assert settled(files) == [*OLD, 6]
+        open_stream(files).commit(0, messages)
+    open_stream(files).abort()
+    assert rows_after_recovery(files) == [*OLD, 6]
 
 
-def test_a_record_that_is_damaged_is_told() -> None:
+def test_damaged_record_of_batches_is_reported() -> None:
     files = directory_before("nothing")
-    batch(files, 0)
+    write_batch(files, 0)
     files = files.fork()
     files.put(f"{TARGET}/{LAYOUT.inner_staging}/{TRANSACTIONS}", b"{]")
     with pytest.raises(StorageError, match="which writes have been done"):
-        batch(files, 1)
+        write_batch(files, 1)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_write_with_a_name_is_done_once(mode: str) -> None:
+def test_named_write_happens_once(mode: str) -> None:
     files = directory_before("old")
     new = [5, 6] if mode == "overwrite" else [*OLD, 5, 6]
 
@@ -251,18 +251,18 @@ def test_a_write_with_a_name_is_done_once(mode: str) -> None:
 
     act(files)
     for prefix in range(len(files.trace) + 1):
-        found = files.crash(prefix, Kept.ALL)
-        done = rows_for_readers(found) == new
+        disk = files.crash(prefix, Kept.ALL)
+        done = rows_for_readers(disk) == new
         if done:
             with pytest.raises(Repeated):
-                act(found)
+                act(disk)
         else:
-            act(found)
-        assert settled(found) == new
+            act(disk)
+        assert rows_after_recovery(disk) == new
     assert [name for name in files.tree("/data") if "/" not in name] == ["box"]
 
 
-def test_what_names_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_stream_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     files = directory_before("nothing")
     monkeypatch.setattr(LAYOUT, "locks", lambda: ())
     with pytest.raises(LogwrightError):

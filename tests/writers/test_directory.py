@@ -1,4 +1,4 @@
-"""Writing a directory: what is refused before any work, and what is left where."""
+"""Writing a directory: what is refused before any work, and which files remain."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def put(path: Path | str, *values: int, **more: Any) -> Written:
 
 
 def rows(path: Path) -> list[int]:
-    return toy.rows({one.name: one.read_bytes() if one.is_file() else None for one in path.iterdir()})
+    return toy.rows({child.name: child.read_bytes() if child.is_file() else None for child in path.iterdir()})
 
 
-def test_what_is_said_of_it(tmp_path: Path) -> None:
-    said = put(tmp_path / "box", 1, 2, 3, 4)
-    assert said == Written(
+def test_report_of_a_write(tmp_path: Path) -> None:
+    report = put(tmp_path / "box", 1, 2, 3, 4)
+    assert report == Written(
         path=str(tmp_path / "box"),
         files=("00000.seg", "00001.seg", "count"),
         rows=4,
@@ -75,7 +75,7 @@ def test_options_and_dicts(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_directories_above_are_made_and_unmade(tmp_path: Path) -> None:
+def test_parent_directories_are_created_and_removed_on_failure(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a null"):
         write([{"value": None}], tmp_path / "a/b/box", LAYOUT)
     assert os.listdir(tmp_path) == []
@@ -83,7 +83,7 @@ def test_directories_above_are_made_and_unmade(tmp_path: Path) -> None:
     assert rows(tmp_path / "a/b/box") == [1]
 
 
-def test_an_existing_one_is_not_touched_unless_told(tmp_path: Path) -> None:
+def test_existing_directory_is_changed_only_on_request(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     with pytest.raises(
         ExistsError,
@@ -100,7 +100,7 @@ def test_an_existing_one_is_not_touched_unless_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_what_is_something_else_is_not_touched(tmp_path: Path, mode: str) -> None:
+def test_directory_of_another_kind_is_not_changed(tmp_path: Path, mode: str) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpeg").write_bytes(b"cat")
     with pytest.raises(ExistsError, match=r"not a toy\.box"):
@@ -109,7 +109,7 @@ def test_what_is_something_else_is_not_touched(tmp_path: Path, mode: str) -> Non
 
 
 @pytest.mark.parametrize("extra", ["notes.txt", "folder/"])
-def test_what_else_lies_in_it_is_not_overwritten(tmp_path: Path, extra: str) -> None:
+def test_unrelated_files_are_not_overwritten(tmp_path: Path, extra: str) -> None:
     put(tmp_path / "box", 1)
     path = tmp_path / "box" / extra
     path.mkdir() if extra.endswith("/") else path.write_bytes(b"")
@@ -118,14 +118,14 @@ def test_what_else_lies_in_it_is_not_overwritten(tmp_path: Path, extra: str) -> 
     assert path.exists()
 
 
-def test_an_empty_directory_is_as_good_as_none(tmp_path: Path) -> None:
+def test_empty_directory_counts_as_missing(tmp_path: Path) -> None:
     for mode in ("error", "append", "overwrite"):
         (tmp_path / mode).mkdir()
         put(tmp_path / mode, 1, mode=mode)
         assert rows(tmp_path / mode) == [1]
 
 
-def test_through_a_link(tmp_path: Path) -> None:
+def test_write_through_a_link(tmp_path: Path) -> None:
     put(tmp_path / "far/box", 1)
     (tmp_path / "link").symlink_to(tmp_path / "far/box")
     put(tmp_path / "link", 2, mode="append")
@@ -136,7 +136,7 @@ def test_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
-def test_a_mount_point_is_filled_in_place(mode: str) -> None:
+def test_mount_point_is_filled_in_place(mode: str) -> None:
     files = MemoryFileSystem()
     files.make("/disk")
     files.devices["/disk"] = 1
@@ -150,13 +150,13 @@ def test_a_mount_point_is_filled_in_place(mode: str) -> None:
     assert not any(change.what in ("exchange",) for change in files.trace)
 
 
-def test_the_root_is_no_target() -> None:
+def test_root_directory_is_refused() -> None:
     files = MemoryFileSystem()
     with pytest.raises(UsageError, match="root"):
         write([toy.numbers(1)], "/", LAYOUT, files=files)
 
 
-def test_a_running_system_is_refused(tmp_path: Path) -> None:
+def test_running_system_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     (tmp_path / ".running").touch()
     with lock_in_another_process(tmp_path / ".running", "lockf") as process:
@@ -170,7 +170,7 @@ def test_a_running_system_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
-def test_a_system_started_meanwhile_is_refused(mode: str) -> None:
+def test_system_started_during_a_write_is_refused(mode: str) -> None:
     files = MemoryFileSystem()
     files.put("/data/.running", b"")
     if mode != "error":
@@ -187,26 +187,26 @@ def test_a_system_started_meanwhile_is_refused(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-@pytest.mark.parametrize("there", [True, False])
-def test_one_writer_at_a_time(tmp_path: Path, mode: str, there: bool) -> None:
-    if there:
+@pytest.mark.parametrize("exists", [True, False])
+def test_one_writer_at_a_time(tmp_path: Path, mode: str, exists: bool) -> None:
+    if exists:
         put(tmp_path / "box", 1)
     first = Transaction.begin(FILES, LAYOUT, str(tmp_path / "box"), mode)
     for other in ("append", "overwrite"):
         with pytest.raises(BusyError, match="another logwright"):
             put(tmp_path / "box", 2, mode=other)
-    if there:
+    if exists:
         with pytest.raises(BusyError, match="another logwright"):
             finish_or_undo(FILES, LAYOUT, str(tmp_path / "box"))
     put(tmp_path / "another", 3)
     first.undo()
     put(tmp_path / "box", 4, mode="append")
-    assert rows(tmp_path / "box") == ([1, 4] if there else [4])
+    assert rows(tmp_path / "box") == ([1, 4] if exists else [4])
     assert sorted(os.listdir(tmp_path)) == ["another", "box"]
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_target_changed_meanwhile_is_refused(tmp_path: Path, mode: str) -> None:
+def test_target_changed_during_a_write_is_refused(tmp_path: Path, mode: str) -> None:
     put(tmp_path / "box", 1)
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -219,7 +219,7 @@ def test_a_target_changed_meanwhile_is_refused(tmp_path: Path, mode: str) -> Non
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_a_target_made_meanwhile_is_refused(tmp_path: Path) -> None:
+def test_target_created_during_a_write_is_refused(tmp_path: Path) -> None:
     def source() -> Iterator[pa.RecordBatch]:
         yield toy.numbers(2)
         (tmp_path / "box").mkdir()
@@ -231,7 +231,7 @@ def test_a_target_made_meanwhile_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "box") == ["precious"]
 
 
-def test_nothing_is_left_of_a_write_that_is_interrupted(tmp_path: Path) -> None:
+def test_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     def source() -> Iterator[pa.RecordBatch]:
         yield toy.numbers(*range(10))
         raise KeyboardInterrupt
@@ -244,13 +244,13 @@ def test_nothing_is_left_of_a_write_that_is_interrupted(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_no_rows(tmp_path: Path) -> None:
-    said = write([], tmp_path / "box", LAYOUT)
-    assert (said.rows, rows(tmp_path / "box")) == (0, [])
+def test_write_without_rows(tmp_path: Path) -> None:
+    report = write([], tmp_path / "box", LAYOUT)
+    assert (report.rows, rows(tmp_path / "box")) == (0, [])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_place_that_cant_be_written(tmp_path: Path) -> None:
+def test_unwritable_target_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     with pytest.raises(AccessError, match="does not allow"):
         put(tmp_path / "box", 1)
@@ -262,14 +262,14 @@ def commit_by_hand(box: Path) -> Path:
     place.mkdir(parents=True)
     (place / "00001.seg").write_bytes((1).to_bytes(8, "big") + (7).to_bytes(8, "big"))
     (place / "count").write_bytes(b"2")
-    before = {one.name: one.stat().st_size for one in box.iterdir() if one.is_file()}
+    before = {path.name: path.stat().st_size for path in box.iterdir() if path.is_file()}
     names = ("00001.seg", "count")
     record = Journal(tuple((n, n) for n in names), {n: (place / n).stat().st_size for n in names}, before)
     (place / COMMIT).write_text(record.to_json())
     return place
 
 
-def test_what_was_committed_is_finished_by_the_next_writer(tmp_path: Path) -> None:
+def test_next_writer_finishes_a_committed_write(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     commit_by_hand(tmp_path / "box")
     with pytest.raises(ExistsError):
@@ -278,7 +278,7 @@ def test_what_was_committed_is_finished_by_the_next_writer(tmp_path: Path) -> No
     assert rows(tmp_path / "box") == [1, 7, 8]
 
 
-def test_what_can_be_finished_no_more_is_kept(tmp_path: Path) -> None:
+def test_commit_that_cannot_be_finished_is_kept(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     place = commit_by_hand(tmp_path / "box")
     (tmp_path / "box" / "00000.seg").write_bytes(b"the system has been started")
@@ -286,14 +286,14 @@ def test_what_can_be_finished_no_more_is_kept(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="changed since") as caught:
             put(tmp_path / "box", 8, mode=mode)
         assert f"Move {place} away" in str(caught.value)
-    assert sorted(one.name for one in place.iterdir()) == ["00001.seg", COMMIT, "count"]
+    assert sorted(path.name for path in place.iterdir()) == ["00001.seg", COMMIT, "count"]
     place.rename(tmp_path / "away")
     put(tmp_path / "box", 8, mode="overwrite")
     assert rows(tmp_path / "box") == [8]
 
 
-def test_what_was_finished_is_not_done_again(tmp_path: Path) -> None:
-    """The system has been started on the finished directory; only the record was left."""
+def test_finished_commit_is_not_repeated(tmp_path: Path) -> None:
+    """The system was started on the finished directory, and only the record was left."""
     put(tmp_path / "box", 1)
     place = commit_by_hand(tmp_path / "box")
     for name in ("00001.seg", "count"):
@@ -304,7 +304,7 @@ def test_what_was_finished_is_not_done_again(tmp_path: Path) -> None:
     assert rows(tmp_path / "box") == [1, 8]
 
 
-def test_a_commit_record_that_cant_be_read_is_kept(tmp_path: Path) -> None:
+def test_unreadable_commit_record_is_kept(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     place = commit_by_hand(tmp_path / "box")
     (place / COMMIT).write_text("{}")
@@ -313,7 +313,7 @@ def test_a_commit_record_that_cant_be_read_is_kept(tmp_path: Path) -> None:
     assert (place / "00001.seg").exists()
 
 
-def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_removed_by_the_next(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
@@ -321,7 +321,7 @@ def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
         "from logwright.writers.commit import Transaction\n"
         "from logwright.writers.filesystem import LocalFileSystem\n"
         "for name, mode in (('box', 'append'), ('new', 'error')):\n"
-        "    t = Transaction.begin(LocalFileSystem(), toy.Toy(), os.path.join(sys.argv[2], name), mode)\n"
+        "    t = Transaction.begin(LocalFileSystem(), toy.ToyLayout(), os.path.join(sys.argv[2], name), mode)\n"
         "    t.stage.append('00001.seg', b'half')\n"
         "os.kill(os.getpid(), 9)\n"
     )
@@ -335,7 +335,7 @@ def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
     assert (rows(tmp_path / "box"), rows(tmp_path / "new")) == ([1, 2], [3])
 
 
-def test_a_layout_cant_leave_its_directory(tmp_path: Path) -> None:
+def test_layout_cannot_write_outside_its_directory(tmp_path: Path) -> None:
     class Evil(toy.ToyLayout):
         def builder(self, *args: Any, **more: Any) -> Any:
             class Builder(toy.ToyBuilder):
@@ -349,7 +349,7 @@ def test_a_layout_cant_leave_its_directory(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_layout_must_order_all_files(tmp_path: Path) -> None:
+def test_layout_must_order_all_files(tmp_path: Path) -> None:
     class Forgetful(toy.ToyLayout):
         def order(self, names: Any) -> Any:
             return sorted(names)[1:]
@@ -359,18 +359,18 @@ def test_a_layout_must_order_all_files(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_tables_of_one_file_are_none_of_a_directory(tmp_path: Path) -> None:
+def test_file_tables_are_refused_for_a_directory(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="frames and file"):
         write([toy.numbers(1)], tmp_path / "box", LAYOUT, frames=[])
 
 
-def test_remote_stores_are_not_written() -> None:
+def test_remote_stores_are_refused() -> None:
     with pytest.raises(UsageError, match="only local"):
         write([toy.numbers(1)], "s3://bucket/box", LAYOUT)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_writes_belongs_to_the_owner_of_the_place(tmp_path: Path) -> None:
+def test_files_written_by_root_belong_to_the_owner_of_the_directory(tmp_path: Path) -> None:
     os.chown(tmp_path, 1234, 1235)
     tmp_path.chmod(0o777)
     put(tmp_path / "box", 1)
@@ -383,7 +383,7 @@ def test_what_root_writes_belongs_to_the_owner_of_the_place(tmp_path: Path) -> N
     assert (tmp_path / "box").stat().st_mode & 0o777 == 0o750
 
 
-def test_nothing_at_all_to_add(tmp_path: Path) -> None:
+def test_append_of_nothing(tmp_path: Path) -> None:
     class Idle(toy.ToyLayout):
         def builder(self, *args: Any, **more: Any) -> Any:
             class Builder(toy.ToyBuilder):
@@ -399,12 +399,12 @@ def test_nothing_at_all_to_add(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "empty") == []
 
 
-def test_nothing_to_finish_where_nothing_is(tmp_path: Path) -> None:
+def test_nothing_to_recover(tmp_path: Path) -> None:
     finish_or_undo(FILES, LAYOUT, str(tmp_path / "absent/box"))
     assert os.listdir(tmp_path) == []
 
 
-def test_a_staging_directory_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_staging_directory_is_removed_with_its_contents(tmp_path: Path) -> None:
     left = tmp_path / LAYOUT.staging("box", "0" * 32)
     (left / LAYOUT.inner_staging / ("0" * 32)).mkdir(parents=True)
     (left / "folder").mkdir()
@@ -413,7 +413,7 @@ def test_a_staging_directory_goes_with_all_that_is_in_it(tmp_path: Path) -> None
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_what_a_layout_sees() -> None:
+def test_layout_sees_names_and_sizes() -> None:
     files = MemoryFileSystem()
     files.put("/data/.running", b"")
     write([toy.numbers(1)], "/data/box", LAYOUT, files=files)
@@ -423,8 +423,8 @@ def test_what_a_layout_sees() -> None:
     assert (listing.name, stage.name) == ("box", "box")
     assert [(entry.name, entry.size) for entry in listing.entries()] == [("00000.seg", 16), ("count", 1)]
     assert listing.read("count") == b"1"
-    for one in (listing, stage):
-        above = one.parent()
+    for store in (listing, stage):
+        above = store.parent()
         assert above is not None
         assert above.name == "data"
         assert [entry.name for entry in above.entries()] == [".running"]

@@ -1,4 +1,4 @@
-"""`edit`: what is taken out is nowhere in the result, and all else is as it was, byte for byte."""
+"""`edit`: removed data is nowhere in the result, and all other bytes are unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = 2000
 
 
 def flat(report: lw.Report) -> str:
-    """Its text, wherever its lines are broken: that depends on the length of a path."""
+    """Return the text of a report without its line breaks, which depend on the length of the path."""
     return " ".join(report.text().split())
 
 
@@ -79,28 +79,28 @@ def run(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def plain(path: Path) -> bytes:
-    """All that is in the files of a directory, as it lies there and unpacked."""
+def all_bytes(path: Path) -> bytes:
+    """Return all bytes of a directory's files, as stored and decompressed."""
     out = b""
-    for one in sorted(path.iterdir()):
-        out += one.read_bytes()
-        if lw.detect(one) == "kafka.log":
-            frames = lw.read(one, view="frames", columns="position,size,compression")
-            data = one.read_bytes()
+    for child in sorted(path.iterdir()):
+        out += child.read_bytes()
+        if lw.detect(child) == "kafka.log":
+            frames = lw.read(child, view="frames", columns="position,size,compression")
+            data = child.read_bytes()
             for frame in frames.to_pylist():
                 if frame["compression"] != "none" and frame["size"] > 61:
                     stored = data[frame["position"] + 61 : frame["position"] + frame["size"]]
                     out += decompress(
                         frame["compression"], np.frombuffer(stored, np.uint8), 1 << 26
                     ).tobytes()
-        elif lw.detect(one) in ("leveldb.table", "leveldb.log"):
-            for row in lw.read(one, columns="key,value").to_pylist():
+        elif lw.detect(child) in ("leveldb.table", "leveldb.log"):
+            for row in lw.read(child, columns="key,value").to_pylist():
                 out += row["key"] + (row["value"] or b"")
     return out
 
 
 def frames(path: Path) -> dict[int, bytes]:
-    """The batches of all logs of a partition, by their offsets."""
+    """Return the batches of all logs of a partition by base offset."""
     out = {}
     for log in sorted(path.glob("*.log")):
         data = log.read_bytes()
@@ -113,15 +113,15 @@ def frames(path: Path) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_records_of_a_key_go(tmp_path: Path, compression: str) -> None:
+def test_records_with_a_key_are_dropped(tmp_path: Path, compression: str) -> None:
     source = partition(tmp_path / "a" / "orders-0", compression_type=compression)
     out = tmp_path / "b" / "orders-0"
     report = lw.edit(source, out, drop="key == user-007")
-    assert secret(7) not in plain(out)
-    assert b"user-007" not in plain(out)
-    assert b"mail-007@x" not in plain(out)
-    found = lw.diff(source, out)
-    assert found.counts == {
+    assert secret(7) not in all_bytes(out)
+    assert b"user-007" not in all_bytes(out)
+    assert b"mail-007@x" not in all_bytes(out)
+    difference = lw.diff(source, out)
+    assert difference.counts == {
         "a": ROWS,
         "b": ROWS - 20,
         "same": ROWS - 20,
@@ -131,11 +131,11 @@ def test_records_of_a_key_go(tmp_path: Path, compression: str) -> None:
     }
     assert lw.verify(out, as_system=True).ok
     assert report.rows_kept == ROWS - 20
-    assert sum(one["rows_lost"] for one in report.cut or ()) == 20
+    assert sum(removed["rows_lost"] for removed in report.cut or ()) == 20
     assert not report.incomplete
 
 
-def test_batches_without_such_a_record_are_the_same_bytes(tmp_path: Path) -> None:
+def test_batches_without_a_matching_record_keep_their_bytes(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0", compression_type="zstd")
     out = tmp_path / "b" / "orders-0"
     report = lw.edit(
@@ -144,22 +144,22 @@ def test_batches_without_such_a_record_are_the_same_bytes(tmp_path: Path) -> Non
     before, after = frames(source), frames(out)
     assert sorted(before) == sorted(after)
     assert sum(before[base] != after[base] for base in before) == 2 == len(report.cut or ())
-    found = lw.diff(source, out)
-    assert found.counts["changed"] == 2
-    assert found.columns == {"value": 2, "headers": 2}
+    difference = lw.diff(source, out)
+    assert difference.counts["changed"] == 2
+    assert difference.columns == {"value": 2, "headers": 2}
     row = lw.read(out, filter="offset == 700").to_pylist()[0]
     assert (row["key"], row["value"], row["headers"]) == (b"user-000", b"gone", [])
-    # Of the header only what follows from the records is new.
+    # In the header only fields that depend on the records change.
     kept = [
-        one
-        for one in lw.codecs("kafka.log")[0]["tables"]["frames"]["columns"]
-        if one["name"] not in ("position", "size", "crc", "batch_length", "payload")
+        column
+        for column in lw.codecs("kafka.log")[0]["tables"]["frames"]["columns"]
+        if column["name"] not in ("position", "size", "crc", "batch_length", "payload")
     ]
-    assert lw.diff(source, out, view="frames", columns=[one["name"] for one in kept]).equal
+    assert lw.diff(source, out, view="frames", columns=[batch["name"] for batch in kept]).equal
 
 
-def test_all_records_of_batches_go(tmp_path: Path) -> None:
-    """The log ends where it ended, and every offset keeps its place."""
+def test_all_records_of_some_batches_are_dropped(tmp_path: Path) -> None:
+    """The log ends at the same offset, and every record keeps its offset."""
     source = partition(tmp_path / "a" / "orders-0", compression_type="gzip")
     out = tmp_path / "b" / "orders-0"
     lw.edit(source, out, drop="offset >= 1000")
@@ -168,10 +168,12 @@ def test_all_records_of_batches_go(tmp_path: Path) -> None:
     assert lw.verify(out, as_system=True).ok
     empty = lw.read(out, view="frames", filter="records_count == 0", columns="*").to_pylist()
     assert empty
-    assert {(one["size"], one["compression"], one["base_timestamp"]) for one in empty} == {(61, "none", -1)}
+    assert {(batch["size"], batch["compression"], batch["base_timestamp"]) for batch in empty} == {
+        (61, "none", -1)
+    }
 
 
-def test_the_largest_time_is_that_of_what_is_left(tmp_path: Path) -> None:
+def test_max_timestamp_is_that_of_the_remaining_records(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     last = lw.read(source, view="frames").to_pylist()[0]["last_offset"]
     out = tmp_path / "b" / "orders-0"
@@ -180,20 +182,20 @@ def test_the_largest_time_is_that_of_what_is_left(tmp_path: Path) -> None:
     assert (first["last_offset"], first["max_timestamp"]) == (last, 1000 + last - 1)
 
 
-def test_transactions_and_producers_stay(tmp_path: Path) -> None:
+def test_transactions_and_producers_are_kept(tmp_path: Path) -> None:
     source = KAFKA["v2_txn_interleaved"].partition
     offset = lw.read(source, columns="offset").column("offset").to_pylist()[4]
     out = tmp_path / source.name
     lw.edit(source, out, redact=f"offset == {offset}", with_=None)
     columns = [
-        one["name"]
-        for one in lw.codecs("kafka.log")[0]["tables"]["rows"]["columns"]
-        if one["name"] not in ("position", "topic", "partition")
+        column["name"]
+        for column in lw.codecs("kafka.log")[0]["tables"]["rows"]["columns"]
+        if column["name"] not in ("position", "topic", "partition")
     ]
-    found = lw.diff(source, out, view="log", columns=columns)
-    assert found.columns == {"value": 1}
-    assert found.first is not None
-    assert found.first["columns"]["value"][1] is None
+    difference = lw.diff(source, out, view="log", columns=columns)
+    assert difference.columns == {"value": 1}
+    assert difference.first is not None
+    assert difference.first["columns"]["value"][1] is None
     for view in ("read_committed", "read_uncommitted"):
         assert lw.diff(source, out, view=view, columns="offset").equal
 
@@ -205,18 +207,18 @@ def test_transactions_and_producers_stay(tmp_path: Path) -> None:
     drop=st.sets(st.integers(0, 59), max_size=30), redact=st.sets(st.integers(0, 59), max_size=30),
     compression=st.sampled_from(COMPRESSIONS), batch=st.sampled_from(["100", "500", "16k"]),
 )  # fmt: skip
-def test_any_rows(
+def test_any_rows_may_be_dropped_or_redacted(
     tmp_path_factory: pytest.TempPathFactory, drop: set[int], redact: set[int], compression: str, batch: str
 ) -> None:
     home = tmp_path_factory.mktemp("any")
     lw.write(
         table(60), home / "a" / "orders-0", "kafka.partition", compression_type=compression, batch_size=batch
     )
-    given = {
+    conditions = {
         "drop": [("offset", "in", sorted(drop))] if drop else None,
         "redact": [("offset", "in", sorted(redact))] if redact or not drop else None,
     }
-    lw.edit(home / "a" / "orders-0", home / "b" / "orders-0", **given, with_=b"-", allow_no_match=True)
+    lw.edit(home / "a" / "orders-0", home / "b" / "orders-0", **conditions, with_=b"-", allow_no_match=True)
     before = lw.read(home / "a" / "orders-0").to_pylist()
     want = [
         {**row, "value": b"-" if row["offset"] in redact else row["value"]}
@@ -234,13 +236,13 @@ def test_any_rows(
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_a_segment_alone(tmp_path: Path, compression: str) -> None:
+def test_single_segment(tmp_path: Path, compression: str) -> None:
     source = partition(tmp_path / "a" / "orders-0", compression_type=compression)
     log = sorted(source.glob("*.log"))[-1]
     out = tmp_path / "b" / log.name
     report = lw.edit(log, out, drop="key == user-007")
     assert lw.diff(log, out).counts["removed"] == len(report.cut or ())
-    assert secret(7) not in plain(out.parent)
+    assert secret(7) not in all_bytes(out.parent)
     assert "rebuild its directory" in flat(report)
     backup = tmp_path / "backup"
     before = log.read_bytes()
@@ -248,17 +250,19 @@ def test_a_segment_alone(tmp_path: Path, compression: str) -> None:
     assert (backup / log.name).read_bytes() == before
     assert log.read_bytes() != before
     assert lw.read(log, filter="key == user-008").column("value").to_pylist()[0] == b""
-    again = lw.edit(log, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True)
-    assert "nothing matches" in flat(again)
+    second_report = lw.edit(
+        log, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True
+    )
+    assert "nothing matches" in flat(second_report)
     dry = lw.edit(log, drop="key == user-009", dry_run=True)
     assert "would be edited" in flat(dry)
 
 
-# A filter that matches nothing
+# Filters without a match
 
 
 def stores(path: Path) -> dict[str, Path]:
-    """A store of each system, and a file of one."""
+    """Create a store of each system, and a single file of one."""
     db = users(path / "db", 50)
     log = next(partition(path / "orders-0").glob("*.log"))
     zookeeper = ZOOKEEPER["basic"].path / "version-2"
@@ -266,22 +270,22 @@ def stores(path: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("kind", ["partition", "file", "db", "zookeeper"])
-@pytest.mark.parametrize("what", ["drop", "redact", "both"])
-def test_a_filter_that_matches_nothing_is_an_error_and_writes_nothing(
-    tmp_path: Path, kind: str, what: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("column", ["drop", "redact", "both"])
+def test_filter_without_a_match_is_an_error_and_writes_nothing(
+    tmp_path: Path, kind: str, column: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, out = stores(tmp_path / "stores")[kind], tmp_path / "results" / "orders-0"
     out.parent.mkdir()
-    name, some, columns = (
+    name, conditions, columns = (
         ("path", "path >= /", "data") if kind == "zookeeper" else ("key", "key >= user", "value")
     )
     filters: dict[str, Any] = {"drop": f"{name} == /nobody", "redact": f"{name} == x'ff00'"}
     if kind == "zookeeper":
         filters["redact"] = "path == /nobody/at/all"
-    asked = {"drop": filters["drop"], "redact": some} if what == "both" else {what: filters[what]}
+    asked = {"drop": filters["drop"], "redact": conditions} if column == "both" else {column: filters[column]}
     before = files_of(source)
     with pytest.raises(
-        lw.NotFoundError, match=f"no row matches {'drop' if what == 'both' else what}: {name} == "
+        lw.NotFoundError, match=f"no row matches {'drop' if column == 'both' else column}: {name} == "
     ):
         lw.edit(source, out, columns=columns, **asked)
     with pytest.raises(lw.NotFoundError, match="nothing was written"):
@@ -300,7 +304,7 @@ def test_a_filter_that_matches_nothing_is_an_error_and_writes_nothing(
 
 def files_of(path: Path) -> dict[str, bytes]:
     paths = [path, *path.parent.iterdir()] if path.is_file() else sorted(path.rglob("*"))
-    return {str(one): one.read_bytes() for one in paths if one.is_file()}
+    return {str(child): child.read_bytes() for child in paths if child.is_file()}
 
 
 def test_entries_with_a_binary_key_are_dropped_and_redacted_from_the_command_line(tmp_path: Path) -> None:
@@ -320,19 +324,23 @@ def test_entries_with_a_binary_key_are_dropped_and_redacted_from_the_command_lin
 
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 @pytest.mark.parametrize("write_as", ["tables", "logs"])
-def test_entries_of_a_database(tmp_path: Path, compression: str, write_as: str) -> None:
+def test_database_entries_are_dropped_and_redacted(tmp_path: Path, compression: str, write_as: str) -> None:
     source = users(tmp_path / "a", compression=compression, write_as=write_as, bloom_bits_per_key=10)
     out = tmp_path / "b"
     gone = [0, 7, 1000, ROWS - 1]
     report = lw.edit(
         source, out, drop=[("key", "in", [b"user-%05d" % n for n in gone])], redact="key == user-00500"
     )
-    found = lw.diff(source, out)
-    assert (found.counts["removed"], found.counts["changed"], found.counts["same"]) == (4, 1, ROWS - 5)
+    difference = lw.diff(source, out)
+    assert (difference.counts["removed"], difference.counts["changed"], difference.counts["same"]) == (
+        4,
+        1,
+        ROWS - 5,
+    )
     for number in (*gone, 500):
-        assert secret(number) not in plain(out)
+        assert secret(number) not in all_bytes(out)
     for number in gone:
-        assert b"user-%05d" % number not in plain(out)
+        assert b"user-%05d" % number not in all_bytes(out)
     assert lw.verify(out, as_system=True).ok
     assert report.rows_kept == ROWS - 4
     with plyvel.DB(str(out)) as db:
@@ -342,20 +350,20 @@ def test_entries_of_a_database(tmp_path: Path, compression: str, write_as: str) 
         assert db.get(b"user-00501") == secret(501)
 
 
-def test_blocks_without_such_an_entry_are_the_same_bytes(tmp_path: Path) -> None:
+def test_blocks_without_a_matching_entry_keep_their_bytes(tmp_path: Path) -> None:
     source, out = users(tmp_path / "a", compression="none", bloom_bits_per_key=10), tmp_path / "b"
     lw.edit(source, out, redact="key == user-00500", with_=b"x" * len(secret(500)))
-    names = sorted(one.name for one in source.glob("*.ldb"))
+    names = sorted(path.name for path in source.glob("*.ldb"))
     changed = [name for name in names if (source / name).read_bytes() != (out / name).read_bytes()]
     assert len(names) > 1
     assert len(changed) == 1
-    found = lw.diff(source / changed[0], out / changed[0], by="frames", limit=100)
-    assert found.counts["changed"] <= 2  # the block, and where it lies nothing else moved
-    found = lw.diff(source / changed[0], out / changed[0])
-    assert found.counts["changed"] == 1
+    difference = lw.diff(source / changed[0], out / changed[0], by="frames", limit=100)
+    assert difference.counts["changed"] <= 2  # The block; nothing moved if it is at the same offset.
+    difference = lw.diff(source / changed[0], out / changed[0])
+    assert difference.counts["changed"] == 1
 
 
-def test_all_entries_of_a_block_and_of_a_table(tmp_path: Path) -> None:
+def test_all_entries_of_a_block_and_of_a_table_are_dropped(tmp_path: Path) -> None:
     source, out = users(tmp_path / "a", compression="none", block_size="512"), tmp_path / "b"
     lw.edit(source, out, drop="key < user-01200")
     assert lw.read(out).num_rows == ROWS - 1200
@@ -365,7 +373,7 @@ def test_all_entries_of_a_block_and_of_a_table(tmp_path: Path) -> None:
     assert lw.read(tmp_path / "c").num_rows == 0
 
 
-def test_deletions_and_several_operations_in_a_batch(tmp_path: Path) -> None:
+def test_deletions_and_batches_with_several_operations(tmp_path: Path) -> None:
     with plyvel.DB(str(tmp_path / "a"), create_if_missing=True) as db:
         db.put(b"a", b"SECRET-1")
         with db.write_batch() as batch:
@@ -390,19 +398,19 @@ def test_deletions_and_several_operations_in_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write_as", ["tables", "logs"])
-def test_a_file_of_a_database_alone(tmp_path: Path, write_as: str) -> None:
+def test_single_file_of_a_database(tmp_path: Path, write_as: str) -> None:
     source = users(tmp_path / "a", write_as=write_as)
     path = sorted([*source.glob("*.ldb"), *source.glob("*.log")])[0]
     out = tmp_path / "b" / path.name
     lw.edit(path, out, drop="key == user-00007", redact="key == user-00009")
-    found = lw.diff(path, out)
-    assert (found.counts["removed"], found.counts["changed"]) == (1, 1)
+    difference = lw.diff(path, out)
+    assert (difference.counts["removed"], difference.counts["changed"]) == (1, 1)
     if write_as == "tables":
         with pytest.raises(lw.UsageError, match="nothing would be left"):
             lw.edit(path, tmp_path / "c" / path.name, drop="key >= u")
 
 
-def test_what_a_database_can_not_hold(tmp_path: Path) -> None:
+def test_value_a_database_cannot_hold_is_refused(tmp_path: Path) -> None:
     source = users(tmp_path / "a")
     with pytest.raises(lw.UsageError, match="can't be null"):
         lw.edit(source, tmp_path / "b", redact="key == user-00007", with_=None)
@@ -410,32 +418,32 @@ def test_what_a_database_can_not_hold(tmp_path: Path) -> None:
         lw.edit(source, tmp_path / "b", redact="key == user-00007", columns="key")
 
 
-def test_files_out_of_use_are_left_out(tmp_path: Path) -> None:
-    """They may have what was to go."""
+def test_unreferenced_files_are_left_out(tmp_path: Path) -> None:
+    """They may contain the removed data."""
     source = users(tmp_path / "a")
     old = sorted(source.glob("*.ldb"))[0]
     shutil.copy(old, source / "000001.ldb")
     report = lw.edit(source, tmp_path / "b", drop="key == user-00007")
     assert not (tmp_path / "b" / "000001.ldb").exists()
     assert "000001.ldb" in flat(report)
-    assert secret(7) not in plain(tmp_path / "b")
+    assert secret(7) not in all_bytes(tmp_path / "b")
 
 
-# In general
+# All systems
 
 
 def test_in_place_with_a_backup(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
-    before = {one.name: one.read_bytes() for one in source.iterdir()}
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
     backup = tmp_path / "backup"
     report = lw.edit(source, drop="key == user-007", in_place=True, backup=backup)
-    assert secret(7) not in plain(source)
-    assert all((backup / one).read_bytes() == before[one] for one in before if (backup / one).exists())
+    assert secret(7) not in all_bytes(source)
+    assert all((backup / name).read_bytes() == before[name] for name in before if (backup / name).exists())
     assert (backup / "00000000000000000000.log").exists()
     assert "with all that was taken out" in flat(report)
-    untouched = {one.name: one.read_bytes() for one in source.iterdir()}
+    untouched = {path.name: path.read_bytes() for path in source.iterdir()}
     lw.edit(source, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True)
-    assert {one.name: one.read_bytes() for one in source.iterdir()} == untouched
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == untouched
 
 
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
@@ -443,10 +451,10 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     report = lw.edit(source, drop="key == user-007", dry_run=True)
     assert "would be edited" in flat(report)
     assert "logwright edit" in flat(report)
-    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
+def test_damaged_input_is_refused(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     log = source / "00000000000000000000.log"
     data = bytearray(log.read_bytes())
@@ -468,13 +476,13 @@ def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
         ({"drop": "offset == 1", "blok": 1}, "unknown option"),
     ],
 )
-def test_what_can_not_be_done(tmp_path: Path, words: dict[str, Any], match: str) -> None:
+def test_impossible_requests_are_refused(tmp_path: Path, words: dict[str, Any], match: str) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     with pytest.raises(lw.UsageError, match=match):
         lw.edit(source, tmp_path / "b" / "orders-0", **words)
 
 
-def test_places_and_kinds_that_there_are_not(tmp_path: Path) -> None:
+def test_unknown_paths_and_kinds_are_refused(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     with pytest.raises(lw.UsageError, match="where the result goes"):
         lw.edit(source, drop="offset == 1")
@@ -493,7 +501,7 @@ def test_places_and_kinds_that_there_are_not(tmp_path: Path) -> None:
         lw.edit(source, tmp_path / "x" / "orders-0", drop="offset == 1")
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edit_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = partition(tmp_path / "a" / "orders-0", compression_type="snappy")
     out = tmp_path / "b" / "orders-0"
     assert (
@@ -533,21 +541,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (
         lw.read(tmp_path / "d" / "orders-0", filter="key == user-001").column("value").to_pylist()[0] == b"x"
     )
-    said = capsys.readouterr().out
-    assert "20 records redacted" in said
-    assert "dropped" not in said
+    output = capsys.readouterr().out
+    assert "20 records redacted" in output
+    assert "dropped" not in output
 
 
-def test_where_one_file_of_a_database_is_damaged(tmp_path: Path) -> None:
+def test_database_with_one_damaged_file(tmp_path: Path) -> None:
     for write_as, pattern in (("tables", "*.ldb"), ("logs", "*.log")):
         source = users(tmp_path / write_as, compression="none", write_as=write_as)
         path = next(source.glob(pattern))
         data = bytearray(path.read_bytes())
         data[100] ^= 1
         path.write_bytes(data)
-        for one in (path, source):
+        for folder in (path, source):
             with pytest.raises(lw.DamageError, match=r"[Rr]epair"):
-                lw.edit(one, tmp_path / "out" / write_as / one.name, drop="key == user-00007")
+                lw.edit(folder, tmp_path / "out" / write_as / folder.name, drop="key == user-00007")
 
 
 def test_deletions_in_tables(tmp_path: Path) -> None:
@@ -560,11 +568,11 @@ def test_deletions_in_tables(tmp_path: Path) -> None:
     )
     lw.write(rows, tmp_path / "a", "leveldb.db")
     lw.edit(tmp_path / "a", tmp_path / "b", redact="key <= c", with_="-")
-    found = lw.read(tmp_path / "b", view="rows", columns="key,value,type").to_pylist()
-    assert [one["value"] for one in found] == [b"-", None, b"-"]
+    operations = lw.read(tmp_path / "b", view="rows", columns="key,value,type").to_pylist()
+    assert [row["value"] for row in operations] == [b"-", None, b"-"]
 
 
-def test_a_log_of_which_nothing_is_changed_stays(tmp_path: Path) -> None:
+def test_unchanged_log_is_copied(tmp_path: Path) -> None:
     source = users(tmp_path / "a", 50, write_as="logs")
     path = next(source.glob("*.log"))
     lw.edit(path, tmp_path / "b" / path.name, drop="key == nobody", allow_no_match=True)
@@ -574,8 +582,8 @@ def test_a_log_of_which_nothing_is_changed_stays(tmp_path: Path) -> None:
     assert "nothing matches" in flat(report)
 
 
-def test_a_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies behind the first change is cut anew, and holds what it held."""
+def test_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes after the first change are divided into new fragments with the same contents."""
     with plyvel.DB(str(tmp_path / "a"), create_if_missing=True, write_buffer_size=64 << 20) as db:
         for n in range(300):
             db.put(b"k%03d" % n, b"%03d" % n * 8000)
@@ -583,11 +591,11 @@ def test_a_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     report = lw.edit(tmp_path / "a", out, redact="key == k290", with_="x")
     assert len(report.cut or ()) == 1
     assert "LOG, what LevelDB says" in flat(report)
-    found = lw.diff(tmp_path / "a", out)
-    assert (found.counts["changed"], found.counts["same"]) == (1, 299)
+    difference = lw.diff(tmp_path / "a", out)
+    assert (difference.counts["changed"], difference.counts["same"]) == (1, 299)
 
 
-def test_standard_input_is_not_changed_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_cannot_be_changed_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     log = sorted(source.glob("*.log"))[0]
     with open(log, "rb") as stream:
@@ -600,19 +608,19 @@ def test_standard_input_is_not_changed_in_place(tmp_path: Path, monkeypatch: pyt
     assert lw.diff(log, tmp_path / "out.log", codec="kafka.log").counts["removed"] == 1
 
 
-def test_records_that_can_not_be_read_are_damage(tmp_path: Path) -> None:
+def test_undecodable_records_are_damage(tmp_path: Path) -> None:
     source = KAFKA["craft_gzip_bad_crc"].partition
     with pytest.raises(lw.DamageError):
         lw.edit(source, tmp_path / source.name, drop="offset == 1")
 
 
-def test_zeros_made_in_advance_and_empty_segments(tmp_path: Path) -> None:
+def test_preallocated_zeros_and_empty_segments(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     last = sorted(source.glob("*.log"))[-1]
     with open(last, "ab") as file:
         file.write(bytes(1000))
     report = lw.edit(source, tmp_path / "b" / "orders-0", drop="key == user-007")
     assert lw.verify(tmp_path / "b" / "orders-0").ok
-    assert any(one["why"] == "no batch" for one in report.cut or ())
+    assert any(removed["why"] == "no batch" for removed in report.cut or ())
     empty = KAFKA["craft_only_empty_segment"].partition
     lw.edit(empty, tmp_path / "c" / empty.name, drop="offset == 1", allow_no_match=True)

@@ -1,4 +1,4 @@
-"""Zeros become holes, and what was staged can be patched."""
+"""Zeros become holes, and staged files can be patched."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def staged(files: FileSystem, place: str) -> None:
     stage.close()
 
 
-def test_zeros_take_no_space_and_are_patched(tmp_path: Path) -> None:
+def test_zeros_take_no_space_and_can_be_patched(tmp_path: Path) -> None:
     staged(LocalFileSystem(), str(tmp_path))
-    found = tmp_path / "a/slots"
-    assert found.stat().st_size == (1 << 24) + 6
-    assert found.stat().st_blocks * 512 < 1 << 20
-    data = found.read_bytes()
+    slots = tmp_path / "a/slots"
+    assert slots.stat().st_size == (1 << 24) + 6
+    assert slots.stat().st_blocks * 512 < 1 << 20
+    data = slots.read_bytes()
     assert data[1 << 20 : (1 << 20) + 4] == b"slot"
     assert data.endswith(b"behind")
     assert data.count(b"\0") == (1 << 24) - 4
     assert (tmp_path / "b").read_bytes() == b"0129"
 
 
-def test_in_memory_it_is_the_same(tmp_path: Path) -> None:
+def test_memory_stage_equals_the_stage_on_disk(tmp_path: Path) -> None:
     files = MemoryFileSystem()
     files.make("/place")
     staged(files, "/place")
-    found = {name: data for name, data in files.tree("/place").items() if data is not None}
-    assert found == take(PIECES)
+    contents = {name: data for name, data in files.tree("/place").items() if data is not None}
+    assert contents == take(PIECES)
     assert files.crash(len(files.trace), Kept.NOTHING).tree("/place") == files.tree("/place")
 
 
 @pytest.mark.parametrize(
     "piece", [Piece("b", b"12345", offset=0), Piece("b", b"1", offset=-1), Piece("c", b"1", offset=0)]
 )
-def test_only_what_was_staged_is_patched(piece: Piece) -> None:
+def test_only_staged_bytes_can_be_patched(piece: Piece) -> None:
     files = MemoryFileSystem()
     files.make("/place")
     stage = StagedFolder(files, Roots("/place"), "place")
@@ -61,7 +61,7 @@ def test_only_what_was_staged_is_patched(piece: Piece) -> None:
         stage.take([piece])
 
 
-def test_the_names_of_a_tree() -> None:
+def test_names_of_a_tree() -> None:
     roots = Roots("/store", {"log": "/other"})
     assert roots.at("log/1") == "/other/1"
     assert roots.at("queues/a/1") == "/store/queues/a/1"
@@ -71,7 +71,7 @@ def test_the_names_of_a_tree() -> None:
     assert gathered("queues/a/1", [Root("log", "/other")]) == "queues/a/1"
 
 
-def test_which_folders_belong_to_a_tree() -> None:
+def test_folders_of_a_tree() -> None:
     patterns = ("queues/*/*", "log")
     for folder in ("", "queues", "queues/a", "queues/a/1", "log"):
         assert holds_files(folder, patterns), folder

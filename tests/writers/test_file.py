@@ -1,4 +1,4 @@
-"""One file: whole or not at all, whatever fails and wherever the machine stops."""
+"""A single file is written completely or not at all, whatever fails and wherever the machine stops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATH = "/data/numbers"
 
 
 class Numbers:
-    """A codec that only encodes: a line for each row, the other tables as they come."""
+    """A codec that only encodes: one line per row; the other tables are written as they are."""
 
     capabilities = FileCapabilities()
 
@@ -63,7 +63,7 @@ def known_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, params=[prefetch.FEW, 0], ids=["alone", "helped"])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is large is encoded by a thread of its own."""
+    """Large input is encoded by a separate thread."""
     monkeypatch.setattr(writing, "FEW", request.param)
     monkeypatch.setattr(writing, "usable", lambda: 2)
 
@@ -75,22 +75,22 @@ def put(files: MemoryFileSystem, *values: int, mode: str = "overwrite") -> None:
     write([toy.numbers(*values)], PATH, CODEC, mode=mode, files=files)
 
 
-def prepared(there: bool) -> tuple[MemoryFileSystem, tuple[bytes | None, bytes]]:
+def prepared(existing: bool) -> tuple[MemoryFileSystem, tuple[bytes | None, bytes]]:
     files = MemoryFileSystem()
     files.make("/data")
-    if there:
+    if existing:
         put(files, 1, 2)
     return files.fork(), (files.tree().get("data/numbers"), b"numbers \n3\n4\n5")
 
 
-def test_rows_and_the_other_tables(tmp_path: Path) -> None:
+def test_rows_and_other_tables_are_written(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
-    said = write([{"value": 1}], path, CODEC, frames=[{"value": 2}], file=toy.numbers(3), first="x")
+    report = write([{"value": 1}], path, CODEC, frames=[{"value": 2}], file=toy.numbers(3), first="x")
     assert path.read_bytes() == b"numbers x\n1\n2\n3"
-    assert (said.files, said.rows, said.bytes) == ((str(path),), 1, 15)
+    assert (report.files, report.rows, report.bytes) == ((str(path),), 1, 15)
 
 
-def test_refused(tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     path.write_bytes(b"old")
     for target, mode, kind in (
@@ -108,34 +108,34 @@ def test_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["numbers"]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_crash_leaves_the_old_or_the_new(there: bool) -> None:
-    files, outcomes = prepared(there)
+@pytest.mark.parametrize("existing", [True, False])
+def test_crash_leaves_the_old_or_the_new_file(existing: bool) -> None:
+    files, outcomes = prepared(existing)
     put(files, 3, 4, 5)
     seen = set()
     for prefix in range(len(files.trace) + 1):
         for kept, seed in [*((kept, 0) for kept in Kept), *((Kept.SOME, seed) for seed in range(20))]:
-            found = files.crash(prefix, kept, seed)
-            content = found.tree().get("data/numbers")
+            disk = files.crash(prefix, kept, seed)
+            content = disk.tree().get("data/numbers")
             assert content in outcomes, f"behind change {prefix}, with {kept} kept"
             seen.add(content)
-            put(found, 9)
-            assert found.tree() == {"data": None, "data/numbers": b"numbers \n9"}
+            put(disk, 9)
+            assert disk.tree() == {"data": None, "data/numbers": b"numbers \n9"}
     assert seen == set(outcomes)
     assert all(files.crash(len(files.trace), kept).tree().get("data/numbers") == outcomes[1] for kept in Kept)
 
 
 @pytest.mark.parametrize("failure", [*Failure, None])
-@pytest.mark.parametrize("there", [True, False])
-def test_any_operation_may_fail(there: bool, failure: Failure | None) -> None:
-    clean, outcomes = prepared(there)
+@pytest.mark.parametrize("existing", [True, False])
+def test_any_operation_may_fail(existing: bool, failure: Failure | None) -> None:
+    clean, outcomes = prepared(existing)
     at = 0
     while True:
         files = clean.fork()
         files.fail(at, failure)
         raised: BaseException | None = None
         try:
-            put(files, 3, 4, 5, mode="overwrite" if there else "error")
+            put(files, 3, 4, 5, mode="overwrite" if existing else "error")
         except (LogwrightError, Interrupted) as error:
             raised = error
         if files.ticks <= at:
@@ -152,7 +152,7 @@ def test_any_operation_may_fail(there: bool, failure: Failure | None) -> None:
     assert at > 10
 
 
-def test_a_file_of_a_running_system_is_refused(tmp_path: Path) -> None:
+def test_file_of_a_running_system_is_refused(tmp_path: Path) -> None:
     box = tmp_path / "box"
     box.mkdir()
     (box / "count").write_bytes(b"0")
@@ -165,7 +165,7 @@ def test_a_file_of_a_running_system_is_refused(tmp_path: Path) -> None:
     write([{"value": 1}], box / "numbers", CODEC)
 
 
-def test_drafts_of_killed_writers_go_and_those_of_others_stay(tmp_path: Path) -> None:
+def test_drafts_of_killed_writers_are_removed_and_others_kept(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from logwright.writers.file import Draft\n"
@@ -187,8 +187,8 @@ def test_drafts_of_killed_writers_go_and_those_of_others_stay(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["numbers"]
 
 
-def test_a_draft_that_a_cleaner_is_looking_at_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another writer, which removes what killed ones left, was faster to lock the file that was just made."""
+def test_draft_inspected_by_a_cleaner_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer, which cleans up after killed ones, locked the new file first."""
     files = MemoryFileSystem()
     files.make("/data")
     lock, tried = files.lock, []
@@ -205,7 +205,7 @@ def test_a_draft_that_a_cleaner_is_looking_at_is_left_to_it(monkeypatch: pytest.
     assert files.tree() == {"data": None, "data/numbers": b"abc"}
 
 
-def test_a_large_file_is_synced_on_the_way() -> None:
+def test_large_file_is_synced_while_it_is_written() -> None:
     files = MemoryFileSystem()
     files.make("/data")
     draft = Draft(files, PATH, sync_bytes=4)
@@ -217,7 +217,7 @@ def test_a_large_file_is_synced_on_the_way() -> None:
     assert files.tree()["data/numbers"] == b"abc" * 4
 
 
-def test_a_stream_for_other_writers(tmp_path: Path) -> None:
+def test_stream_of_a_file_for_other_writers(tmp_path: Path) -> None:
     table = pa.table({"a": range(1000)})
     with whole_file(str(tmp_path / "a.parquet")) as stream:
         parquet.write_table(table, stream)
@@ -231,7 +231,7 @@ def test_a_stream_for_other_writers(tmp_path: Path) -> None:
     assert (tmp_path / "a.parquet").stat().st_size == 3 << 20
 
 
-def test_nothing_of_a_stream_that_failed(tmp_path: Path) -> None:
+def test_failed_stream_leaves_nothing(tmp_path: Path) -> None:
     def fails() -> None:
         with whole_file(str(tmp_path / "new/a")) as stream:
             stream.write(b"in the buffer")
@@ -243,7 +243,7 @@ def test_nothing_of_a_stream_that_failed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_is_told_to_other_writers_too() -> None:
+def test_full_disk_is_reported_to_other_writers() -> None:
     files = MemoryFileSystem()
     files.make("/data")
 
@@ -258,7 +258,7 @@ def test_a_full_disk_is_told_to_other_writers_too() -> None:
     assert files.tree() == {"data": None}
 
 
-def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+def test_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     write([{"value": 1}], tmp_path / "numbers", CODEC)
     (tmp_path / "numbers").chmod(0o600)
     write([{"value": 1}], tmp_path / "numbers", CODEC, mode="overwrite")

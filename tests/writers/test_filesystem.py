@@ -1,4 +1,4 @@
-"""The local file system does what the interface says, and its errors are sentences."""
+"""The local file system does what its interface says, with readable errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from logwright.writers.stage import FolderListing
 FILES = LocalFileSystem()
 
 
-def test_a_file_is_written_by_place(tmp_path: Path) -> None:
+def test_file_is_written_by_position(tmp_path: Path) -> None:
     path = str(tmp_path / "a")
     file = FILES.create(path)
     assert write_all(file, np.arange(5, dtype=np.uint8), 0) == 5
@@ -49,44 +49,44 @@ def test_a_file_is_written_by_place(tmp_path: Path) -> None:
     file.sync()
     file.close()
     file.close()
-    again = FILES.open(path)
-    assert again.pwrite(b"\xff", 1) == 1
-    again.close()
+    reopened = FILES.open(path)
+    assert reopened.pwrite(b"\xff", 1) == 1
+    reopened.close()
     assert FILES.read(path) == bytes([0, 255, 2, 3, 4, 0, 2, 4, 6, 8])
     assert FILES.read(path, 1, 2) == bytes([255, 2])
     with pytest.raises(FileExistsError):
         FILES.create(path)
 
 
-def test_names(tmp_path: Path) -> None:
-    one, other = str(tmp_path / "one"), str(tmp_path / "other")
-    FILES.mkdir(one)
+def test_names_are_listed_renamed_and_removed(tmp_path: Path) -> None:
+    first_path, other = str(tmp_path / "one"), str(tmp_path / "other")
+    FILES.mkdir(first_path)
     FILES.mkdir(other)
-    put_file(FILES, f"{one}/a", b"1")
+    put_file(FILES, f"{first_path}/a", b"1")
     put_file(FILES, f"{other}/b", b"22")
-    FILES.sync_directory(one)
-    assert FILES.exchange(one, other)
-    assert [(item.name, item.directory, item.size) for item in FILES.listdir(one)] == [("b", False, 2)]
+    FILES.sync_directory(first_path)
+    assert FILES.exchange(first_path, other)
+    assert [(item.name, item.directory, item.size) for item in FILES.listdir(first_path)] == [("b", False, 2)]
     assert [(item.name, item.directory) for item in FILES.listdir(str(tmp_path))] == [
         ("one", True),
         ("other", True),
     ]
-    FILES.rename_new(f"{one}/b", f"{one}/c")
+    FILES.rename_new(f"{first_path}/b", f"{first_path}/c")
     with pytest.raises(FileExistsError):
-        FILES.rename_new(f"{one}/c", f"{other}/a")
-    FILES.rename(f"{one}/c", f"{other}/a")
+        FILES.rename_new(f"{first_path}/c", f"{other}/a")
+    FILES.rename(f"{first_path}/c", f"{other}/a")
     assert FILES.read(f"{other}/a") == b"22"
-    assert FILES.stat(f"{one}/c") is None
+    assert FILES.stat(f"{first_path}/c") is None
     assert FILES.stat(f"{other}/a/deeper") is None
-    found = FILES.stat(f"{other}/a")
-    assert found is not None
-    assert (found.directory, found.size) == (False, 2)
+    stat = FILES.stat(f"{other}/a")
+    assert stat is not None
+    assert (stat.directory, stat.size) == (False, 2)
     remove_tree(FILES, str(tmp_path))
     remove_tree(FILES, str(tmp_path))
     assert not tmp_path.exists()
 
 
-def test_without_renameat2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchange_without_renameat2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Library:
         def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -99,7 +99,7 @@ def test_without_renameat2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         FILES.rename_new(str(tmp_path / "a"), str(tmp_path / "b"))
 
 
-def test_a_file_system_without_exchange_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_exchange_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for code, answer in ((errno.EINVAL, False), (errno.ENOSYS, False), (errno.EIO, None)):
         monkeypatch.setattr(filesystem.ctypes, "get_errno", lambda code=code: code)
         if answer is False:
@@ -109,7 +109,7 @@ def test_a_file_system_without_exchange_says_so(tmp_path: Path, monkeypatch: pyt
                 FILES.exchange(str(tmp_path / "absent"), str(tmp_path / "b"))
 
 
-def test_a_tree_is_not_removed_through_links(tmp_path: Path) -> None:
+def test_tree_is_not_removed_through_links(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").write_bytes(b"1")
     (tmp_path / "gone").mkdir()
@@ -122,19 +122,19 @@ def test_a_tree_is_not_removed_through_links(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "file").read_bytes() == b"1"
 
 
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+def test_lock_has_one_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = FILES.lock(str(path))
     assert lock is not None
     assert FILES.lock(str(path)) is None
     lock.release()
     lock.release()
-    again = FILES.lock(str(path))
-    assert again is not None
-    again.release()
+    second_lock = FILES.lock(str(path))
+    assert second_lock is not None
+    second_lock.release()
 
 
-def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     with lock_in_another_process(path, "flock"):
@@ -144,15 +144,17 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_a_lock_file_removed_meanwhile_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_file_removed_before_locking_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "lock"
     real, calls = fcntl.flock, []
 
-    def flock(fd: int, how: int) -> None:
+    def flock(fd: int, operation: int) -> None:
         if not calls:
-            path.unlink()  # what a writer does that was done between our open and our lock
-        calls.append(how)
-        real(fd, how)
+            path.unlink()  # Another writer may finish between our open and our lock.
+        calls.append(operation)
+        real(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
     lock = FILES.lock(str(path))
@@ -162,8 +164,8 @@ def test_a_lock_file_removed_meanwhile_is_made_anew(tmp_path: Path, monkeypatch:
     lock.release()
 
 
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(fd: int, how: int) -> None:
+def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", flock)
@@ -171,7 +173,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         FILES.lock(str(tmp_path / "lock"))
 
 
-def test_the_systems_lock_is_seen_and_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_of_the_system_is_seen_and_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / ".lock"
     assert FILES.holder(str(path)) is None
     assert FILES.holder(str(path / "deeper")) is None
@@ -189,7 +191,7 @@ def test_the_systems_lock_is_seen_and_not_taken(tmp_path: Path, monkeypatch: pyt
     assert FILES.holder(str(path)) is None
 
 
-def test_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_identified_by_start_time(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = FILES.process()
     assert FILES.lives(mine)
     assert FILES.lives({**mine, "started": 1}) is False
@@ -254,7 +256,7 @@ def test_errors_are_sentences(code: int, kind: type[LogwrightError], words: str)
     assert caught.value.path == "/target"
 
 
-def test_errors_of_ours_get_the_path() -> None:
+def test_own_errors_get_the_path() -> None:
     with pytest.raises(StorageError) as caught, plain_errors("/target"):
         raise StorageError("no")
     assert caught.value.path == "/target"
@@ -262,7 +264,7 @@ def test_errors_of_ours_get_the_path() -> None:
     assert "OSError" in str(explained(OSError(), "/other"))
 
 
-def test_a_descriptor_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptor_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = FILES.create(str(tmp_path / "a"))
 
     def full(*_: object) -> int:
@@ -280,7 +282,7 @@ def test_a_descriptor_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file.close()
 
 
-def test_a_directory_that_cant_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsyncable_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cant(fd: int) -> None:
         raise OSError(errno.EINVAL, "not here")
 
@@ -288,7 +290,7 @@ def test_a_directory_that_cant_be_synced(tmp_path: Path, monkeypatch: pytest.Mon
     FILES.sync_directory(str(tmp_path))
 
 
-def test_directories_above_are_unmade_when_one_cant_be_made(tmp_path: Path) -> None:
+def test_parent_directories_are_removed_if_one_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     assert make_above(FILES, str(tmp_path / "a")) == ()
     assert make_above(FILES, str(tmp_path / "a/b/c")) == (str(tmp_path / "a/b"), str(tmp_path / "a/b/c"))
@@ -303,24 +305,24 @@ def test_views_do_not_copy() -> None:
     assert data[0] == 7
 
 
-def test_permissions_are_adopted_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.touch(0o600)
+def test_permissions_are_adopted_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, other = tmp_path / "one", tmp_path / "other"
+    source.touch(0o600)
     other.touch(0o640)
-    FILES.adopt(str(one), str(other))
-    assert one.stat().st_mode & 0o777 == 0o600
-    FILES.adopt(str(one), str(other), permissions=True)
-    assert one.stat().st_mode & 0o777 == 0o640
+    FILES.adopt(str(source), str(other))
+    assert source.stat().st_mode & 0o777 == 0o600
+    FILES.adopt(str(source), str(other), permissions=True)
+    assert source.stat().st_mode & 0o777 == 0o640
 
     def forbidden(*_: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "chmod", forbidden)
     monkeypatch.setattr(os, "chown", forbidden)
-    FILES.adopt(str(one), str(tmp_path), permissions=True)
+    FILES.adopt(str(source), str(tmp_path), permissions=True)
 
 
-def test_a_listed_file_that_is_gone_when_it_is_opened() -> None:
+def test_listed_file_that_vanishes_before_it_is_opened() -> None:
     files = MemoryFileSystem()
     files.put("/data/box/there", b"abc")
     listing = FolderListing(files, Roots("/data/box"), "box")
@@ -330,8 +332,8 @@ def test_a_listed_file_that_is_gone_when_it_is_opened() -> None:
         listing.open("gone")
 
 
-def test_a_lock_of_this_process_is_seen_and_stays(tmp_path: Path) -> None:
-    """Of these F_GETLK does not tell; and to open such a file and close it again would release it."""
+def test_own_lock_is_seen_and_kept(tmp_path: Path) -> None:
+    """F_GETLK does not report own locks, and opening and closing a locked file would release the lock."""
     place = tmp_path / "LOCK"
     with open(place, "w") as file:
         assert LocalFileSystem().holder(str(place)) is None

@@ -1,5 +1,5 @@
-"""A driver that is killed (SIGKILL) before or within its commit: the target is the old one or the new one, for readers at once, on
-the disk after the next write. The real file system, a real process; every operation is swept in `test_crash_*`."""
+"""A driver killed (SIGKILL) before or within its commit leaves the old or the new rows: for readers at once, on disk after the next
+write. Uses the real file system and a real process; `test_crash_*` covers every operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import logwright as lw
 
-pytestmark = pytest.mark.extended  # each starts processes and kills them many times
+pytestmark = pytest.mark.extended  # Each test starts processes and kills them many times.
 
 DRIVER = textwrap.dedent("""
     import os, signal, sys
@@ -49,12 +49,12 @@ NEW = [b"new %d" % n for n in range(40)]
 
 
 def values(path: Path) -> list[bytes]:
-    found: list[bytes] = lw.read(path)["value"].to_pylist()
-    return found
+    rows: list[bytes] = lw.read(path)["value"].to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("mode", ["new", "append", "overwrite"])
-def test_old_or_new(tmp_path: Path, mode: str) -> None:
+def test_kill_leaves_the_old_or_the_new_rows(tmp_path: Path, mode: str) -> None:
     seen = set()
     for stop in (-1, 0, 2, 5, 9, 14, 20, 30):
         folder = tmp_path / f"{mode}-{stop}"
@@ -69,12 +69,12 @@ def test_old_or_new(tmp_path: Path, mode: str) -> None:
         assert done.returncode in (0, -9), done.stderr
         old: list[bytes] | None = None if mode == "new" else OLD
         new = OLD + NEW if mode == "append" else NEW
-        found = values(target) if target.exists() else None
-        assert found in (old, new), (stop, found)
-        seen.add(found == new)
-        # The next writer finishes or undoes, whatever it was, and adds its own.
+        present = values(target) if target.exists() else None
+        assert present in (old, new), (stop, present)
+        seen.add(present == new)
+        # The next writer finishes or undoes the write, and adds its own rows.
         lw.write(pa.table({"value": [b"next"]}), target, "kafka.partition", mode="append")
-        assert values(target) == [*(found or []), b"next"]
+        assert values(target) == [*(present or []), b"next"]
         assert sorted(path.name for path in folder.iterdir()) == ["orders-0"]
         assert lw.verify(target).ok
     assert seen == {False, True}, "the sweep reaches over the commit"

@@ -1,5 +1,5 @@
-"""A repair in place that is killed (SIGKILL): readers see the damaged directory or the repaired one, the backup holds what is gone, and the
-same command goes on from there. The real file system, a real process; every operation is swept in `test_crash_repair`."""
+"""After a repair in place is killed (SIGKILL), readers see the damaged or the repaired directory, the backup has the removed files,
+and the same command continues. Uses the real file system and a real process; `test_crash_repair` covers every operation."""
 
 from __future__ import annotations
 
@@ -34,11 +34,15 @@ REPAIR = textwrap.dedent("""
 
 
 def files(path: Path) -> dict[str, bytes]:
-    return {one.name: one.read_bytes() for one in path.iterdir() if one.is_file()} if path.exists() else {}
+    return (
+        {child.name: child.read_bytes() for child in path.iterdir() if child.is_file()}
+        if path.exists()
+        else {}
+    )
 
 
 @pytest.mark.parametrize("stop", [2, 12, 15, 18])
-def test_old_or_new_and_on_from_there(tmp_path: Path, stop: int) -> None:
+def test_kill_leaves_the_old_or_the_new_files_and_the_command_continues(tmp_path: Path, stop: int) -> None:
     path, backup = tmp_path / "orders-0", tmp_path / "backup"
     rows = [{"value": b"value %03d" % n, "timestamp": 1_700_000_000_000} for n in range(60)]
     lw.write(

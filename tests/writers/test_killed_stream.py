@@ -1,6 +1,6 @@
-"""A stream whose process is killed (SIGKILL) at any step of a commit, again and again, and started again: each row once. The real
-file system, real processes; every operation and every crash of the machine is swept in `test_crash_stream`, Spark's own restart in
-`tests/spark`."""
+"""A stream whose process is killed (SIGKILL) at any step of a commit, repeatedly, and restarted writes each row once. Uses the real
+file system and real processes; `test_crash_stream` covers every operation and every crash of the machine, `tests/spark` a restart
+by Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import logwright as lw
 
-pytestmark = pytest.mark.extended  # each starts processes and kills them many times
+pytestmark = pytest.mark.extended  # Each test starts processes and kills them many times.
 
 STREAM = textwrap.dedent("""
     import json, os, signal, sys
@@ -65,27 +65,25 @@ def started(folder: Path, layout: str, stop: int) -> int:
 
 @pytest.mark.parametrize("layout", ["kafka.partition", "leveldb.db"])
 @pytest.mark.parametrize("each", [60, pytest.param(1, marks=pytest.mark.nightly)])
-def test_each_row_once(tmp_path: Path, layout: str, each: int) -> None:
-    wanted = {b"k%d" % n: b"%d" % n for n in range(60)}
+def test_each_row_is_written_once(tmp_path: Path, layout: str, each: int) -> None:
+    expected = {b"k%d" % n: b"%d" % n for n in range(60)}
     kills = 0
     for stop in range(2, 10_000, each):
         folder = tmp_path / str(stop)
         folder.mkdir()
         killed = 0
-        # Killed once more at the same step of what it does then; never so often that it would not come to an end.
+        # Killed once more at the same step of the restart, but not so often that it never ends.
         while started(folder, layout, stop if killed < 2 else 1 << 30):
             killed += 1
-            there = (
-                json.loads((folder / "checkpoint").read_text()) if (folder / "checkpoint").exists() else -1
-            )
-            found = (
+            done = json.loads((folder / "checkpoint").read_text()) if (folder / "checkpoint").exists() else -1
+            present = (
                 lw.read(folder / "orders-0")["value"].to_pylist() if (folder / "orders-0").exists() else []
             )
-            # What Spark knows to be done is there; one batch more may be.
-            assert len(found) in (20 * (there + 1), 20 * (there + 2)), stop
-        found = lw.read(folder / "orders-0", columns=["key", "value"]).to_pylist()
-        assert len(found) == len(wanted)
-        assert {row["key"]: row["value"] for row in found} == wanted
+            # The batches that Spark has marked as done are there, and possibly one more.
+            assert len(present) in (20 * (done + 1), 20 * (done + 2)), stop
+        present = lw.read(folder / "orders-0", columns=["key", "value"]).to_pylist()
+        assert len(present) == len(expected)
+        assert {row["key"]: row["value"] for row in present} == expected
         assert lw.verify(folder / "orders-0").ok
         left = sorted(path.name for path in folder.iterdir())
         assert left == ["checkpoint", "orders-0"], left
@@ -96,7 +94,7 @@ def test_each_row_once(tmp_path: Path, layout: str, each: int) -> None:
     assert kills > 2
 
 
-def test_what_is_written_beside_it_stays(tmp_path: Path) -> None:
+def test_unrelated_files_are_kept(tmp_path: Path) -> None:
     assert started(tmp_path, "kafka.partition", 1 << 30) == 0
     lw.write(pa.table({"value": [b"x"]}), tmp_path / "orders-0", "kafka.partition", mode="append")
     assert started(tmp_path, "kafka.partition", 1 << 30) == 0

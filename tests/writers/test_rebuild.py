@@ -1,4 +1,4 @@
-"""Rebuild: what is derived is made anew, from sound primary files only."""
+"""Rebuild: derived files are created again, from sound primary files only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Path:
     return write_files(tmp_path / "store", WRONG)
 
 
-def test_beside(store: Path, tmp_path: Path) -> None:
+def test_rebuild_out_of_place(store: Path, tmp_path: Path) -> None:
     report = lw.rebuild(store, tmp_path / "out")
     assert read_files(tmp_path / "out") == SALVAGED
     assert read_files(store) == WRONG
@@ -31,22 +31,22 @@ def test_beside(store: Path, tmp_path: Path) -> None:
     assert report.text().splitlines()[-1].strip().startswith("logwright verify")
 
 
-def test_in_place_only_what_was_wrong_is_touched(store: Path, tmp_path: Path) -> None:
-    before = {one.name: one.stat().st_ino for one in store.iterdir()}
+def test_rebuild_in_place_changes_only_wrong_files(store: Path, tmp_path: Path) -> None:
+    before = {path.name: path.stat().st_ino for path in store.iterdir()}
     report = lw.rebuild(store, in_place=True, backup=tmp_path / "backup")
     assert read_files(store) == SALVAGED
-    after = {one.name: one.stat().st_ino for one in store.iterdir()}
+    after = {path.name: path.stat().st_ino for path in store.iterdir()}
     assert {name for name in after if after[name] != before.get(name)} == {"000.ids", "007.ids"}
     assert set(read_files(tmp_path / "backup")) == {"000.ids", "009.ids", "backup.json"}
     assert "made: 007.ids" in report.text()
-    # Where files are only added there is nothing to be saved.
+    # If files are only added, no backup is needed.
     (store / "003.ids").unlink()
     lw.rebuild(store, in_place=True, backup=tmp_path / "other")
     assert read_files(store) == SALVAGED
     assert not (tmp_path / "other").exists()
 
 
-def test_damaged_primaries_are_refused(tmp_path: Path) -> None:
+def test_damaged_primary_files_are_refused(tmp_path: Path) -> None:
     store = write_files(tmp_path / "store", DAMAGED)
     for words in (
         {"out": tmp_path / "out"},
@@ -58,7 +58,7 @@ def test_damaged_primaries_are_refused(tmp_path: Path) -> None:
     assert read_files(tmp_path) == {f"store/{name}": data for name, data in DAMAGED.items()}
 
 
-def test_what_is_to_be_rebuilt(store: Path, tmp_path: Path) -> None:
+def test_what_selects_the_kinds_of_derived_files(store: Path, tmp_path: Path) -> None:
     lw.rebuild(store, tmp_path / "a", what="ids, nothing")
     lw.rebuild(store, tmp_path / "b", what=["IDS"])
     assert read_files(tmp_path / "a") == read_files(tmp_path / "b") == SALVAGED
@@ -72,7 +72,7 @@ def test_what_is_to_be_rebuilt(store: Path, tmp_path: Path) -> None:
     assert "would be changed: 000.ids" in report.text()
 
 
-def test_a_directory_and_only_one(store: Path, tmp_path: Path) -> None:
+def test_exactly_one_directory_is_accepted(store: Path, tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError, match="a directory is rebuilt"):
         lw.rebuild(store / "000.toy", tmp_path / "out")
     other = write_files(tmp_path / "other", SALVAGED)
@@ -82,6 +82,6 @@ def test_a_directory_and_only_one(store: Path, tmp_path: Path) -> None:
         lw.rebuild(store)
 
 
-def test_all_is_a_word_for_all(store: Path, tmp_path: Path) -> None:
+def test_all_selects_every_kind(store: Path, tmp_path: Path) -> None:
     lw.rebuild(store, tmp_path / "out", what="all")
     assert read_files(tmp_path / "out") == SALVAGED

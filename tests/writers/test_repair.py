@@ -1,4 +1,4 @@
-"""Repair of a directory: out of place and in place, what is kept and cut, and everything that is refused."""
+"""Repair of a directory out of place and in place: what is kept, what is removed, and what is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_undamaged_frame_is_kept(store: Path, tmp_path: Path) -> None:
     report = lw.repair(store, out)
     assert read_files(out) == SALVAGED
     assert read_files(store) == DAMAGED
-    assert [one.name for one in out.parent.iterdir()] == ["store"]
+    assert [path.name for path in out.parent.iterdir()] == ["store"]
     assert lw.verify(out).ok
     assert not report.ok
     assert report.incomplete
@@ -72,38 +72,38 @@ def test_every_undamaged_frame_is_kept(store: Path, tmp_path: Path) -> None:
     json.dumps(report.to_dict())
 
 
-def test_all_before_the_first_damage(store: Path, tmp_path: Path) -> None:
+def test_prefix_keeps_everything_before_the_first_damage(store: Path, tmp_path: Path) -> None:
     report = lw.repair(store, tmp_path / "store", strategy="PREFIX")
     assert read_files(tmp_path / "store") == PREFIX
-    assert [one["file"] for one in report["cut"]] == ["003.toy", "007.toy"]
+    assert [removed["file"] for removed in report["cut"]] == ["003.toy", "007.toy"]
     with pytest.raises(lw.UsageError, match="Did you mean 'prefix'"):
         lw.repair(store, tmp_path / "other", strategy="prefixes")
 
 
-def test_options_go_to_the_layout_and_to_reading(store: Path, tmp_path: Path) -> None:
+def test_options_are_passed_to_the_layout_and_the_reader(store: Path, tmp_path: Path) -> None:
     lw.repair(store, tmp_path / "store", drop_readme=True, from_id=3)
     assert "README" not in read_files(tmp_path / "store")
     with pytest.raises(lw.UsageError, match=r"drop\.readme"):
         lw.repair(store, tmp_path / "other", drop_raedme=True)
 
 
-def test_modes_and_times_come_along(store: Path, tmp_path: Path) -> None:
+def test_permissions_and_times_are_copied(store: Path, tmp_path: Path) -> None:
     store.chmod(0o750)
     for name, mode in (("000.toy", 0o640), ("003.toy", 0o604), ("000.ids", 0o600)):
         (store / name).chmod(mode)
         os.utime(store / name, ns=(1, 1_500_000_000_000_000_001))
     out = tmp_path / "out"
     lw.repair(store, out)
-    modes = {one.name: one.stat().st_mode & 0o777 for one in out.iterdir()}
+    modes = {path.name: path.stat().st_mode & 0o777 for path in out.iterdir()}
     assert out.stat().st_mode & 0o777 == 0o750
     assert (modes["000.toy"], modes["003.toy"], modes["000.ids"]) == (0o640, 0o604, 0o600)
-    # A file that is not of the first copy has what the primary ones have.
+    # A new file gets the permissions of the primary files.
     assert modes["007.ids"] == 0o640
-    times = {one.name: one.stat().st_mtime_ns == 1_500_000_000_000_000_001 for one in out.iterdir()}
+    times = {path.name: path.stat().st_mtime_ns == 1_500_000_000_000_000_001 for path in out.iterdir()}
     assert (times["000.toy"], times["000.ids"], times["003.toy"]) == (True, True, False)
 
 
-def test_into_an_empty_directory_and_no_other(store: Path, tmp_path: Path) -> None:
+def test_output_must_be_an_empty_or_a_new_directory(store: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     lw.repair(store, tmp_path / "empty")
     assert read_files(tmp_path / "empty") == SALVAGED
@@ -115,7 +115,7 @@ def test_into_an_empty_directory_and_no_other(store: Path, tmp_path: Path) -> No
     assert read_files(store) == DAMAGED
 
 
-def test_a_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
+def test_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
     report = lw.repair(store, dry_run=True)
     assert report.incomplete
     assert len(report["cut"]) == 1
@@ -126,7 +126,7 @@ def test_a_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
 
-def test_where_to_is_asked_for_clearly(store: Path, tmp_path: Path) -> None:
+def test_exactly_one_output_must_be_named(store: Path, tmp_path: Path) -> None:
     out, backup = tmp_path / "out", tmp_path / "backup"
     with pytest.raises(lw.UsageError, match="not said where"):
         lw.repair(store)
@@ -144,7 +144,7 @@ def test_where_to_is_asked_for_clearly(store: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_layout_that_has_no_repair_says_so(
+def test_layout_without_repair_is_refused(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fake_store import FRAMES_CODEC, FakeStore, ToyNote
@@ -157,16 +157,16 @@ def test_a_layout_that_has_no_repair_says_so(
         lw.repair(store, tmp_path / "out")
 
 
-def test_a_result_that_is_not_sound_is_not_written(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsound_result_is_not_written(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = RepairableStore.repair
 
     def careless(self, copies, plans, strategy, options):  # type: ignore[no-untyped-def]
         repair_plan = plain(self, copies, plans, strategy, options)
         repair_plan.mended = [
-            OutputFile(one.name, [Copy("003.toy", 0, 4 * SIZE)]) if one.name == "003.toy" else one
-            for one in repair_plan.mended
+            OutputFile(output_file.name, [Copy("003.toy", 0, 4 * SIZE)])
+            if output_file.name == "003.toy"
+            else output_file
+            for output_file in repair_plan.mended
         ]
         return repair_plan
 
@@ -177,13 +177,13 @@ def test_a_result_that_is_not_sound_is_not_written(
         lw.repair(store, in_place=True, backup=tmp_path / "backup")
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
     assert not (tmp_path / "backup").exists()
-    # What the system itself would leave may well be damaged.
+    # The result of strategy `system` may be damaged.
     report = lw.repair(store, tmp_path / "out", strategy="system")
     assert f"still: 003.toy at {SIZE}, checksum mismatch" in report.text()
     assert read_files(tmp_path / "out")["003.toy"] == DAMAGED["003.toy"]
 
 
-def test_what_was_not_there_before_keeps_nothing_from_being_mended(store: Path, tmp_path: Path) -> None:
+def test_missing_file_does_not_prevent_a_repair(store: Path, tmp_path: Path) -> None:
     (store / "NOTE").unlink()
     assert "still: NOTE at 0, missing link" in lw.repair(store, tmp_path / "out").text()
     assert read_files(tmp_path / "out") == {name: data for name, data in SALVAGED.items() if name != "NOTE"}
@@ -192,22 +192,22 @@ def test_what_was_not_there_before_keeps_nothing_from_being_mended(store: Path, 
 # In place
 
 
-def test_in_place_nothing_else_is_touched(store: Path, tmp_path: Path) -> None:
+def test_in_place_changes_nothing_else(store: Path, tmp_path: Path) -> None:
     (store / "003.toy").chmod(0o640)
-    before = {one.name: (one.stat().st_ino, one.stat().st_mtime_ns) for one in store.iterdir()}
+    before = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in store.iterdir()}
     backup = tmp_path / "backup"
     report = lw.repair(store, in_place=True, backup=backup)
     assert read_files(store) == SALVAGED
-    after = {one.name: (one.stat().st_ino, one.stat().st_mtime_ns) for one in store.iterdir()}
+    after = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in store.iterdir()}
     same = {name for name in before if before[name] == after.get(name)}
     assert same == {"000.toy", "000.ids", "007.toy", "NOTE", "README"}
     assert (store / "003.toy").stat().st_mode & 0o777 == 0o640
     saved = read_files(backup)
-    said = json.loads(saved.pop("backup.json"))
+    values = json.loads(saved.pop("backup.json"))
     assert saved == {name: DAMAGED[name] for name in ("003.toy", "003.ids", "009.ids")}
-    assert said["of"] == str(store)
-    assert said["files"]["003.toy"]["sha256"] == hashlib.sha256(DAMAGED["003.toy"]).hexdigest()
-    assert said["cut"] == [{"file": "003.toy", "offset": SIZE, "length": SIZE, "why": "checksum mismatch"}]
+    assert values["of"] == str(store)
+    assert values["files"]["003.toy"]["sha256"] == hashlib.sha256(DAMAGED["003.toy"]).hexdigest()
+    assert values["cut"] == [{"file": "003.toy", "offset": SIZE, "length": SIZE, "why": "checksum mismatch"}]
     assert (backup / "003.toy").stat().st_mode & 0o777 == 0o640
     cut = report["cut"][0]
     with open(cut["saved_to"], "rb") as file:
@@ -218,7 +218,7 @@ def test_in_place_nothing_else_is_touched(store: Path, tmp_path: Path) -> None:
     assert f"the originals are in {backup}" in report.text()
 
 
-def test_what_is_sound_stays_as_it_is(tmp_path: Path) -> None:
+def test_sound_directory_is_not_changed(tmp_path: Path) -> None:
     store = write_files(tmp_path / "store", SALVAGED)
     report = lw.repair(store, in_place=True, backup=tmp_path / "backup")
     assert not report.incomplete
@@ -228,11 +228,11 @@ def test_what_is_sound_stays_as_it_is(tmp_path: Path) -> None:
     assert "nothing needs to be changed" in lw.repair(store, dry_run=True).text()
 
 
-def test_the_backup_lies_elsewhere(store: Path, tmp_path: Path) -> None:
+def test_backup_must_be_outside_of_the_store(store: Path, tmp_path: Path) -> None:
     for backup in (store, store / "backup", tmp_path):
         with pytest.raises(lw.UsageError, match="outside"):
             lw.repair(store, in_place=True, backup=backup)
-    # The lock file shows a data directory of the system, which looks at all that is in it.
+    # The lock file marks a data directory of the system, which reads everything in it.
     (store.parent / ".lock").touch()
     with pytest.raises(lw.UsageError, match="outside"):
         lw.repair(store, in_place=True, backup=store.parent / "backup")
@@ -247,33 +247,33 @@ def test_the_backup_lies_elsewhere(store: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     lw.repair(store, in_place=True, backup=tmp_path / "empty")
     assert read_files(store) == SALVAGED
-    # It holds what may be missed now.
+    # It contains files that may be missing now.
     (store / "000.ids").write_bytes(b"")
     with pytest.raises(lw.ExistsError, match="not empty"):
         lw.repair(store, in_place=True, backup=tmp_path / "empty")
 
 
-def test_a_backup_that_was_not_needed_is_made_again(store: Path, tmp_path: Path) -> None:
-    """A run that was killed between the backup and the commit leaves a complete one with its lock file."""
+def test_unused_backup_is_created_again(store: Path, tmp_path: Path) -> None:
+    """A run killed between backup and commit leaves a complete backup with its lock file."""
     other = write_files(tmp_path / "other" / "store", DAMAGED)
     lw.repair(other, in_place=True, backup=tmp_path / "backup")
-    said = json.loads((tmp_path / "backup" / "backup.json").read_text())
-    (tmp_path / "backup" / "backup.json").write_text(json.dumps({**said, "of": str(store)}))
+    values = json.loads((tmp_path / "backup" / "backup.json").read_text())
+    (tmp_path / "backup" / "backup.json").write_text(json.dumps({**values, "of": str(store)}))
     (tmp_path / "backup" / "backup.lock").touch()
     lw.repair(store, in_place=True, backup=tmp_path / "backup")
     assert read_files(store) == SALVAGED
     assert not (tmp_path / "backup" / "backup.lock").exists()
-    # Had the originals been changed since, then it is all there is of them.
+    # If the originals have changed since, the backup is their only copy.
     (tmp_path / "backup" / "backup.lock").touch()
     (store / "000.ids").write_bytes(b"")
     with pytest.raises(lw.ExistsError, match="not empty"):
         lw.repair(store, in_place=True, backup=tmp_path / "backup")
 
 
-# Left alone
+# Refused while in use
 
 
-def test_a_running_system_is_left_alone(store: Path, tmp_path: Path) -> None:
+def test_running_system_is_refused(store: Path, tmp_path: Path) -> None:
     lock = store.parent / ".lock"
     lock.touch()
     code = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); sys.stdin.read()"
@@ -302,7 +302,7 @@ def test_a_running_system_is_left_alone(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_another_writer_is_left_alone(store: Path, tmp_path: Path) -> None:
+def test_concurrent_writer_is_refused(store: Path, tmp_path: Path) -> None:
     (store / ".store").mkdir()
     with open(store / ".store" / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -314,27 +314,25 @@ def test_another_writer_is_left_alone(store: Path, tmp_path: Path) -> None:
     assert read_files(tmp_path / "out") == SALVAGED
 
 
-def test_what_was_committed_but_not_finished_counts(store: Path, tmp_path: Path) -> None:
+def test_committed_but_unfinished_write_counts(store: Path, tmp_path: Path) -> None:
     sizes = {name: len(data) for name, data in DAMAGED.items()}
     place = write_files(store / ".store" / ("ab" * 16), {"009.toy": joined(9, 10)})
     record = Journal((("009.toy", "009.toy"),), {"009.toy": len(joined(9, 10))}, sizes)
     (place / COMMIT).write_text(record.to_json())
-    whole = {**SALVAGED, "009.toy": joined(9, 10), "009.ids": ids(9, 10)}
+    finished = {**SALVAGED, "009.toy": joined(9, 10), "009.ids": ids(9, 10)}
     kept = read_files(store)
     lw.repair(store, tmp_path / "out")
-    assert read_files(tmp_path / "out") == whole
+    assert read_files(tmp_path / "out") == finished
     assert read_files(store) == kept
     lw.repair(store, in_place=True, backup=tmp_path / "backup")
-    assert read_files(store) == whole
+    assert read_files(store) == finished
 
 
-def test_an_input_that_changes_is_noticed(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_input_that_changes_is_detected(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = RepairableStore.repair
 
-    def meanwhile(self, *given):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *given)
+    def meanwhile(self, *arguments):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments)
         with open(store / "007.toy", "ab") as file:
             file.write(FRAMES[9])
         return repair_plan
@@ -351,44 +349,44 @@ def test_an_input_that_changes_is_noticed(
 # Replicas
 
 
-def test_each_frame_is_taken_from_whichever_copy_is_sound(tmp_path: Path) -> None:
-    one = write_files(tmp_path / "a" / "store", DAMAGED)
+def test_each_frame_is_taken_from_a_sound_replica(tmp_path: Path) -> None:
+    first_copy = write_files(tmp_path / "a" / "store", DAMAGED)
     other = write_files(
         tmp_path / "b" / "store", {**DAMAGED, "003.toy": flip_byte(joined(3, 4, 5, 6), 3 * SIZE - 1)}
     )
-    report = lw.repair([one, other], tmp_path / "out")
+    report = lw.repair([first_copy, other], tmp_path / "out")
     assert read_files(tmp_path / "out")["003.toy"] == joined(3, 4, 5, 6)
     assert not report.incomplete
     assert [(k["offset"], k["length"], k["copy"]) for k in report["kept"] if k["file"] == "003.toy"] == [
-        (0, SIZE, str(one)),
+        (0, SIZE, str(first_copy)),
         (SIZE, SIZE, str(other)),
-        (2 * SIZE, 2 * SIZE, str(one)),
+        (2 * SIZE, 2 * SIZE, str(first_copy)),
     ]
     assert f"replica {other}: 1 fault" in report.text()
-    lw.repair([one, other], in_place=True, backup=tmp_path / "backup")
-    assert read_files(one)["003.toy"] == joined(3, 4, 5, 6)
+    lw.repair([first_copy, other], in_place=True, backup=tmp_path / "backup")
+    assert read_files(first_copy)["003.toy"] == joined(3, 4, 5, 6)
     assert read_files(other)["003.toy"] != joined(3, 4, 5, 6)
     assert set(read_files(tmp_path / "backup")) == {"003.toy", "009.ids", "backup.json"}
 
 
-def test_copies_that_diverged_are_refused(tmp_path: Path) -> None:
+def test_diverged_replicas_are_refused(tmp_path: Path) -> None:
     from fake_store import frame
 
-    one = write_files(tmp_path / "a" / "store", DAMAGED)
+    first_copy = write_files(tmp_path / "a" / "store", DAMAGED)
     other = write_files(tmp_path / "b" / "store", {**DAMAGED, "007.toy": frame(7, b"other!") + FRAMES[8]})
     with pytest.raises(lw.UsageError, match="diverged"):
-        lw.repair([one, other], tmp_path / "out")
+        lw.repair([first_copy, other], tmp_path / "out")
     with pytest.raises(lw.UsageError, match="twice"):
-        lw.repair([one, one], tmp_path / "out")
+        lw.repair([first_copy, first_copy], tmp_path / "out")
     with pytest.raises(lw.UsageError, match="replicas"):
-        lw.repair([one, other / "000.toy"], tmp_path / "out")
+        lw.repair([first_copy, other / "000.toy"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-# One file
+# Single file
 
 
-def test_one_file_keeps_its_good_frames(store: Path, tmp_path: Path) -> None:
+def test_single_file_keeps_its_good_frames(store: Path, tmp_path: Path) -> None:
     out = tmp_path / "new.toy"
     (store / "003.toy").chmod(0o640)
     report = lw.repair(store / "003.toy", out)
@@ -396,11 +394,14 @@ def test_one_file_keeps_its_good_frames(store: Path, tmp_path: Path) -> None:
     assert out.stat().st_mode & 0o777 == 0o640
     assert report.incomplete
     assert report["rows"] == 3
-    assert [(one["offset"], one["length"]) for one in report["cut"]] == [(SIZE, SIZE)]
-    assert [(one["offset"], one["length"]) for one in report["kept"]] == [(0, SIZE), (2 * SIZE, 2 * SIZE)]
+    assert [(removed["offset"], removed["length"]) for removed in report["cut"]] == [(SIZE, SIZE)]
+    assert [(kept_range["offset"], kept_range["length"]) for kept_range in report["kept"]] == [
+        (0, SIZE),
+        (2 * SIZE, 2 * SIZE),
+    ]
     report = lw.repair(store / "003.toy", tmp_path / "less.toy", strategy="prefix")
     assert (tmp_path / "less.toy").read_bytes() == joined(3)
-    assert [(one["offset"], one["length"]) for one in report["cut"]] == [(SIZE, 3 * SIZE)]
+    assert [(removed["offset"], removed["length"]) for removed in report["cut"]] == [(SIZE, 3 * SIZE)]
     with pytest.raises(lw.ExistsError):
         lw.repair(store / "003.toy", out)
     with pytest.raises(lw.UsageError, match="strategy"):
@@ -412,7 +413,7 @@ def test_one_file_keeps_its_good_frames(store: Path, tmp_path: Path) -> None:
     assert read_files(store) == DAMAGED
 
 
-def test_one_file_in_place(store: Path, tmp_path: Path) -> None:
+def test_single_file_in_place(store: Path, tmp_path: Path) -> None:
     assert "would be cut" in lw.repair(store / "003.toy", dry_run=True).text()
     with pytest.raises(lw.UsageError, match="outside"):
         lw.repair(store / "003.toy", in_place=True, backup=store / "backup")
@@ -427,7 +428,7 @@ def test_one_file_in_place(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_what_is_no_damage_stays(tmp_path: Path) -> None:
+def test_warnings_change_nothing(tmp_path: Path) -> None:
     data = joined(0, 1) + bytes(100)
     path = tmp_path / "000.toy"
     path.write_bytes(data)
@@ -439,7 +440,7 @@ def test_what_is_no_damage_stays(tmp_path: Path) -> None:
     assert (tmp_path / "whole.toy").read_bytes() == joined(0)
 
 
-def test_a_file_that_is_one_frame_is_good_or_not(tmp_path: Path) -> None:
+def test_single_frame_file_is_sound_or_lost(tmp_path: Path) -> None:
     (tmp_path / "NOTE").write_bytes(b"nothing")
     with pytest.raises(lw.DamageError, match="as a whole or not at all"):
         lw.repair(tmp_path / "NOTE", tmp_path / "out")
@@ -449,30 +450,30 @@ def test_a_file_that_is_one_frame_is_good_or_not(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"note:good"
 
 
-def test_the_toy_is_what_these_tests_take_it_for() -> None:
+def test_fake_store_is_registered() -> None:
     assert LAYOUT.capabilities.repair is not None
 
 
-# What layouts and machines may do wrong
+# Errors of layouts and machines
 
 
-def test_a_layout_that_contradicts_itself_is_found_out(
+def test_inconsistent_repair_plan_is_detected(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = RepairableStore.repair
 
-    def twice(self, *given):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *given)
+    def twice(self, *arguments):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments)
         repair_plan.mended.append(repair_plan.mended[0])
         return repair_plan
 
-    def outside(self, *given):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *given)
+    def outside(self, *arguments):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments)
         repair_plan.mended.append(OutputFile("../x", [b""]))
         return repair_plan
 
-    def too_much(self, *given):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *given)
+    def too_much(self, *arguments):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments)
         repair_plan.mended[0] = OutputFile("000.toy", [Copy("000.toy", 0, 10 * SIZE)])
         return repair_plan
 
@@ -487,7 +488,7 @@ def test_a_layout_that_contradicts_itself_is_found_out(
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
 
-def test_what_a_user_may_not_give_away_is_said(
+def test_files_the_user_cannot_chown_are_reported(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: object, **__: object) -> None:
@@ -505,9 +506,7 @@ def test_what_a_user_may_not_give_away_is_said(
     assert "could not be kept" in lw.repair(store, tmp_path / "other").text()
 
 
-def test_a_backup_that_reads_back_as_something_else(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backup_is_verified(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from logwright.writers.filesystem import LocalFileSystem
 
     plain = LocalFileSystem.read
@@ -522,7 +521,7 @@ def test_a_backup_that_reads_back_as_something_else(
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
 
-def test_an_original_that_becomes_shorter_while_it_is_saved(
+def test_original_that_shrinks_during_the_backup_is_detected(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from logwright.writers import backup
@@ -533,10 +532,10 @@ def test_an_original_that_becomes_shorter_while_it_is_saved(
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
 
-def test_a_place_that_dies_while_it_is_copied(
+def test_sector_that_fails_during_the_copy_is_an_error(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was judged to be sound: nothing stands for its bytes, so nothing is written."""
+    """The bytes were judged sound. Without them nothing is written."""
     from logwright.writers.mend import Mender
 
     def dying(self, stage, copies, name, pieces):  # type: ignore[no-untyped-def]
@@ -548,13 +547,13 @@ def test_a_place_that_dies_while_it_is_copied(
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
 
-def test_a_backup_in_use_is_left_alone(store: Path, tmp_path: Path) -> None:
+def test_backup_in_use_is_refused(store: Path, tmp_path: Path) -> None:
     (tmp_path / "backup").mkdir()
     with open(tmp_path / "backup" / "backup.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(lw.BusyError, match="saving files"):
             lw.repair(store, in_place=True, backup=tmp_path / "backup")
-    # What is no list of a backup is not taken for one.
+    # A file that is no backup list is not taken for one.
     (tmp_path / "backup" / "backup.json").write_text("[1]")
     with pytest.raises(lw.ExistsError):
         lw.repair(store, in_place=True, backup=tmp_path / "backup")
@@ -563,7 +562,7 @@ def test_a_backup_in_use_is_left_alone(store: Path, tmp_path: Path) -> None:
     assert read_files(store) == SALVAGED
 
 
-def test_a_staged_write_of_many_tasks_is_left_alone(store: Path, tmp_path: Path) -> None:
+def test_staged_write_of_many_tasks_is_left_alone(store: Path, tmp_path: Path) -> None:
     from logwright.writers.filesystem import LocalFileSystem
     from logwright.writers.lock import claim
 
@@ -573,7 +572,7 @@ def test_a_staged_write_of_many_tasks_is_left_alone(store: Path, tmp_path: Path)
         lw.repair(store, tmp_path / "out")
 
 
-def test_lists_are_capped_and_counts_are_not(store: Path, tmp_path: Path) -> None:
+def test_lists_are_capped_and_counts_exact(store: Path, tmp_path: Path) -> None:
     report = lw.repair(store, tmp_path / "out", max_faults=1)
     assert len(report["kept"]) == 1
     assert "of 4 stretches kept, the first 1 are listed" in report.text()
@@ -587,7 +586,7 @@ def test_progress_is_shown(store: Path, tmp_path: Path) -> None:
     assert seen[-1] == sum(len(data) for data in SALVAGED.values())
 
 
-def test_one_file_of_standard_input_and_its_limits(
+def test_single_file_from_standard_input(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import io
@@ -611,16 +610,16 @@ def test_one_file_of_standard_input_and_its_limits(
     assert (tmp_path / "002.toy").read_bytes() == joined(1)
 
 
-def test_one_file_that_changes_is_noticed(
+def test_single_file_that_changes_is_detected(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from logwright.writers import repair_file
 
     plain, path = repair_file._others, store / "003.toy"
 
-    def growing(*given):  # type: ignore[no-untyped-def]
+    def growing(*arguments):  # type: ignore[no-untyped-def]
         path.write_bytes(DAMAGED["003.toy"] + b"x")
-        return plain(*given)
+        return plain(*arguments)
 
     monkeypatch.setattr(repair_file, "_others", growing)
     with pytest.raises(lw.BusyError, match="changed by someone else"):
@@ -628,9 +627,9 @@ def test_one_file_that_changes_is_noticed(
     assert path.read_bytes() == DAMAGED["003.toy"] + b"x"
     assert not (tmp_path / "backup").exists()
 
-    def shrinking(*given):  # type: ignore[no-untyped-def]
+    def shrinking(*arguments):  # type: ignore[no-untyped-def]
         path.write_bytes(DAMAGED["003.toy"][:-SIZE])
-        return plain(*given)
+        return plain(*arguments)
 
     path.write_bytes(DAMAGED["003.toy"])
     monkeypatch.setattr(repair_file, "_others", shrinking)
@@ -647,7 +646,9 @@ def test_one_file_that_changes_is_noticed(
     assert not (tmp_path / "out.toy").exists()
 
 
-def test_out_of_a_store_without_rename(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_from_a_store_without_rename(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyarrow import fs
 
     from logwright.readers import listing, resolve, source

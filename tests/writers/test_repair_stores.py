@@ -35,7 +35,7 @@ def rows(count: int) -> pa.Table:
 
 
 def log_directory(path: Path) -> Path:
-    """A sound partition, one damaged in its middle, one damaged at its end; and what lies beside them."""
+    """Create a sound partition, one damaged in the middle, one damaged at the end, and files beside them."""
     for name, count in (("orders-0", 30), ("orders-1", 300), ("orders-2", 50)):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         lw.write(rows(count), path / name, "kafka.partition", batch_size=500, topic_id=ID)
@@ -56,7 +56,7 @@ def log_directory(path: Path) -> Path:
 
 
 def files(path: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    return {str(child.relative_to(path)): child.read_bytes() for child in path.rglob("*") if child.is_file()}
 
 
 def flat(report: lw.Report) -> str:
@@ -64,9 +64,9 @@ def flat(report: lw.Report) -> str:
 
 
 def check_result(path: Path, before: dict[str, bytes]) -> None:
-    """The log directory that a repair has to make of `log_directory`."""
-    found = lw.verify(path)
-    assert found.ok, found.text()
+    """Check that the result is the expected repair of `log_directory`."""
+    report = lw.verify(path)
+    assert report.ok, report.text()
     assert lw.read(path / "orders-0").num_rows == 30
     end = lw.read(path / "orders-2")["offset"].to_pylist()[-1] + 1
     assert 0 < end < 45
@@ -78,7 +78,7 @@ def check_result(path: Path, before: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize("by", ["directory", "configuration"])
-def test_the_result_of_a_log_directory_is_a_log_directory(tmp_path: Path, by: str) -> None:
+def test_log_directory_is_repaired_into_a_log_directory(tmp_path: Path, by: str) -> None:
     source = log_directory(tmp_path / "kafka-logs")
     before = files(source)
     configuration = tmp_path / "server.properties"
@@ -86,19 +86,21 @@ def test_the_result_of_a_log_directory_is_a_log_directory(tmp_path: Path, by: st
     out = tmp_path / "out"
     report = lw.repair(source if by == "directory" else configuration, out)
     assert files(source) == before
-    assert sorted(one.name for one in out.iterdir()) == sorted(
+    assert sorted(path.name for path in out.iterdir()) == sorted(
         ["orders-0", "orders-1", "orders-2", *CHECKPOINTS, "log-start-offset-checkpoint", "meta.properties"]
     )
     check_result(out, before)
     assert (report.incomplete, report.failed, report.ok) == (True, 0, False)
-    assert [(Path(one["path"]).name, one["incomplete"], one["error"]) for one in report["targets"]] == [
+    assert [
+        (Path(target["path"]).name, target["incomplete"], target["error"]) for target in report["targets"]
+    ] == [
         ("orders-0", False, None),
         ("orders-1", True, None),
         ("orders-2", True, None),
     ]
-    assert [one["out"] for one in report["targets"]] == [str(out / f"orders-{n}") for n in range(3)]
+    assert [target["out"] for target in report["targets"]] == [str(out / f"orders-{n}") for n in range(3)]
     assert report["rows"] == sum(lw.read(out / f"orders-{n}").num_rows for n in range(3))
-    assert {Path(one["file"]).parent.name for one in report["cut"]} == {"orders-1", "orders-2"}
+    assert {Path(removed["file"]).parent.name for removed in report["cut"]} == {"orders-1", "orders-2"}
     text = flat(report)
     assert "3 stores, 1 sound, 2 damaged" in text
     assert "skipped folders without a store: lost+found" in text
@@ -108,7 +110,7 @@ def test_the_result_of_a_log_directory_is_a_log_directory(tmp_path: Path, by: st
     assert "take the partition's line out" not in text, "that is done"
 
 
-def test_in_place_changes_only_what_has_to_change_and_saves_it(tmp_path: Path) -> None:
+def test_in_place_changes_and_saves_only_damaged_files(tmp_path: Path) -> None:
     source, backup = log_directory(tmp_path / "kafka-logs"), tmp_path / "backup"
     before = files(source)
     report = lw.repair(source, in_place=True, backup=backup)
@@ -122,13 +124,13 @@ def test_in_place_changes_only_what_has_to_change_and_saves_it(tmp_path: Path) -
         for name, data in before.items()
         if after.get(name) != data
     } == saved
-    again = lw.repair(source, in_place=True, backup=tmp_path / "other")
-    assert not again.incomplete
+    second_report = lw.repair(source, in_place=True, backup=tmp_path / "other")
+    assert not second_report.incomplete
     assert not (tmp_path / "other").exists()
     assert files(source) == after
 
 
-def test_a_dry_run_tells_the_plan_and_writes_nothing(
+def test_dry_run_reports_the_plan_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = log_directory(tmp_path / "kafka-logs")
@@ -140,7 +142,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
     assert text.endswith(f"logwright repair {source} --out DIR")
 
 
-def test_two_log_directories_of_one_name_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_log_directories_of_the_same_name_get_separate_folders(tmp_path: Path) -> None:
     disks = [log_directory(tmp_path / disk / "kafka-logs") for disk in ("a", "b")]
     shutil.rmtree(disks[1] / "orders-1")
     configuration = tmp_path / "server.properties"
@@ -152,7 +154,7 @@ def test_two_log_directories_of_one_name_have_folders_of_their_own(tmp_path: Pat
     assert "orders 1" not in (second / CHECKPOINTS[0]).read_text()
 
 
-def test_a_rebuild_keeps_the_files_of_the_log_directory(tmp_path: Path) -> None:
+def test_rebuild_keeps_the_files_of_the_log_directory(tmp_path: Path) -> None:
     source = log_directory(tmp_path / "kafka-logs")
     for name in ("orders-1", "orders-2"):
         shutil.rmtree(source / name)
@@ -172,7 +174,7 @@ def test_a_rebuild_keeps_the_files_of_the_log_directory(tmp_path: Path) -> None:
 
 
 def databases(path: Path) -> Path:
-    """A browser's profile: databases beside each other, deeper ones, and one inside another."""
+    """A browser's profile: two databases at the top, deeper ones, and one inside another."""
     for name in (
         "Session Storage",
         "Extension State",
@@ -189,15 +191,15 @@ def databases(path: Path) -> Path:
     return path
 
 
-def test_a_folder_of_databases(tmp_path: Path) -> None:
+def test_folder_of_databases(tmp_path: Path) -> None:
     source, out = databases(tmp_path / "Default"), tmp_path / "out"
     report = lw.repair(source, out)
-    assert sorted(one.name for one in out.iterdir()) == [
+    assert sorted(path.name for path in out.iterdir()) == [
         "Extension State",
         "Session Storage",
         "shared_proto_db",
     ]
-    assert all(lw.verify(one).ok for one in out.iterdir())
+    assert all(lw.verify(path).ok for path in out.iterdir())
     text = flat(report)
     assert (
         "not looked at: 2 stores in sub-folders: Local Storage/leveldb (leveldb.db), shared_proto_db/metadata"
@@ -207,11 +209,11 @@ def test_a_folder_of_databases(tmp_path: Path) -> None:
     assert "skipped files outside of the stores: History" in text
 
 
-def test_recursive_repair_takes_the_databases_of_all_sub_folders(tmp_path: Path) -> None:
+def test_recursive_repair_visits_all_sub_folders(tmp_path: Path) -> None:
     source, out = databases(tmp_path / "Default"), tmp_path / "out"
     assert run("repair", str(source), "-r", "--out", str(out)) == 3
-    assert {str(one.parent.relative_to(out)) for one in out.rglob("CURRENT")} == {
-        str(one.parent.relative_to(source)) for one in source.rglob("CURRENT")
+    assert {str(path.parent.relative_to(out)) for path in out.rglob("CURRENT")} == {
+        str(path.parent.relative_to(source)) for path in source.rglob("CURRENT")
     }
     assert lw.verify(out, recursive=True).ok
     backup = tmp_path / "backup"
@@ -222,9 +224,7 @@ def test_recursive_repair_takes_the_databases_of_all_sub_folders(tmp_path: Path)
     assert (backup / "shared_proto_db" / "metadata" / "backup.json").exists()
 
 
-def test_a_store_that_fails_does_not_stop_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failing_store_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = databases(tmp_path / "Default"), tmp_path / "out"
     lock = source / "Session Storage" / "LOCK"
     lock.touch()
@@ -232,15 +232,15 @@ def test_a_store_that_fails_does_not_stop_the_others(
         assert run("repair", str(source), "--out", str(out), "--json") == 1
     report: Any = json.loads(capsys.readouterr().out)
     assert not report["ok"]
-    assert {Path(one["path"]).name: one["error"] is None for one in report["targets"]} == {
+    assert {Path(target["path"]).name: target["error"] is None for target in report["targets"]} == {
         "Extension State": True, "Session Storage": False, "shared_proto_db": True,
     }  # fmt: skip
-    assert "running" in next(one["error"] for one in report["targets"] if one["error"])
-    assert sorted(one.name for one in out.iterdir()) == ["Extension State", "shared_proto_db"]
+    assert "running" in next(target["error"] for target in report["targets"] if target["error"])
+    assert sorted(path.name for path in out.iterdir()) == ["Extension State", "shared_proto_db"]
     assert lw.verify(out).ok
 
 
-def test_what_makes_no_sense_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_invalid_requests_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     source = databases(tmp_path / "Default")
     before = files(tmp_path)
     (tmp_path / "full").mkdir()
@@ -263,7 +263,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(tmp_path: Pat
         lw.repair(tmp_path, tmp_path / "out")
 
 
-def test_a_zookeeper_configuration_stands_for_its_data_directory(tmp_path: Path) -> None:
+def test_zookeeper_configuration_stands_for_its_data_directory(tmp_path: Path) -> None:
     data = tmp_path / "zk"
     lw.write([{"path": "/a", "data": b"x"}], data, "zookeeper.datadir")
     (tmp_path / "zoo.cfg").write_text(f"dataDir={data}\nclientPort=2181\n")

@@ -1,4 +1,4 @@
-"""What people hand over as data."""
+"""Accepted kinds of row data."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def offsets(data: Any) -> list[int]:
     ],
     ids=lambda data: type(data).__name__,
 )
-def test_all_kinds(data: Any) -> None:
+def test_all_kinds_of_row_data(data: Any) -> None:
     assert offsets(data) == [1, 2, 3]
 
 
-def test_a_query_of_duckdb() -> None:
+def test_duckdb_query() -> None:
     assert offsets(duckdb.sql("select unnest([1, 2, 3]) as offset")) == [1, 2, 3]
 
 
-def test_an_array_of_structures() -> None:
+def test_array_of_structs() -> None:
     class Foreign:
         def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
             return TABLE_OF_3.to_batches()[0].__arrow_c_array__(requested_schema)
@@ -65,13 +65,13 @@ def test_an_array_of_structures() -> None:
     assert offsets(Foreign()) == [1, 2, 3]
 
 
-def test_nothing() -> None:
+def test_no_rows() -> None:
     assert offsets([]) == []
     assert offsets(pandas.DataFrame({"offset": []})) == []
     assert rows.whole([], TABLE).schema == TABLE.schema()
 
 
-def test_batches_are_of_bounded_size_and_nothing_is_read_ahead() -> None:
+def test_batches_are_bounded_and_nothing_is_read_ahead() -> None:
     asked = []
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -79,8 +79,8 @@ def test_batches_are_of_bounded_size_and_nothing_is_read_ahead() -> None:
             asked.append(number)
             yield pa.record_batch({"offset": pa.array(range(rows.BATCH_ROWS + 5), pa.int64())})
 
-    found = rows.batches(source(), TABLE)
-    assert [next(found).num_rows, next(found).num_rows] == [rows.BATCH_ROWS, 5]
+    batches = rows.batches(source(), TABLE)
+    assert [next(batches).num_rows, next(batches).num_rows] == [rows.BATCH_ROWS, 5]
     assert asked == [0]
 
 
@@ -106,7 +106,7 @@ def test_dicts_get_the_types_of_the_table() -> None:
     assert batch.column("more").to_pylist() == [1, None, None]
 
 
-def test_a_wrong_value_is_named_by_row_and_column() -> None:
+def test_wrong_value_is_named_by_row_and_column() -> None:
     good = [{"offset": 1}] * rows.BATCH_ROWS
     with pytest.raises(UsageError, match=f"row {rows.BATCH_ROWS + 1}, column 'offset': 'xxx"):
         list(rows.batches([*good, {"offset": 1}, {"offset": "x" * 99}], TABLE))
@@ -117,25 +117,25 @@ def test_a_wrong_value_is_named_by_row_and_column() -> None:
 
 
 @pytest.mark.parametrize("data", ["a/path", b"bytes", 7, None, {"offset": [1]}, [1, 2]])
-def test_what_is_no_rows(data: Any) -> None:
+def test_other_data_is_refused(data: Any) -> None:
     with pytest.raises(UsageError):
         list(rows.batches(data, TABLE))
 
 
-def test_batches_of_one_table_must_fit_together() -> None:
-    one, other = pa.record_batch({"offset": [1]}), pa.record_batch({"offset": ["x"]})
+def test_batches_of_one_table_must_have_one_schema() -> None:
+    integers, other = pa.record_batch({"offset": [1]}), pa.record_batch({"offset": ["x"]})
     with pytest.raises(UsageError, match="different types"):
-        rows.whole([one, other], TABLE)
-    assert rows.whole([one, pa.record_batch({"key": ["x"]})], TABLE).num_rows == 2
+        rows.whole([integers, other], TABLE)
+    assert rows.whole([integers, pa.record_batch({"key": ["x"]})], TABLE).num_rows == 2
 
 
-def test_errors_on_the_way_arrive_as_they_are() -> None:
+def test_errors_of_the_source_are_unchanged() -> None:
     def source() -> Iterator[pa.RecordBatch]:
         yield from TABLE_OF_3.to_batches()
         raise DamageError("damaged")
 
     class Scan:
-        """Like our own: a stream across the C interface, and a reader on this side of it."""
+        """Like our own scan: a stream through the C interface with a reader on this side."""
 
         def to_reader(self) -> pa.RecordBatchReader:
             return pa.RecordBatchReader.from_batches(TABLE_OF_3.schema, source())
@@ -149,7 +149,7 @@ def test_errors_on_the_way_arrive_as_they_are() -> None:
         offsets(Scan().to_reader())
 
 
-def test_a_broken_stream_is_an_error_of_ours() -> None:
+def test_broken_stream_is_an_error() -> None:
     def source() -> Iterator[pa.RecordBatch]:
         yield from TABLE_OF_3.to_batches()
         raise pa.ArrowInvalid("cut short")
@@ -158,7 +158,7 @@ def test_a_broken_stream_is_an_error_of_ours() -> None:
         offsets(pa.RecordBatchReader.from_batches(TABLE_OF_3.schema, source()))
 
 
-def test_rows_of_something_else_are_refused() -> None:
+def test_rows_of_another_table_are_refused() -> None:
     with pytest.raises(UsageError, match=r"none of the columns is known: keyy\. Did you mean 'key'"):
         list(rows.batches([{"keyy": b"1"}], TABLE))
     with pytest.raises(UsageError, match="There are: key, offset"):
@@ -166,7 +166,7 @@ def test_rows_of_something_else_are_refused() -> None:
     assert len(list(rows.batches([{"zzz": 1, "key": b"1"}], TABLE))) == 1
 
 
-def test_a_column_that_is_too_large_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_too_large_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     real = pa.array
 
     def array(values: list[Any], type_: pa.DataType) -> Any:

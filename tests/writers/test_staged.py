@@ -1,4 +1,4 @@
-"""A write by many tasks in many processes: what counts, what does not, and what is left."""
+"""A write by many tasks in many processes: which attempts count, and which files are left."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ def known_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
 
 
-def travelled(one: Any) -> Any:
-    return pickle.loads(pickle.dumps(one))
+def pickled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
 
 
 def staged(write: StagedWrite, task: int, *values: int, attempt: int = 0) -> TaskMessage:
     writer = write.task(task, attempt)
     writer.add(toy.numbers(*values))
-    return travelled(writer.commit())
+    return pickled(writer.commit())
 
 
 def rows(path: Path) -> list[int]:
-    return toy.rows({one.name: one.read_bytes() if one.is_file() else None for one in path.iterdir()})
+    return toy.rows({child.name: child.read_bytes() if child.is_file() else None for child in path.iterdir()})
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
-def test_parts_are_put_together_in_the_order_of_their_tasks(tmp_path: Path, mode: str) -> None:
+def test_parts_are_in_the_order_of_their_tasks(tmp_path: Path, mode: str) -> None:
     box = tmp_path / "box"
     if mode != "error":
         write([toy.numbers(0)], box, LAYOUT)
     begun = StagedWrite(str(box), LAYOUT, mode, {"rows.per.segment": "2"})
-    messages = [staged(travelled(begun), task, *range(task * 10, task * 10 + 3)) for task in (2, 1)]
-    said = travelled(begun).commit(messages)
+    messages = [staged(pickled(begun), task, *range(task * 10, task * 10 + 3)) for task in (2, 1)]
+    report = pickled(begun).commit(messages)
     new = [10, 11, 12, 20, 21, 22]
     assert rows(box) == ([0, *new] if mode == "append" else new)
-    assert said.rows == 6
-    assert said.ids == ({"first": 1, "last": 6} if mode == "append" else {"first": 0, "last": 5})
+    assert report.rows == 6
+    assert report.ids == ({"first": 1, "last": 6} if mode == "append" else {"first": 0, "last": 5})
     assert os.listdir(tmp_path) == ["box"]
     begun.abort()
-    assert len(rows(box)) == said.ids["last"] + 1
+    assert len(rows(box)) == report.ids["last"] + 1
 
 
-def test_only_the_attempts_that_were_committed_count(tmp_path: Path) -> None:
+def test_only_committed_attempts_count(tmp_path: Path) -> None:
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
     staged(begun, 0, 1, 2, attempt=0)
     counts = staged(begun, 0, 3, 4, attempt=1)
@@ -77,13 +77,13 @@ def test_only_the_attempts_that_were_committed_count(tmp_path: Path) -> None:
     failed.abort()
     forgotten = begun.task(1, 1)
     forgotten.add(toy.numbers(6, 7, 8, 9))
-    said = begun.commit([counts, staged(begun, 1, 10, attempt=2)])
+    report = begun.commit([counts, staged(begun, 1, 10, attempt=2)])
     assert rows(tmp_path / "box") == [3, 4, 10]
-    assert said.rows == 3
+    assert report.rows == 3
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_one_task_does_not_count_twice(tmp_path: Path) -> None:
+def test_task_committed_twice_is_refused(tmp_path: Path) -> None:
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
     with pytest.raises(LogwrightError, match="more than one attempt"):
         begun.commit([staged(begun, 0, 1), staged(begun, 0, 1, attempt=1)])
@@ -91,13 +91,13 @@ def test_one_task_does_not_count_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
-def test_abort_leaves_the_target_as_it_was(tmp_path: Path, mode: str) -> None:
+def test_abort_leaves_the_target_unchanged(tmp_path: Path, mode: str) -> None:
     box = tmp_path / "above" / "box"
     if mode != "error":
         write([toy.numbers(0)], box, LAYOUT)
     begun = StagedWrite(str(box), LAYOUT, mode)
     staged(begun, 0, 1, 2, 3)
-    travelled(begun).abort()
+    pickled(begun).abort()
     begun.abort()
     if mode == "error":
         assert os.listdir(tmp_path) == []
@@ -110,13 +110,13 @@ def test_abort_leaves_the_target_as_it_was(tmp_path: Path, mode: str) -> None:
         begun.task(1)
 
 
-def test_no_tasks(tmp_path: Path) -> None:
+def test_write_without_tasks(tmp_path: Path) -> None:
     assert StagedWrite(str(tmp_path / "box"), LAYOUT).commit([]).rows == 0
     assert rows(tmp_path / "box") == []
 
 
 @pytest.mark.parametrize("lost", ["a file", "some bytes", "all"])
-def test_a_file_system_that_is_not_shared_is_told(tmp_path: Path, lost: str) -> None:
+def test_unshared_file_system_is_reported(tmp_path: Path, lost: str) -> None:
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "append")
     message = staged(begun, 3, 1, 2)
@@ -134,7 +134,7 @@ def test_a_file_system_that_is_not_shared_is_told(tmp_path: Path, lost: str) -> 
     assert rows(tmp_path / "box") == [0]
 
 
-def test_wrong_rows_are_told_by_the_task(tmp_path: Path) -> None:
+def test_task_reports_wrong_rows(tmp_path: Path) -> None:
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
     with pytest.raises(UsageError, match="a null") as caught:
         begun.task(0).add(toy.numbers(None))
@@ -142,7 +142,7 @@ def test_wrong_rows_are_told_by_the_task(tmp_path: Path) -> None:
     begun.abort()
 
 
-def test_wrong_options_are_told_before_any_work(tmp_path: Path) -> None:
+def test_wrong_options_are_reported_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown option"):
         StagedWrite(str(tmp_path / "box"), LAYOUT, options={"nonsense": 1})
     with pytest.raises(UsageError, match="only local"):
@@ -154,19 +154,19 @@ def test_wrong_options_are_told_before_any_work(tmp_path: Path) -> None:
     assert rows(tmp_path / "box") == [0]
 
 
-def test_a_layout_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layout_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.codec.registry.get_layout", {"toy.box": LAYOUT}.__getitem__)
     begun = StagedWrite(str(tmp_path / "box"), "toy.box")
-    travelled(begun).commit([staged(begun, 0, 1)])
+    pickled(begun).commit([staged(begun, 0, 1)])
     assert rows(tmp_path / "box") == [1]
 
 
 @pytest.mark.parametrize("first", ["append", "overwrite"])
 @pytest.mark.parametrize("second", ["append", "overwrite"])
-def test_of_two_at_once_the_second_is_refused(tmp_path: Path, first: str, second: str) -> None:
+def test_second_of_two_concurrent_writes_is_refused(tmp_path: Path, first: str, second: str) -> None:
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
     begun = [StagedWrite(str(tmp_path / "box"), LAYOUT, mode) for mode in (first, second)]
-    messages = [staged(one, 0, number, number) for number, one in enumerate(begun, 1)]
+    messages = [staged(write, 0, number, number) for number, write in enumerate(begun, 1)]
     begun[0].commit([messages[0]])
     with pytest.raises((BusyError, NotFoundError)):
         begun[1].commit([messages[1]])
@@ -175,7 +175,7 @@ def test_of_two_at_once_the_second_is_refused(tmp_path: Path, first: str, second
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_a_new_one_that_came_into_being_meanwhile(tmp_path: Path) -> None:
+def test_target_created_during_the_write(tmp_path: Path) -> None:
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
     write([toy.numbers(7)], tmp_path / "box", LAYOUT)
     with pytest.raises(ExistsError, match="come into being"):
@@ -185,7 +185,7 @@ def test_a_new_one_that_came_into_being_meanwhile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_commit_waits_for_no_other_writer(tmp_path: Path, mode: str) -> None:
+def test_commit_does_not_wait_for_another_writer(tmp_path: Path, mode: str) -> None:
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT, mode)
     message = staged(begun, 0, 1)
@@ -197,7 +197,7 @@ def test_a_commit_waits_for_no_other_writer(tmp_path: Path, mode: str) -> None:
     assert rows(tmp_path / "box") == ([0, 1] if mode == "append" else [1])
 
 
-def test_a_commit_while_another_writer_looks_whether_it_was_left_behind(tmp_path: Path) -> None:
+def test_commit_while_another_writer_checks_the_staging(tmp_path: Path) -> None:
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "overwrite")
     message = staged(begun, 0, 1)
@@ -209,14 +209,14 @@ def test_a_commit_while_another_writer_looks_whether_it_was_left_behind(tmp_path
     assert rows(tmp_path / "box") == [1]
 
 
-def test_what_a_killed_driver_staged_goes_with_the_next_write(tmp_path: Path) -> None:
+def test_files_of_a_killed_driver_are_removed_by_the_next_write(tmp_path: Path) -> None:
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import toy\n"
         "from logwright.writers.staged import StagedWrite\n"
         "for name in ('box', 'new'):\n"
-        "    StagedWrite(sys.argv[2] + '/' + name, toy.Toy(), 'append').task(0).add(toy.numbers(1, 2, 3, 4))\n"
+        "    StagedWrite(sys.argv[2] + '/' + name, toy.ToyLayout(), 'append').task(0).add(toy.numbers(1, 2, 3, 4))\n"
         "print('staged', flush=True)\n"
         "input()\n"
     )
@@ -236,7 +236,7 @@ def test_what_a_killed_driver_staged_goes_with_the_next_write(tmp_path: Path) ->
     assert rows(tmp_path / "box") == [0]
 
 
-def test_what_a_driver_elsewhere_staged_goes_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_remote_driver_are_removed_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFileSystem()
     files.make("/data")
     begun = StagedWrite("/data/box", LAYOUT, files=files)
@@ -250,7 +250,7 @@ def test_what_a_driver_elsewhere_staged_goes_after_a_day(monkeypatch: pytest.Mon
     begun.abort()
 
 
-def test_an_owner_that_cant_be_read_owns_nothing() -> None:
+def test_unreadable_owner_record_has_no_owner() -> None:
     files = MemoryFileSystem()
     files.make("/data")
     begun = StagedWrite("/data/box", LAYOUT, files=files)
@@ -261,11 +261,11 @@ def test_an_owner_that_cant_be_read_owns_nothing() -> None:
     begun.abort()
 
 
-def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
+def test_layout_may_assemble_only_staged_files(tmp_path: Path) -> None:
     class Odd(toy.ToyLayout):
         def assemble(self, *args: Any) -> toy.Placement:
-            found = super().assemble(*args)
-            return toy.Placement(((object(), "a", "b"), *found.renames), found.summary)  # type: ignore[arg-type]
+            placement = super().assemble(*args)
+            return toy.Placement(((object(), "a", "b"), *placement.renames), placement.summary)  # type: ignore[arg-type]
 
     begun = StagedWrite(str(tmp_path / "box"), Odd())
     with pytest.raises(LogwrightError, match="none of the parts"):
@@ -273,8 +273,8 @@ def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
 
     class Absent(toy.ToyLayout):
         def assemble(self, *args: Any) -> toy.Placement:
-            found = super().assemble(*args)
-            return toy.Placement(((found.renames[0][0], "absent", "b"),), found.summary)
+            placement = super().assemble(*args)
+            return toy.Placement(((placement.renames[0][0], "absent", "b"),), placement.summary)
 
     begun = StagedWrite(str(tmp_path / "box"), Absent())
     with pytest.raises(StorageError, match="absent is not staged"):
@@ -283,22 +283,22 @@ def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
 
 
 class Stopping(LocalFileSystem):
-    """Where a task that is being stopped adds a file to its folder, so often, while that is being removed."""
+    """A folder to which a stopping task adds files, `times` times, while it is being removed."""
 
     def __init__(self, times: int) -> None:
         self.times = times
 
     def listdir(self, path: str) -> list[Item]:
-        found = super().listdir(path)
+        names = super().listdir(path)
         if self.times and os.path.basename(path).startswith("task-"):
             self.times -= 1
             self.create(os.path.join(path, f"late-{self.times}")).close()
-        return found
+        return names
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
 @pytest.mark.parametrize("times", [1, 3, 99])
-def test_an_abort_waits_for_tasks_that_are_being_stopped(
+def test_abort_waits_for_stopping_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, times: int
 ) -> None:
     monkeypatch.setattr("logwright.writers.staged._PATIENCE", (0.0, 0.0, 0.0))
@@ -314,14 +314,14 @@ def test_an_abort_waits_for_tasks_that_are_being_stopped(
             begun.abort()
         write(
             [toy.numbers(0)], box, LAYOUT, mode="overwrite"
-        )  # takes away what was left, though its driver runs
-    assert sorted(one.name for one in tmp_path.iterdir()) == (
+        )  # Removes what was left although its driver runs.
+    assert sorted(path.name for path in tmp_path.iterdir()) == (
         [] if mode == "error" and times < 99 else ["box"]
     )
     assert mode == "error" or rows(box) == [0]
 
 
-def test_an_abort_does_not_wait_for_a_disk_that_fails() -> None:
+def test_abort_does_not_wait_for_a_failing_disk() -> None:
     files = MemoryFileSystem()
     begun = StagedWrite("/box", LAYOUT, files=files)
     staged_by = begun.task(0)
@@ -335,8 +335,8 @@ def test_an_abort_does_not_wait_for_a_disk_that_fails() -> None:
     assert files.stat("/box") is None
 
 
-def test_an_abort_that_is_disturbed_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that is still being stopped puts files there all the time: after some patience that is told."""
+def test_abort_disturbed_to_the_end_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopping task keeps adding files. After some time the abort gives up and says so."""
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "append")
     tried = []
 

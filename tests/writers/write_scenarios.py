@@ -1,4 +1,4 @@
-"""Writes of a toy box on a file system in memory, each with what was there before and what is there after."""
+"""Writes of a toy store to a file system in memory, each with the rows before and after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYOUT = toy.ToyLayout()
 TARGET = "/data/box"
 
 SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
-"""Where thousands of small directories are made and removed in no time."""
+"""Where thousands of small directories are created and removed quickly."""
 
 OLD = [1, 2, 3, 4]
 NEW = [10, 11, 12, 13, 14, 15, 16]
@@ -28,7 +28,7 @@ NEXT = [99]
 
 @pytest.fixture(autouse=True)
 def known_staging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers overlay what lies in the staging places of registered layouts; the toy is none of these."""
+    """Register the staging folder of the toy layout, so that readers overlay its contents."""
     monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({LAYOUT.inner_staging}))
     monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
 
@@ -38,15 +38,15 @@ def append_rows(files: MemoryFileSystem, values: list[int], mode: str = "append"
 
 
 def append_rows_by_tasks(files: MemoryFileSystem, values: list[int], mode: str) -> None:
-    """The same by two tasks, one of which runs twice."""
+    """Write the rows by two tasks, one of which runs twice."""
     staged = StagedWrite(TARGET, LAYOUT, mode, files=files)
     try:
         messages = []
         for attempt in (0, 1):
             task = staged.task(1, attempt)
             task.add(toy.numbers(*values[3:]))
-            again = task.commit()
-        messages.append(again)
+            message = task.commit()
+        messages.append(message)
         task = staged.task(0)
         task.add(toy.numbers(*values[:3]))
         messages.append(task.commit())
@@ -56,12 +56,12 @@ def append_rows_by_tasks(files: MemoryFileSystem, values: list[int], mode: str) 
         raise
 
 
-def directory_before(there: str) -> MemoryFileSystem:
+def directory_before(initial: str) -> MemoryFileSystem:
     files = MemoryFileSystem()
     files.make("/data")
-    if there == "old":
+    if initial == "old":
         append_rows(files, OLD, "error")
-    elif there == "empty":
+    elif initial == "empty":
         files.make(TARGET)
     return files.fork()
 
@@ -86,28 +86,28 @@ SCENARIOS: dict[str, Scenario] = {
 def prepare(
     name: str,
 ) -> tuple[MemoryFileSystem, Callable[[MemoryFileSystem], None], list[int] | None, list[int]]:
-    there, mode, act, can_exchange, old, new = SCENARIOS[name]
-    files = directory_before(there)
+    initial, mode, act, can_exchange, old, new = SCENARIOS[name]
+    files = directory_before(initial)
     files.can_exchange = can_exchange
     return files, lambda on: act(on, NEW, mode), old, new
 
 
 def rows_for_readers(files: MemoryFileSystem) -> list[int] | None:
-    """The rows as readers see them; None when there is no directory, or an empty one."""
+    """Return the rows as readers see them, or None if the directory is missing or empty."""
     if files.stat(TARGET) is None:
         return None
     with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         files.dump(TARGET, scratch)
         directory = listing.open_listing(scratch)
-        found = {entry.name: directory.read(entry.name) for entry in directory.entries()}
+        contents = {entry.name: directory.read(entry.name) for entry in directory.entries()}
         assert not directory.warnings
-    return toy.rows(found) if found else None
+    return toy.rows(contents) if contents else None
 
 
 def rows_after_recovery(files: MemoryFileSystem) -> list[int] | None:
-    """The rows as the system sees them, once the next writer has been there. Nothing else may be left."""
+    """Return the rows after the next writer. Nothing else may be left."""
     finish_or_undo(files, LAYOUT, TARGET)
     beside = set(files.tree("/data"))
     assert {name for name in beside if "/" not in name} <= {"box"}, f"left behind: {beside}"
-    found = files.tree(TARGET)
-    return toy.rows(found) if found else None
+    contents = files.tree(TARGET)
+    return toy.rows(contents) if contents else None

@@ -147,7 +147,7 @@ def test_acls_of_nodes_made_while_a_snapshot_was_written() -> None:
     """Their lists came after the table: the logs have them, and where they don't something else is told."""
     table = i4(1) + i8(1) + OPEN
     nodes = [ROOT, (b"/a", 1, 0), (b"/b", 2, 0), (b"/c", 2, 0), (b"/d", 3, 0)]
-    data = crafted(*nodes, acls=table, made={b"/a": 2, b"/b": 4, b"/c": 5, b"/d": 3})
+    data = crafted(*nodes, acls=table, czxids={b"/a": 2, b"/b": 4, b"/c": 5, b"/d": 3})
     found = snapshot.CODEC.scan(
         Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, _context("snapshot.3")
     )

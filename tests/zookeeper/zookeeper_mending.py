@@ -46,7 +46,7 @@ def rebuilt(directory: MemoryDirectory, *what: str) -> tuple[MemoryDirectory, Re
 
 
 def executed(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
-    return data_directory(apply_repair(directory, mending), directory.name, directory.above)
+    return data_directory(apply_repair(mending, directory), directory.name, directory.above)
 
 
 def checked(
