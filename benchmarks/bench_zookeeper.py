@@ -26,6 +26,7 @@ from logwright.codec import registry
 from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.kernels import kernel
 from logwright.codec.option import Options
+from logwright.codec.window import Zeros
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.state.replay import Tree
@@ -118,7 +119,7 @@ def _encoded(columns: dict[str, Any], log: Path) -> Iterator[Any]:
 def _write(path: Path, chunks: Iterator[Any]) -> None:
     with path.open("wb") as file:
         for chunk in chunks:
-            file.write(chunk)
+            file.write(bytes(chunk) if isinstance(chunk, Zeros) else chunk)
 
 
 # Ours

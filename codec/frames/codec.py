@@ -30,7 +30,15 @@ from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.resync import NONE, UNSURE, Finder, Prefixes
-from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head, zeros_in
+from logwright.codec.frames.scanner import (
+    HEADER,
+    MAIN,
+    MARKER,
+    NO_BASE,
+    concatenate_heads,
+    put_head,
+    zeros_in,
+)
 from logwright.codec.frames.specification import FrameSpec, Marker, Position, span_of
 from logwright.codec.option import Options
 from logwright.codec.single_frame import single_value
@@ -389,7 +397,7 @@ class FramedCodec(Codec):
         if header:
             frames.start = np.concatenate((np.array([at], np.int64), good.start))
             frames.end = np.concatenate((np.array([at + header], np.int64), good.end))
-            frames.header = np.concatenate((self._head(data, at, header, HEADER), good.head), dtype=self.head)
+            frames.header = concatenate_heads((self._head(data, at, header, HEADER), good.head))
         part = self._main(window, frames)
         if check and len(part):
             frames.faults = list(self.findings(part, context))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -285,28 +285,33 @@ def scanner(spec: FrameSpec) -> Scan:
                 if after == 0:
                     return n, at, UNFOLLOWED, size, odd
             if ascends:
-                odd |= size < whole
-            if ascends and size >= whole:
-                claim = load_claim(buf, at + claim_at)
-                odd |= claim ^ due
-                due = claim + 1
-                if spans:
-                    due += load_delta(buf, at + delta_at)
-            starts[n] = at
-            if len(heads) > 0:
-                if puts:
-                    put(heads, n * row, buf, at, size)
-                elif size >= width:
-                    copy(heads, n * row, buf, at, width)
-                    heads[n * row + width] = kind
+                if size >= whole:
+                    claim = load_claim(buf, at + claim_at)
+                    odd |= claim ^ due
+                    due = claim + 1
+                    if spans:
+                        due += load_delta(buf, at + delta_at)
                 else:
-                    put_head(heads, n * row, buf, at, size, kind, width)
+                    odd = 1
+            starts[n] = at
+            if puts:
+                put(heads, n * row, buf, at, size)
+            elif size >= width:
+                copy(heads, n * row, buf, at, width)
+                heads[n * row + width] = kind
+            else:
+                put_head(heads, n * row, buf, at, size, kind, width)
             n += 1
             at += size
             left -= size
 
     made: Scan = named_kernel("const u1[], i8, i8, i8, i8, i8[], u1[]", spec, "scan", scan)  # type: ignore[assignment]
     return made
+
+
+def concatenate_heads(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Concatenate arrays of heads as bytes. Field by field NumPy takes ten times as long, and converts the byte order."""
+    return np.concatenate([part.view(np.uint8) for part in parts]).view(parts[0].dtype)
 
 
 @dataclass(slots=True)
@@ -350,14 +355,15 @@ class Scanner:
         bounds, heads = parts[0]
         if len(parts) > 1:
             bounds = np.concatenate([*(part[0][:-1] for part in parts), np.array([at], np.int64)])
-            # Without the type NumPy makes the numbers of this machine of them.
-            heads = np.concatenate([part[1] for part in parts], dtype=head)
+            heads = concatenate_heads([part[1] for part in parts])
         # Frames lie side by side: one ends where the next starts.
         return Scanned(bounds[:-1], bounds[1:], heads, at, int(why), int(need), not odd and len(parts) == 1)
 
     def first(self, data: Bytes, at: int, left: int, base: int = NO_BASE) -> bool:
         """Whether a good frame is at `data[at]`. `left` are the bytes of the file from there on."""
-        count, *_ = self.scan(data, at, left, base, 1, np.empty(1, np.int64), np.empty(0, np.uint8))
+        count, *_ = self.scan(
+            data, at, left, base, 1, np.empty(1, np.int64), np.empty(self.spec.head.itemsize, np.uint8)
+        )
         return bool(count)
 
 

@@ -268,11 +268,11 @@ NO_ALGORITHM = Algorithm("none", no_checksum, no_update, no_between)
 
 
 def named_kernel(
-    signature: str, spec: FrameSpec, name: str, function: Callable[..., object]
+    signature: str, spec: FrameSpec, name: str, function: Callable[..., object], *, inline: bool = False
 ) -> Callable[..., object]:
     """Make a kernel of a function that a factory made: under a name of its own, which its entry in the cache of kernels has."""
     function.__qualname__ = function.__name__ = f"{name}:{spec.name}"
-    return kernel(signature)(function)
+    return kernel(signature, inline=inline)(function)
 
 
 def span_of(spec: FrameSpec, index: int) -> tuple[Span, int]:
@@ -288,5 +288,5 @@ def span_of(spec: FrameSpec, index: int) -> tuple[Span, int]:
     def span(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
         return at + first, end - tail, load(buf, at + at_stored)
 
-    made: Span = named_kernel("const u1[], i8, i8", spec, f"span{index}", span)  # type: ignore[assignment]
+    made: Span = named_kernel("const u1[], i8, i8", spec, f"span{index}", span, inline=True)  # type: ignore[assignment]
     return made, checksum.mask

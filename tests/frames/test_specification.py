@@ -40,7 +40,8 @@ scanner_of, finder_of = functools.cache(scanner), functools.cache(finder)
 
 
 def scanned(spec: FrameSpec, data: Bytes, at: int = 0) -> tuple[list[int], int, int]:
-    starts, heads = np.empty(len(data) // 10 + 1, np.int64), np.empty(0, np.uint8)
+    starts = np.empty(len(data) // 10 + 1, np.int64)
+    heads = np.empty(len(starts) * spec.head.itemsize, np.uint8)
     count, stop, why, *_ = scanner_of(spec)(data, at, len(data) - at, NO_BASE, 1, starts, heads)
     return starts[:count].tolist(), int(stop), int(why)
 

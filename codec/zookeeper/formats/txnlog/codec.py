@@ -20,7 +20,7 @@ from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.resync import NONE, UNSURE
-from logwright.codec.frames.scanner import Scanned
+from logwright.codec.frames.scanner import Scanned, concatenate_heads
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
@@ -344,7 +344,7 @@ def _frames(found: Scanned, header: bool) -> Frames:
         first["zxid"] = first["time"] = np.iinfo(np.int64).min
         start = np.concatenate((np.zeros(1, np.int64), start))
         end = np.concatenate((np.full(1, HEADER_SIZE, np.int64), end))
-        head = np.concatenate((first, head))
+        head = concatenate_heads((first, head))
     return Frames(start, end, head, found.stop)
 
 

@@ -124,10 +124,13 @@ def in_order(found: Scanned, limit: int) -> bool:
     """Return whether each zxid is the one before and 1, and no payload is longer than `limit`."""
     if not found.consecutive:
         return False
-    most = limit + OVERHEAD
-    # A longer record would hold one of the places that lie `most` bytes apart.
-    i = np.searchsorted(found.start, np.arange(found.start[0], found.stop, most), "right") - 1
-    return bool((found.end[i] - found.start[i]).max() <= most)
+    longest = limit + OVERHEAD
+    # A longer record would hold one of the positions that lie `longest` bytes apart.
+    for position in range(int(found.start[0]), found.stop, longest):
+        i = found.start.searchsorted(position, "right") - 1
+        if found.end[i] - found.start[i] > longest:
+            return False
+    return True
 
 
 @kernel("const i8[,], i8[], i8[], i8[], i4[]")
