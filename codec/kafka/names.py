@@ -49,10 +49,10 @@ def segment_name(base_offset: int, suffix: str) -> str:
 
 def parse_segment(name: str) -> SegmentFile | None:
     """What the name of a file of a partition says; None for any other, also where the number is beyond 64 bits."""
-    found = _SEGMENT_FILE.fullmatch(name)
-    if found is None or int(found["base"]) > _MAX_LONG:
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None or int(match["base"]) > _MAX_LONG:
         return None
-    return SegmentFile(int(found["base"]), found["suffix"], found["leftover"] or "")
+    return SegmentFile(int(match["base"]), match["suffix"], match["leftover"] or "")
 
 
 def claims_to_be_kafkas(name: str) -> bool:
@@ -70,10 +70,10 @@ class TopicPartition(NamedTuple):
 def parse_directory(name: str) -> TopicPartition | None:
     """Topic and partition from the name of a directory, which may be one that is to be deleted, future or stray."""
     moved = _MOVED.fullmatch(name)
-    found = _PARTITION.fullmatch(moved["name"] if moved else name)
-    if found is None or found["topic"] in (".", "..") or int(found["partition"]) >= 1 << 31:
+    match = _PARTITION.fullmatch(moved["name"] if moved else name)
+    if match is None or match["topic"] in (".", "..") or int(match["partition"]) >= 1 << 31:
         return None
-    return TopicPartition(found["topic"], int(found["partition"]))
+    return TopicPartition(match["topic"], int(match["partition"]))
 
 
 def loads_directory(name: str) -> bool:
@@ -91,8 +91,8 @@ def loads_directory(name: str) -> bool:
 
 def is_partition(name: str) -> bool:
     """Whether a broker would give a partition this very name: not one set aside, no zeros before the number."""
-    found = parse_directory(name)
-    return found is not None and name == f"{found.topic}-{found.partition}"
+    parsed = parse_directory(name)
+    return parsed is not None and name == f"{parsed.topic}-{parsed.partition}"
 
 
 def delete_directory(name: str, token: str) -> str:
@@ -100,7 +100,7 @@ def delete_directory(name: str, token: str) -> str:
 
     `token` is 32 hexadecimal digits. Source: `UnifiedLog.logDeleteDirName`, which cuts the topic so that the name fits.
     """
-    found = parse_directory(name)
-    topic, partition = (_NO_TOPIC.sub("_", name), 0) if found is None else found
+    parsed = parse_directory(name)
+    topic, partition = (_NO_TOPIC.sub("_", name), 0) if parsed is None else parsed
     suffix = f"-{partition}.{token}-delete"
     return topic[: MAX_NAME - len(suffix)] + suffix

@@ -28,7 +28,7 @@ def rows(order: Order) -> Iterator[pa.RecordBatch]:
     """Users, words and growing times; each row depends on nothing but the seed and its number."""
     size, keys = order.options["value.bytes"], order.options["key.count"]
     pool = np.frombuffer(text(order.rng("pool"), (1 << 16) + 2 * size), np.uint8)
-    of_key, of_size, of_place, of_time = (order.rng(one) for one in ("key", "size", "place", "time"))
+    of_key, of_size, of_place, of_time = (order.rng(stream) for stream in ("key", "size", "place", "time"))
     for start in range(0, order.rows, _PIECE):
         count = min(_PIECE, order.rows - start)
         sizes = size // 2 + of_size.numbers(start, count, size + 1)
@@ -62,7 +62,8 @@ def expected(order: Order, name: str, first_offset: int = 0) -> Callable[[], Ite
                 ),
             }
             yield pa.RecordBatch.from_arrays(
-                [columns[one] if one in columns else piece.column(one) for one in schema.names], schema=schema
+                [columns[column] if column in columns else piece.column(column) for column in schema.names],
+                schema=schema,
             )
             at += count
 

@@ -100,7 +100,10 @@ def _headers(script: Script, source: _Source) -> None:
     while source.left:
         batch = source.some()
         script.batch(
-            [Record(one.key, one.value, one.timestamp, kinds[rng.below(len(kinds))]()) for one in batch]
+            [
+                Record(record.key, record.value, record.timestamp, kinds[rng.below(len(kinds))]())
+                for record in batch
+            ]
         )
 
 
@@ -109,8 +112,8 @@ def _nulls(script: Script, source: _Source) -> None:
     i = 0
     while source.left:
         batch = []
-        for one in source.some():
-            batch.append(Record(keys[i % 3], values[i // 3 % 3], one.timestamp))
+        for record in source.some():
+            batch.append(Record(keys[i % 3], values[i // 3 % 3], record.timestamp))
             i += 1
         script.batch(batch)
 
@@ -146,14 +149,17 @@ def _interleaved(script: Script, source: _Source, *, close: bool = True) -> None
         if who == 3 and busy:
             script.marker(busy.pop(rng.below(len(busy))), rng.below(2) == 0, source.tick())
             continue
-        one = producers[who % 3]
+        producer = producers[who % 3]
         script.batch(
-            source.some(3), producer=one, transactional=True, compression=rng.choice(("none", "none", "zstd"))
+            source.some(3),
+            producer=producer,
+            transactional=True,
+            compression=rng.choice(("none", "none", "zstd")),
         )
-        if one not in busy:
-            busy.append(one)
-    for one in busy if close else ():
-        script.marker(one, rng.below(2) == 0, source.tick())
+        if producer not in busy:
+            busy.append(producer)
+    for producer in busy if close else ():
+        script.marker(producer, rng.below(2) == 0, source.tick())
 
 
 def _open(script: Script, source: _Source) -> None:
@@ -197,9 +203,9 @@ def _compacted(script: Script, source: _Source) -> None:
         kind = rng.below(6)
         if kind == 0:
             # All of it is gone, but it was the last of an active producer.
-            one = rng.choice(producers)
+            producer = rng.choice(producers)
             last = rng.below(8)
-            script.batch([], producer=one, last_delta=last, max_timestamp=source.tick())
+            script.batch([], producer=producer, last_delta=last, max_timestamp=source.tick())
         elif kind == 1:
             script.skip(rng.between(1, 200))
             script.roll() if rng.below(3) == 0 else None
@@ -259,9 +265,9 @@ def _timestamps(script: Script, source: _Source) -> None:
     while source.left:
         batch = source.some(6)
         if rng.below(4) == 0:
-            script.batch([Record(one.key, one.value, -1) for one in batch])
+            script.batch([Record(record.key, record.value, -1) for record in batch])
         else:
-            script.batch([Record(one.key, one.value, odd[rng.below(len(odd))]()) for one in batch])
+            script.batch([Record(record.key, record.value, odd[rng.below(len(odd))]()) for record in batch])
 
 
 def _big(script: Script, source: _Source) -> None:
@@ -318,27 +324,27 @@ def _odd(script: Script, source: _Source) -> None:
     i = 0
     while source.left:
         source.left -= 1
-        one = source.record()
+        record = source.record()
         kind = i % 7
         i += 1
         if kind == 0:
-            script.batch([_odd_record(one, over_long=True)])
+            script.batch([_odd_record(record, over_long=True)])
         elif kind == 1:
-            script.batch([_odd_record(Record(None, one.value, one.timestamp), null_length=-2)])
+            script.batch([_odd_record(Record(None, record.value, record.timestamp), null_length=-2)])
         elif kind == 2:
-            script.batch([Record(one.key, None, one.timestamp, attributes=rng.between(-128, 127))])
+            script.batch([Record(record.key, None, record.timestamp, attributes=rng.between(-128, 127))])
         elif kind == 3:
-            script.batch([one], high_bits=rng.between(1, 255))
+            script.batch([record], high_bits=rng.between(1, 255))
         elif kind == 4:
-            script.batch([Record(one.key, one.value, one.timestamp, wrong)])
+            script.batch([Record(record.key, record.value, record.timestamp, wrong)])
         elif kind == 5:
             # The coordinator of groups writes a sequence of 0 without a producer.
-            script.batch([one], base_sequence=0)
+            script.batch([record], base_sequence=0)
         else:
             # A value that holds a whole batch with a right checksum.
             inner = Script(first_offset=script.next_offset)
             inner.batch([source.record()])
-            script.batch([Record(one.key, bytes(inner.segments[0].data), one.timestamp)])
+            script.batch([Record(record.key, bytes(inner.segments[0].data), record.timestamp)])
 
 
 def _shifted(script: Script, source: _Source) -> None:
@@ -403,10 +409,10 @@ def _everything(script: Script, source: _Source) -> None:
     for i, recipe in enumerate(parts):
         share = source.left // (len(parts) - i)
         if share:
-            one = _Source(source.rng.stream(str(i)), share, source.now)
-            recipe(script, one)
+            source_part = _Source(source.rng.stream(str(i)), share, source.now)
+            recipe(script, source_part)
             source.left -= share
-            source.now = one.now
+            source.now = source_part.now
             script.leader_epoch += 1
 
 
@@ -421,13 +427,13 @@ _TAKEN = (_SEGMENT_BYTES, _INTERVAL, _TOPIC_ID)
 
 def _script(order: Order, *, one_file: bool) -> Script:
     recipe, _, settings = _SMALL[order.recipe]
-    given = dict(settings)
+    options = dict(settings)
     if not one_file and order.options["segment.bytes"] is not None:
-        given["segment_bytes"] = order.options["segment.bytes"]
+        options["segment_bytes"] = order.options["segment.bytes"]
     named = parse_segment(order.name) if one_file else None
     if named is not None:
-        given["first_offset"] = named.base_offset
-    script = Script(one_file=one_file, **given)
+        options["first_offset"] = named.base_offset
+    script = Script(one_file=one_file, **options)
     recipe(script, _Source(order.rng(order.recipe), order.rows))
     return script
 
@@ -461,9 +467,9 @@ def _expected(
 
 def _topic_id(order: Order) -> str:
     """A topic id that is the seed's."""
-    given = order.options["topic.id"]
-    if given is not None:
-        return str(given)
+    topic_id = order.options["topic.id"]
+    if topic_id is not None:
+        return str(topic_id)
     return base64.urlsafe_b64encode(order.rng("topic.id").bytes(16)).decode().rstrip("=")
 
 
@@ -483,7 +489,7 @@ def _hash(name: str, read: Reads, size: int) -> str | None:
 def _small_partition(order: Order) -> Made:
     name = _named(order)
     script = _script(order, one_file=False)
-    files = {segment_name(one.base, ".log"): bytes(one.data) for one in script.segments}
+    files = {segment_name(segment.base, ".log"): bytes(segment.data) for segment in script.segments}
     files |= rebuild(script.batches(), order.options["index.interval.bytes"])
     files[metadata.FILE] = metadata.pack(_topic_id(order))
     first = script.segments[0].base
@@ -525,11 +531,11 @@ def _plain(order: Order) -> Made:
 
 def _plain_partition(order: Order) -> Made:
     _named(order)
-    made = _plain(order)
+    script = _plain(order)
     expected = bulk.expected(order, order.name, order.options["first.offset"] or 0)
-    made.expected = {"read_uncommitted": expected, "read_committed": expected}
-    made.options = {**made.options, "topic.id": _topic_id(order)}
-    return made
+    script.expected = {"read_uncommitted": expected, "read_committed": expected}
+    script.options = {**script.options, "topic.id": _topic_id(order)}
+    return script
 
 
 _PLAIN_DOC = "as many rows as you like, in bulk: keys and words, with whatever settings the writer has"

@@ -214,7 +214,7 @@ class Script:
                 "offset_delta": delta,
                 "key": record.key,
                 "value": record.value,
-                "headers": [{"key": one[0], "value": one[1]} for one in record.headers],
+                "headers": [{"key": header[0], "value": header[1]} for header in record.headers],
             }
         )
 
@@ -245,8 +245,8 @@ class Script:
                     "timestamp": record.timestamp if append_time is None else append_time,
                     "timestampType": 0 if append_time is None else 1,
                     "headers": [
-                        {"key": one[2] if len(one) > 2 else one[0].decode(), "value": one[1]}
-                        for one in record.headers
+                        {"key": header[2] if len(header) > 2 else header[0].decode(), "value": header[1]}
+                        for header in record.headers
                     ],
                 }
             )

@@ -48,7 +48,9 @@ def _records(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "timestamp_ms": batch["max_timestamp"] if flags["timestamp_type"] else created,
             "create_timestamp_ms": created,
             "timestampType": flags["timestamp_type"],
-            "headers": [{"key": java_string(one["key"]), "value": one["value"]} for one in record["headers"]],
+            "headers": [
+                {"key": java_string(header["key"]), "value": header["value"]} for header in record["headers"]
+            ],
             "attributes": record["attributes"],
             "leader_epoch": batch["partition_leader_epoch"],
             "producer_id": batch["producer_id"],

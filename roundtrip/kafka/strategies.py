@@ -53,7 +53,7 @@ _HEADERS = st.lists(
 def _rows(draw: Any) -> pa.Table:
     """With any of the columns that encoding takes; offsets, where there are some, grow with gaps."""
     count = draw(st.integers(0, 30))
-    wanted = registry.get("kafka.log").tables["rows"]
+    table = registry.get("kafka.log").tables["rows"]
     values: dict[str, Strategy] = {"key": BYTES, "value": BYTES, "timestamp_ms": TIMES, "headers": _HEADERS}
     columns = {
         name: draw(st.lists(strategy, min_size=count, max_size=count))
@@ -69,7 +69,7 @@ def _rows(draw: Any) -> pa.Table:
             offsets.append(at)
             at += gap
         columns["offset"] = offsets
-    schema = wanted.schema(list(columns))
+    schema = table.schema(list(columns))
     return pa.table(
         [pa.array(column, schema.field(name).type) for name, column in columns.items()], schema=schema
     )
@@ -79,7 +79,7 @@ def _options() -> Strategy:
     levels = {
         "gzip": st.sampled_from([-1, 1, 9]), "lz4": st.sampled_from([1, 9, 17]), "zstd": st.sampled_from([-5, 1, 3, 19]),
     }  # fmt: skip
-    one = [
+    option = [
         st.fixed_dictionaries(
             {"compression.type": st.just(name)},
             optional={
@@ -90,7 +90,7 @@ def _options() -> Strategy:
         )
         for name in COMPRESSION_NAMES
     ]
-    return st.one_of(one)
+    return st.one_of(option)
 
 
 _STORED = Struct(
@@ -244,7 +244,7 @@ def _entries(struct: Struct) -> Callable[[], Strategy]:
 
 def _snapshot() -> Strategy:
     entries = st.lists(st.fixed_dictionaries(_PRODUCER), max_size=12)
-    return entries.map(lambda found: PRODUCER_SNAPSHOT.pack({"count": len(found), "entries": found}))
+    return entries.map(lambda values: PRODUCER_SNAPSHOT.pack({"count": len(values), "entries": values}))
 
 
 FILES: dict[str, Callable[[], Strategy]] = {

@@ -17,7 +17,7 @@ from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import HEAD
 from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.kafka.store import place
+from logwright.codec.kafka.store import assemble
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.writers.staged import StagedWrite
@@ -120,7 +120,7 @@ def test_tasks_follow_one_another(path: Path) -> None:
 def test_batches_are_moved_whatever_the_window(
     path: Path, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place, "_WINDOW", window)
+    monkeypatch.setattr(assemble, "_WINDOW", window)
     tasks = [[rows(range(5), size=40)], [rows(range(5, 30))], [rows(range(30, 33), size=300)]]
     write(path, tasks, first_offset=1 << 33, **{**OPTIONS, "segment.bytes": 2000})
     table = lw.read(path)
@@ -245,7 +245,7 @@ def test_indexes_left_allocated_are_rebuilt(copy: Any) -> None:
 
 
 def test_many_small_segments_are_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_MANY", 3)
+    monkeypatch.setattr(assemble, "_MANY", 3)
     few = write(path, [[rows([1])]] * 3)
     assert not any("segments" in one for one in few.warnings)
     many = write(path, [[rows([1])]] * 4, "append")

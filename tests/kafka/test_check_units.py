@@ -62,7 +62,7 @@ def test_times_of_offsets_that_go_backwards_are_not_judged() -> None:
         check = TimeIndexCheck(data, 0, True)
         for one in parts:
             check.add(one)
-        check.finish(closed=True, whole=True, live=False)
+        check.finish(closed=True, complete=True, live=False)
         assert list(check.faults()) == []
     check = TimeIndexCheck(data, 0, True)
     check.add(batches((0, 9, 1), (10, 19, 2)))

@@ -22,7 +22,7 @@ from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD, HEAD_SIZE, RECORD, RECORD_BATCH
 from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
-from logwright.codec.kafka.store.place import rebase
+from logwright.codec.kafka.store.assemble import rebase
 from logwright.codec.kernels.compress import compress, decompress
 from logwright.corpora.cases import cases
 

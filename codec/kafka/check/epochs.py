@@ -79,7 +79,7 @@ class EpochCheck:
                 f"epoch {epoch} from offset {start} on: {odd[0][1].detail.partition(', ')[0]} in {odd[0][0]}"
             )
             yield EPOCH_FILE, _of_file(text, _TAKEN)
-        beyond = [] if log_end is None else [one for one in self.entries if one[1] > log_end]
+        beyond = [] if log_end is None else [item for item in self.entries if item[1] > log_end]
         if beyond:
             text = f"epoch {beyond[0][0]} from offset {beyond[0][1]} on, the log ends at {log_end}"
             fault = _of_file(text, "the broker drops what lies beyond the end when it starts")

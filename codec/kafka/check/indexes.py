@@ -68,12 +68,12 @@ class _Entries:
         self.found: dict[str, Finding] = {}
 
     def wrong(
-        self, what: str, entry: int, detail: str, system: str, severity: Severity | None = None
+        self, kind: str, entry: int, detail: str, system: str, severity: Severity | None = None
     ) -> None:
         """Note an entry. `severity` and `system` hold where the broker trusts the file: elsewhere it makes a new one."""
         if not self.trusted:
             severity, system = Severity.WARNING, _REBUILT
-        known = self.found.setdefault(what, Finding(detail, severity or Severity.ERROR, system))
+        known = self.found.setdefault(kind, Finding(detail, severity or Severity.ERROR, system))
         known.entries.append(entry)
 
     @property
@@ -123,18 +123,18 @@ class IndexCheck(_Entries):
 
     def add(self, batches: Batches) -> None:
         upto = int(np.searchsorted(self._sorted, batches.end[-1]))
-        asked = self._order[self._done : upto]
+        covered = self._order[self._done : upto]
         self._done = upto
-        if len(asked):
-            self._look(batches, asked)
+        if len(covered):
+            self._look(batches, covered)
         if self._later:
             for offset in batches.last[np.isin(batches.last, list(self._later))].tolist():
                 self._later.pop(offset, None)
         self._before = (int(batches.end[-1]), int(batches.last[-1]))
 
-    def _look(self, batches: Batches, asked: Numbers) -> None:
-        place = np.searchsorted(batches.start, self.position[asked], "right") - 1
-        for entry, i in zip(asked.tolist(), place.tolist(), strict=True):
+    def _look(self, batches: Batches, covered: Numbers) -> None:
+        place = np.searchsorted(batches.start, self.position[covered], "right") - 1
+        for entry, i in zip(covered.tolist(), place.tolist(), strict=True):
             at, offset = int(self.position[entry]), int(self.offset[entry])
             if i < 0 or at >= batches.end[i]:
                 continue  # among damage, where nothing is known
@@ -194,10 +194,10 @@ class TimeIndexCheck(_Entries):
             self._ordered = False  # then an offset says nothing of a place
         if self._ordered:
             upto = int(np.searchsorted(self._sorted, last[-1], "right"))
-            asked = self._order[self._done : upto]
+            covered = self._order[self._done : upto]
             self._done = upto
             for entry, i in zip(
-                asked.tolist(), np.searchsorted(last, self.offset[asked]).tolist(), strict=True
+                covered.tolist(), np.searchsorted(last, self.offset[covered]).tolist(), strict=True
             ):
                 self._look(batches, entry, i, int(largest[i - 1]) if i else self._largest, int(largest[i]))
         self._largest = int(largest[-1])
@@ -220,9 +220,9 @@ class TimeIndexCheck(_Entries):
             )
             self.wrong("after", entry, text, system, Severity.WARNING)
 
-    def finish(self, *, closed: bool, whole: bool, live: bool) -> None:
+    def finish(self, *, closed: bool, complete: bool, live: bool) -> None:
         """All batches went by. `whole`: none was damaged."""
-        if not whole or not self._ordered:
+        if not complete or not self._ordered:
             return
         last = self._before[1] if self._before is not None else self.base - 1
         for entry in [] if live else self._order[self._done :].tolist():

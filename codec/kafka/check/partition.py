@@ -127,7 +127,7 @@ class PartitionChecker:
                 self._stray(segment, int(before[low]), int(start[low]))
             marks = markers(window, frames.pick(slice(low, high)))
             self._producers.add(file.name, head[low:high], start[low:high], marks, segment.transactions)
-        segment.whole = segment.whole and not holes
+        segment.complete = segment.complete and not holes
         segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
         self._end = max(segment.last + 1, self._end or 0)
 
@@ -186,7 +186,7 @@ class PartitionChecker:
         base = file.hints["base_offset"]
         torn = segment.end < file.size and not self._zeros(segment)
         if torn:
-            segment.whole = False
+            segment.complete = False
             self._producers.lose()
         last = segment.last if segment.last >= base else None
         if segment.index is not None:
@@ -194,7 +194,7 @@ class PartitionChecker:
             segment.index.finish(end, last, live=self._live, active=active)
         if segment.times is not None:
             closed = not active or self._clean is True
-            segment.times.finish(closed=closed, whole=segment.whole, live=self._live)
+            segment.times.finish(closed=closed, complete=segment.complete, live=self._live)
         if not torn:
             self._producers.reach(segment.last + 1)
         known = self._producers.known
@@ -264,19 +264,19 @@ class PartitionChecker:
                 Witness(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]
             ]
             known += self._orphans_of(base)
-            known += [one for one in self._checkpoints.witnesses if one.end > (self._start or 0)]
-        end = known_end(one for one in known if after is None or one.end <= after)
+            known += [witness for witness in self._checkpoints.witnesses if witness.end > (self._start or 0)]
+        end = known_end(witness for witness in known if after is None or witness.end <= after)
         assert end is not None
         return end
 
     def _orphans_of(self, base: int) -> list[Witness]:
         """How far the segments behind `base` went whose logs are missing, by their indexes."""
-        found = [
+        witnesses = [
             index_witness(self._listing, orphan, self._sizes)
             for orphan in self._names.orphans
             if orphan > base
         ]
-        return [one for one in found if one is not None]
+        return [witness for witness in witnesses if witness is not None]
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         self._close()
@@ -337,7 +337,7 @@ class PartitionChecker:
         if first not in self._between:
             return None
         last = written(self._listing, after, first, self._sizes)
-        taken = next((one for one in self._taken if first <= one < after), None)
+        taken = next((offset for offset in self._taken if first <= offset < after), None)
         # A broker takes a snapshot where a segment begins, but also where it stops. What it appends after that may be compacted away.
         if taken is not None:
             proven = last is not None or self._checkpoints.compacted is False
@@ -382,7 +382,7 @@ class _Segment:
         self.end = 0
         """Byte behind the last good batch."""
         self.last: int = file.hints["base_offset"] - 1
-        self.whole = True
+        self.complete = True
         self.holes = 0
         """How many stretches of damage there were."""
         self.strays: list[tuple[int, int]] = []

@@ -48,11 +48,11 @@ class TxnIndexCheck:
         """By producer and offset of an ABORT marker: offset of its marker before, -1 where not known."""
 
     def faults(self, log_end: int, live: bool) -> Iterator[Fault]:
-        for i, one in enumerate(self.entries):
-            if live and one.last_offset >= log_end:
+        for i, txn in enumerate(self.entries):
+            if live and txn.last_offset >= log_end:
                 continue
-            yield from self._entry(i, one)
-        missing = [one for one in self.aborted if not self._covered(one)]
+            yield from self._entry(i, txn)
+        missing = [txn for txn in self.aborted if not self._covered(txn)]
         if missing:
             first = missing[0]
             more = "" if len(missing) == 1 else f", and {len(missing) - 1} more"
@@ -62,25 +62,25 @@ class TxnIndexCheck:
             )
             yield self._fault(len(self.entries), 0, text, _SEEN)
 
-    def _covered(self, one: AbortedTxn) -> bool:
+    def _covered(self, txn: AbortedTxn) -> bool:
         return any(
-            entry.producer_id == one.producer_id
-            and entry.first_offset <= one.first_offset
-            and entry.last_offset == one.last_offset
+            entry.producer_id == txn.producer_id
+            and entry.first_offset <= txn.first_offset
+            and entry.last_offset == txn.last_offset
             for entry in self.entries
         )
 
-    def _entry(self, i: int, one: AbortedTxn) -> Iterator[Fault]:
-        if one.last_offset < self.base or one.first_offset > one.last_offset:
+    def _entry(self, i: int, txn: AbortedTxn) -> Iterator[Fault]:
+        if txn.last_offset < self.base or txn.first_offset > txn.last_offset:
             return  # what the codec says already
-        before = self.markers.get((one.producer_id, one.last_offset))
-        said = f"entry {i} says that producer {one.producer_id} aborted offsets {one.first_offset} to {one.last_offset}"
+        before = self.markers.get((txn.producer_id, txn.last_offset))
+        text_start = f"entry {i} says that producer {txn.producer_id} aborted offsets {txn.first_offset} to {txn.last_offset}"
         if before is None:
-            yield self._fault(i, 1, f"{said}: no marker there says so", _HIDDEN)
-        elif one.first_offset <= before:
-            yield self._fault(i, 1, f"{said}: it ended another transaction at {before}", _HIDDEN)
-        elif one.last_stable_offset > one.last_offset + 1:
-            text = f"{said}, and that all was stable up to {one.last_stable_offset}"
+            yield self._fault(i, 1, f"{text_start}: no marker there says so", _HIDDEN)
+        elif txn.first_offset <= before:
+            yield self._fault(i, 1, f"{text_start}: it ended another transaction at {before}", _HIDDEN)
+        elif txn.last_stable_offset > txn.last_offset + 1:
+            text = f"{text_start}, and that all was stable up to {txn.last_stable_offset}"
             yield self._fault(i, 1, text, _SEEN)
 
     def _fault(self, entry: int, entries: int, text: str, system: str) -> Fault:
@@ -205,11 +205,9 @@ class ProducerCheck:
                 return
         opened = ours[~np.isin(ids[1], ids[0]) & (ours["current_txn_first_offset"] >= 0)]
         if len(opened):
-            one = opened[0]
-            text = (
-                f"producer {int(one['producer_id'])} is not in it, which has a transaction open since offset "
-            )
-            self._note(offset, text + str(int(one["current_txn_first_offset"])), len(opened))
+            producer = opened[0]
+            text = f"producer {int(producer['producer_id'])} is not in it, which has a transaction open since offset "
+            self._note(offset, text + str(int(producer["current_txn_first_offset"])), len(opened))
 
     def _note(self, offset: int, text: str, count: int) -> None:
         more = "" if count == 1 else f", and {count - 1} more"

@@ -42,22 +42,22 @@ class Checkpoint:
 
     def unpack(self, data: bytes) -> list[Entry]:
         """The entries. Raises `ParseError`. A file that ends before the first entry has none."""
-        found = lines(data)
-        if not found:
+        content = lines(data)
+        if not content:
             return []
-        version = number(*found[0], 32)
+        version = number(*content[0], 32)
         if version != self.version:
             raise ParseError(f"version {version}, {self.version} was expected", kind=Kind.MAGIC)
-        if len(found) == 1:
+        if len(content) == 1:
             return []
-        count = number(*found[1], 32)
+        count = number(*content[1], 32)
         if count < 0:
-            raise ParseError(f"{count} entries were announced", found[1][0], Kind.LENGTH, self.no_number)
-        entries = [self._entry(*line) for line in found[2:]]
+            raise ParseError(f"{count} entries were announced", content[1][0], Kind.LENGTH, self.no_number)
+        entries = [self._entry(*line) for line in content[2:]]
         if count != len(entries):
             raise ParseError(
                 f"{count} {'entry was' if count == 1 else 'entries were'} announced, there are {len(entries)}",
-                found[1][0],
+                content[1][0],
                 Kind.LENGTH,
             )
         return entries
@@ -79,7 +79,7 @@ class Checkpoint:
             part if kind is str else number(at, part, kind, self.no_number)  # type: ignore[arg-type]
             for part, kind in zip(parts, self.words, strict=True)
         )
-        if self.low is not None and any(isinstance(one, int) and one < self.low for one in entry):
+        if self.low is not None and any(isinstance(value, int) and value < self.low for value in entry):
             raise ParseError(
                 f"numbers from {self.low} on were expected, found {line[:80]!r}", at, system=self.no_number
             )
@@ -120,8 +120,8 @@ def words(between: re.Pattern[str], line: str) -> list[str]:
 
 def number(at: int, word: str, bits: int, system: str = "") -> int:
     """An integer as `Integer.parseInt` and `Long.parseLong` read it. Raises `ParseError`."""
-    found = _NUMBER.fullmatch(word)
-    value = int(found[1] + found[2]) if found is not None else 1 << 63
+    digits = _NUMBER.fullmatch(word)
+    value = int(digits[1] + digits[2]) if digits is not None else 1 << 63
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise NoNumber(f"a number of {bits} bits was expected, found {word[:80]!r}", at, system=system)
     return value
@@ -172,11 +172,11 @@ def _codec(
 
     def parse(data: bytes) -> pa.Table:
         entries = form.unpack(data)
-        arrays = [pa.array([entry[i] for entry in entries], one.type) for i, one in enumerate(schema)]
+        arrays = [pa.array([entry[i] for entry in entries], column.type) for i, column in enumerate(schema)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def write(rows: pa.Table) -> bytes:
-        return form.pack(list(zip(*(rows[one.name].to_pylist() for one in schema), strict=True)))
+        return form.pack(list(zip(*(rows[column.name].to_pylist() for column in schema), strict=True)))
 
     return SmallFileCodec(
         name=name,

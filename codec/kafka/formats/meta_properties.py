@@ -50,10 +50,10 @@ class MetaProperties:
 def parse_meta_properties(data: bytes) -> MetaProperties:
     """Parse the file. Raises `MetaPropertiesError` with the text of the broker."""
     try:
-        found = dict(properties(data, strict=True))
+        stored = dict(properties(data, strict=True))
     except ValueError as error:
         raise MetaPropertiesError(str(error), "java.lang.IllegalArgumentException") from None
-    text = found.get("version", "0")
+    text = stored.get("version", "0")
     version = parse_int(text.strip())
     if version is None:
         raise MetaPropertiesError(f"Invalid meta.properties version string '{text}'")
@@ -61,22 +61,22 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         raise MetaPropertiesError(f"Unknown meta.properties version number {version}")
     node_id = None
     name = "node.id" if version else "broker.id"
-    if version or name in found:
-        if name not in found:
+    if version or name in stored:
+        if name not in stored:
             raise MetaPropertiesError(f"Failed to find {name}")
-        node_id = parse_int(found[name])
+        node_id = parse_int(stored[name])
         if node_id is None:
             raise MetaPropertiesError(f"Unable to read {name} as a base-10 number.")
-    directory_id = found.get("directory.id")
+    directory_id = stored.get("directory.id")
     if directory_id is not None and not _UUID.fullmatch(directory_id):
         raise MetaPropertiesError(
             f"Unable to read directory.id as a Uuid: {directory_id[:80]!r} is not the base64 form of 16 bytes"
         )
-    if version and "cluster.id" not in found:
+    if version and "cluster.id" not in stored:
         raise MetaPropertiesError("cluster.id was not found.")
     return MetaProperties(
         version,
-        found.get("cluster.id"),
+        stored.get("cluster.id"),
         node_id,
         None if directory_id is None else base64.urlsafe_b64decode(directory_id[:22] + "=="),
     )

@@ -30,15 +30,15 @@ def pack(topic_id: str, version: int = VERSION) -> bytes:
 
 def unpack(data: bytes) -> tuple[int, str]:
     """Version and topic id. Raises `ParseError`."""
-    found = lines(data)
-    if not found:
+    content = lines(data)
+    if not content:
         raise ParseError("the file is empty", system=_FATAL)
-    version = number(found[0][0], _value(*found[0]), 32)
+    version = number(content[0][0], _value(*content[0]), 32)
     if version < VERSION:
         raise ParseError(f"version {version}, at least {VERSION} was expected")
-    if len(found) == 1:
+    if len(content) == 1:
         raise ParseError("the line with the topic id is missing", len(data), system=_FATAL)
-    at, line = found[1]
+    at, line = content[1]
     topic_id = _value(at, line)
     if not _ID.fullmatch(topic_id):
         raise ParseError(f"a topic id was expected, found {topic_id[:80]!r}", at, system=_FATAL)

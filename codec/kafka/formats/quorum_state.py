@@ -81,9 +81,9 @@ def _state(node: dict[str, Any], version: int) -> ElectionState:
     else:
         _int(_field(node, "appliedOffset", version), 64)
         _check_voters(_field(node, "currentVoters", version))
-    for what, number in (("leader", leader), ("voted", voted)):
+    for role, number in (("leader", leader), ("voted", voted)):
         if number < -1:
-            raise BrokerError(f"Illegal {what} Id {number}: must be non-negative", _ILLEGAL_ARGUMENT)
+            raise BrokerError(f"Illegal {role} Id {number}: must be non-negative", _ILLEGAL_ARGUMENT)
     return ElectionState(epoch, None if leader == -1 else leader, None if voted == -1 else voted)
 
 

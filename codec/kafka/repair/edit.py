@@ -93,7 +93,7 @@ class _Editor:
         self.listing, self.file, self.change, self.cut = listing, file, change, cut
         own = Options(
             log.CODEC.options,
-            {one.name: options[one.name] for one in FILE_OPTIONS if options.given(one.name)},
+            {option.name: options[option.name] for option in FILE_OPTIONS if options.given(option.name)},
         )
         self.compression = encode.BatchSettings.of(own).compression if own.given("compression.type") else None
         hints = {"directory": listing.name, **file.hints}
@@ -112,7 +112,7 @@ class _Editor:
     def _window(self, window: Window, frames: Frames) -> Iterator[Run]:
         touched = self._touched(window, frames)
         starts, stops = frames.start + window.offset, frames.end + window.offset
-        made = iter(self._made(window, frames, touched)) if touched.any() else iter(())
+        edited = iter(self._made(window, frames, touched)) if touched.any() else iter(())
         edges = [
             0,
             *(np.flatnonzero(np.diff(touched) | (starts[1:] != stops[:-1])) + 1).tolist(),
@@ -123,7 +123,7 @@ class _Editor:
                 yield Run.of(0, self.file, window, frames.pick(slice(low, high)))
                 continue
             for i in range(low, high):
-                yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), next(made))
+                yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), next(edited))
 
     def _touched(self, window: Window, frames: Frames) -> Mask:
         """The batches in which something changes."""
@@ -147,7 +147,7 @@ class _Editor:
         context = log.CODEC.context(self.file.name, self.context.options, base_offset=self.base)
         tables = [
             pa.Table.from_batches(
-                [one.batch for one in log.CODEC.decode(window, picked, name, columns, context)],
+                [decoded.batch for decoded in log.CODEC.decode(window, picked, name, columns, context)],
                 log.CODEC.tables[name].schema(columns),
             ).combine_chunks()
             for name, columns in (("rows", _ALL_ROWS), ("frames", _ALL_FRAMES))
@@ -215,13 +215,14 @@ def _redacted(rows: pa.Table, mask: Mask, change: Change) -> pa.Table:
         if pa.types.is_list(kind):
             # There are no headers, whatever the value.
             empty = [
-                [] if gone else one for gone, one in zip(mask, rows.column(name).to_pylist(), strict=True)
+                [] if gone else stored
+                for gone, stored in zip(mask, rows.column(name).to_pylist(), strict=True)
             ]
             rows = _put(rows, name, pa.array(empty, kind))
             raw = rows.schema.field("headers_raw").type
             none = [
-                None if gone else one
-                for gone, one in zip(mask, rows.column("headers_raw").to_pylist(), strict=True)
+                None if gone else stored
+                for gone, stored in zip(mask, rows.column("headers_raw").to_pylist(), strict=True)
             ]
             rows = _put(rows, "headers_raw", pa.array(none, raw))
             continue

@@ -32,12 +32,12 @@ def interval_of(listing: Listing, plan: Plan, options: Options) -> tuple[int, li
         seen = list(_segments(listing, plan))
     except LogwrightError:
         return interval, []
-    if sum(len(places) for _, places in seen) < 2 or all(_matches(interval, *one) for one in seen):
+    if sum(len(places) for _, places in seen) < 2 or all(_matches(interval, *segment) for segment in seen):
         return interval, []
-    low = max(max(_before(*one), default=0) for one in seen)
+    low = max(max(_before(*segment), default=0) for segment in seen)
     high = min(int(np.diff(places, prepend=0).min()) for _, places in seen)
     likely = _roundest(low, high)
-    if not all(_matches(likely, *one) for one in seen):
+    if not all(_matches(likely, *segment) for segment in seen):
         return interval, []
     return interval, [
         f"The indexes there look like those of a topic with index.interval.bytes={likely}, new ones are made with {interval}: pass the"
@@ -50,21 +50,21 @@ def _roundest(low: int, high: int) -> int:
     powers = [1 << k for k in range(10, 31) if low <= 1 << k < high]
     steps = [10**k for k in range(9, -1, -1)]
     rounded = (-(-low // step) * step for step in steps)
-    return next((one for one in [*powers, *rounded] if low <= one < high), low)
+    return next((number for number in [*powers, *rounded] if low <= number < high), low)
 
 
 def _segments(listing: Listing, plan: Plan) -> Iterator[tuple[Numbers, Numbers]]:
     """Of some segments where their first batches start, and those of them that have an entry."""
     sizes = {file.name: file.size for file in plan.files if file.role is Role.DERIVED}
-    found = 0
+    count = 0
     for file in plan.files:
         name = segment_name(file.hints["base_offset"], ".index") if file.role is Role.PRIMARY else ""
-        if not sizes.get(name) or found == _SEGMENTS:
+        if not sizes.get(name) or count == _SEGMENTS:
             continue
         starts, places = _starts(listing, file), _places(listing, name)
         places = places[places <= starts[-1]] if len(starts) else places[:0]
         if len(places) and np.isin(places, starts).all() and (np.diff(places) > 0).all():
-            found += 1
+            count += 1
             yield starts, places
 
 
@@ -92,9 +92,9 @@ def _before(starts: Numbers, places: Numbers) -> list[int]:
 
 def _matches(interval: int, starts: Numbers, places: Numbers) -> bool:
     """Whether an index with this interval has just these entries, as far as they go."""
-    at, made = 0, []
+    at, expected = 0, []
     for start in starts[starts <= places[-1]].tolist():
         if start - at > interval:
-            made.append(start)
+            expected.append(start)
             at = start
-    return bool(np.array_equal(made, places))
+    return bool(np.array_equal(expected, places))

@@ -32,7 +32,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     if not surveys:
         raise UsageError("there is no log to rebuild anything from")
     start = log_start(plan, options)
-    end = max((one.good[-1].last + 1 for one in surveys if one.good), default=surveys[-1].base)
+    end = max((item.good[-1].last + 1 for item in surveys if item.good), default=surveys[-1].base)
     if start > end:
         # A broker deletes all of it, unless that is set right.
         start = 0
@@ -42,7 +42,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
             " of transactions begun there the records still in the log count from their first one here."
         )
     deriver, other = deriver_of(listing, plan, options, clock(surveys), start)
-    segments = [(one.base, one.good, one.file.name) for one in surveys]
+    segments = [(item.base, item.good, item.file.name) for item in surveys]
     out = PartitionPlan([listing], segments, deriver, only=what)
     out.first = [
         out.unchanged(file.name)

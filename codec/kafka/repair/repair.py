@@ -151,7 +151,7 @@ class PartitionRepair(Repairer):
         deriver, other = deriver_of(self.copies[0], self.plans[0], options, newest, start)
         plan = PartitionPlan(
             self.copies,
-            [(one.base, one.runs, one.like) for one in segments],
+            [(part.base, part.runs, part.like) for part in segments],
             deriver,
             first=first,
             abort=options["open.transactions"] == "abort",
@@ -209,7 +209,7 @@ def prefix(copies: Sequence[Listing], merged: Merged, bases: Sequence[int]) -> l
 
 def leave_no_gap(segments: list[Segment]) -> None:
     """An empty segment at the end, behind a gap, goes: consumers would wait in the gap until something is appended."""
-    filled = [one for one in segments if one.runs]
+    filled = [segment for segment in segments if segment.runs]
     while filled and not segments[-1].runs and segments[-1].base > filled[-1].runs[-1].last + 1:
         segments.pop()
 
@@ -217,11 +217,11 @@ def leave_no_gap(segments: list[Segment]) -> None:
 def renamed(segments: Sequence[Segment]) -> list[str]:
     """Sentences on segments whose offsets don't fit the names that their files had."""
     out = []
-    for one in segments:
-        name = segment_name(one.base, ".log")
-        if one.like is not None and one.like != name:
+    for segment in segments:
+        name = segment_name(segment.base, ".log")
+        if segment.like is not None and segment.like != name:
             out.append(
-                f"{one.like} is called {name} now: its batches don't fit the old name, or the segment before reaches beyond it."
+                f"{segment.like} is called {name} now: its batches don't fit the old name, or the segment before reaches beyond it."
             )
     return out
 
@@ -231,24 +231,26 @@ def surroundings(
 ) -> tuple[list[OutputFile], list[str], list[str]]:
     """The files that are not made of batches, which come first; what is to be said of them; and what the broker needs."""
     plan = plans[0]
-    whole: list[OutputFile] = []
-    said: list[str] = []
+    files: list[OutputFile] = []
+    notes: list[str] = []
     advice: list[str] = []
     topic = _topic_id(copies)
-    given = options["topic.id"]
-    if given is not None and not metadata.is_topic_id(given):
-        raise UsageError(f"topic.id: {given!r} is no UUID in URL-safe base64 (22 characters)")
-    here = next((file for file in plan.files if file.name == METADATA_FILE), None)
-    if given is not None and given != topic[0]:
-        whole.append(OutputFile(METADATA_FILE, [metadata.pack(given)], METADATA_FILE if here else None))
-    elif topic[0] is not None and topic[1] == 0 and here is not None:
-        whole.append(OutputFile(METADATA_FILE, [Copy(METADATA_FILE, 0, here.size)], METADATA_FILE))
+    topic_option = options["topic.id"]
+    if topic_option is not None and not metadata.is_topic_id(topic_option):
+        raise UsageError(f"topic.id: {topic_option!r} is no UUID in URL-safe base64 (22 characters)")
+    present = next((file for file in plan.files if file.name == METADATA_FILE), None)
+    if topic_option is not None and topic_option != topic[0]:
+        files.append(
+            OutputFile(METADATA_FILE, [metadata.pack(topic_option)], METADATA_FILE if present else None)
+        )
+    elif topic[0] is not None and topic[1] == 0 and present is not None:
+        files.append(OutputFile(METADATA_FILE, [Copy(METADATA_FILE, 0, present.size)], METADATA_FILE))
     elif topic[0] is not None:
-        whole.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if here else None))
-        said.append("partition.metadata is taken from a replica.")
+        files.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if present else None))
+        notes.append("partition.metadata is taken from a replica.")
     else:
-        what = "is damaged and left out" if here else "is not there"
-        said.append(f"partition.metadata {what}: the topic's id is not known.")
+        state = "is damaged and left out" if present else "is not there"
+        notes.append(f"partition.metadata {state}: the topic's id is not known.")
         advice.append(
             "Without partition.metadata a KRaft broker sets the partition aside as stray: pass topic.id (kafka-topics --describe"
             " prints it) to have the file written, or copy it from another partition of the topic."
@@ -259,10 +261,10 @@ def surroundings(
         if file.name in _TEMPORARY:
             continue
         if claims_to_be_kafkas(file.name) or file.name.endswith(".deleted"):
-            said.append(f"{file.name} is left out: the broker takes the name for one of its own.")
+            notes.append(f"{file.name} is left out: the broker takes the name for one of its own.")
             continue
-        whole.append(OutputFile(file.name, [Copy(file.name, 0, file.size)], file.name))
-    return whole, said, advice
+        files.append(OutputFile(file.name, [Copy(file.name, 0, file.size)], file.name))
+    return files, notes, advice
 
 
 def _topic_id(copies: Sequence[Listing]) -> tuple[str | None, int]:

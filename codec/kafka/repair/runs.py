@@ -66,9 +66,9 @@ class Run:
     ) -> Run:  # fmt: skip
         """Return the run of the batch at byte `begin` that becomes `patch` and `rest`, the bytes of the file from `start` on."""
         window, frames = one_batch(patch + rest)
-        found = markers(window, frames)
+        marks = markers(window, frames)
         return cls(
-            copy, file.name, file.hints.get("base_offset", 0), start, start + len(rest), frames.header, found, patch, begin, partial
+            copy, file.name, file.hints.get("base_offset", 0), start, start + len(rest), frames.header, marks, patch, begin, partial
         )  # fmt: skip
 
     @property
@@ -197,8 +197,8 @@ def lost(listing: Listing, heads: Heads) -> tuple[int, Mapping[str, Any]]:
 
 def partition_of(listing: Listing) -> Mapping[str, Any]:
     """Return the topic and the partition, where the directory's name has them."""
-    found = parse_directory(listing.name)
-    return {} if found is None else {"topic": found.topic, "partition": found.partition}
+    parsed = parse_directory(listing.name)
+    return {} if parsed is None else {"topic": parsed.topic, "partition": parsed.partition}
 
 
 def removed_run(run: Run, why: str, rows_lost: int | None, where: Mapping[str, Any]) -> Removed:

@@ -234,11 +234,11 @@ class PartitionPlan(RepairPlan):
             return out
         opened = set(state.open_transactions)
         begun = set(header["producer_id"][data & ~plain].tolist())
-        asked = np.isin(header["producer_id"], list(opened | begun))
-        if not (plain & asked).any():
+        transactional = np.isin(header["producer_id"], list(opened | begun))
+        if not (plain & transactional).any():
             return out
         ending = set(run.markers["frame"].tolist())
-        for i in np.flatnonzero(asked).tolist():
+        for i in np.flatnonzero(transactional).tolist():
             producer = int(header["producer_id"][i])
             if flags[i] & CONTROL:
                 if i in ending:
@@ -270,10 +270,10 @@ class PartitionPlan(RepairPlan):
         """Name the snapshots that are evidence of lost records: they cannot stay, since a broker deletes them."""
         end = self.deriver.next_offset
         for name in self.removes:
-            found = parse_segment(name)
-            if found is not None and found[1:] == (".snapshot", "") and found.base_offset > end:
+            parsed = parse_segment(name)
+            if parsed is not None and parsed[1:] == (".snapshot", "") and parsed.base_offset > end:
                 self.notes.append(
-                    f"{name} says that the log went up to offset {found.base_offset - 1}, the log ends at {end} now. Keep the"
+                    f"{name} says that the log went up to offset {parsed.base_offset - 1}, the log ends at {end} now. Keep the"
                     " original as evidence of the loss."
                 )
 
@@ -315,8 +315,8 @@ def abort_marker(
 
 def kind_of(name: str) -> str:
     """What `rebuild` calls a derived file."""
-    found = parse_segment(name)
-    return name if found is None else found.suffix[1:]
+    parsed = parse_segment(name)
+    return name if parsed is None else parsed.suffix[1:]
 
 
 def damage(cut: Removed) -> DamageError:

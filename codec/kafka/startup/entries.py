@@ -140,11 +140,11 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
         inside, length = at - first, HEAD_SIZE
         window = Window(data, first, end)
         cut = Window(data[: max(inside, end - first)], first, end)
-        found = SCANNER.frames(cut, inside, check=False)
-        if len(found.start):
-            yield Entries(window, found.start, found.end, found.head)
-        at = first + found.stop
-        why, need = why_stopped(cut.data, found.stop, end - at)
+        scanned = SCANNER.frames(cut, inside, check=False)
+        if len(scanned.start):
+            yield Entries(window, scanned.start, scanned.end, scanned.head)
+        at = first + scanned.stop
+        why, need = why_stopped(cut.data, scanned.stop, end - at)
         if why in (END, PARTIAL):
             return
         if why == MORE and (check or need <= _WHOLE):
@@ -155,8 +155,8 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
             raise CorruptRecord(
                 f"Found record size {size} smaller than minimum record overhead ({LEGACY_MIN}) in file {file}."
             )
-        yield (one := _single(listing, file, at, LENGTH_END + size, end, check))
-        at += int(one.end[0] - one.start[0])
+        yield (single := _single(listing, file, at, LENGTH_END + size, end, check))
+        at += int(single.end[0] - single.start[0])
 
 
 def _size(listing: Listing, file: str, at: int) -> int:
@@ -165,9 +165,9 @@ def _size(listing: Listing, file: str, at: int) -> int:
 
 def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bool) -> Entries:
     """An entry that the kernel does not take: of another magic, too small, or too long to be read for its header alone."""
-    whole = check or size <= _WHOLE
+    complete = check or size <= _WHOLE
     # The header is read from the file, beyond the entry where that is shorter.
-    data = np.frombuffer(listing.read(file, at, max(size if whole else 0, HEAD_SIZE)), np.uint8)
+    data = np.frombuffer(listing.read(file, at, max(size if complete else 0, HEAD_SIZE)), np.uint8)
     magic = int(data[_MAGIC_AT])
     legacy = not MAGIC <= magic < 128
     if len(data) < HEAD_SIZE:
@@ -179,5 +179,5 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
         data = np.concatenate([data, np.zeros(HEAD_SIZE - len(data), np.uint8)])
     start = np.zeros(1, np.int64)
     return Entries(
-        Window(data, at, end), start, np.array([size], np.int64), heads_at(data, start), legacy, whole
+        Window(data, at, end), start, np.array([size], np.int64), heads_at(data, start), legacy, complete
     )

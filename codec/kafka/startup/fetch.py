@@ -91,11 +91,11 @@ class Consumed:
             end = int(following[-1])
             # The last batch may have given its first records only.
             stop = following.clip(max=got.max(initial=-1) + 1)
-            some = np.searchsorted(got, begin) < np.searchsorted(got, stop)
-            runs.append(np.stack([begin[some], stop[some]], axis=1))
-        whole = _joined(np.concatenate(runs))
-        rest = got[~_within(got, whole)]
-        self._runs += [whole, np.array([[rest[0], rest[-1] + 1]], np.int64)] if len(rest) else [whole]
+            delivered = np.searchsorted(got, begin) < np.searchsorted(got, stop)
+            runs.append(np.stack([begin[delivered], stop[delivered]], axis=1))
+        covered = _joined(np.concatenate(runs))
+        rest = got[~_within(got, covered)]
+        self._runs += [covered, np.array([[rest[0], rest[-1] + 1]], np.int64)] if len(rest) else [covered]
 
     def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which offsets lie in batches that it gets. Where it goes on in a later file, what it passed over is not among them."""
@@ -138,10 +138,10 @@ class Consumer:
     """A consumer that starts at the log's start (`auto.offset.reset=earliest`). `topic` and `partition` as in the file's rows."""
 
     def __init__(
-        self, disk: Overlay, loaded: Loaded, partition: str, options: Options, *, committed: bool = False
+        self, overlay: Overlay, loaded: Loaded, partition: str, options: Options, *, committed: bool = False
     ) -> None:
-        self.disk, self.loaded, self.partition, self.options, self.committed = (
-            disk, loaded, partition, options, committed,
+        self.overlay, self.loaded, self.partition, self.options, self.committed = (
+            overlay, loaded, partition, options, committed,
         )  # fmt: skip
         stable = loaded.producers.state.first_unstable if committed else None
         self.end = loaded.log_end_offset if stable is None else min(stable, loaded.log_end_offset)
@@ -213,16 +213,16 @@ class Consumer:
     def _aborted(self, segment: LogSegment, offset: int) -> list[tuple[int, int]]:
         """First offset and producer of the transactions that the broker says were aborted, the earliest first."""
         out = []
-        one: LogSegment | None = segment
-        while one is not None:
-            if one.txnindex_file in self.disk:
-                content = self.disk.read(one.txnindex_file)
-                found = np.frombuffer(
+        later: LogSegment | None = segment
+        while later is not None:
+            if later.txnindex_file in self.overlay:
+                content = self.overlay.read(later.txnindex_file)
+                stored = np.frombuffer(
                     content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
                 )
-                for entry in found[found["last_offset"] >= offset]:
+                for entry in stored[stored["last_offset"] >= offset]:
                     out.append((int(entry["first_offset"]), int(entry["producer_id"])))
-            one = self.loaded.higher(one.base_offset)
+            later = self.loaded.higher(later.base_offset)
         return sorted(out)
 
     # The consumer's side
@@ -247,8 +247,8 @@ class Consumer:
         batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         failed: _Stop | None = None
         try:
-            for found in self._batches(segment.log, start, stop):
-                good, failed = self._some(found, segment.log, aborted, context)
+            for chunk in self._batches(segment.log, start, stop):
+                good, failed = self._some(chunk, segment.log, aborted, context)
                 if len(good):
                     upto = int(good.position[-1] + good.end[-1] - good.start[-1])
                     after = int(good.last_offset[-1]) + 1
@@ -302,20 +302,20 @@ class Consumer:
             self.served.in_order = False
 
     def _some(
-        self, found: Entries, file: str, aborted: _Aborted, context: Any
+        self, chunk: Entries, file: str, aborted: _Aborted, context: Any
     ) -> tuple[Entries, _Stop | None]:
         """Deliver the records of some batches. Returns those that were read to their end, and why not the next one."""
-        bad = found.invalid()
-        good = found if bad is None else found.pick(slice(bad[0]))
+        bad = chunk.invalid()
+        good = chunk if bad is None else chunk.pick(slice(bad[0]))
         if len(good):
             cut = self._records(good, aborted, context)
             if cut is not None:
                 return good.pick(slice(cut[0])), cut[1]
         if bad is None:
             return good, None
-        base = int(found.header["base_offset"][bad[0]])
+        base = int(chunk.header["base_offset"][bad[0]])
         text = f"Record batch for partition {self.partition} at offset {base} is invalid, cause: {bad[1].message}"
-        return good, self._stop(text, _KAFKA_EXCEPTION, int(found.position[bad[0]]))
+        return good, self._stop(text, _KAFKA_EXCEPTION, int(chunk.position[bad[0]]))
 
     def _add(self, new: Stretch) -> None:
         stretches = self.served.stretches
@@ -338,38 +338,38 @@ class Consumer:
     def _batches(self, file: str, start: int, stop: int) -> Iterator[Entries]:
         """Batches of a fetch as the client finds them. Raises `CorruptRecord` for a length or magic that can't be."""
         at = start
-        for found in entries(self.disk, file, start, stop, check=True):
-            magic = int(found.header["magic"][0])
+        for chunk in entries(self.overlay, file, start, stop, check=True):
+            magic = int(chunk.header["magic"][0])
             if not 0 <= magic <= MAGIC:  # such an entry comes alone
                 raise CorruptRecord(f"Invalid magic found in record: {magic}")
-            yield found
-            at = int(found.position[-1] + found.end[-1] - found.start[-1])
+            yield chunk
+            at = int(chunk.position[-1] + chunk.end[-1] - chunk.start[-1])
         if stop - at >= LENGTH_END:
-            size = int.from_bytes(self.disk.read(file, at + 8, 4), "big", signed=True)
+            size = int.from_bytes(self.overlay.read(file, at + 8, 4), "big", signed=True)
             if size < LEGACY_MIN:
                 raise CorruptRecord(
                     f"Record size {size} is less than the minimum record overhead ({LEGACY_MIN})"
                 )
 
-    def _records(self, found: Entries, aborted: _Aborted, context: Any) -> tuple[int, _Stop] | None:
+    def _records(self, chunk: Entries, aborted: _Aborted, context: Any) -> tuple[int, _Stop] | None:
         """Deliver the records of batches; the first batch that can't be read to its end, and the error."""
-        skip, refused = aborted.take(found) if self.committed else (np.zeros(len(found), np.bool_), None)
-        upto = len(found) if refused is None else refused
-        bad = self._bad_control(found.pick(slice(upto)), skip[:upto])
+        skip, refused = aborted.take(chunk) if self.committed else (np.zeros(len(chunk), np.bool_), None)
+        upto = len(chunk) if refused is None else refused
+        bad = self._bad_control(chunk.pick(slice(upto)), skip[:upto])
         upto = upto if bad is None else bad[0]
-        wanted = np.flatnonzero(~skip[:upto])
-        picked = found.pick(wanted)
+        delivered = np.flatnonzero(~skip[:upto])
+        picked = chunk.pick(delivered)
         if len(picked):
             for decoded in log.CODEC.decode(picked.window, picked.frames(), "rows", ("offset",), context):
                 offsets = decoded.batch.column(0).to_numpy()
                 for before, fault in decoded.faults:
-                    stop = self._undecodable(found, fault)
+                    stop = self._undecodable(chunk, fault)
                     if stop is not None:
                         self._deliver(offsets[:before])
-                        return int(np.flatnonzero(found.position == fault.offset)[0]), stop
+                        return int(np.flatnonzero(chunk.position == fault.offset)[0]), stop
                 self._deliver(offsets)
-        control = found.header["attributes"][:upto] & CONTROL != 0
-        ends = np.where(skip[:upto], found.last_offset[:upto], found.header["base_offset"][:upto])
+        control = chunk.header["attributes"][:upto] & CONTROL != 0
+        ends = np.where(skip[:upto], chunk.last_offset[:upto], chunk.header["base_offset"][:upto])
         self._passed = max(self._passed, int(ends[skip[:upto] | control].max(initial=-1)) + 1)
         if bad is not None:
             return bad
@@ -377,18 +377,18 @@ class Consumer:
             return refused, self._stop(
                 "Invalid value size found for control record key. Must have at least 4 bytes, but found less",
                 "org.apache.kafka.common.InvalidRecordException",
-                int(found.position[refused]),
+                int(chunk.position[refused]),
             )
         return None
 
-    def _bad_control(self, found: Entries, skip: npt.NDArray[np.bool_]) -> tuple[int, _Stop] | None:
+    def _bad_control(self, chunk: Entries, skip: npt.NDArray[np.bool_]) -> tuple[int, _Stop] | None:
         """The first control batch whose records can't be read: nobody gets them, but they are gone over all the same."""
-        for at in unusual(found.window, found.frames()).tolist():
+        for at in unusual(chunk.window, chunk.frames()).tolist():
             if not skip[at]:
-                batch = found.window.data[int(found.start[at]) : int(found.end[at])]
+                batch = chunk.window.data[int(chunk.start[at]) : int(chunk.end[at])]
                 thrown = consume_batch(batch, self.options["max.decompressed.bytes"]).error
                 if thrown is not None:
-                    return at, self._thrown(thrown, int(found.position[at]))
+                    return at, self._thrown(thrown, int(chunk.position[at]))
         return None
 
     def _thrown(self, thrown: Thrown, place: int) -> _Stop:
@@ -396,12 +396,12 @@ class Consumer:
             return _Stop(f"{_NEXT_RECORD.format(self.partition)} <- {thrown}", place=place)
         return _Stop(str(thrown), thrown.java, place, unexpected=True)
 
-    def _undecodable(self, found: Entries, fault: Fault) -> _Stop | None:
+    def _undecodable(self, chunk: Entries, fault: Fault) -> _Stop | None:
         """What the client says at a batch that can't be read to its end; None where it finds nothing wrong with it."""
         if fault.kind is Kind.ORDER:
             return None  # what is passed over, since its offset is not above the one before
-        at = int(np.flatnonzero(found.position == fault.offset)[0])
-        batch = found.window.data[int(found.start[at]) : int(found.end[at])]
+        at = int(np.flatnonzero(chunk.position == fault.offset)[0])
+        batch = chunk.window.data[int(chunk.start[at]) : int(chunk.end[at])]
         thrown = consume_batch(batch, self.options["max.decompressed.bytes"]).error
         return None if thrown is None else self._thrown(thrown, fault.offset)
 
@@ -416,14 +416,14 @@ class _Aborted:
         self._waiting, self._active = transactions, set[int]()
         self._skipped: list[tuple[int, int, int]] = []
 
-    def take(self, found: Entries) -> tuple[npt.NDArray[np.bool_], int | None]:
+    def take(self, chunk: Entries) -> tuple[npt.NDArray[np.bool_], int | None]:
         """Which batches are passed over, and the first control batch whose key can't be parsed."""
-        skip = np.zeros(len(found), np.bool_)
-        flags = found.header["attributes"].astype(np.int64)
-        producers = found.header["producer_id"].astype(np.int64)
-        last = found.last_offset
-        frames = found.frames()
-        marks = markers(found.window, frames)
+        skip = np.zeros(len(chunk), np.bool_)
+        flags = chunk.header["attributes"].astype(np.int64)
+        producers = chunk.header["producer_id"].astype(np.int64)
+        last = chunk.last_offset
+        frames = chunk.frames()
+        marks = markers(chunk.window, frames)
         kinds = {int(mark["frame"]): int(mark["type"]) for mark in marks[::-1]}
         for at in np.flatnonzero(producers >= 0).tolist():
             while self._waiting and self._waiting[0][0] <= last[at]:
@@ -431,14 +431,14 @@ class _Aborted:
             producer = int(producers[at])
             if flags[at] & CONTROL:
                 kind = kinds.get(at)
-                if kind is not None and failure(kind) and (kind := _key_type(found, at)) is None:
+                if kind is not None and failure(kind) and (kind := _key_type(chunk, at)) is None:
                     return skip, at
                 if kind == ABORT:
                     self._active.discard(producer)
                     continue
             if flags[at] & TRANSACTIONAL and producer in self._active:
                 skip[at] = True
-                base = int(found.header["base_offset"][at])
+                base = int(chunk.header["base_offset"][at])
                 self._skipped.append((producer, base, base))
         return skip, None
 
@@ -446,11 +446,11 @@ class _Aborted:
         return tuple(self._skipped)
 
 
-def _key_type(found: Entries, at: int) -> int | None:
+def _key_type(chunk: Entries, at: int) -> int | None:
     """The type that the key of a control batch's first record tells; None where it can't be parsed."""
     context = log.CODEC.context("", Options(log.CODEC.options), topic="", partition=0)
-    one = found.pick(slice(at, at + 1))
-    for decoded in log.CODEC.decode(one.window, one.frames(), "rows", ("key",), context):
+    batch = chunk.pick(slice(at, at + 1))
+    for decoded in log.CODEC.decode(batch.window, batch.frames(), "rows", ("key",), context):
         for key in decoded.batch.column(0).to_pylist()[:1]:
             try:
                 name: Mapping[str, Any] = CONTROL_RECORD_KEY.unpack(key or b"")[0]

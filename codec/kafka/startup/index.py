@@ -21,19 +21,19 @@ class OffsetIndex:
 
     def __init__(self, base_offset: int, content: bytes, max_size: int) -> None:
         self.base_offset, self.max_size = base_offset, max_size
-        found = np.frombuffer(content, INDEX_ENTRY.head_dtype, len(content) // _ENTRY)
-        self._offset = found["relative_offset"].astype(np.int64) + base_offset
-        self._position = found["position"].astype(np.int64)
+        stored = np.frombuffer(content, INDEX_ENTRY.head_dtype, len(content) // _ENTRY)
+        self._offset = stored["relative_offset"].astype(np.int64) + base_offset
+        self._position = stored["position"].astype(np.int64)
 
     @classmethod
-    def open(cls, disk: Overlay, name: str, base_offset: int, max_size: int) -> OffsetIndex:
+    def open(cls, overlay: Overlay, name: str, base_offset: int, max_size: int) -> OffsetIndex:
         """The index of a segment, made empty where there is none."""
-        if name not in disk:
-            disk.put(name, b"")
-        content = disk.read(name)
-        whole = content[: len(content) // _ENTRY * _ENTRY]
-        disk.put(name, whole)  # when it is closed
-        return cls(base_offset, whole, max_size)
+        if name not in overlay:
+            overlay.put(name, b"")
+        content = overlay.read(name)
+        complete = content[: len(content) // _ENTRY * _ENTRY]
+        overlay.put(name, complete)  # when it is closed
+        return cls(base_offset, complete, max_size)
 
     def __len__(self) -> int:
         return len(self._offset)

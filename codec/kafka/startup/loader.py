@@ -50,22 +50,22 @@ class Loaded:
         """The broker looks up where the first transaction is that it does not know to be replicated
         (`UnifiedLog.maybeIncrementFirstUnstableOffset`). Raises `BrokerError`."""
         known = (self.producers.open_when_loaded, self.producers.state.first_unstable)
-        offsets = [one for one in known if one is not None]
+        offsets = [offset for offset in known if offset is not None]
         segment = self.floor(max(min(offsets), self.log_start_offset)) if offsets else None
         while segment is not None and segment.translate(max(min(offsets), self.log_start_offset)) is None:
             segment = self.higher(segment.base_offset)
 
     def floor(self, offset: int) -> LogSegment | None:
         return max(
-            (one for one in self.segments.values() if one.base_offset <= offset),
-            key=lambda one: one.base_offset,
+            (segment for segment in self.segments.values() if segment.base_offset <= offset),
+            key=lambda segment: segment.base_offset,
             default=None,
         )
 
     def higher(self, base: int) -> LogSegment | None:
         return min(
-            (one for one in self.segments.values() if one.base_offset > base),
-            key=lambda one: one.base_offset,
+            (segment for segment in self.segments.values() if segment.base_offset > base),
+            key=lambda segment: segment.base_offset,
             default=None,
         )
 
@@ -73,8 +73,8 @@ class Loaded:
 class LogLoader:
     """Load the log on a disk. `partition` is its name in messages, `epochs` what its checkpoint holds."""
 
-    def __init__(self, disk: Overlay, partition: str, config: Config, epochs: EpochCache) -> None:
-        self.disk, self.partition, self.config, self.epochs = disk, partition, config, epochs
+    def __init__(self, overlay: Overlay, partition: str, config: Config, epochs: EpochCache) -> None:
+        self.overlay, self.partition, self.config, self.epochs = overlay, partition, config, epochs
         self.segments: dict[int, LogSegment] = {}
         self.warnings: list[str] = []
         self.producers = self._manager()
@@ -96,12 +96,16 @@ class LogLoader:
 
     def _manager(self) -> ProducerStateManager:
         return ProducerStateManager(
-            self.disk, self.partition, self.config.now, self.config.producer_id_expiration_ms
+            self.overlay, self.partition, self.config.now, self.config.producer_id_expiration_ms
         )
 
     def _open(self, base: int, suffix: str = "") -> LogSegment:
         return LogSegment(
-            self.disk, base, self.config.index_interval_bytes, self.config.segment_index_bytes, suffix=suffix
+            self.overlay,
+            base,
+            self.config.index_interval_bytes,
+            self.config.segment_index_bytes,
+            suffix=suffix,
         )
 
     # What was under way
@@ -109,10 +113,10 @@ class LogLoader:
     def _remove_temporary(self) -> list[str]:
         """Remove files that are to be deleted and those of a compaction or split that was cut short. Returns the `.swap`s."""
         cleaned, swaps, least = [], [], 1 << 63
-        for entry in self.disk.entries():
+        for entry in self.overlay.entries():
             name = entry.name
             if name.endswith(".deleted") and not name.endswith(".checkpoint.deleted"):
-                self.disk.delete(name)
+                self.overlay.delete(name)
             elif name.endswith(".cleaned"):
                 least = min(least, offset_of(name))
                 cleaned.append(name)
@@ -121,7 +125,7 @@ class LogLoader:
         # Those of a split that was cut short: the segment that was split is still there.
         invalid = [name for name in swaps if offset_of(name) >= least]
         for name in [*invalid, *cleaned]:
-            self.disk.delete(name)
+            self.overlay.delete(name)
         return [name for name in swaps if name not in invalid]
 
     def _finish_swaps(self, swaps: list[str]) -> None:
@@ -130,12 +134,12 @@ class LogLoader:
         for name in swaps:
             if name.removesuffix(".swap").endswith(".log"):
                 segment = self._open(offset_of(name), ".swap")
-                indexed = segment.index_file in self.disk
+                indexed = segment.index_file in self.overlay
                 low, high = min(low, segment.base_offset), max(high, segment.next_offset())
                 if not indexed:
                     # An index that is made is as large as a full one until it is closed, and this one is not closed.
-                    self.disk.put(segment.index_file, bytes(self.config.segment_index_bytes // 8 * 8))
-        for entry in self.disk.entries():
+                    self.overlay.put(segment.index_file, bytes(self.config.segment_index_bytes // 8 * 8))
+        for entry in self.overlay.entries():
             if entry.name.endswith(".swap"):
                 continue
             try:
@@ -143,10 +147,10 @@ class LogLoader:
             except BrokerError:
                 continue
             if number is not None and low <= number < high:
-                self.disk.delete(entry.name)
-        for entry in self.disk.entries():
+                self.overlay.delete(entry.name)
+        for entry in self.overlay.entries():
             if entry.name.endswith(".swap"):
-                self.disk.rename(entry.name, entry.name.removesuffix(".swap"))
+                self.overlay.rename(entry.name, entry.name.removesuffix(".swap"))
 
     # Segments
 
@@ -161,14 +165,14 @@ class LogLoader:
 
     def _load_segments(self) -> int:
         self.segments.clear()
-        for entry in self.disk.entries():
+        for entry in self.overlay.entries():
             name = entry.name
             if name.endswith(_INDEXES):
-                if segment_name(offset_of(name), ".log") not in self.disk:
-                    self.disk.delete(name)
+                if segment_name(offset_of(name), ".log") not in self.overlay:
+                    self.overlay.delete(name)
             elif name.endswith(".log"):
                 base = offset_of(name)
-                new = segment_name(base, ".timeindex") not in self.disk
+                new = segment_name(base, ".timeindex") not in self.overlay
                 segment = self._open(base)
                 self._overflowing = segment
                 try:
@@ -229,7 +233,7 @@ class LogLoader:
             base = self.config.log_start_offset
             self.segments[base] = self._open(base)
             for suffix in (".index", ".timeindex"):
-                self.disk.put(segment_name(base, suffix), b"")
+                self.overlay.put(segment_name(base, suffix), b"")
         return self.segments[max(self.segments)].next_offset() if end is None else end
 
     def _from(self, recovery_point: int) -> list[LogSegment]:
@@ -242,7 +246,7 @@ class LogLoader:
         for segment in segments:
             del self.segments[segment.base_offset]
             for name in (segment.log, segment.index_file, segment.timeindex_file, segment.txnindex_file):
-                self.disk.delete(name)
+                self.overlay.delete(name)
         self.producers.remove_of([segment.base_offset for segment in segments])
 
     def _split(self, base: int) -> None:
@@ -255,13 +259,13 @@ class LogLoader:
             )
         new = list(self._stretches(segment))
         source, size = segment.log, segment.size
-        if any(one[0] == base for one in new):
+        if any(piece[0] == base for piece in new):
             source += ".split"
-            self.disk.rename(segment.log, source)
-        made = []
+            self.overlay.rename(segment.log, source)
+        bases = []
         for first, start, stop in new:
-            self.disk.copy(source, start, stop, segment_name(first, ".log"))
-            made.append(first)
+            self.overlay.copy(source, start, stop, segment_name(first, ".log"))
+            bases.append(first)
         for name in (
             segment.index_file,
             segment.timeindex_file,
@@ -269,23 +273,23 @@ class LogLoader:
             segment.log,
             f"{segment.log}.split",
         ):
-            if name != segment_name(base, ".log") or base not in made:
-                self.disk.delete(name)
+            if name != segment_name(base, ".log") or base not in bases:
+                self.overlay.delete(name)
         assert sum(stop - start for _, start, stop in new) == size
-        for first in made:
+        for first in bases:
             self._index_split(self._open(first))
         self.segments.pop(base, None)
-        for first in made:
+        for first in bases:
             self.segments[first] = self._open(first)
         self.producers.remove_of([base])
 
     def _stretches(self, segment: LogSegment) -> Iterator[tuple[int, int, int]]:
         """What the segment is split into: base offset, start, stop. A stretch ends before a batch that is too far from its base."""
         base, start, stop = None, 0, 0
-        for found in entries(self.disk, segment.log, 0, segment.size):
+        for chunk in entries(self.overlay, segment.log, 0, segment.size):
             for at, first, last, size in zip(
-                found.position.tolist(), found.base_offset.tolist(), found.last_offset.tolist(),
-                (found.end - found.start).tolist(), strict=True,
+                chunk.position.tolist(), chunk.base_offset.tolist(), chunk.last_offset.tolist(),
+                (chunk.end - chunk.start).tolist(), strict=True,
             ):  # fmt: skip
                 if base is not None and not 0 <= last - base < 1 << 31:
                     yield base, start, at
@@ -308,10 +312,10 @@ class LogLoader:
     def _index_split(self, segment: LogSegment) -> None:
         """The indexes of a segment that came from a split: made as when batches are appended."""
         indexer = SegmentIndexer(segment.base_offset, segment.interval)
-        for found in entries(self.disk, segment.log, 0, segment.size):
-            indexer.add(found.header, found.position)
-        self.disk.put(segment.index_file, indexer.index_bytes())
-        self.disk.put(segment.timeindex_file, indexer.timeindex_bytes())
+        for chunk in entries(self.overlay, segment.log, 0, segment.size):
+            indexer.add(chunk.header, chunk.position)
+        self.overlay.put(segment.index_file, indexer.index_bytes())
+        self.overlay.put(segment.timeindex_file, indexer.timeindex_bytes())
 
     # Producers
 
@@ -320,9 +324,9 @@ class LogLoader:
     ) -> None:
         """Have the state of the producers at an offset: from the newest snapshot, and the batches behind it."""
         bases = sorted(self.segments)
-        wanted = [*bases[-2:], end]
+        snapshot_offsets = [*bases[-2:], end]
         if producers.latest() is None and reload_from_clean:
-            for offset in wanted:
+            for offset in snapshot_offsets:
                 producers.map_end = offset
                 producers.take_snapshot()
             return
@@ -337,7 +341,7 @@ class LogLoader:
                 segment = self.segments[base]
                 first = max(base, producers.map_end, start)
                 producers.map_end = first
-                if base in wanted:
+                if base in snapshot_offsets:
                     producers.take_snapshot()
                 stop = segment.size
                 if base == floor:
@@ -353,16 +357,18 @@ class LogLoader:
         """Take the batches of a stretch as they are: no checksum is looked at."""
         end, known = producers.map_end, len(producers.state)
         seen: dict[int, None] = {}
-        for found in entries(self.disk, segment.log, start, max(start, stop)):
-            if found.legacy or not found.whole or not (found.header["producer_id"] >= 0).any():
+        for chunk in entries(self.overlay, segment.log, start, max(start, stop)):
+            if chunk.legacy or not chunk.whole or not (chunk.header["producer_id"] >= 0).any():
                 continue
-            marks = markers(found.window, found.frames())
-            refused = check(producers.state, found.header, marks, self.partition)
+            marks = markers(chunk.window, chunk.frames())
+            refused = check(producers.state, chunk.header, marks, self.partition)
             if refused is not None:
                 raise refused[1]
-            producers.add(found.header, marks)
-            ids, first = np.unique(found.header["producer_id"].astype(np.int64), return_index=True)
-            seen.update(dict.fromkeys(one for one in ids[np.argsort(first)].tolist() if one >= 0))
+            producers.add(chunk.header, marks)
+            ids, first = np.unique(chunk.header["producer_id"].astype(np.int64), return_index=True)
+            seen.update(
+                dict.fromkeys(producer for producer in ids[np.argsort(first)].tolist() if producer >= 0)
+            )
         if seen:
             producers.state = producers.state.seen_in(np.fromiter(seen, np.int64, len(seen)), known)
         producers.map_end = end

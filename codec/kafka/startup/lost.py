@@ -132,12 +132,12 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
     """The good batches of all logs, also of those that are not in place. Those at wrong offsets go to `misplaced`."""
     logs = []
     for entry in listing.entries():
-        found = parse_segment(entry.name)
-        if found is not None and found.suffix == ".log":
-            logs.append((found.base_offset, found.leftover, entry.name, entry.size))
+        parsed = parse_segment(entry.name)
+        if parsed is not None and parsed.suffix == ".log":
+            logs.append((parsed.base_offset, parsed.leftover, entry.name, entry.size))
     bases = sorted({base for base, leftover, *_ in logs if not leftover})
     for base, leftover, name, size in sorted(logs):
-        later = [] if leftover else [one for one in bases if one > base]
+        later = [] if leftover else [batch for batch in bases if batch > base]
         due, waiting = base, list[_Misplaced]()
         file = PlannedFile(name, size, Role.PRIMARY, hints={"base_offset": base, "next_base": None})
         for stretch in walk_file(listing, file, log.CODEC):
@@ -145,8 +145,8 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
                 continue
             window, frames, damage = stretch.window, stretch.frames, stretch.damage
             if len(frames):
-                for one in waiting:
-                    one.behind = int(frames.header["base_offset"][0])
+                for batch in waiting:
+                    batch.behind = int(frames.header["base_offset"][0])
                 waiting = []
                 due = int(frames.header["last_offset"][-1]) + 1
                 yield window, frames, base
@@ -154,16 +154,16 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
                 head = heads_at(window.data, np.array([frames.stop], np.int64))[0]
                 waiting.append(_Misplaced(name, damage.offset, head, due))
                 misplaced.append(waiting[-1])
-        for one in waiting:
-            one.behind = min(later, default=None)
+        for batch in waiting:
+            batch.behind = min(later, default=None)
 
 
 def _all(overlay: Overlay, consumed: Consumed) -> bool:
     """Whether every log of the directory is as it was, and consumed from its first to its last byte."""
     stretches = {stretch.file: (stretch.start, stretch.stop) for stretch in consumed.stretches}
     for entry in overlay.below.entries():
-        found = parse_segment(entry.name)
-        if found is None or found.suffix != ".log" or not entry.size:
+        parsed = parse_segment(entry.name)
+        if parsed is None or parsed.suffix != ".log" or not entry.size:
             continue
         if entry.name not in overlay or overlay.origin(entry.name) != Copy(entry.name, 0, entry.size):
             return False

@@ -21,6 +21,6 @@ def number_of(name: str) -> int | None:
 
 def offset_of(name: str) -> int:
     """The number of a file whose name ends in one of Kafka's suffixes."""
-    found = number_of(name)
-    assert found is not None  # there is a dot in all of the suffixes
-    return found
+    number = number_of(name)
+    assert number is not None  # there is a dot in all of the suffixes
+    return number

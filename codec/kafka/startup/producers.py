@@ -71,8 +71,8 @@ class ProducerStateManager:
     `now` and `expiration` in milliseconds: idle producers are forgotten when a snapshot is loaded, not without them.
     """
 
-    def __init__(self, disk: Overlay, partition: str, now: int | None, expiration: int | None) -> None:
-        self.disk, self.partition, self.now, self.expiration = disk, partition, now, expiration
+    def __init__(self, overlay: Overlay, partition: str, now: int | None, expiration: int | None) -> None:
+        self.overlay, self.partition, self.now, self.expiration = overlay, partition, now, expiration
         self.state = ProducerState()
         self.map_end = 0
         self._snap_end = 0
@@ -84,7 +84,9 @@ class ProducerStateManager:
     def _list(self) -> None:
         """Raises `BrokerError` for a name without a number."""
         self.snapshots = {
-            offset_of(entry.name): entry.name for entry in self.disk.entries() if entry.name.endswith(_SUFFIX)
+            offset_of(entry.name): entry.name
+            for entry in self.overlay.entries()
+            if entry.name.endswith(_SUFFIX)
         }
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
@@ -99,7 +101,7 @@ class ProducerStateManager:
 
     def truncate_and_reload(self, start: int, end: int) -> None:
         """Remove snapshots out of range and load the newest one that is good."""
-        for offset in [one for one in self.snapshots if one > end or one <= start]:
+        for offset in [known for known in self.snapshots if known > end or known <= start]:
             self._remove(offset)
         if end == self.map_end:
             self.map_end = max(self.map_end, start)
@@ -110,7 +112,7 @@ class ProducerStateManager:
         while (latest := self.latest()) is not None:
             loaded = ProducerState()
             try:
-                loaded.load(self.disk.read(self.snapshots[latest]))
+                loaded.load(self.overlay.read(self.snapshots[latest]))
             except DescriptionError:
                 self._remove(latest)
                 continue
@@ -124,7 +126,7 @@ class ProducerStateManager:
         """At the end of what was taken, unless there is a later one."""
         if self.map_end > self._snap_end:
             name = segment_name(self.map_end, _SUFFIX)
-            self.disk.put(name, self.state.snapshot_bytes())
+            self.overlay.put(name, self.state.snapshot_bytes())
             self.snapshots[self.map_end] = name
             self._snap_end = self.map_end
 
@@ -148,12 +150,12 @@ class ProducerStateManager:
 
     def start_at(self, offset: int) -> None:
         """Forget everything."""
-        for one in list(self.snapshots):
-            self._remove(one)
+        for known in list(self.snapshots):
+            self._remove(known)
         self.state = ProducerState()
         self._snap_end, self.map_end = 0, offset
 
     def _remove(self, offset: int) -> None:
         name = self.snapshots.pop(offset, None)
         if name is not None:
-            self.disk.delete(name)
+            self.overlay.delete(name)

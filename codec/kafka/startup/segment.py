@@ -31,14 +31,19 @@ class LogSegment:
     """One segment on a disk. `interval` is `index.interval.bytes`, `max_index` `segment.index.bytes`."""
 
     def __init__(
-        self, disk: Overlay, base_offset: int, interval: int, max_index: int, *, suffix: str = ""
+        self, overlay: Overlay, base_offset: int, interval: int, max_index: int, *, suffix: str = ""
     ) -> None:
-        self.disk, self.base_offset, self.interval, self.max_index = disk, base_offset, interval, max_index
+        self.overlay, self.base_offset, self.interval, self.max_index = (
+            overlay,
+            base_offset,
+            interval,
+            max_index,
+        )
         self.log, self.index_file, self.timeindex_file, self.txnindex_file = (
             segment_name(base_offset, kind) + suffix for kind in (".log", ".index", ".timeindex", ".txnindex")
         )
-        if self.log not in disk:
-            disk.put(self.log, b"")
+        if self.log not in overlay:
+            overlay.put(self.log, b"")
         if self.size > MAX_SEGMENT:
             raise BrokerError(
                 f"The size of segment {self.log} ({self.size}) is larger than the maximum allowed segment size of {MAX_SEGMENT}",
@@ -50,28 +55,28 @@ class LogSegment:
 
     @property
     def size(self) -> int:
-        return self.disk.size(self.log)
+        return self.overlay.size(self.log)
 
     @property
     def index(self) -> OffsetIndex:
         if self._index is None:
-            self._index = OffsetIndex.open(self.disk, self.index_file, self.base_offset, self.max_index)
+            self._index = OffsetIndex.open(self.overlay, self.index_file, self.base_offset, self.max_index)
         return self._index
 
     # Opening
 
     def sanity_check(self, timeindex_is_new: bool) -> bool:
         """Whether there is an `.index`. Raises `CorruptIndex`, or `BrokerError` for a transaction index of a later version."""
-        if self.index_file not in self.disk:
+        if self.index_file not in self.overlay:
             return False
         if timeindex_is_new:
-            self.disk.put(self.timeindex_file, b"")
-        if self.txnindex_file in self.disk:
-            content = self.disk.read(self.txnindex_file)
-            found = np.frombuffer(
+            self.overlay.put(self.timeindex_file, b"")
+        if self.txnindex_file in self.overlay:
+            content = self.overlay.read(self.txnindex_file)
+            stored = np.frombuffer(
                 content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
             )
-            for entry in found:
+            for entry in stored:
                 if (version := int(entry["version"]) >> 8) > 0:  # the broker looks at the first byte alone
                     raise BrokerError(
                         f"Unexpected aborted transaction version {version} in transaction index "
@@ -91,17 +96,17 @@ class LogSegment:
         Raises `BrokerError` where one has more than `segment.index.bytes` (`AbstractIndex.resize`).
         """
         _ = self.index
-        if self.timeindex_file not in self.disk:
-            self.disk.put(self.timeindex_file, b"")
+        if self.timeindex_file not in self.overlay:
+            self.overlay.put(self.timeindex_file, b"")
         for name, entry in ((self.index_file, _INDEX_ENTRY), (self.timeindex_file, _TIME_ENTRY)):
-            whole, most = (size // entry * entry for size in (self.disk.size(name), self.max_index))
-            if whole > most:
+            complete, most = (size // entry * entry for size in (self.overlay.size(name), self.max_index))
+            if complete > most:
                 raise BrokerError(
-                    f"newPosition > limit: ({whole} > {most}), since {name} is larger than segment.index.bytes",
+                    f"newPosition > limit: ({complete} > {most}), since {name} is larger than segment.index.bytes",
                     _ILLEGAL_ARGUMENT,
                 )
-        self.disk.truncate(
-            self.timeindex_file, self.disk.size(self.timeindex_file) // _TIME_ENTRY * _TIME_ENTRY
+        self.overlay.truncate(
+            self.timeindex_file, self.overlay.size(self.timeindex_file) // _TIME_ENTRY * _TIME_ENTRY
         )
 
     # Searching
@@ -109,18 +114,18 @@ class LogSegment:
     def translate(self, offset: int) -> tuple[int, int] | None:
         """Position and size of the batch that holds an offset, or of the first one above it."""
         before: tuple[int, int, int] | None = None
-        for found in entries(self.disk, self.log, self.index.lookup(offset), self.size):
-            base = found.base_offset
+        for chunk in entries(self.overlay, self.log, self.index.lookup(offset), self.size):
+            base = chunk.base_offset
             above = np.flatnonzero(base >= offset)
             if len(above):
                 at = int(above[0])
                 if base[at] > offset:
                     if at:
-                        before = _last(found, at - 1)
+                        before = _last(chunk, at - 1)
                     if before is not None and before[2] >= offset:
                         return before[:2]
-                return _last(found, at)[:2]
-            before = _last(found, len(found) - 1)
+                return _last(chunk, at)[:2]
+            before = _last(chunk, len(chunk) - 1)
         if before is not None and before[2] >= offset:
             return before[:2]
         return None
@@ -130,8 +135,8 @@ class LogSegment:
         place = self.translate(self.index.last_offset)
         last = None
         if place is not None:
-            for found in entries(self.disk, self.log, place[0], self.size):
-                last = int(found.last_offset[-1])
+            for chunk in entries(self.overlay, self.log, place[0], self.size):
+                last = int(chunk.last_offset[-1])
         return self.base_offset if last is None else last + 1
 
     def has_overflow(self) -> bool:
@@ -146,8 +151,8 @@ class LogSegment:
         aborted: list[AbortedTxn] = []
         valid, why = 0, None
         try:
-            for found in entries(self.disk, self.log, 0, self.size, check=True):
-                valid, why = self._take(found, indexer, producers, epochs, aborted, valid)
+            for chunk in entries(self.overlay, self.log, 0, self.size, check=True):
+                valid, why = self._take(chunk, indexer, producers, epochs, aborted, valid)
                 if why is not None:
                     break
         except CorruptRecord as error:
@@ -158,21 +163,21 @@ class LogSegment:
             raise
         if indexer.time_backwards:
             self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
-            self.disk.truncate(self.log, valid)
+            self.overlay.truncate(self.log, valid)
             raise self._time_backwards(indexer)
         cut = self.size - valid
         self.cut = (valid, why)
-        self.disk.truncate(self.log, valid)
+        self.overlay.truncate(self.log, valid)
         self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
-        self.disk.put(self.index_file, indexer.index_bytes())
-        self.disk.put(self.timeindex_file, indexer.timeindex_bytes())
-        if aborted or self.txnindex_file in self.disk:
-            self.disk.put(self.txnindex_file, txnindex_bytes(aborted))
+        self.overlay.put(self.index_file, indexer.index_bytes())
+        self.overlay.put(self.timeindex_file, indexer.timeindex_bytes())
+        if aborted or self.txnindex_file in self.overlay:
+            self.overlay.put(self.txnindex_file, txnindex_bytes(aborted))
         return cut
 
     def _take(
         self,
-        found: Entries,
+        chunk: Entries,
         indexer: SegmentIndexer,
         producers: ProducerStateManager,
         epochs: EpochCache,
@@ -180,8 +185,8 @@ class LogSegment:
         valid: int,
     ) -> tuple[int, CorruptRecord | None]:
         """Take batches up to the first that is not accepted: where the valid bytes end, and what ends the segment there."""
-        invalid = found.invalid()
-        sound = found if invalid is None else found.pick(slice(invalid[0]))
+        invalid = chunk.invalid()
+        sound = chunk if invalid is None else chunk.pick(slice(invalid[0]))
         upto, stop = len(sound), None if invalid is None else invalid[1]
         raised: BrokerError | None = None
         if len(sound):
@@ -220,7 +225,7 @@ class LogSegment:
                     raised = refused[1]
                     taken = taken.pick(slice(refused[0]))
                 frames = taken.frames()
-                epochs.add(found.header[:upto])
+                epochs.add(chunk.header[:upto])
                 for txn in producers.add(taken.header, markers(taken.window, frames)):
                     if aborted and aborted[-1].last_offset >= txn.last_offset:
                         raise BrokerError(
@@ -230,7 +235,7 @@ class LogSegment:
                         )
                     aborted.append(txn)
         if upto:
-            valid = int(found.position[upto - 1] + found.end[upto - 1] - found.start[upto - 1])
+            valid = int(chunk.position[upto - 1] + chunk.end[upto - 1] - chunk.start[upto - 1])
         if isinstance(raised, CorruptRecord):
             return valid, raised
         if raised is not None:
@@ -248,18 +253,18 @@ class LogSegment:
         place = self.translate(self.base_offset)
         cut = 0 if place is None else self.size - place[0]
         if place is not None:
-            self.disk.truncate(self.log, place[0])
+            self.overlay.truncate(self.log, place[0])
         self._index = OffsetIndex(self.base_offset, b"", self.max_index)
-        self.disk.put(self.index_file, b"")
-        self.disk.put(self.timeindex_file, b"")
-        if self.txnindex_file in self.disk:
-            self.disk.put(self.txnindex_file, b"")
+        self.overlay.put(self.index_file, b"")
+        self.overlay.put(self.timeindex_file, b"")
+        if self.txnindex_file in self.overlay:
+            self.overlay.put(self.txnindex_file, b"")
         return cut
 
 
 _INDEX_ENTRY, _TIME_ENTRY = 8, TIMEINDEX_ENTRY.head_size
 
 
-def _last(found: Entries, at: int) -> tuple[int, int, int]:
+def _last(chunk: Entries, at: int) -> tuple[int, int, int]:
     """Position, size and last offset of an entry."""
-    return int(found.position[at]), int(found.end[at] - found.start[at]), int(found.last_offset[at])
+    return int(chunk.position[at]), int(chunk.end[at] - chunk.start[at]), int(chunk.last_offset[at])

@@ -121,11 +121,14 @@ STARTUP = Startup("kafka", VERSIONS, start_server)
 class Server:
     """One start. `offline` are log directories that the broker goes without: path to text and exception class."""
 
-    def __init__(self, given: Settings) -> None:
-        self.given, roots = given, given.roots
-        self.configured = given.configuration is not None
-        settings = self.settings = given.configuration or {}
-        self.roots = {posixpath.normpath(root.path): root for root in sorted(roots, key=lambda one: one.path)}
+    def __init__(self, start_settings: Settings) -> None:
+        self.given, roots = start_settings, start_settings.roots
+        self.configured = start_settings.configuration is not None
+        settings = self.settings = start_settings.configuration or {}
+        self.roots = {
+            posixpath.normpath(root.path): root
+            for root in sorted(roots, key=lambda directory: directory.path)
+        }
         first = posixpath.normpath(roots[0].path)
         self.metadata_dir = posixpath.normpath(settings.get("metadata.log.dir", "").strip() or first)
         named = (settings.get("log.dirs") or settings.get("log.dir") or "").split(",")
@@ -200,11 +203,11 @@ class Server:
         name = "node.id" if "node.id" in settings else "broker.id"
         if name not in settings:
             raise _config_error(_missing("node.id"))
-        for one in ("broker.id", "node.id"):
-            if one in settings and parse_int(settings[one].strip()) is None:
+        for setting in ("broker.id", "node.id"):
+            if setting in settings and parse_int(settings[setting].strip()) is None:
                 # The broker copies node.id to broker.id before it parses either.
                 raise _config_error(
-                    f"Invalid value {settings[one].strip()} for configuration broker.id: Not a number of type INT"
+                    f"Invalid value {settings[setting].strip()} for configuration broker.id: Not a number of type INT"
                 )
         node_id = parse_int(settings[name].strip())
         assert node_id is not None
@@ -253,10 +256,10 @@ class Server:
             if root.state is DirectoryState.MISSING:
                 self.absent.append(path)
             elif root.listing is None:
-                what = "Not a directory" if root.state is DirectoryState.FILE else root.error
+                reason = "Not a directory" if root.state is DirectoryState.FILE else root.error
                 self._offline(
                     path,
-                    f"Error while reading meta.properties file {file}: {what}",
+                    f"Error while reading meta.properties file {file}: {reason}",
                     "java.nio.file.FileSystemException",
                 )
             elif META_PROPERTIES_FILE in root.folders:
@@ -279,27 +282,27 @@ class Server:
             raise BrokerError("No readable meta.properties files found.")
         cluster_id: str | None = None
         seen: dict[bytes, str] = {}
-        for path, found in self.found.items():
+        for path, properties in self.found.items():
             file = f"{path}/{META_PROPERTIES_FILE}"
-            if found.cluster_id is not None:
-                if cluster_id is not None and found.cluster_id != cluster_id:
+            if properties.cluster_id is not None:
+                if cluster_id is not None and properties.cluster_id != cluster_id:
                     raise BrokerError(
-                        f"Invalid cluster.id in: {file}. Expected {cluster_id}, but read {found.cluster_id}"
+                        f"Invalid cluster.id in: {file}. Expected {cluster_id}, but read {properties.cluster_id}"
                     )
-                cluster_id = found.cluster_id
-            if found.node_id is not None:
-                if node_id is not None and found.node_id != node_id:
+                cluster_id = properties.cluster_id
+            if properties.node_id is not None:
+                if node_id is not None and properties.node_id != node_id:
                     raise BrokerError(
-                        f"Stored node id {found.node_id} doesn't match previous node id {node_id} in {file}. If you moved your "
+                        f"Stored node id {properties.node_id} doesn't match previous node id {node_id} in {file}. If you moved your "
                         "data, make sure your configured node id matches. If you intend to create a new node, you should "
                         "remove all data in your data directories."
                     )
-                node_id = found.node_id
-            if found.directory_id is not None:
-                text = uuid_text(found.directory_id)
-                if found.reserved:
+                node_id = properties.node_id
+            if properties.directory_id is not None:
+                text = uuid_text(properties.directory_id)
+                if properties.reserved:
                     raise BrokerError(f"Invalid reserved directory ID {text} found in {path}")
-                before = seen.setdefault(found.directory_id, path)
+                before = seen.setdefault(properties.directory_id, path)
                 if before != path:
                     raise BrokerError(
                         f"Duplicate directory ID Optional[{text}] found. It was the ID of {before}, but also of {path}"
@@ -320,11 +323,11 @@ class Server:
             raise BrokerError(
                 f"No `meta.properties` found in {path} (have you run `kafka-storage.sh` to format the directory?)"
             )
-        for path, found in self.found.items():
-            for name, value in (("node", found.node_id), ("cluster", found.cluster_id)):
+        for path, properties in self.found.items():
+            for name, value in (("node", properties.node_id), ("cluster", properties.cluster_id)):
                 if value is None:
                     raise BrokerError(f"Error: {name} ID not found in {path}")
-            if found.directory_id is None:
+            if properties.directory_id is None:
                 self._must_write(path, f"{META_PROPERTIES_FILE}.tmp")
                 self.rewrites.append(f"{path}/{META_PROPERTIES_FILE}")
 
@@ -352,8 +355,8 @@ class Server:
         if listing is None:
             return
         # The metadata log is recovered after any stop.
-        given = replace(self.given, options=Options(OPTIONS), version_given=False, clean=False)
-        outcome = start(Overlay(listing), given)
+        partition_settings = replace(self.given, options=Options(OPTIONS), version_given=False, clean=False)
+        outcome = start(Overlay(listing), partition_settings)
         if isinstance(outcome, Refused):
             # Above the partition the same file is called by its whole path.
             text = (outcome.error or "").replace(f" {METADATA_PARTITION}/", f" {place}/")
@@ -423,8 +426,8 @@ class Server:
         )
         self._load()
         self.absent.clear()
-        for path, found in self.found.items():
-            if found.version != 0:
+        for path, properties in self.found.items():
+            if properties.version != 0:
                 raise BrokerError(
                     f"Found unexpected version in {path}/{META_PROPERTIES_FILE}. ZK-based brokers that are not migrating only "
                     "support version 0 (which is implicit when the `version` field is missing)."

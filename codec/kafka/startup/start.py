@@ -204,18 +204,20 @@ def _removed(listing: Listing, file: PlannedFile, start: int, stop: int, options
     """Count the records of a range of a log that is not in the result."""
     segment = survey(listing, 0, file, options)
     rows: int | None = 0
-    what: dict[str, Any] = {}
+    where_lost: dict[str, Any] = {}
     for cut in segment.cut:
         if start <= cut.offset < stop and cut.rows_lost != 0:
             rows = None if rows is None or cut.rows_lost is None else rows + cut.rows_lost
-            what = join_lost(what, cut.lost)
+            where_lost = join_lost(where_lost, cut.lost)
     for run in [*segment.good, *segment.misplaced]:
         position = run.begin + run.edges[:-1]
         heads = run.heads[(position >= start) & (position < stop)]
         more, where = lost_batches(listing, heads)
         rows = None if rows is None else rows + more
-        what = join_lost(what, where)
-    return Removed(file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, what)
+        where_lost = join_lost(where_lost, where)
+    return Removed(
+        file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, where_lost
+    )
 
 
 def consume(overlay: Overlay, loaded: Loaded, *, committed: bool = False) -> Consumed:
@@ -262,9 +264,9 @@ def _refused(overlay: Overlay, above: Above, mode: Mode, error: BrokerError, del
     )
 
 
-def last_stop(listing: Listing, asked: bool | None) -> tuple[bool, str]:
+def last_stop(listing: Listing, clean: bool | None) -> tuple[bool, str]:
     """Return whether the last stop of the broker was clean. See `codec.engine.startup.Startup`."""
-    return above_of(listing).clean(asked)
+    return above_of(listing).clean(clean)
 
 
 STARTUP = Startup(
@@ -277,14 +279,14 @@ STARTUP = Startup(
 )
 
 
-def _append_warnings(disk: Overlay, loaded: Loaded) -> Iterator[str]:
+def _append_warnings(overlay: Overlay, loaded: Loaded) -> Iterator[str]:
     """Warn of what goes wrong at the first append. The broker notices nothing of it when it starts."""
     active = loaded.segments[max(loaded.segments)]
     end, highest = 0, active.base_offset - 1
     try:
-        for found in entries(disk, active.log, 0, active.size):
-            end = int(found.position[-1] + found.end[-1] - found.start[-1])
-            highest = max(highest, int(found.last_offset.max()))
+        for chunk in entries(overlay, active.log, 0, active.size):
+            end = int(chunk.position[-1] + chunk.end[-1] - chunk.start[-1])
+            highest = max(highest, int(chunk.last_offset.max()))
     except BrokerError:
         pass  # what is behind it is no batch
     if end < active.size:
@@ -299,24 +301,24 @@ def _append_warnings(disk: Overlay, loaded: Loaded) -> Iterator[str]:
         )
 
 
-def load(disk: Overlay, partition: str, config: Config) -> Loaded:
+def load(overlay: Overlay, partition: str, config: Config) -> Loaded:
     """Load the log, and write down what the broker would. Raises `BrokerError`."""
-    epochs = _epochs(disk)
-    loaded = LogLoader(disk, partition, config, epochs).load()
+    epochs = _epochs(overlay)
+    loaded = LogLoader(overlay, partition, config, epochs).load()
     if epochs.changed:
         # By a temporary file that takes its place.
-        disk.delete(f"{EPOCH_FILE}.tmp")
-        disk.put(EPOCH_FILE, epochs.to_bytes())
-    elif EPOCH_FILE not in disk:
-        disk.put(EPOCH_FILE, b"")
+        overlay.delete(f"{EPOCH_FILE}.tmp")
+        overlay.put(EPOCH_FILE, epochs.to_bytes())
+    elif EPOCH_FILE not in overlay:
+        overlay.put(EPOCH_FILE, b"")
     return loaded
 
 
-def _epochs(disk: Overlay) -> EpochCache:
+def _epochs(overlay: Overlay) -> EpochCache:
     epochs = EpochCache()
-    if EPOCH_FILE in disk:
+    if EPOCH_FILE in overlay:
         try:
-            epochs.load(disk.read(EPOCH_FILE))
+            epochs.load(overlay.read(EPOCH_FILE))
         except ParseError as error:
             name = "NumberFormatException" if isinstance(error, NoNumber) else "IllegalArgumentException"
             raise _text_error(EPOCH_FILE, error, f"java.lang.{name}") from error
@@ -328,23 +330,23 @@ def _text_error(name: str, error: ParseError, java: str) -> BrokerError:
     return BrokerError(text, java) if error.system else Offline(text, _IO_EXCEPTION)
 
 
-def _topic(disk: Overlay, topic_id: str | None, mode: str) -> None:
+def _topic(overlay: Overlay, topic_id: str | None, mode: str) -> None:
     """The topic id of the partition, which the cluster's metadata must know in KRaft mode."""
-    if METADATA_FILE not in disk:
+    if METADATA_FILE not in overlay:
         if mode == ZOOKEEPER:
             return
         raise Stray(
             "partition.metadata is not there: the broker takes the log for a stray one and renames its directory"
         )
-    content = disk.read(METADATA_FILE)
+    content = overlay.read(METADATA_FILE)
     try:
-        found = metadata.unpack(content)[1]
+        stored = metadata.unpack(content)[1]
     except ParseError as error:
         java = "NullPointerException" if len(content.splitlines()) < 2 else "IllegalArgumentException"
         raise _text_error(METADATA_FILE, error, f"java.lang.{java}") from error
-    if topic_id is not None and topic_id != found and mode == KRAFT:
+    if topic_id is not None and topic_id != stored and mode == KRAFT:
         raise Stray(
-            f"the topic's id is {topic_id}, partition.metadata has {found}: the broker takes the log for a stray one and "
+            f"the topic's id is {topic_id}, partition.metadata has {stored}: the broker takes the log for a stray one and "
             "renames its directory"
         )
 
@@ -359,10 +361,10 @@ class Above:
         self.names = {entry.name for entry in entries}
         self.warnings: list[str] = []
 
-    def clean(self, asked: bool | None) -> tuple[bool, str]:
+    def clean(self, option: bool | None) -> tuple[bool, str]:
         """Whether the last stop counts as clean, and how that is known."""
-        if asked is not None:
-            return asked, "option"
+        if option is not None:
+            return option, "option"
         if self.parent is None:
             return False, "assumed: the directory above can't be read"
         if CLEAN_SHUTDOWN_FILE in self.names:
@@ -387,9 +389,9 @@ class Above:
         """Read when the partition gets its leader; without other replicas the log's end counts. Raises `BrokerError`."""
         self._offset(HIGH_WATERMARK_FILE)
 
-    def check(self, disk: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
+    def check(self, overlay: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
         """Check the files that belong to the partition as a whole. Raises `BrokerError`."""
-        _topic(disk, topic_id, mode)
+        _topic(overlay, topic_id, mode)
 
     def refused(self, refused: Refused) -> Refused:
         """Return what the broker says of a partition that it does not open."""
@@ -412,14 +414,14 @@ class Above:
         if self.parent is None or META_PROPERTIES_FILE not in self.names:
             return
         try:
-            found = parse_meta_properties(self.parent.read(META_PROPERTIES_FILE))
+            properties = parse_meta_properties(self.parent.read(META_PROPERTIES_FILE))
         except MetaPropertiesError as error:
             raise Offline(
                 f"Error while reading meta.properties file {self.parent.name}/{META_PROPERTIES_FILE}: {error}",
                 error.java,
             ) from error
         if mode == KRAFT:
-            for name, value in (("node", found.node_id), ("cluster", found.cluster_id)):
+            for name, value in (("node", properties.node_id), ("cluster", properties.cluster_id)):
                 if value is None:
                     raise BrokerError(f"Error: {name} ID not found in {self.parent.name}")
 
@@ -443,14 +445,14 @@ class RaftLogAbove(Above):
         super().__init__(listing)
         self.folders = folders_of(listing)
 
-    def clean(self, asked: bool | None) -> tuple[bool, str]:
+    def clean(self, option: bool | None) -> tuple[bool, str]:
         return False, "the metadata log is recovered at every start"
 
     def _offset(self, name: str) -> int | None:
         return None
 
-    def check(self, disk: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
-        check_raft_log(disk, loaded.log_start_offset, self.folders)
+    def check(self, overlay: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
+        check_raft_log(overlay, loaded.log_start_offset, self.folders)
 
     def refused(self, refused: Refused) -> Refused:
         text, java = refused.error, refused.error_class
@@ -471,17 +473,17 @@ def mode_of_version(release: str) -> Mode:
 def mode_of_directory(content: bytes, names: Collection[str]) -> Mode:
     """Return the mode of the broker of a log directory, by its `meta.properties` and the names in it."""
     try:
-        found = parse_meta_properties(content)
+        properties = parse_meta_properties(content)
     except MetaPropertiesError:
         return Mode(KRAFT, f"assumed: {META_PROPERTIES_FILE} can't be read")
-    version = f"{META_PROPERTIES_FILE} has version={found.version}"
-    if mode_of(found) == KRAFT:
+    version = f"{META_PROPERTIES_FILE} has version={properties.version}"
+    if mode_of(properties) == KRAFT:
         return Mode(KRAFT, version)
     for name in (METADATA_PARTITION, BOOTSTRAP_FILE):
         if name in names:
             return Mode(KRAFT, f"{name} is there")
-    if mode_of(found) == ZOOKEEPER:
-        return zookeeper_mode(f"{version} and broker.id={found.node_id}")
+    if mode_of(properties) == ZOOKEEPER:
+        return zookeeper_mode(f"{version} and broker.id={properties.node_id}")
     return Mode(KRAFT, f"assumed: {META_PROPERTIES_FILE} has neither node.id nor broker.id")
 
 
@@ -491,4 +493,4 @@ def zookeeper_mode(known_from: str) -> Mode:
 
 
 def _given(option: int | None, checkpoint: int | None) -> int:
-    return next((one for one in (option, checkpoint) if one is not None), 0)
+    return next((offset for offset in (option, checkpoint) if offset is not None), 0)

@@ -23,12 +23,12 @@ Keys = npt.NDArray[np.int64]
 
 def hash_map_order(keys: Keys | Iterable[int]) -> Keys:
     """The keys (64-bit, each once, in the order of insertion) in the order of iteration."""
-    given = keys if isinstance(keys, np.ndarray) else np.array(list(keys), np.int64)
-    code = _hash(given)
+    ordered = keys if isinstance(keys, np.ndarray) else np.array(list(keys), np.int64)
+    code = _hash(ordered)
     capacity, plain = _grown(code)
     if plain:
-        return given[np.argsort(code & capacity - 1, kind="stable")]
-    return _replayed(given.tolist(), code.tolist())
+        return ordered[np.argsort(code & capacity - 1, kind="stable")]
+    return _replayed(ordered.tolist(), code.tolist())
 
 
 def _hash(keys: Keys) -> Keys:

@@ -134,7 +134,7 @@ def _apply(
 
     `heap` has the open transactions, and closed ones that have not come up yet, with room for all that may be opened.
     """
-    found = 0
+    count = 0
     for i in range(batches.shape[0]):
         slot = batches[i, _SLOT]
         base = batches[i, _BASE]
@@ -162,11 +162,11 @@ def _apply(
                 _heap_pop(heap, counters[_HEAP])
                 counters[_HEAP] -= 1
             if kind == ABORT:
-                aborted[found, 0] = slot
-                aborted[found, 1] = first
-                aborted[found, 2] = base
-                aborted[found, 3] = heap[0, 0] if counters[_HEAP] > 0 else base + 1
-                found += 1
+                aborted[count, 0] = slot
+                aborted[count, 1] = first
+                aborted[count, 2] = base
+                aborted[count, 3] = heap[0, 0] if counters[_HEAP] > 0 else base + 1
+                count += 1
             continue
         _enter_epoch(state, slot, batches[i, _OF_EPOCH])
         delta = batches[i, _LAST_DELTA]
@@ -187,7 +187,7 @@ def _apply(
             counters[_WHERE] = i
             counters[_WHAT] = _PLAIN
             counters[_DETAIL] = first
-    return found
+    return count
 
 
 class ProducerState:
@@ -247,7 +247,7 @@ class ProducerState:
         """
         before = self._ids()
         new = set(before[known:].tolist())
-        ordered = [one for one in hash_map_order(ids[::-1]).tolist() if one in new]
+        ordered = [producer for producer in hash_map_order(ids[::-1]).tolist() if producer in new]
         after = np.concatenate([before[:known], np.array(ordered, np.int64)])
         slots = np.fromiter((self._slots[key] for key in after.tolist()), np.int64, len(after))
         other = ProducerState()
@@ -286,15 +286,15 @@ class ProducerState:
         self._make_room(int(np.count_nonzero(~control & (flags & TRANSACTIONAL != 0))))
         counters = np.array([self._open, 0, 0, 0], np.int64)
         aborted = np.empty((int(np.count_nonzero(control)), 4), np.int64)
-        found = _apply(batches, marks, self._state, self._heap, counters, aborted)
+        count = _apply(batches, marks, self._state, self._heap, counters, aborted)
         self._open = int(counters[_HEAP])
         if counters[_WHAT] and self.problem is None:
             at = int(counters[_WHERE])
             self.problem = _problem(seen + int(places[at]), int(header["producer_id"][at]), counters)
-        ids = self._ids() if found else np.empty(0, np.int64)
+        ids = self._ids() if count else np.empty(0, np.int64)
         return [
             AbortedTxn(int(ids[slot]), first, last, stable)
-            for slot, first, last, stable in aborted[:found].tolist()
+            for slot, first, last, stable in aborted[:count].tolist()
         ]
 
     # Snapshots
@@ -375,9 +375,9 @@ def _first_markers(markers: npt.NDArray[Any], places: Numbers) -> Numbers:
     if len(markers):
         frames, first = np.unique(markers["frame"], return_index=True)
         at = np.searchsorted(places, frames)
-        there = at < len(places)
-        there[there] = places[at[there]] == frames[there]
-        out[at[there]] = first[there]
+        present = at < len(places)
+        present[present] = places[at[present]] == frames[present]
+        out[at[present]] = first[present]
     return out
 
 

@@ -141,7 +141,7 @@ class PartitionBuilder:
 
     def summary(self) -> Summary:
         facts = {
-            "segments": [(one.base, one.last_offset, one.rows) for one in self.segments],
+            "segments": [(segment.base, segment.last_offset, segment.rows) for segment in self.segments],
             "kept": bool(self.kept),
             "places": sorted(self.places, key=str),
             "oldest": self._oldest(),
@@ -157,26 +157,26 @@ class PartitionBuilder:
 
     def _oldest(self) -> int | None:
         """The largest timestamp of the segment where that is smallest, which is the first to be deleted; None without times."""
-        times = [one.indexer.max_timestamp for one in self.segments]
-        return min((one for one in times if one >= 0), default=None)
+        times = [segment.indexer.max_timestamp for segment in self.segments]
+        return min((segment for segment in times if segment >= 0), default=None)
 
     def _one_partition(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of several partitions are not written into one."""
-        found = [
+        columns = [
             pc.unique(rows.column(n)).drop_null().to_pylist() if n in rows.schema.names else []
             for n in ("topic", "partition")
         ]
-        for name, values in zip(("topic", "partition"), found, strict=True):
+        for name, values in zip(("topic", "partition"), columns, strict=True):
             self.places |= {(name, value) for value in values}
         check_places(self.places)
         return rows
 
     def _offsets(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        here = "offset" in rows.schema.names and not pa.types.is_null(rows.schema.field("offset").type)
-        wish = self.options["offsets"]
-        if wish == "keep" and not here:
+        stored = "offset" in rows.schema.names and not pa.types.is_null(rows.schema.field("offset").type)
+        option = self.options["offsets"]
+        if option == "keep" and not stored:
             raise UsageError("offsets=keep, but there is no column 'offset'")
-        kept = here and wish != "assign"
+        kept = stored and option != "assign"
         if kept and self.options["first.offset"] is not None:
             raise UsageError(
                 "first.offset is for offsets that are assigned, the rows have some",
@@ -186,7 +186,7 @@ class PartitionBuilder:
             raise UsageError("some rows have offsets, others have none")
         self.kept = kept
         if not kept:
-            return rows.drop_columns(["offset"]) if here else rows
+            return rows.drop_columns(["offset"]) if stored else rows
         self._increasing(rows.column("offset"))
         return rows
 
@@ -211,24 +211,24 @@ class PartitionBuilder:
         if (offsets > before).all():
             return
         at = int(np.argmax(offsets <= before))
-        found = f"row {self.rows + at}: offset {int(offsets[at])}"
+        place = f"row {self.rows + at}: offset {int(offsets[at])}"
         if self.rows + at:
-            raise UsageError(f"{found} is not above {int(before[at])}, the one before", advice=_ASSIGN)
+            raise UsageError(f"{place} is not above {int(before[at])}, the one before", advice=_ASSIGN)
         if self.resumed is not None:
             raise UsageError(
-                f"{found} is below the end of the partition, {self.resumed.next_offset}", advice=_ASSIGN
+                f"{place} is below the end of the partition, {self.resumed.next_offset}", advice=_ASSIGN
             )
-        raise UsageError(f"{found} is negative", advice=_ASSIGN)
+        raise UsageError(f"{place} is negative", advice=_ASSIGN)
 
     # Batches
 
-    def _append(self, made: Encoded) -> Iterator[Piece]:
-        count = len(made.start)
+    def _append(self, batches: Encoded) -> Iterator[Piece]:
+        count = len(batches.start)
         if not count:
             return
-        head = made.header
-        ends = np.append(made.start[1:], len(made.data))
-        sizes = ends - made.start
+        head = batches.header
+        ends = np.append(batches.start[1:], len(batches.data))
+        sizes = ends - batches.start
         self._check_sizes(head, sizes)
         last = head["last_offset"].astype(np.int64)
         times = head["max_timestamp"].astype(np.int64)
@@ -239,17 +239,17 @@ class PartitionBuilder:
         at = 0
         while at < count:
             segment = self.segments[-1]
-            fit = self._fit(segment, made.start, ends, last, times, at)
+            fit = self._fit(segment, batches.start, ends, last, times, at)
             if fit == at:
                 yield from self._close()
                 yield from self._roll(int(head["base_offset"][at]))
                 continue
             if segment.size == 0:
                 segment.first_timestamp = int(times[at])
-            low = int(made.start[at])
-            segment.indexer.add(head[at:fit], made.start[at:fit] - low + segment.size)
+            low = int(batches.start[at])
+            segment.indexer.add(head[at:fit], batches.start[at:fit] - low + segment.size)
             self.producers.add(head[at:fit], NO_MARKERS)
-            yield Piece(segment_name(segment.base, ".log"), made.data[low : int(ends[fit - 1])])
+            yield Piece(segment_name(segment.base, ".log"), batches.data[low : int(ends[fit - 1])])
             segment.size += int(ends[fit - 1]) - low
             segment.last_offset = int(last[fit - 1])
             segment.rows += int(head["records_count"][at:fit].astype(np.int64).sum())
@@ -293,8 +293,10 @@ class PartitionBuilder:
         """A new segment. A broker takes a snapshot of its producers there."""
         first = not self.segments and (self.resumed is None or not self.resumed.has_segments)
         # An empty last segment is replaced, and has its snapshot.
-        again = self.resumed is not None and self.resumed.ends_empty and base == self.resumed.next_offset
-        if not first and not self.staged and not again:
+        has_snapshot = (
+            self.resumed is not None and self.resumed.ends_empty and base == self.resumed.next_offset
+        )
+        if not first and not self.staged and not has_snapshot:
             yield Piece(segment_name(base, ".snapshot"), self.producers.snapshot_bytes(), done=True)
         self._begin(base)
 
@@ -318,12 +320,12 @@ def check_places(places: set[tuple[Any, Any]]) -> None:
 
 def elsewhere(places: set[tuple[Any, Any]], name: str) -> tuple[str, ...]:
     """What is to be said of rows that are not of the partition whose directory has this name."""
-    here = parse_directory(name)
-    said = dict(places)
-    if here is None or not said:
+    target = parse_directory(name)
+    stored = dict(places)
+    if target is None or not stored:
         return ()
-    topic, partition = said.get("topic", here.topic), said.get("partition", here.partition)
-    if (topic, partition) == here:
+    topic, partition = stored.get("topic", target.topic), stored.get("partition", target.partition)
+    if (topic, partition) == target:
         return ()
     return (
         f"the rows say that they are of {topic}-{partition}: they were written to {name}, and are of that now",
@@ -332,17 +334,17 @@ def elsewhere(places: set[tuple[Any, Any]], name: str) -> tuple[str, ...]:
 
 def check_options(options: Any, resumed: Resumed | None) -> None:
     """Raise for options that are wrong, or don't go with the partition that is appended to."""
-    given = options["topic.id"]
-    if given is not None and not metadata.is_topic_id(given):
-        raise UsageError(f"topic.id: {given!r} is no UUID in URL-safe base64 (22 characters)")
+    topic_id = options["topic.id"]
+    if topic_id is not None and not metadata.is_topic_id(topic_id):
+        raise UsageError(f"topic.id: {topic_id!r} is no UUID in URL-safe base64 (22 characters)")
     if resumed is None:
         return
     if options["first.offset"] is not None:
         raise UsageError(
             "first.offset is for a new partition", advice=f"This one goes on at {resumed.next_offset}"
         )
-    if resumed.topic_id is not None and given not in (None, resumed.topic_id):
-        raise UsageError(f"topic.id {given} is not that of the partition, {resumed.topic_id}")
+    if resumed.topic_id is not None and topic_id not in (None, resumed.topic_id):
+        raise UsageError(f"topic.id {topic_id} is not that of the partition, {resumed.topic_id}")
 
 
 def _bounded(settings: BatchSettings, options: Any) -> BatchSettings:
@@ -361,9 +363,9 @@ def whole_partition(
     if resumed is None or (wrote and epochs.entries != list(resumed.stored_epochs)):
         yield Piece(EPOCH_FILE, epochs.to_bytes(), done=True)
     known = None if resumed is None else resumed.topic_id
-    given = options["topic.id"]
-    if known is None and (resumed is None or given is not None):
-        yield Piece(METADATA_FILE, metadata.pack(given or new_topic_id()), done=True)
+    topic_id = options["topic.id"]
+    if known is None and (resumed is None or topic_id is not None):
+        yield Piece(METADATA_FILE, metadata.pack(topic_id or new_topic_id()), done=True)
 
 
 def new_topic_id() -> str:
@@ -388,12 +390,12 @@ def epoch_of(options: Any, resumed: Resumed) -> int:
 
 def open_transactions(resumed: Resumed | None) -> tuple[str, ...]:
     """What is to be said of transactions that are open at the end of the partition that is appended to."""
-    found = {} if resumed is None else resumed.producers.open_transactions
-    if not found:
+    opened = {} if resumed is None else resumed.producers.open_transactions
+    if not opened:
         return ()
-    first = min(found.values())
+    first = min(opened.values())
     return (
-        f"{len(found)} transaction(s) are open, from offset {first} on: read_committed consumers stop there, and see none of"
+        f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there, and see none of"
         " these rows until they are ended (kafka-transactions abort)",
     )
 
@@ -402,34 +404,36 @@ def before_you_start(
     resumed: Resumed | None, options: Any, oldest: int | None, epoch: int
 ) -> tuple[str, ...]:
     """What a broker needs before it is started on the partition (what applies of it)."""
-    said = []
+    advice = []
     if resumed is None:
         if options["topic.id"] is None:
-            said.append(
+            advice.append(
                 "The topic must exist, and partition.metadata hold its topic id: replace the one made up here by the"
                 " broker's, or set the directory aside and keep the broker's file (a KRaft broker treats any other as stray)."
             )
         else:
-            said.append(f"The topic must exist with the topic id {options['topic.id']}.")
-        said.append(
+            advice.append(f"The topic must exist with the topic id {options['topic.id']}.")
+        advice.append(
             "Put it in place while the broker is stopped, instead of its own directory of the partition, and delete the"
             " partition's lines in recovery-point-offset-checkpoint, replication-offset-checkpoint and"
             " log-start-offset-checkpoint (and correct their counts)."
         )
-        said.append("Delete .kafka_cleanshutdown to have the broker check everything when it starts.")
+        advice.append("Delete .kafka_cleanshutdown to have the broker check everything when it starts.")
     elif resumed.clean:
-        said.append(
+        advice.append(
             "The other replicas of the partition don't have these records: a leader elsewhere would cut them off."
         )
     if resumed is not None and resumed.topic_id is None and options["topic.id"] is None:
-        said.append(
+        advice.append(
             "There is no partition.metadata: a KRaft broker sets the partition aside as stray. Pass topic.id to have it written."
         )
     if oldest is not None and time.time_ns() // 1_000_000 - oldest > _RETENTION_MS:
-        said.append(
+        advice.append(
             "Set retention.ms=-1 and retention.bytes=-1 on the topic: records as old as these are else deleted minutes after"
             " the start."
         )
     if epoch > 0:
-        said.append(f"The leader epoch of the partition must be {epoch} or higher in the cluster's metadata.")
-    return tuple(said)
+        advice.append(
+            f"The leader epoch of the partition must be {epoch} or higher in the cluster's metadata."
+        )
+    return tuple(advice)

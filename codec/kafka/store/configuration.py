@@ -41,22 +41,22 @@ class BrokerConfiguration:
         return name.endswith(".properties") and name != META_PROPERTIES_FILE
 
     def understand(self, data: bytes) -> Configuration | None:
-        found = dict(properties(data))
-        if not any(name in found for name in _OURS):
+        settings = dict(properties(data))
+        if not any(name in settings for name in _OURS):
             return None
         return Configuration(
             "kafka",
-            tuple(_directories(found)),
-            {topics: found[name] for name, topics in OPTIONS.items() if found.get(name)},
-            {name: found[name] for name in SETTINGS if name in found},
+            tuple(_directories(settings)),
+            {topics: settings[name] for name, topics in OPTIONS.items() if settings.get(name)},
+            {name: settings[name] for name in SETTINGS if name in settings},
         )
 
 
-def _directories(found: Mapping[str, str]) -> Iterator[str]:
+def _directories(settings: Mapping[str, str]) -> Iterator[str]:
     """`log.dirs`, else `log.dir`; and where the metadata log is elsewhere, that. Raises `UsageError` for what can't be followed."""
-    said = found.get("log.dirs") or found.get("log.dir") or DEFAULT_DIRECTORY
-    names = [name.strip() for name in said.split(",")]
-    for name in dict.fromkeys([*names, (found.get("metadata.log.dir") or "").strip()]):
+    paths = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DIRECTORY
+    names = [name.strip() for name in paths.split(",")]
+    for name in dict.fromkeys([*names, (settings.get("metadata.log.dir") or "").strip()]):
         if not name:
             continue
         if "${" in name:

@@ -22,11 +22,11 @@ def reaches(listing: Listing, plan: Plan) -> int:
     segments = [file for file in plan.files if file.role is Role.PRIMARY]
     end = segments[-1].hints["base_offset"] if segments else 0
     for file in reversed(segments):
-        found = False
+        has_batches = False
         for _, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
             last = frames.header[-1]
             end = max(end, int(last["last_offset"]) + 1)
-            found = True
-        if found:
+            has_batches = True
+        if has_batches:
             break
     return int(end)

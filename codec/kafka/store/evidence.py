@@ -127,22 +127,22 @@ class Segments:
     @classmethod
     def of(cls, parsed: Iterable[SegmentFile], bases: Collection[int]) -> Segments:
         """Sort the files of a partition. `bases` are the base offsets of its logs."""
-        found = list(parsed)
-        deleted = {one.base_offset for one in found if one.leftover == ".deleted"}
+        files = list(parsed)
+        deleted = {file.base_offset for file in files if file.leftover == ".deleted"}
         # Compaction was cut short: the rows of a missing log may be in the `.swap` file.
-        unfinished = any(one.leftover == ".swap" for one in found)
+        unfinished = any(file.leftover == ".swap" for file in files)
         orphans = {
-            one.base_offset
-            for one in found
-            if one.suffix in _INDEXES
-            and not one.leftover
-            and one.base_offset not in deleted
-            and one.base_offset not in bases
+            file.base_offset
+            for file in files
+            if file.suffix in _INDEXES
+            and not file.leftover
+            and file.base_offset not in deleted
+            and file.base_offset not in bases
         }
         return cls(
             sorted(bases),
             [] if unfinished else sorted(orphans),
-            sorted(one.base_offset for one in found if one.suffix == ".snapshot" and not one.leftover),
+            sorted(file.base_offset for file in files if file.suffix == ".snapshot" and not file.leftover),
             bool(deleted),
         )
 
@@ -173,15 +173,15 @@ def index_witness(
     listing: Listing, base: int, sizes: Mapping[str, int], *, both: bool = False
 ) -> Witness | None:
     """How far a segment went by its indexes. With `both` they must agree: the lower one counts."""
-    found = [
+    witnesses = [
         Witness(end, name)
         for suffix in _ENTRIES
         if sizes.get(name := segment_name(base, suffix))
         and (end := index_end(listing, base, suffix, sizes[name])) is not None
     ]
     if both:
-        return min(found) if len(found) == len(_ENTRIES) else None
-    return max(found, default=None)
+        return min(witnesses) if len(witnesses) == len(_ENTRIES) else None
+    return max(witnesses, default=None)
 
 
 def written(listing: Listing, taken: int, first: int, sizes: Mapping[str, int]) -> int | None:
@@ -197,17 +197,17 @@ def written(listing: Listing, taken: int, first: int, sizes: Mapping[str, int]) 
     return int(offsets.max()) if len(offsets) else None
 
 
-def known_end(found: Iterable[Witness | None]) -> Witness | None:
+def known_end(witnesses: Iterable[Witness | None]) -> Witness | None:
     """The witness that says the most; a checkpoint above the others, since a repair does not touch it."""
-    order = [one for one in found if one is not None]
-    return max(order, key=lambda one: (one.end, one.name.startswith("../")), default=None)
+    order = [witness for witness in witnesses if witness is not None]
+    return max(order, key=lambda witness: (witness.end, witness.name.startswith("../")), default=None)
 
 
 def ends_early(end: int, known: Witness, active: bool, size: int, lost: Mapping[str, Any]) -> Fault:
     """A segment of `size` bytes that ends at offset `end`, while another file knows of more. `lost` is what is gone with that."""
-    what = "log" if active else "segment"
+    subject = "log" if active else "segment"
     ends = f"ends with offset {end - 1}" if end and (size or active) else "is empty"
-    text = f"the {what} {ends}, but {known.name} says that it went up to {known.end - 1}"
+    text = f"the {subject} {ends}, but {known.name} says that it went up to {known.end - 1}"
     # What was not flushed when the machine failed is lost like that: the broker starts, and its replicas may have it.
     system = "the broker goes on with the next segment"
     if active:
@@ -242,7 +242,7 @@ def first_gone(
     low = min(before, default=after)
     text = ABSENT
     if not before and start is None and first_epoch is not None and not segments.deleting:
-        taken = next((one for one in segments.snapshots if first_epoch < one < after), None)
+        taken = next((offset for offset in segments.snapshots if first_epoch < offset < after), None)
         if taken is not None:
             low = first_epoch
             text = (
@@ -330,24 +330,26 @@ class Directory:
 
     def hints(self, base: int, log: str) -> Mapping[str, Any]:
         """For the context of a log (`LogContext`): how far it went."""
-        after = next((one for one in self.segments.bases if one > base), None)
+        after = next((offset for offset in self.segments.bases if offset > base), None)
         if after is not None:
             hints: dict[str, Any] = {}
-            inside = [one for one in self.segments.snapshots if base < one < after]
+            inside = [offset for offset in self.segments.snapshots if base < offset < after]
             if inside and not self.segments.between(base, after) and self.checkpoints.compacted is not True:
                 last = written(self.listing, after, inside[0], self.sizes)
                 never = self.checkpoints.compacted is False
-                proven = tuple(one for one in inside if never or (last is not None and last >= one))
+                proven = tuple(offset for offset in inside if never or (last is not None and last >= offset))
                 hints = {"snapshots": proven}
-            if self.sizes.get(log) == 0 and (found := index_witness(self.listing, base, self.sizes)):
-                hints |= {"known_end": min(found.end, after), "known_by": found.name}
+            if self.sizes.get(log) == 0 and (witness := index_witness(self.listing, base, self.sizes)):
+                hints |= {"known_end": min(witness.end, after), "known_by": witness.name}
             return hints
-        taken = [Witness(one, segment_name(one, ".snapshot")) for one in self.segments.snapshots[-1:]]
-        trailing = [one for one in self.segments.orphans if one > base][:1]
+        taken = [
+            Witness(offset, segment_name(offset, ".snapshot")) for offset in self.segments.snapshots[-1:]
+        ]
+        trailing = [offset for offset in self.segments.orphans if offset > base][:1]
         known = known_end(
             [
                 *taken,
-                *(Witness(one, segment_name(one, ".index")) for one in trailing),
+                *(Witness(offset, segment_name(offset, ".index")) for offset in trailing),
                 *self._checkpointed(),
                 index_witness(self.listing, base, self.sizes, both=True),
             ]
@@ -355,15 +357,17 @@ class Directory:
         return {} if known is None else {"known_end": known.end, "known_by": known.name}
 
     def _checkpointed(self) -> list[Witness]:
-        return [one for one in self.checkpoints.witnesses if one.end > (self.start or 0)]
+        return [witness for witness in self.checkpoints.witnesses if witness.end > (self.start or 0)]
 
     def missing(self, first_epoch: int | None, partition: Mapping[str, Any]) -> list[tuple[str, Fault]]:
         """Logs that are missing as a whole."""
         segments, taken = self.segments, self.segments.snapshots[-1:]
-        known = [Witness(one, segment_name(one, ".snapshot")) for one in taken]
+        known = [Witness(offset, segment_name(offset, ".snapshot")) for offset in taken]
         known += self._checkpointed()
         known += [
-            found for one in segments.orphans if (found := index_witness(self.listing, one, self.sizes))
+            witness
+            for offset in segments.orphans
+            if (witness := index_witness(self.listing, offset, self.sizes))
         ]
         if not segments.bases:
             lost = all_gone(segments, known_end(known), self.start, first_epoch, partition)
@@ -374,7 +378,7 @@ class Directory:
             for low, high in itertools.pairwise(segments.bases)
             if high > (self.start or 0)
         ]
-        trailing = [one for one in segments.orphans if one > segments.bases[-1]]
+        trailing = [offset for offset in segments.orphans if offset > segments.bases[-1]]
         if trailing:
             faults.append(last_gone(min(trailing), trailing, known_end(known), partition))
-        return [one for one in faults if one is not None]
+        return [offset for offset in faults if offset is not None]

@@ -31,9 +31,11 @@ def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
         if fault.severity is Severity.ERROR and (name not in first or fault.offset < first[name].offset):
             first[name] = fault
 
-    found = result(frames_of(listing, segments, log.CODEC, check=False, report=report), PartitionFacts())
-    damaged = [{"file": name, "offset": one.offset, "detail": one.detail} for name, one in first.items()]
-    return {**found, "damaged": damaged}
+    summary = result(frames_of(listing, segments, log.CODEC, check=False, report=report), PartitionFacts())
+    damaged = [
+        {"file": name, "offset": damage.offset, "detail": damage.detail} for name, damage in first.items()
+    ]
+    return {**summary, "damaged": damaged}
 
 
 class PartitionFacts:

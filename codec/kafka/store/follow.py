@@ -33,10 +33,10 @@ _ISOLATION = ("read_uncommitted", "read_committed")
 
 
 def _topics(text: Any) -> frozenset[str]:
-    found = frozenset(word.strip() for word in str(text).split(",") if word.strip())
-    if not found:
+    topics = frozenset(word.strip() for word in str(text).split(",") if word.strip())
+    if not topics:
         raise ValueError("topics are wanted, with commas between them")
-    return found
+    return topics
 
 
 def _pattern(text: Any) -> str:
@@ -61,7 +61,7 @@ def _partitions(text: Any) -> Any:
     """`{"orders": [0, 1]}`."""
 
     def numbers(of: Any) -> frozenset[int]:
-        if not isinstance(of, list) or not all(type(one) is int and one >= 0 for one in of):
+        if not isinstance(of, list) or not all(type(number) is int and number >= 0 for number in of):
             raise ValueError('{"topic": [0, 1, ...]} is wanted')
         return frozenset(of)
 
@@ -72,10 +72,12 @@ def _numbers(text: Any, low: int) -> Any:
     """`{"orders": {"0": 23, "1": -2}}`."""
 
     def numbers(of: Any) -> dict[int, int]:
-        known = isinstance(of, dict) and all(key.isdecimal() and type(one) is int for key, one in of.items())
-        if not known or not all(low <= one < 1 << 63 for one in of.values()):
+        known = isinstance(of, dict) and all(
+            key.isdecimal() and type(number) is int for key, number in of.items()
+        )
+        if not known or not all(low <= number < 1 << 63 for number in of.values()):
             raise ValueError('{"topic": {"0": 23, ...}} is wanted')
-        return {int(key): one for key, one in of.items()}
+        return {int(key): number for key, number in of.items()}
 
     return _by_partition(text, numbers)
 
@@ -142,14 +144,14 @@ class PartitionFollow:
             raise UsageError(f"{' and '.join(chosen)} are given", advice="Say one of them")
         if not chosen:
             return True
-        found = parse_directory(name)
-        if found is None or name != f"{found.topic}-{found.partition}":
+        parsed = parse_directory(name)
+        if parsed is None or name != f"{parsed.topic}-{parsed.partition}":
             return False
         if chosen == ["subscribe"]:
-            return found.topic in options["subscribe"]
+            return parsed.topic in options["subscribe"]
         if chosen == ["subscribePattern"]:
-            return re.fullmatch(options["subscribePattern"], found.topic) is not None
-        return found.partition in options["assign"].get(found.topic, ())
+            return re.fullmatch(options["subscribePattern"], parsed.topic) is not None
+        return parsed.partition in options["assign"].get(parsed.topic, ())
 
     def begins(self, plan: Plan) -> int:
         return int(plan.facts["log_start_offset"])
@@ -189,29 +191,29 @@ def _bound(
     if time is None and options[f"{which}OffsetsByTimestamp"] is not None:
         time = _of(options[f"{which}OffsetsByTimestamp"], where, f"{which}OffsetsByTimestamp")
     if time is not None:
-        found = _first_at(listing, plan, time, first)
-        if found is not None:
-            return found
+        offset_at = _first_at(listing, plan, time, first)
+        if offset_at is not None:
+            return offset_at
         if which == "starting" and options["startingOffsetsByTimestampStrategy"] == "error":
             raise UsageError(
                 f"no record of {listing.name} has the time {time} or a later one",
                 advice="Say startingOffsetsByTimestampStrategy=latest to begin with what comes",
             )
         return end
-    given: Any = options[f"{which}Offsets"] or default
-    if isinstance(given, Mapping):
-        offset = _of(given, where, f"{which}Offsets")
+    bound: Any = options[f"{which}Offsets"] or default
+    if isinstance(bound, Mapping):
+        offset = _of(bound, where, f"{which}Offsets")
         return {EARLIEST: first, LATEST: end}.get(offset, offset)
-    return first if given == "earliest" else end
+    return first if bound == "earliest" else end
 
 
-def _of(given: Mapping[str, Mapping[int, int]], where: TopicPartition | None, option: str) -> int:
+def _of(offsets: Mapping[str, Mapping[int, int]], where: TopicPartition | None, option: str) -> int:
     """What JSON says of a partition; it has to speak of all, as with the Kafka source."""
-    found = None if where is None else given.get(where.topic, {}).get(where.partition)
-    if found is None:
+    offset = None if where is None else offsets.get(where.topic, {}).get(where.partition)
+    if offset is None:
         name = "a directory that is called like none" if where is None else f"{where.topic}-{where.partition}"
         raise UsageError(f"option {option} says nothing of {name}", advice="Say something of each partition")
-    return found
+    return offset
 
 
 def _first_at(listing: Listing, plan: Plan, time: int, first: int) -> int | None:
@@ -223,9 +225,9 @@ def _first_at(listing: Listing, plan: Plan, time: int, first: int) -> int | None
         for window, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
             late = np.flatnonzero(frames.header["max_timestamp"].astype(np.int64) >= time)
             for at in late.tolist():
-                found = _in_batch(listing, file.name, window, frames.pick(slice(at, at + 1)), time, first)
-                if found is not None:
-                    return found
+                offset = _in_batch(listing, file.name, window, frames.pick(slice(at, at + 1)), time, first)
+                if offset is not None:
+                    return offset
     return None
 
 

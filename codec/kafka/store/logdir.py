@@ -71,7 +71,9 @@ def _log_ends(stores: Sequence[RepairedStore]) -> Mapping[_Partition, int | None
         if partition is None or not is_partition(store.name):
             continue
         segments = (parse_segment(name) for name in store.files)
-        known = [one.base_offset for one in segments if one is not None and one.suffix == ".log"]
+        known = [
+            segment.base_offset for segment in segments if segment is not None and segment.suffix == ".log"
+        ]
         if "last_offset" in store.ids:
             known.append(store.ids["last_offset"] + 1)
         ends[partition.topic, partition.partition] = max(known, default=None)
@@ -93,10 +95,10 @@ def _checkpoint(name: str, data: bytes, ends: Mapping[_Partition, int | None]) -
     after: list[Entry] = []
     for entry in before:
         topic, partition, offset = str(entry[0]), int(entry[1]), int(entry[2])
-        here = (topic, partition) in ends
+        present = (topic, partition) in ends
         end = ends.get((topic, partition))
-        if (here and end is not None and offset <= end) or (
-            name == LOG_START_FILE and (not here or end is None)
+        if (present and end is not None and offset <= end) or (
+            name == LOG_START_FILE and (not present or end is None)
         ):
             after.append(entry)
         elif name == LOG_START_FILE:

@@ -43,10 +43,10 @@ from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.kafka.startup.start import LOG_START_OFFSET, mode_of_directory
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.state.producers import AbortedTxn
+from logwright.codec.kafka.store.assemble import assemble
 from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.store.evidence import Directory, Segments, checkpoint_above, checkpoints
 from logwright.codec.kafka.store.facts import facts
-from logwright.codec.kafka.store.place import place
 from logwright.codec.kafka.store.resume import resume, stored_epochs
 from logwright.codec.kafka.store.transactions import transactions
 from logwright.codec.layout import Layout
@@ -110,7 +110,7 @@ class KafkaPartition(Layout):
     def recognise(self, listing: Listing) -> Match:
         named = parse_directory(listing.name) is not None
         names = [entry.name for entry in listing.entries()]
-        segments = any(found is not None and found.suffix == ".log" for found in map(parse_segment, names))
+        segments = any(parsed is not None and parsed.suffix == ".log" for parsed in map(parse_segment, names))
         if segments:
             return Match.SURE if named else Match.NAME
         # The logs may be all that is gone.
@@ -128,7 +128,9 @@ class KafkaPartition(Layout):
         clean = _is_clean(listing)
         known = Directory(
             listing,
-            Segments.of((one for one in parsed.values() if one is not None), bases),
+            Segments.of(
+                (segment_file for segment_file in parsed.values() if segment_file is not None), bases
+            ),
             checkpoints(listing),
             {name: entry.size for name, entry in entries.items()},
             start,
@@ -164,8 +166,8 @@ class KafkaPartition(Layout):
         known: Directory,
         in_raft_log: bool = False,
     ) -> PlannedFile:
-        found = parsed[name]
-        if found is None:
+        segment_file = parsed[name]
+        if segment_file is None:
             if name == EPOCH_FILE:
                 return PlannedFile(name, size, Role.DERIVED, "kafka.leader_epoch_checkpoint")
             if name == METADATA_FILE:
@@ -177,25 +179,25 @@ class KafkaPartition(Layout):
                     name, size, Role.METADATA, "kafka.log", note="snapshot of the cluster's metadata"
                 )
             return PlannedFile(name, size, Role.FOREIGN, note="not Kafka's, ignored by it")
-        codec = _CODECS[found.suffix]
+        codec = _CODECS[segment_file.suffix]
         if replaced is not None:
             return PlannedFile(
                 name, size, Role.LEFTOVER, codec, note=f"the broker puts {replaced} in its place"
             )
-        if logs.get(found.base_offset) == name:
-            later = [base for base in bases if base > found.base_offset]
+        if logs.get(segment_file.base_offset) == name:
+            later = [base for base in bases if base > segment_file.base_offset]
             hints = {
-                "base_offset": found.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
+                "base_offset": segment_file.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
             }  # fmt: skip
-            hints |= known.hints(found.base_offset, name)
+            hints |= known.hints(segment_file.base_offset, name)
             return PlannedFile(
-                name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(found.leftover, "")
+                name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(segment_file.leftover, "")
             )
-        if found.leftover:
-            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[found.leftover])
-        if found.suffix != ".snapshot" and found.base_offset not in logs:
+        if segment_file.leftover:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[segment_file.leftover])
+        if segment_file.suffix != ".snapshot" and segment_file.base_offset not in logs:
             return PlannedFile(name, size, Role.LEFTOVER, codec, note="without a log; the broker deletes it")
-        last = bool(bases) and found.base_offset == bases[-1]
+        last = bool(bases) and segment_file.base_offset == bases[-1]
         return PlannedFile(name, size, Role.DERIVED, codec, {"last": last, "clean": clean})
 
     def _facts(
@@ -231,8 +233,8 @@ class KafkaPartition(Layout):
         stable: int | None = None
         damaged: set[str] = set()
         if view == "read_committed":
-            found, damaged = transactions(listing, segments)
-            aborted, stable = found.aborted, found.state.first_unstable
+            txns, damaged = transactions(listing, segments)
+            aborted, stable = txns.aborted, txns.state.first_unstable
         out = []
         for file in segments:
             low, high = file.hints["base_offset"], file.hints["next_base"]
@@ -244,7 +246,7 @@ class KafkaPartition(Layout):
             hints = dict(file.hints)
             if served:
                 # What lies beyond the next segment's base is served from there, if at all.
-                end = min((one for one in (stable, high) if one is not None), default=None)
+                end = min((bound for bound in (stable, high) if bound is not None), default=None)
                 first = low if start is None else max(start, low)
                 hints |= {"control": False, "partial": True, "start_offset": first, "end_offset": end}
                 hints["aborted"] = tuple(txn[:3] for txn in aborted)
@@ -294,10 +296,10 @@ class KafkaPartition(Layout):
                 f"{name!r} is no name of a partition", advice="Name the directory TOPIC-NUMBER, like orders-0"
             )
         # Offsets of a task count from 0: it need not know what is there.
-        there = None if staged else listing
+        target = None if staged else listing
         return PartitionBuilder(
             options,
-            None if there is None else resume(there, self.plan(there, Options(self.read_options))),
+            None if target is None else resume(target, self.plan(target, Options(self.read_options))),
             staged=staged,
             name=name,
         )
@@ -310,7 +312,7 @@ class KafkaPartition(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        placement = place(
+        placement = assemble(
             None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
             parts,
             extra,
@@ -330,18 +332,18 @@ _LEFTOVERS = {
 
 
 def _rank(
-    name: str, found: SegmentFile | None, *, read: Collection[str] = (), writing: bool = False
+    name: str, parsed: SegmentFile | None, *, read: Collection[str] = (), writing: bool = False
 ) -> tuple[int, int, int, str]:
     """Segments in order, each with its log first; then the epochs and the topic id. See `KafkaPartition.order` for writing.
 
     `read` are the names of logs, which may be `.log.swap`.
     """
-    if found is None:
+    if parsed is None:
         early = -1 if writing else 1
         return (early if name in (EPOCH_FILE, METADATA_FILE) else 3, 0, name == EPOCH_FILE, name)
-    if found.leftover and name not in read:
-        return (2, found.base_offset, 0, name)
-    return (0, found.base_offset, (_WRITTEN if writing else _SUFFIXES).index(found.suffix), name)
+    if parsed.leftover and name not in read:
+        return (2, parsed.base_offset, 0, name)
+    return (0, parsed.base_offset, (_WRITTEN if writing else _SUFFIXES).index(parsed.suffix), name)
 
 
 def _logs(
@@ -353,29 +355,33 @@ def _logs(
     As long as that one is there nothing is missing, and it is read. Later the rows of those removed are in the `.swap` only: it is
     read as the broker would have it, which deletes what lies in its range (`LogLoader.load`).
     """
-    known = {name: found for name, found in parsed.items() if found is not None}
+    known = {name: parsed_file for name, parsed_file in parsed.items() if parsed_file is not None}
     logs = {
-        found.base_offset: name
-        for name, found in known.items()
-        if found.suffix == ".log" and not found.leftover
+        parsed_file.base_offset: name
+        for name, parsed_file in known.items()
+        if parsed_file.suffix == ".log" and not parsed_file.leftover
     }
-    cleaned = [found.base_offset for found in known.values() if found.leftover == ".cleaned"]
+    cleaned = [
+        parsed_file.base_offset for parsed_file in known.values() if parsed_file.leftover == ".cleaned"
+    ]
     replaced: dict[str, str] = {}
-    for name, found in sorted(known.items()):
-        base = found.base_offset
+    for name, parsed_file in sorted(known.items()):
+        base = parsed_file.base_offset
         if (
-            found.suffix != ".log"
-            or found.leftover != ".swap"
+            parsed_file.suffix != ".log"
+            or parsed_file.leftover != ".swap"
             or base in logs
             or base >= min(cleaned, default=base + 1)
         ):
             continue
         end = _end(listing, PlannedFile(name, entries[name].size, Role.PRIMARY, hints={"base_offset": base}))
-        for other, one in known.items():
-            if one.leftover == "" and base <= one.base_offset < (base + 1 if end is None else end):
+        for other, other_file in known.items():
+            if other_file.leftover == "" and base <= other_file.base_offset < (
+                base + 1 if end is None else end
+            ):
                 replaced[other] = name
-                if logs.get(one.base_offset) == other:
-                    del logs[one.base_offset]
+                if logs.get(other_file.base_offset) == other:
+                    del logs[other_file.base_offset]
         logs[base] = name
     return logs, replaced
 
@@ -410,10 +416,10 @@ def _missing(
     kraft: bool,
 ) -> list[tuple[str, Fault]]:
     """Files that a broker would have: what it does without them. They are not needed for reading."""
-    found = []
+    faults = []
 
     def absent(name: str, system: str, severity: Severity = Severity.INFO) -> None:
-        found.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is not there", severity, system)))
+        faults.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is not there", severity, system)))
 
     for base in bases:
         if segment_name(base, ".index") not in entries:
@@ -431,11 +437,11 @@ def _missing(
     if filled and EPOCH_FILE not in entries:
         absent(EPOCH_FILE, "after a clean stop the broker goes on without knowing the leader epochs")
     if filled and clean and not any(file.codec == _CODECS[".snapshot"] for file in files):
-        said = "the broker forgets all producers, and does not look for them in the log after a clean stop"
-        found.append(
-            ("", Fault(NAME, 0, 0, Kind.LINK, "no snapshot of the producers is there", Severity.INFO, said))
+        effect = "the broker forgets all producers, and does not look for them in the log after a clean stop"
+        faults.append(
+            ("", Fault(NAME, 0, 0, Kind.LINK, "no snapshot of the producers is there", Severity.INFO, effect))
         )
-    return found
+    return faults
 
 
 def _vote_faults(listing: Listing, size: int) -> list[tuple[str, Fault]]:
@@ -452,8 +458,8 @@ def _vote_faults(listing: Listing, size: int) -> list[tuple[str, Fault]]:
     return []
 
 
-def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
-    if found is None and claims_to_be_kafkas(file.name):
+def _faults(file: PlannedFile, parsed: SegmentFile | None) -> Iterator[Fault]:
+    if parsed is None and claims_to_be_kafkas(file.name):
         number = file.name.partition(".")[0]
         if number.isascii() and number.isdigit() and int(number) < 1 << 63:
             text = f"{number} is not 20 digits long: the broker opens an empty segment {int(number):020d} beside it"

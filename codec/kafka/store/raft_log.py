@@ -87,26 +87,26 @@ def _check_topic_id(listing: Listing, sizes: dict[str, int]) -> None:
     if METADATA_FILE not in sizes:
         return
     try:
-        found = metadata.unpack(listing.read(METADATA_FILE, 0, MAX_BYTES))[1]
+        stored = metadata.unpack(listing.read(METADATA_FILE, 0, MAX_BYTES))[1]
     except ParseError as error:
         raise BrokerError(
             f"Error while reading partition metadata file {METADATA_PARTITION}/{METADATA_FILE}: {error.message}",
             "org.apache.kafka.common.errors.KafkaStorageException",
         ) from error
-    if found != METADATA_TOPIC_ID:
+    if stored != METADATA_TOPIC_ID:
         raise BrokerError(
             f"Tried to assign topic ID Optional[{METADATA_TOPIC_ID}] to log for topic partition {METADATA_PARTITION},"
-            f"but log already contained topic ID {found}",
+            f"but log already contained topic ID {stored}",
             "org.apache.kafka.common.errors.InconsistentTopicIdException",
         )
 
 
 def _latest_snapshot(sizes: dict[str, int], log_start_offset: int) -> str | None:
     """The newest snapshot that the broker keeps. Without one the log has to begin at 0."""
-    found = {name: parse_snapshot(name) for name in sorted(sizes)}
+    snapshots = {name: parse_snapshot(name) for name in sorted(sizes)}
     kept = {
         name: at
-        for name, at in found.items()
+        for name, at in snapshots.items()
         if at is not None and at.finished and at.offset >= log_start_offset
     }
     if log_start_offset > 0 and not kept:

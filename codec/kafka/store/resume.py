@@ -90,16 +90,16 @@ def _batches(listing: Listing, file: PlannedFile, last: bool) -> Iterator[tuple[
 
     What follows a torn tail or zeros is out of a broker's sight too.
     """
-    for found in walk_file(listing, file, log.CODEC, check=last):
-        faults = [found.fault] if isinstance(found, Hole) else found.faults
-        wrong = [one for one in faults if isinstance(found, Hole) or one.severity is Severity.ERROR]
+    for item in walk_file(listing, file, log.CODEC, check=last):
+        faults = [item.fault] if isinstance(item, Hole) else item.faults
+        wrong = [fault for fault in faults if isinstance(item, Hole) or fault.severity is Severity.ERROR]
         if last and wrong:
             raise UsageError(
                 f"{file.name} is damaged at byte {wrong[0].offset}: {wrong[0].detail}",
                 advice="Nothing is appended behind damage. See it with `logwright verify`",
             )
-        if isinstance(found, Stretch) and len(found.frames):
-            yield found.window, found.frames
+        if isinstance(item, Stretch) and len(item.frames):
+            yield item.window, item.frames
 
 
 def _refuse(listing: Listing, plan: Plan) -> None:
@@ -111,8 +111,8 @@ def _refuse(listing: Listing, plan: Plan) -> None:
                 advice="Nothing is appended to what is damaged. See it with `logwright verify`",
             )
     for file in plan.files:
-        found = parse_segment(file.name)
-        if found is not None and found.leftover in (".swap", ".cleaned"):
+        parsed = parse_segment(file.name)
+        if parsed is not None and parsed.leftover in (".swap", ".cleaned"):
             raise UsageError(
                 f"{file.name} is left of an operation that was cut short",
                 advice="Start the broker on it once, which finishes the operation, then append",
@@ -145,10 +145,10 @@ class Indexes:
         self._names = segment_name(base, ".index"), segment_name(base, ".timeindex")
         index = np.frombuffer(listing.read(self._names[0]), np.uint8)
         width = INDEX_ENTRY.min_size
-        found = index[: len(index) // width * width].view(INDEX_ENTRY.head_dtype)
+        entries_stored = index[: len(index) // width * width].view(INDEX_ENTRY.head_dtype)
         self._offset, self._position = (
-            found["relative_offset"] + np.int64(base),
-            found["position"].astype(np.int64),
+            entries_stored["relative_offset"] + np.int64(base),
+            entries_stored["position"].astype(np.int64),
         )
         self._good = len(index) % width == 0 and self._times(listing, entries)
         self._good &= bool((np.diff(self._offset) > 0).all() and (np.diff(self._position) > 0).all())
@@ -158,10 +158,10 @@ class Indexes:
     def _times(self, listing: Listing, entries: Mapping[str, Entry]) -> bool:
         """Whether the time index is there and ends in an entry."""
         width = TIMEINDEX_ENTRY.min_size
-        found = entries.get(self._names[1])
-        if found is None or found.size % width:
+        entry = entries.get(self._names[1])
+        if entry is None or entry.size % width:
             return False
-        return found.size == 0 or any(listing.read(found.name, found.size - width, width))
+        return entry.size == 0 or any(listing.read(entry.name, entry.size - width, width))
 
     def add(self, header: npt.NDArray[Any], start: Positions) -> None:
         """Batches of the segment, and the byte where each starts."""
@@ -207,11 +207,11 @@ def _latest_snapshot(
 ) -> tuple[ProducerState, int]:
     """Producer state from the newest sound snapshot that a segment starts at, and the offset it is of."""
     bases = {file.hints["base_offset"] for file in segments}
-    found = [
+    snapshots = [
         (parse_segment(file.name), file.name) for file in plan.files if file.codec == snapshot.CODEC.name
     ]
     state = ProducerState()
-    for parsed, name in sorted(found, reverse=True):
+    for parsed, name in sorted(snapshots, reverse=True):
         if parsed is None or parsed.leftover or parsed.base_offset not in bases:
             continue
         try:

@@ -47,11 +47,11 @@ def transactions(listing: Listing, segments: Iterable[PlannedFile]) -> tuple[Tra
 
     Only batches whose checksum is right count: a flipped bit opens no transaction, ends none, and hides none of its neighbours.
     """
-    found, damaged = Transactions(), set()
+    result, damaged = Transactions(), set()
 
     def report(name: str, fault: Fault) -> None:
         if fault.severity is Severity.ERROR:
             damaged.add(name)
 
-    run(frames_of(listing, segments, log.CODEC, report=report), found)
-    return found, damaged
+    run(frames_of(listing, segments, log.CODEC, report=report), result)
+    return result, damaged

@@ -110,12 +110,12 @@ class KafkaLog(Codec):
         return fields.edit(frame, path, change, reseal=reseal)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
-        found = scan.scan(window, at, context, check=check)
+        frames_found = scan.scan(window, at, context, check=check)
         if check and context.snapshots and not context.holes:
-            context.holes = scan.has_holes(found.header)
-        if check and len(found):
-            found.faults += markers.bad_markers(window, found)
-        return found
+            context.holes = scan.has_holes(frames_found.header)
+        if check and len(frames_found):
+            frames_found.faults += markers.bad_markers(window, frames_found)
+        return frames_found
 
     def decode(
         self, window: Window, frames_: Frames, table: str, columns: Sequence[str], context: LogContext
@@ -179,7 +179,7 @@ class KafkaLog(Codec):
             behind = context.next_base
         elif first is not None:
             # The end of the log: what a torn batch says of itself, or another file of what was there.
-            torn = [end for (start, end), said in context.believed.items() if said.torn and start == first]
+            torn = [end for (start, end), claim in context.believed.items() if claim.torn and start == first]
             behind = max([*torn, context.known_end or 0])
             behind = behind if behind > first else None
         if first is not None:
@@ -190,12 +190,15 @@ class KafkaLog(Codec):
             return 0, {}
         if after is None and behind is None and context.clean is True and context.known_end == first:
             return 0, {}  # the log went no further when it was closed
-        said = None if first is None or behind is None else context.believed.get((first, behind))
-        if said is None:
+        claim = None if first is None or behind is None else context.believed.get((first, behind))
+        if claim is None:
             return None, lost
-        if _plausible_times(said, [one.header for one in (before, after) if one is not None and len(one)]):
-            lost["first_timestamp"], lost["last_timestamp"] = said.first_timestamp, said.last_timestamp
-        return said.rows, lost
+        if _plausible_times(
+            claim,
+            [neighbour.header for neighbour in (before, after) if neighbour is not None and len(neighbour)],
+        ):
+            lost["first_timestamp"], lost["last_timestamp"] = claim.first_timestamp, claim.last_timestamp
+        return claim.rows, lost
 
     def ends_early(self, last: Frames | None, size: int, torn: bool, context: LogContext) -> Fault | None:
         """See `Codec.ends_early`."""
@@ -210,7 +213,7 @@ class KafkaLog(Codec):
             known = evidence.Witness(context.known_end, context.known_by)
         elif after is not None and not torn and not context.holes:
             # As in a check of the whole directory: a segment began at the snapshot and is missing.
-            taken = next((one for one in context.snapshots if one >= end), None)
+            taken = next((offset for offset in context.snapshots if offset >= end), None)
             if taken is not None:
                 lost = {**_partition(context), "first_offset": end, "last_offset": after - 1}
                 return evidence.skips_segment(end, taken, after, size, lost)
@@ -232,12 +235,12 @@ def _partition(context: LogContext) -> dict[str, Any]:
 _YEAR = 366 * 86_400_000
 
 
-def _plausible_times(said: Believed, around: Sequence[Any]) -> bool:
+def _plausible_times(claim: Believed, around: Sequence[Any]) -> bool:
     """Whether the timestamps of damaged batches can be: not far from those of the batches around them, in milliseconds."""
     times = [int(time) for head in around for time in (head["base_timestamp"][0], head["max_timestamp"][0])]
-    low, high = min(times, default=said.first_timestamp), max(times, default=said.last_timestamp)
-    in_order = 0 <= said.first_timestamp <= said.last_timestamp
-    return in_order and low - _YEAR <= said.first_timestamp and said.last_timestamp <= high + _YEAR
+    low, high = min(times, default=claim.first_timestamp), max(times, default=claim.last_timestamp)
+    in_order = 0 <= claim.first_timestamp <= claim.last_timestamp
+    return in_order and low - _YEAR <= claim.first_timestamp and claim.last_timestamp <= high + _YEAR
 
 
 def _plausible(head: bytes) -> bool:

@@ -62,8 +62,8 @@ class Thrown(Exception):
 
     def __str__(self) -> str:
         """`InvalidRecordException: ... <- IllegalArgumentException: ...`, with the causes."""
-        said = f"{self.name}: {self.message}"
-        return said if self.cause is None else f"{said} <- {self.cause}"
+        text = f"{self.name}: {self.message}"
+        return text if self.cause is None else f"{text} <- {self.cause}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class _Compressed:
             stream = kind(data, limit)
         except Thrown as error:
             # `KafkaException(cause)` says what the cause is.
-            said = error.java if error.message is None else f"{error.java}: {error.message}"
-            raise Thrown(KAFKA_EXCEPTION, said, error) from None
+            text = error.java if error.message is None else f"{error.java}: {error.message}"
+            raise Thrown(KAFKA_EXCEPTION, text, error) from None
         self.stream, self.limit = stream, limit
         self.buffer, self.at = b"", 0
 
@@ -166,8 +166,8 @@ class _Compressed:
         except Thrown as error:
             if not error.io:
                 raise
-            said = "Error checking for remaining bytes after reading batch"
-            raise Thrown(KAFKA_EXCEPTION, said, error) from None
+            text = "Error checking for remaining bytes after reading batch"
+            raise Thrown(KAFKA_EXCEPTION, text, error) from None
 
     def _record(self) -> bytes:
         prefix = bytearray()
@@ -251,7 +251,7 @@ class _Reader:
         self.at = after
         return value
 
-    def _refuse(self, size: int, said: str, bits: int) -> None:
+    def _refuse(self, size: int, text: str, bits: int) -> None:
         part = self.data[self.at : self.at + size]
         if len(part) < size:
             raise Thrown(_UNDERFLOW)
@@ -259,7 +259,7 @@ class _Reader:
         for i, byte in enumerate(part):
             # The last byte is not masked: its sign goes with it.
             value |= (byte & 0x7F if i + 1 < size else byte - 0x100) << 7 * i
-        raise Thrown(_ILLEGAL, f"{said}, converted value: {value & (1 << bits) - 1:x}")
+        raise Thrown(_ILLEGAL, f"{text}, converted value: {value & (1 << bits) - 1:x}")
 
     def content(self, size: int) -> None:
         left = len(self.data) - self.at
@@ -302,8 +302,8 @@ class _Reader:
         if count < 0:
             raise Thrown(INVALID_RECORD, f"Found invalid number of record headers {count}")
         if count > len(self.data) - self.at:
-            said = f"Found invalid number of record headers. {count} is larger than the remaining size of the buffer"
-            raise Thrown(INVALID_RECORD, said)
+            text = f"Found invalid number of record headers. {count} is larger than the remaining size of the buffer"
+            raise Thrown(INVALID_RECORD, text)
         for _ in range(count):
             size = self.varint()
             if size < 0:
@@ -433,26 +433,26 @@ class _Snappy:
             head = self.data[self.at : self.at + _XERIAL_HEADER]
             if head[:4] == _XERIAL_MAGIC[:4]:
                 if len(head) < _XERIAL_HEADER:
-                    said = "[FAILED_TO_UNCOMPRESS] Insufficient header size in a concatenated block"
-                    raise Thrown(_SNAPPY, said)
+                    text = "[FAILED_TO_UNCOMPRESS] Insufficient header size in a concatenated block"
+                    raise Thrown(_SNAPPY, text)
                 if head[:8] != _XERIAL_MAGIC:
                     break
                 version = int.from_bytes(head[8:12], "big", signed=True)
                 if version < 1:
-                    said = f"Compressed with an incompatible codec version {version}. At least version 1 is required"
-                    raise Thrown(_SNAPPY, f"[INCOMPATIBLE_VERSION] {said}")
+                    text = f"Compressed with an incompatible codec version {version}. At least version 1 is required"
+                    raise Thrown(_SNAPPY, f"[INCOMPATIBLE_VERSION] {text}")
                 self.at += _XERIAL_HEADER
                 continue
             size = int.from_bytes(head[:4], "big", signed=True)
             self.at += 4
             if size < 0:
-                said = f"[INVALID_CHUNK_SIZE] chunkSize is too big or negative : {size}"
-                raise Thrown(_SNAPPY_ERROR, said)
+                text = f"[INVALID_CHUNK_SIZE] chunkSize is too big or negative : {size}"
+                raise Thrown(_SNAPPY_ERROR, text)
             if size > _SNAPPY_MOST:
-                said = (
+                text = (
                     f"Received chunkSize {size:,} is greater than max configured chunk size {_SNAPPY_MOST:,}"
                 )
-                raise Thrown(_SNAPPY_ERROR, f"[FAILED_TO_UNCOMPRESS] {said}")
+                raise Thrown(_SNAPPY_ERROR, f"[FAILED_TO_UNCOMPRESS] {text}")
             if size > len(self.data) - self.at:
                 raise Thrown(_IO, "failed to read chunk")
             self.made = self._block(self.data[self.at : self.at + size])
@@ -484,7 +484,7 @@ class _Lz4:
             raise Thrown(_IO, "Stream unsupported (invalid magic bytes)")
         self.flags, descriptor = data[4], data[5]
         version, code = self.flags >> 6, descriptor >> 4 & 7
-        for wrong, said in (
+        for wrong, text in (
             (self.flags & 3, "Reserved bits must be 0"),
             (not self.flags & 0x20, "Dependent block stream is unsupported"),
             (version != 1, f"Version {version} is unsupported"),
@@ -493,7 +493,7 @@ class _Lz4:
             (descriptor & 0x80, "Reserved3 field must be 0"),
         ):
             if wrong:
-                raise Thrown(_RUNTIME, said)
+                raise Thrown(_RUNTIME, text)
         self.most = 1 << 8 + 2 * code
         self.at = 6
         if self.flags & 8:
@@ -527,22 +527,24 @@ class _Lz4:
             raise Thrown(_IO, _CUT)
         block = self.data[self.at : self.at + size]
         if stored:
-            made = block
+            content = block
         else:
             try:
                 room: Any = np.empty(self.most, np.uint8)
-                made = room[: cramjam.lz4.decompress_block_into(block, room, output_len=self.most)].tobytes()
+                content = room[
+                    : cramjam.lz4.decompress_block_into(block, room, output_len=self.most)
+                ].tobytes()
             except cramjam.DecompressionError:
-                said = "Error decoding the input buffer"
-                raise Thrown(_IO, f"{_LZ4}: {said}", Thrown(_LZ4, said)) from None
+                text = "Error decoding the input buffer"
+                raise Thrown(_IO, f"{_LZ4}: {text}", Thrown(_LZ4, text)) from None
         self.at += size
         if self.flags & 16 and self._number(_UNDERFLOW, None) != _xxhash(block):
             raise Thrown(_IO, "Block checksum mismatch")
-        self.made = memoryview(made)
+        self.made = memoryview(content)
 
-    def _number(self, java: str, said: str | None) -> int:
+    def _number(self, java: str, text: str | None) -> int:
         if len(self.data) - self.at < 4:
-            raise Thrown(java, said)
+            raise Thrown(java, text)
         self.at += 4
         return int.from_bytes(self.data[self.at - 4 : self.at], "little")
 
@@ -571,9 +573,9 @@ class _Zstd:
         while not self.made:
             if self.end.error is not None:
                 raise self.end.error
-            made, self.end = next(self.frames, (b"", _Ending(last=True)))
-            self.made = memoryview(made)
-            if self.end.last and not made and self.end.error is None:
+            content, self.end = next(self.frames, (b"", _Ending(last=True)))
+            self.made = memoryview(content)
+            if self.end.last and not content and self.end.error is None:
                 return b""
         if self.end.error is not None and self.end.decoding and len(self.made) <= size:
             raise self.end.error
@@ -595,17 +597,17 @@ def _zstd_frames(data: bytes, limit: int) -> Iterator[tuple[bytes, _Ending]]:
     """What each frame makes as far as it can be decoded, and how it ends."""
     at = 0
     while at < len(data):
-        made, end, said = _zstd_frame(data, at, limit)
-        limit -= len(made)
+        content, end, text = _zstd_frame(data, at, limit)
+        limit -= len(content)
         ending = _Ending()
-        if said is not None:
-            ending = _Ending(Thrown(_ZSTD, said), decoding=True)
+        if text is not None:
+            ending = _Ending(Thrown(_ZSTD, text), decoding=True)
         elif end < 0:
             # The end of the input is an error where some of it was read for this frame; else it counts as that of the stream.
             fresh = at % _ZSTD_INPUT == 0 or (at // _ZSTD_INPUT + 1) * _ZSTD_INPUT < len(data)
             ending = _Ending(Thrown(_ZSTD, "Truncated source") if fresh else None, last=True)
         at = end if end >= 0 else len(data)
-        yield made, ending
+        yield content, ending
 
 
 def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | None]:
@@ -614,22 +616,22 @@ def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | Non
 
     steps = [*range(at, len(data), _FEED), len(data)]
     while True:
-        decoder, made = zstandard.ZstdDecompressor().decompressobj(), []
+        decoder, parts = zstandard.ZstdDecompressor().decompressobj(), []
         for i, (low, high) in enumerate(itertools.pairwise(steps)):
             try:
-                made.append(decoder.decompress(data[low:high]))
+                parts.append(decoder.decompress(data[low:high]))
             except zstandard.ZstdError as error:
                 if high - low == 1:
-                    return b"".join(made), -1, str(error).rpartition(": ")[2]
+                    return b"".join(parts), -1, str(error).rpartition(": ")[2]
                 # What came before in the same piece was lost: again, byte by byte.
                 steps[i + 1 : i + 1] = range(low + 1, high)
                 break
             if decoder.eof:
-                return b"".join(made), high - len(decoder.unused_data), None
-            if sum(map(len, made)) > limit:
-                return b"".join(made), -1, "more bytes than are allowed here"
+                return b"".join(parts), high - len(decoder.unused_data), None
+            if sum(map(len, parts)) > limit:
+                return b"".join(parts), -1, "more bytes than are allowed here"
         else:
-            return b"".join(made), -1, None
+            return b"".join(parts), -1, None
 
 
 _STREAMS: dict[int, tuple[type[_Stream], int]] = {

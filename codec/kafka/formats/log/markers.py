@@ -51,28 +51,28 @@ def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     if not (frames.header["attributes"] & CONTROL).any():
         return np.empty(0, MARKER)
     flags = frames.header["attributes"].astype(np.int64)
-    wanted = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))
-    usual, rest = _usual(window, frames, wanted)
+    control = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))
+    usual, rest = _usual(window, frames, control)
     out: list[tuple[int, int, int, int, int]] = []
     for i in rest.tolist():
         out += _of_batch(window, frames, i, int(flags[i]))
     if not out:
         return usual
-    found = np.concatenate([usual, np.array(out, MARKER)])
-    return found[np.argsort(found["frame"], kind="stable")]
+    marks = np.concatenate([usual, np.array(out, MARKER)])
+    return marks[np.argsort(marks["frame"], kind="stable")]
 
 
-def markers_between(found: npt.NDArray[Any], low: int, high: int) -> npt.NDArray[Any]:
+def markers_between(marks: npt.NDArray[Any], low: int, high: int) -> npt.NDArray[Any]:
     """Return the markers of the batches `[low, high)`, with indices that count from `low`."""
-    out = found[(found["frame"] >= low) & (found["frame"] < high)]
+    out = marks[(marks["frame"] >= low) & (marks["frame"] < high)]
     out["frame"] -= low
     return out
 
 
 def unusual(window: Window, frames: Frames) -> npt.NDArray[np.int64]:
     """Which of the frames are control batches that are not such as a broker ends transactions with."""
-    found: npt.NDArray[np.int64] = np.flatnonzero(frames.header["attributes"] & CONTROL)
-    return _usual(window, frames, found)[1] if len(found) else found
+    control: npt.NDArray[np.int64] = np.flatnonzero(frames.header["attributes"] & CONTROL)
+    return _usual(window, frames, control)[1] if len(control) else control
 
 
 _USUAL = np.frombuffer(
@@ -85,11 +85,11 @@ _EPOCH_AT = len(_USUAL) - 5
 
 
 def _usual(
-    window: Window, frames: Frames, wanted: npt.NDArray[np.int64]
+    window: Window, frames: Frames, control: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """The markers of batches that are such as a broker writes them, and which of the batches are not."""
-    head = frames.header[wanted]
-    start, end = frames.start[wanted] + HEAD_SIZE, frames.end[wanted]
+    head = frames.header[control]
+    start, end = frames.start[control] + HEAD_SIZE, frames.end[control]
     plain = (
         (head["attributes"] & COMPRESSION == 0) & (head["records_count"] == 1) & (end - start == len(_USUAL))
     )
@@ -101,22 +101,22 @@ def _usual(
     plain[plain] = good
     head, content = head[plain], content[good]
     out = np.empty(len(head), MARKER)
-    out["frame"], out["offset"] = wanted[plain], head["base_offset"]
+    out["frame"], out["offset"] = control[plain], head["base_offset"]
     out["timestamp"] = np.where(
         head["attributes"] & TIMESTAMP_TYPE, head["max_timestamp"], head["base_timestamp"]
     )
     out["type"] = content[:, _TYPE_AT]
     out["coordinator_epoch"] = np.ascontiguousarray(content[:, _EPOCH_AT : _EPOCH_AT + 4]).view(">i4")[:, 0]
-    return out, wanted[~plain]
+    return out, control[~plain]
 
 
 def bad_markers(window: Window, frames: Frames) -> list[Fault]:
     """Control records that should end a transaction and can't: a broker does not start on them."""
-    found = markers(window, frames)
+    marks = markers(window, frames)
     out: list[Fault] = []
-    if not len(found):
+    if not len(marks):
         return out
-    for marker in found[(found["type"] != ABORT) & (found["type"] != COMMIT)]:
+    for marker in marks[(marks["type"] != ABORT) & (marks["type"] != COMMIT)]:
         start, end = int(frames.start[marker["frame"]]), int(frames.end[marker["frame"]])
         kind = "can't be parsed" if failure(int(marker["type"])) else f"has type {marker['type']}"
         text = f"the control record at offset {marker['offset']} {kind}, ABORT or COMMIT was expected of a producer"
@@ -143,19 +143,19 @@ def _of_batch(window: Window, frames: Frames, i: int, flags: int) -> list[tuple[
     got = consume_batch(window.data[int(frames.start[i]) : int(frames.end[i])], _LIMIT)
     if got.error is not None and (flags & COMPRESSION or not got.records):
         return [(i, base, base_timestamp, _failed(got.error.java), -1)]
-    found: list[tuple[int, int, int, int, int]] = []
+    marks: list[tuple[int, int, int, int, int]] = []
     at = 0
     for _ in range(got.records):
         try:
             record, at = RECORD.unpack(got.data, at, len(got.data))
         except DescriptionError:
-            return [*found, (i, base, base_timestamp, MALFORMED, -1)]
+            return [*marks, (i, base, base_timestamp, MALFORMED, -1)]
         kind, epoch = _parse(record["key"], record["value"])
         timestamp = _wrapped(base_timestamp + record["timestamp_delta"])
         if flags & TIMESTAMP_TYPE:
             timestamp = int(head["max_timestamp"])
-        found.append((i, _wrapped(base + record["offset_delta"]), timestamp, kind, epoch))
-    return found
+        marks.append((i, _wrapped(base + record["offset_delta"]), timestamp, kind, epoch))
+    return marks
 
 
 def _failed(java: str) -> int:

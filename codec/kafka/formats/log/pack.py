@@ -143,7 +143,7 @@ def write_records(
     changes, or offsets are too far apart; they get their headers, and the last one stays open, see `state`. `starts` gets
     where the batches start. A record too large for a batch ends it all: its row is `state[TOO_LARGE]`.
     """
-    given = len(cuts) > 0
+    has_cuts = len(cuts) > 0
     cut = 0
     batches = int(state[BATCHES])
     first = int(state[OPEN])
@@ -182,7 +182,7 @@ def write_records(
         offset = int(offsets[i])
         time = int(times[i])
         create = int(creates[i])
-        while given and cut < len(cuts) and cuts[cut] == i:
+        while has_cuts and cut < len(cuts) and cuts[cut] == i:
             starts[cut] = at
             at += HEAD_SIZE
             base_offset = int(cut_offsets[cut])
@@ -193,7 +193,7 @@ def write_records(
         body = 1 + fixed
         body += 1 if -64 <= delta < 64 else 2 if -8192 <= delta < 8192 else size_varlong(delta)
         body += 1 if -64 <= ahead < 64 else 2 if -8192 <= ahead < 8192 else size_varlong(ahead)
-        if not given and (
+        if not has_cuts and (
             first < 0
             or at - first + body + size_varlong(body) > batch_size
             or ahead > MAX_INT32
@@ -294,7 +294,7 @@ def write_records(
         count += 1
         last_offset = offset
         top = max(top, time)
-    while given and cut < len(cuts):
+    while has_cuts and cut < len(cuts):
         starts[cut] = at
         at += HEAD_SIZE
         cut += 1
@@ -334,16 +334,16 @@ _NO_INT8 = np.empty(0, np.int8)
 NOTHING = Binary(_NO_INT32, _NO_BYTES, ALL_NULL, _NO_BYTES, 0)
 
 
-def binary(array: pa.Array, what: str) -> Binary:
+def binary(array: pa.Array, name: str) -> Binary:
     """A column of bytes or text. Raises UsageError for other types."""
     kind = array.type
     if pa.types.is_null(kind) or array.null_count == len(array):
         return NOTHING
     if not _is_bytes(kind):
-        raise UsageError(f"column {what!r} has type {kind}, bytes or text is needed")
+        raise UsageError(f"column {name!r} has type {kind}, bytes or text is needed")
     if array.nbytes > MAX_INT32:
         raise UsageError(
-            f"column {what!r} takes {array.nbytes} bytes in one batch of rows, 2 GiB is the most"
+            f"column {name!r} takes {array.nbytes} bytes in one batch of rows, 2 GiB is the most"
         )
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
@@ -499,7 +499,7 @@ class Rows:
         return at
 
 
-def milliseconds(array: pa.Array, what: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+def milliseconds(array: pa.Array, name: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """A column of times as milliseconds, and where it is null. Times of no zone are taken for UTC. Raises UsageError."""
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -510,7 +510,7 @@ def milliseconds(array: pa.Array, what: str) -> tuple[Int64s, npt.NDArray[np.boo
     elif pa.types.is_integer(kind) or pa.types.is_null(kind):
         array = array.cast(pa.int64())
     else:
-        raise UsageError(f"column {what!r} has type {kind}, a timestamp or milliseconds as int64 is needed")
+        raise UsageError(f"column {name!r} has type {kind}, a timestamp or milliseconds as int64 is needed")
     null = np.asarray(array.is_null())
     return np.asarray(array.fill_null(-1)).astype(np.int64, copy=False), null
 
@@ -549,8 +549,8 @@ def prepare(
     creates = times
     array = column(rows, "create_timestamp_ms")
     if array is not None and kinds.any():
-        made, null = milliseconds(array, "create_timestamp_ms")
-        creates = np.where((kinds == 1) & ~null, made, times)
+        stored, null = milliseconds(array, "create_timestamp_ms")
+        creates = np.where((kinds == 1) & ~null, stored, times)
     elif missing is not None:
         creates = np.where(kinds == 1, missing.creates, times)
     array = column(rows, "attributes")
@@ -604,7 +604,7 @@ def with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
     out = array.cast(pa.list_(HEADER_RAW)).to_pylist()
     for i in np.flatnonzero(np.asarray(raw.is_valid())).tolist():
         stored = raw[i].as_py()
-        text = [{"key": java_string(one["key"]).encode(), "value": one["value"]} for one in stored]
+        text = [{"key": java_string(header["key"]).encode(), "value": header["value"]} for header in stored]
         if text == out[i]:
             out[i] = stored
     return pa.array(out, pa.list_(HEADER_RAW))

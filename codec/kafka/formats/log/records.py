@@ -108,16 +108,16 @@ def walk_headers(buf: Bytes, at: int, end: int, sums: Int64s) -> tuple[int, int,
         return BAD_HEADERS, 0, at, 0
     first = at
     for _ in range(count):
-        size, start, one = varint(buf, at, end)
-        odd |= one
+        size, start, longer = varint(buf, at, end)
+        odd |= longer
         if start < 0:
             return BAD_VARINT, 0, at, 0
         if size < 0 or size > end - start:
             return BAD_HEADER_KEY, 0, at, 0
         sums[0] += size
         at = start + size
-        size, start, one = varint(buf, at, end)
-        odd |= one
+        size, start, longer = varint(buf, at, end)
+        odd |= longer
         if start < 0:
             return BAD_VARINT, 0, at, 0
         if size > end - start:
@@ -262,8 +262,8 @@ def read_records(
                     key_size = (key_size >> 1) ^ -(key_size & 1)
                     at = after
             if not fits:
-                size, at, one = varint(buf, at, stop)
-                odd |= one
+                size, at, longer = varint(buf, at, stop)
+                odd |= longer
                 if at < 0:
                     reason = BAD_VARINT if start < stop else BAD_SECTION
                     break
@@ -272,18 +272,18 @@ def read_records(
                     break
                 end = at + size
                 attribute = load_u8(buf, at)
-                delta, at, one = varlong(buf, at + 1, end)
-                odd |= one
+                delta, at, longer = varlong(buf, at + 1, end)
+                odd |= longer
                 if at < 0:
                     reason = BAD_VARINT
                     break
-                ahead, at, one = varint(buf, at, end)
-                odd |= one
+                ahead, at, longer = varint(buf, at, end)
+                odd |= longer
                 if at < 0:
                     reason = BAD_VARINT
                     break
-                key_size, at, one = varint(buf, at, end)
-                odd |= one
+                key_size, at, longer = varint(buf, at, end)
+                odd |= longer
                 if at < 0:
                     reason = BAD_VARINT
                     break
@@ -311,8 +311,8 @@ def read_records(
                 value_size = (value_size >> 1) ^ -(value_size & 1)
                 at += 3
             else:
-                value_size, at, one = varint(buf, at, end)
-                odd |= one
+                value_size, at, longer = varint(buf, at, end)
+                odd |= longer
                 if at < 0:
                     reason = BAD_VARINT
                     break
@@ -332,8 +332,8 @@ def read_records(
                     reason = BAD_REST
                     break
             else:
-                reason, header_count, first_header, one = walk_headers(buf, at, end, pair)
-                odd |= one
+                reason, header_count, first_header, longer = walk_headers(buf, at, end, pair)
+                odd |= longer
                 if reason != 0:
                     break
             at = end

@@ -142,16 +142,16 @@ class _Writer:
         cuts = bounds[:-1] - first
         base = frames.head["base_offset"].astype(np.int64)
         offsets = self._offsets(batch, base, counts)
-        made = self._prepare(batch, offsets, frames, counts)
-        self._append_times(made, batch, frames, counts)
-        plain, ends = _plain(made, cuts, base, frames.head["base_timestamp"].astype(np.int64))
+        prepared = self._prepare(batch, offsets, frames, counts)
+        self._append_times(prepared, batch, frames, counts)
+        plain, ends = _plain(prepared, cuts, base, frames.head["base_timestamp"].astype(np.int64))
         starts = ends[0]
         served = np.maximum.accumulate(np.concatenate(([self.served], offsets)))
         self.served = int(served[-1])
         plain_only = (
             not (frames.head["attributes"] & COMPRESSION).any() and (frames.head["magic"] == MAGIC).all()
         )
-        if plain_only and all(one is None for one in (*frames.payload, *frames.raw)):
+        if plain_only and all(value is None for value in (*frames.payload, *frames.raw)):
             frames.head["records_count"] = counts
             frames.head["batch_length"] = ends[1] - starts - LENGTH_END
             put_heads(plain, starts, ends[1], frames.head.view(np.uint8))
@@ -230,16 +230,16 @@ class _Writer:
         return pack.prepare(batch.select(names), offsets, 0, 0, missing)
 
     def _append_times(
-        self, made: pack.Rows, batch: pa.RecordBatch, frames: _Frames, counts: npt.NDArray[np.int64]
+        self, prepared: pack.Rows, batch: pa.RecordBatch, frames: _Frames, counts: npt.NDArray[np.int64]
     ) -> None:
         """Under append time a batch has one time: that of its rows, where they say one."""
-        if not made.kinds.any() or not {"timestamp", "timestamp_ms"} & set(batch.schema.names):
+        if not prepared.kinds.any() or not {"timestamp", "timestamp_ms"} & set(batch.schema.names):
             return
         ends = np.cumsum(counts)
         for i in np.flatnonzero(counts).tolist():
             if not frames.head["attributes"][i] & TIMESTAMP_TYPE:
                 continue
-            times = made.times[int(ends[i] - counts[i]) : int(ends[i])]
+            times = prepared.times[int(ends[i] - counts[i]) : int(ends[i])]
             if (times != times[0]).any():
                 raise UsageError(
                     f"rows of the batch at offset {int(frames.head['base_offset'][i])} have different timestamps",
@@ -281,11 +281,11 @@ class _Writer:
         # What the rows don't say is as it was.
         before = _rows_of(read, head)
         rows = batch.slice(int(cuts[i]), count)
-        one = _Frames(head.copy(), [], [], np.empty(0, np.int64))
+        frame = _Frames(head.copy(), [], [], np.empty(0, np.int64))
         now = self._prepare(
             rows,
             self._offsets(rows, head["base_offset"].astype(np.int64), counts[i : i + 1]),
-            one,
+            frame,
             counts[i : i + 1],
             before,
         )
@@ -312,13 +312,13 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _plain(
-    made: pack.Rows, cuts: npt.NDArray[np.int64], base: pack.Int64s, times: pack.Int64s
+    prepared: pack.Rows, cuts: npt.NDArray[np.int64], base: pack.Int64s, times: pack.Int64s
 ) -> tuple[Bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """The records of frames in the kernel's form, a header's room before those of each: the bytes, and where frames start
     and end."""
-    buffer, out = pack.room(made.most + HEAD_SIZE * len(cuts))
+    buffer, out = pack.room(prepared.most + HEAD_SIZE * len(cuts))
     starts = np.empty(len(cuts), np.int64)
-    end = made.write(out, 0, pack.closed(), starts, cuts=(cuts, base, times))
+    end = prepared.write(out, 0, pack.closed(), starts, cuts=(cuts, base, times))
     del buffer
     return out[:end], (starts, np.append(starts[1:], end))
 
@@ -363,11 +363,11 @@ def _read_frames(table: pa.Table) -> _Frames:
     last = _numbers(table, "last_offset")
     if last is not None:
         _put(head, "last_offset_delta", (last[0] - head["base_offset"].astype(np.int64), last[1]))
-    given = _numbers(table, "attributes")
-    attributes = np.zeros(count, np.int64) if given is None else given[0]
+    flags = _numbers(table, "attributes")
+    attributes = np.zeros(count, np.int64) if flags is None else flags[0]
     codecs = attributes & COMPRESSION
     attributes = _core_attributes(table, attributes)
-    if given is None:
+    if flags is None:
         codecs = attributes & COMPRESSION
     head["attributes"] = attributes
     raw, payload = stored(table, "raw"), stored(table, "payload")
@@ -409,9 +409,11 @@ def _core_attributes(table: pa.Table, attributes: npt.NDArray[np.int64]) -> npt.
         ("is_transactional", TRANSACTIONAL),
         ("is_control", CONTROL),
     ):
-        said = _numbers(table, name)
-        if said is not None:
-            attributes = np.where(said[1], attributes, attributes & ~bit | np.where(said[0] != 0, bit, 0))
+        stored_flag = _numbers(table, name)
+        if stored_flag is not None:
+            attributes = np.where(
+                stored_flag[1], attributes, attributes & ~bit | np.where(stored_flag[0] != 0, bit, 0)
+            )
     if "delete_horizon_ms" in table.column_names:
         has = np.asarray(table.column("delete_horizon_ms").is_valid())
         attributes = attributes & ~DELETE_HORIZON | np.where(has, DELETE_HORIZON, 0)

@@ -218,11 +218,11 @@ class _Search:
         window, due = self.window, self.after
         if end >= 0:
             window, due = Window(self.data[:end], window.offset, window.offset + end), -1
-        place, what, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=self.high, due=due)
-        if what == NONE:
+        place, verdict, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=self.high, due=due)
+        if verdict == NONE:
             return -1, False
         follows = end >= 0 or min(self.size, self.end_of(place) + HEAD_SIZE) <= len(self.data)
-        return place, what == SOUND and follows
+        return place, verdict == SOUND and follows
 
     def follow(self, at: int, end: int) -> tuple[int, int, int]:
         """Go over good batches with growing offsets from `at` to `end` or beyond: (where that ends, why, the offset due there)."""
@@ -258,18 +258,18 @@ class _Search:
         """Where the value would end that starts with the batch at `at`, for each length that can be read before it: a varint,
         zig-zag as Kafka's or not, or one more than the length, or four bytes."""
         data, size = self.data, self.end_of(at) - at
-        found = []
+        places = []
         if at >= 4:
-            found.append(load_i32be(data, at - 4))
+            places.append(load_i32be(data, at - 4))
         if at and data[at - 1] < 0x80:
             number = int(data[at - 1])
             for p in range(at - 2, max(-1, at - 6), -1):
-                found += (number, number >> 1, number - 1)
+                places += (number, number >> 1, number - 1)
                 if data[p] < 0x80:
                     break
                 number = number << 7 | int(data[p]) & 0x7F
-            found += (number, number >> 1, number - 1)
-        return [at + length for length in found if size <= length <= _FAR]
+            places += (number, number >> 1, number - 1)
+        return [at + length for length in places if size <= length <= _FAR]
 
     def goes_on(self, at: int) -> bool:
         """Whether what is at `at` is the rest of a record whose value ended there: its headers, then a record or a batch."""
@@ -346,8 +346,8 @@ class _Search:
     def own_end(self, start: int, at: int) -> int:
         """The good batch from `at` on, not too far away, at which the damaged one ends by its own checksum; -1 if there is none."""
         while True:
-            p, whole = self.next(at)
-            if p < 0 or not whole or p - start > _NEAR:
+            p, complete = self.next(at)
+            if p < 0 or not complete or p - start > _NEAR:
                 return -1
             if self.ends_at(start, p):
                 return p
@@ -365,7 +365,7 @@ def find_batch(
     Where the end of the damaged batch is known and another damaged one is there, that becomes the one in question
     (`context.damaged`), and so on.
     """
-    asked = damaged
+    first_damage = damaged
     if damaged is not None and damaged.whole and at <= damaged.end - window.offset:
         # What is there is judged by itself, be it out of place too.
         place = damaged.end - window.offset
@@ -377,8 +377,8 @@ def find_batch(
     while True:
         place, need, known = _find(window, at, context, damaged)
         if not known:
-            if asked is not None and place >= 0 and not need:
-                context.found = asked.start, window.offset + place
+            if first_damage is not None and place >= 0 and not need:
+                context.found = first_damage.start, window.offset + place
             return place, need
         at, damaged = place + 1, damaged_at(window, place, context)
         context.damaged = damaged
@@ -393,11 +393,11 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
             end = damaged.end - window.offset
     search = _Search(window, context, after)
     # Whether it is here, and to be believed.
-    told = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
+    bounded = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
     barrier = end
-    if told and at <= end and search.content_alone(start, end):
+    if bounded and at <= end and search.content_alone(start, end):
         return end, 0, False
-    if told:
+    if bounded:
         content = content_end(window.data, start)
         for place in (end, content):
             if at <= place <= len(window.data) and search.ends_at(start, place):
@@ -407,20 +407,20 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
     if at <= end and search.anchored(end):
         return search.at(search.before_anchor(start, at, end))
     while True:
-        p, whole = search.next(at)
+        p, complete = search.next(at)
         if p < 0:
             return -1, 0 if window.final else min(len(window.data) - at, HEAD_SIZE - 1), False
-        if not whole:
+        if not complete:
             # More than needed, so that many that ask do not each ask for a little more.
             stop = search.end_of(p)
             return p, min(search.size - p, stop - p + HEAD_SIZE + (stop - p) // 2), False
-        if told and search.ends_at(start, p):
+        if bounded and search.ends_at(start, p):
             return p, 0, False
         verdict, at = search.judge(p, barrier, end)
         if verdict == _MORE:
             return p, min(search.size - p, 2 * (len(window.data) - p)), False
         if verdict == _YES:
-            if told and at - p < _CHAIN:
+            if bounded and at - p < _CHAIN:
                 if at == search.size and search.ends_at(start, at):
                     return -1, 0, False
                 other = search.own_end(start, at)

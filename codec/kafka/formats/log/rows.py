@@ -54,9 +54,9 @@ def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
     """The rows of these batches. See `Codec.decode`."""
-    wanted = _wanted(frames.header, context)
-    if wanted is not None:
-        frames = frames.pick(wanted)
+    served = _wanted(frames.header, context)
+    if served is not None:
+        frames = frames.pick(served)
     schema = table.schema(columns)
     limit = context.options["max.decompressed.bytes"]
     for part in sections(window, frames, limit, partial=context.partial):
@@ -65,21 +65,21 @@ def decode(
 
 def _wanted(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_] | None:
     """Which batches have rows to be served, by their headers; None for all."""
-    wanted: npt.NDArray[np.bool_] | None = None
+    mask: npt.NDArray[np.bool_] | None = None
     if context.start_offset is not None or context.end_offset is not None:
         base = head["base_offset"].astype(np.int64)
-        wanted = np.ones(len(head), np.bool_)
+        mask = np.ones(len(head), np.bool_)
         if context.start_offset is not None:
-            wanted &= head["last_offset"] >= context.start_offset
+            mask &= head["last_offset"] >= context.start_offset
         if context.end_offset is not None:
-            wanted &= base < context.end_offset
+            mask &= base < context.end_offset
     if not context.control:
         data = head["attributes"] & CONTROL == 0
-        wanted = data if wanted is None else wanted & data
+        mask = data if mask is None else mask & data
     if context.aborted:
         served = ~context.aborted.mask(head)
-        wanted = served if wanted is None else wanted & served
-    return None if wanted is None or wanted.all() else wanted
+        mask = served if mask is None else mask & served
+    return None if mask is None or mask.all() else mask
 
 
 class Read:
@@ -220,15 +220,15 @@ class Read:
         )
 
 
-def records_end(window: Window, one: Frames, limit: int) -> int | None:
+def records_end(window: Window, batch: Frames, limit: int) -> int | None:
     """Return the highest offset of a batch's records, one less than its base_offset where it has none; None where they can't be read."""
-    for part in sections(window, one, limit):
-        read = Read(part, one.header, 0)
+    for part in sections(window, batch, limit):
+        read = Read(part, batch.header, 0)
         if part.faults or read.bad.any():
             return None
         if read.rows:
             return read.served
-    return int(one.header["base_offset"][0]) - 1
+    return int(batch.header["base_offset"][0]) - 1
 
 
 def fields(head: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:

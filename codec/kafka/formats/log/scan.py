@@ -160,13 +160,13 @@ def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
     for _ in range(_BELIEVED):
         if at >= stop or len(window.data) - at < HEAD_SIZE:
             return
-        said = window.data[at : at + HEAD_SIZE].view(HEAD)[0].item()
-        count, base, size = said[_AT_COUNT], said[_AT_BASE], said[_AT_LENGTH]
-        fits = said[_AT_MAGIC] == MAGIC and size >= MIN_LENGTH and base == expected
-        if not fits or count < 1 or count != said[_AT_DELTA] + 1:
+        head = window.data[at : at + HEAD_SIZE].view(HEAD)[0].item()
+        count, base, size = head[_AT_COUNT], head[_AT_BASE], head[_AT_LENGTH]
+        fits = head[_AT_MAGIC] == MAGIC and size >= MIN_LENGTH and base == expected
+        if not fits or count < 1 or count != head[_AT_DELTA] + 1:
             return
-        rows += 0 if said[_AT_ATTRIBUTES] & CONTROL else count
-        first, last = said[_AT_FIRST], said[_AT_LAST]
+        rows += 0 if head[_AT_ATTRIBUTES] & CONTROL else count
+        first, last = head[_AT_FIRST], head[_AT_LAST]
         low, high = (first, last) if low is None or high is None else (min(low, first), max(high, last))
         expected = base + count
         at += LENGTH_END + size
@@ -485,30 +485,30 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
             advice="Kafka 0.11 and later write record batches (magic 2), which are",
         )
     if zeros == len(data) - stop:
-        what = "the file ends in zeros, as one that was preallocated and not closed"
-        return _tail(window, stop, left, Kind.PADDING, what, context, check)
+        text = "the file ends in zeros, as one that was preallocated and not closed"
+        return _tail(window, stop, left, Kind.PADDING, text, context, check)
     if why == END:
-        what = f"{left} bytes at the end are too few for a batch"
-        return _tail(window, stop, left, Kind.TRUNCATED, what, context, check)
+        text = f"{left} bytes at the end are too few for a batch"
+        return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     size = load_i32be(data, stop + _LENGTH)
     if why == PARTIAL:
-        what = f"the batch takes {LENGTH_END + size} bytes, {left} are left of the file"
-        return _tail(window, stop, left, Kind.TRUNCATED, what, context, check)
+        text = f"the batch takes {LENGTH_END + size} bytes, {left} are left of the file"
+        return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     if zeros >= HEAD_SIZE:
         length = zeros
-        kind, what = Kind.PADDING, f"{zeros} zero bytes where a batch should start"
+        kind, text = Kind.PADDING, f"{zeros} zero bytes where a batch should start"
     elif why == BAD_SIZE:
         length = min(left, HEAD_SIZE)
-        kind, what = Kind.LENGTH, f"batch_length is {size}, at least {MIN_LENGTH} is needed"
+        kind, text = Kind.LENGTH, f"batch_length is {size}, at least {MIN_LENGTH} is needed"
     else:
         length = LENGTH_END + size
         magic = int(data[stop + _MAGIC : stop + _MAGIC + 1].view(np.int8)[0])
-        kind, what = Kind.MAGIC, f"magic is {magic}, {MAGIC} is needed"
-    return Fault(NAME, offset, length, kind, what, system=_CUTS)
+        kind, text = Kind.MAGIC, f"magic is {magic}, {MAGIC} is needed"
+    return Fault(NAME, offset, length, kind, text, system=_CUTS)
 
 
 def _tail(
-    window: Window, stop: int, left: int, kind: Kind, what: str, context: LogContext, check: bool
+    window: Window, stop: int, left: int, kind: Kind, text: str, context: LogContext, check: bool
 ) -> Fault:
     """What looks like the end of the log: it is, unless a batch follows."""
     offset = window.offset + stop
@@ -518,7 +518,7 @@ def _tail(
     if after >= 0 and need == 0:
         damage = Kind.LENGTH if kind is Kind.TRUNCATED else kind
         return Fault(
-            NAME, offset, after - stop, damage, f"{what}, but a batch follows {after - stop} bytes on"
+            NAME, offset, after - stop, damage, f"{text}, but a batch follows {after - stop} bytes on"
         )
     severity = Severity.ERROR
     if context.last and context.live:
@@ -531,7 +531,7 @@ def _tail(
         offset,
         left,
         kind,
-        what,
+        text,
         severity,
         system="the broker cuts it off when it starts after an unclean stop; after a clean one the log becomes corrupt",
     )

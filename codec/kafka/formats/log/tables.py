@@ -151,7 +151,9 @@ class Aborted:
         by_producer: dict[int, list[tuple[int, int]]] = {}
         for producer_id, first, last in transactions:
             by_producer.setdefault(int(producer_id), []).append((int(first), int(last)))
-        self._ranges = {one: np.array(sorted(ranges), np.int64) for one, ranges in by_producer.items()}
+        self._ranges = {
+            producer: np.array(sorted(ranges), np.int64) for producer, ranges in by_producer.items()
+        }
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
@@ -163,12 +165,12 @@ class Aborted:
         data = (flags & TRANSACTIONAL != 0) & (flags & CONTROL == 0)
         producers = head["producer_id"].astype(np.int64)
         base = head["base_offset"].astype(np.int64)
-        for one in np.unique(producers[data]):
-            ranges = self._ranges.get(int(one))
+        for producer in np.unique(producers[data]):
+            ranges = self._ranges.get(int(producer))
             if ranges is not None:
                 at = np.searchsorted(ranges[:, 0], base, "right") - 1
                 inside = (at >= 0) & (base <= ranges[np.maximum(at, 0), 1])
-                out |= data & (producers == one) & inside
+                out |= data & (producers == producer) & inside
         return out
 
 

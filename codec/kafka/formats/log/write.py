@@ -92,14 +92,14 @@ LOSSY_COLUMNS = (
 
 def recompress(frames: pa.Table, options: Options) -> pa.Table | None:
     """The batches compressed in another way. See `Codec.recompress`."""
-    if any(options.given(one.name) for one in OPTIONS if one.name not in COMPRESSING):
+    if any(options.given(option.name) for option in OPTIONS if option.name not in COMPRESSING):
         return None
     name = BatchSettings.of(options).compression
     for column, value in (("compression", name), ("payload", None)):
         i = frames.schema.get_field_index(column)
         kind = frames.schema.field(i).type
-        made = pa.nulls(len(frames), kind) if value is None else pa.array([value] * len(frames), kind)
-        frames = frames.set_column(i, column, made)
+        values = pa.nulls(len(frames), kind) if value is None else pa.array([value] * len(frames), kind)
+        frames = frames.set_column(i, column, values)
     return frames
 
 
@@ -141,11 +141,11 @@ class Encoded:
 _NOTHING = Encoded(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, HEADS))
 
 
-def _joined(one: Encoded, other: Encoded) -> Encoded:
+def _joined(first: Encoded, other: Encoded) -> Encoded:
     return Encoded(
-        np.concatenate((one.data, other.data)),
-        np.concatenate((one.start, other.start + len(one.data))),
-        np.concatenate((one.header, other.header)),
+        np.concatenate((first.data, other.data)),
+        np.concatenate((first.start, other.start + len(first.data))),
+        np.concatenate((first.header, other.header)),
     )
 
 
@@ -182,13 +182,13 @@ class BatchEncoder:
         offsets = self._offsets(rows, first_offset)
         now = time.time_ns() // 1_000_000
         _refuse_control(rows, self.rows)
-        made = pack.prepare(rows, offsets, self.settings.timestamp_type, now)
-        pack.check_times(made.times, self.rows)
-        pack.check_times(made.creates, self.rows)
+        prepared = pack.prepare(rows, offsets, self.settings.timestamp_type, now)
+        pack.check_times(prepared.times, self.rows)
+        pack.check_times(prepared.creates, self.rows)
         self.next_offset = int(offsets[-1]) + 1
         self.rows += rows.num_rows
-        self._queue.append(made)
-        self._queued += made.most
+        self._queue.append(prepared)
+        self._queued += prepared.most
         if self._queued < max(_QUEUE, len(self._open) // 4):
             return _NOTHING
         return self._write(finish=False)

@@ -38,14 +38,14 @@ _MANY = 64
 _SMALL = 1 << 20
 
 
-def place(
+def assemble(
     resumed: Resumed | None,
     parts: Sequence[tuple[Stage, Summary]],
     extra: Stage,
     options: Any,
     name: str = "",
 ) -> Placement:
-    """See `Layout.place`. Raises `UsageError` where kept offsets overlap."""
+    """See `Layout.assemble`. Raises `UsageError` where kept offsets overlap."""
     check_options(options, resumed)
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
     places = {(kind, value) for _, summary in parts for kind, value in summary.facts["places"]}
