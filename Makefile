@@ -42,7 +42,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PIP) install --require-hashes -r $(VENV)/setuptools.lock
 	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
 	@$(PIP) install --no-build-isolation --no-deps -e .
+	@echo "Compiling the kernels, to be run as they are and with each index checked (a minute)."
+	@$(WARMUP) & NUMBA_BOUNDSCHECK=1 NUMBA_OPT=0 $(WARMUP); wait $$!
 	@touch $@
+WARMUP = $(BIN)/logwright warmup 2>>$(VENV)/warmup.log
 
 $(ORACLE): requirements-oracle.lock $(STAMP)
 	@echo "Compiling amulet-leveldb, which judges Minecraft worlds (g++ and the headers of zlib; a minute)."

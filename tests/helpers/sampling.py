@@ -1,10 +1,12 @@
-"""The sample of tests that `make test` runs.
+"""The sample of tests that `make test` runs, in less than four minutes on two cores. Each rule is met by at least one test of it.
 
-Of the items of a test function that differ only in the golden case, the first one with each trait is in the sample (see
-`golden_traits`). Of the items that differ only in the random seed, the first tenth is in it, and at least `SEEDS`. Of the items that start
-Spark those named in `SPARK` are in it: a table written and read again, and a stream that reads and writes. All other items are in it,
-except those that their test file marks as `extended`. `make test-all` runs all items.
+- Golden cases: of the tests of one function that differ only in the golden case, the first with each trait (see `golden_traits`).
+- Random seeds: of the tests that differ only in the seed, the first tenth, and at least `SEEDS`.
+- Spark: the tests named in `SPARK`, a table written and read, and a stream that reads and writes.
+- Properties: a fifth of the examples, the same ones in each run (the Hypothesis profile `sample` in `tests/conftest.py`).
+- All other tests, except those that their own file marks as `extended`: slow tests whose rule a faster one proves.
 
+`make test-all` then runs the rest, and the properties with all their examples.
 """
 
 from __future__ import annotations

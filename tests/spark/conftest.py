@@ -6,9 +6,12 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+PRELOAD = str(Path(__file__).with_name("preload"))
 
 
 @pytest.fixture(scope="session")
@@ -16,18 +19,25 @@ def spark() -> Iterator[Any]:
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
-        SparkSession.builder.master("local[2,2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # Spark starts a Python process for each schema, plan, batch and task: each is forked from one that has imported the library.
+        patch.setenv("PYTHONPATH", PRELOAD, prepend=os.pathsep)
+        # Their inputs are small. Without this they interpret the kernels, as they do outside of the tests, and don't import numba.
+        patch.delenv("LOGWRIGHT_INTERPRET_BELOW", raising=False)
+        session = (
+            SparkSession.builder.master("local[2,2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "OFF")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            # A short life: the optimising compiler and a parallel collector would cost more than they save.
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "2")
+            .getOrCreate()
+        )
     yield session
     session.stop()

@@ -133,7 +133,7 @@ def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSy
 @pytest.mark.parametrize(
     ("case", "strategy"),
     [
-        ("dmg_flip_body", Strategy.PREFIX),
+        pytest.param("dmg_flip_body", Strategy.PREFIX, marks=pytest.mark.extended),
         ("dmg_mid_missing", Strategy.SALVAGE),
         pytest.param("dmg_snap_all_flip", Strategy.PREFIX, marks=pytest.mark.nightly),
         pytest.param("dmg_fixed_left", Strategy.PREFIX, marks=pytest.mark.nightly),
@@ -172,7 +172,14 @@ SCENARIOS: dict[str, tuple[Callable[[Places], MemoryFileSystem], Act, bool]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+# One that starts with nothing, one that grows by tasks, one that replaces.
+SAMPLE = {"new logs", "append by tasks", "overwrite by a snapshot"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.extended) for name in SCENARIOS],
+)
 def test_a_crash_leaves_the_old_or_the_new(name: str, tmp_path: Path) -> None:
     at = Places(tmp_path)
     before, act, grows = SCENARIOS[name]

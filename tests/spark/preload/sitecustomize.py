@@ -1,0 +1,11 @@
+"""Python imports this module when it starts, if this folder is in PYTHONPATH: see the session in `conftest.py`."""
+
+import contextlib
+import sys
+
+if any("pyspark" in word and "daemon" in word for word in sys.orig_argv):
+    with contextlib.suppress(ImportError):
+        import pyspark.sql.worker.plan_data_source_read
+        import pyspark.worker  # noqa: F401
+
+        import logwright.spark.source  # noqa: F401
