@@ -1,8 +1,7 @@
-"""Sorted runs: rows in any order brought into that of their keys, in bounded memory.
+"""Sort rows by key in bounded memory.
 
-Rows are columns here: `key`, `value` (null where it is) and `sequence`, then whatever else a system has with them. They are in the
-order of keys, those of one key the highest sequence first. As many as fit are sorted at a time and put aside, as a run; in the end the
-runs are merged, again by columns: all rows up to the smallest of the keys that the runs are known to reach are sorted at once.
+Rows are columns: `key`, `value` (null for none) and `sequence`, then further columns of the system. Rows of one key come in descending
+order of their sequence. As many rows as fit in memory are sorted at a time and written to a file as a run; finally the runs are merged.
 """
 
 from __future__ import annotations
@@ -30,22 +29,23 @@ FIELDS = (
 """The first columns of every run."""
 
 FAN_IN = 64
-"""So many runs are merged at a time, each of which is read in chunks: all together they are what was sorted at a time."""
+"""Runs merged at a time. They are read in chunks that together take as much memory as is sorted at a time."""
 _LEAST_CHUNK = 1 << 14
 
 Refusal = Callable[[dict[str, Any]], UsageError]
-"""What is raised for a row whose key and sequence come twice."""
+"""Returns the error for a row whose key and sequence are repeated."""
 
 
 def ordered(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """These rows in one batch, in the order of internal keys; rows of one key and sequence in the order in which they come."""
+    """Sort rows into one batch. Rows of the same key and sequence stay in their order."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     order = sorted_order(Keys.of(batch.column("key")), sequences(batch))
     return batch if (np.diff(order) == 1).all() else batch.take(pa.array(order))
 
 
 def unique(batches: Iterator[pa.RecordBatch], *, last: bool, twice: Refusal) -> Iterator[pa.RecordBatch]:
-    """Ordered rows without repetition of a key and sequence: with `last` the last of them stays, else it is an error."""
+    """Remove repeated keys and sequences from sorted rows. With `last`, the last row of each is kept; otherwise a repetition is an
+    error."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         if held is not None:
@@ -72,12 +72,12 @@ def _distinct(batch: pa.RecordBatch, *, last: bool, twice: Refusal) -> pa.Record
     return batch.filter(pa.concat_arrays([pc.invert(same), pa.array([True])]))
 
 
-# Putting aside
+# Runs in files
 
 
 @dataclass
 class _Run:
-    """A run in a file: chunks of Arrow's IPC format."""
+    """A run in a file of chunks in Arrow's IPC format."""
 
     name: str
     schema: pa.Schema
@@ -103,9 +103,9 @@ def _streams(stage: Stage, runs: Sequence[_Run]) -> list[SortedRun]:
 
 
 class Sorter:
-    """Rows in any order; `ordered` gives them in order. Any chunking of the same rows gives the same.
+    """Sorts rows. The result does not depend on how they are divided into batches.
 
-    About `budget` bytes are held in memory, what is more goes to files `name` of `stage`. Without a stage all is held.
+    About `budget` bytes are held in memory, the rest in files `name` of `stage`. Without a stage, everything is held in memory.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Sorter:
         self._made = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows of the schema."""
+        """Add rows of the schema."""
         if not rows.num_rows:
             return
         self._held.append(rows)
@@ -137,20 +137,20 @@ class Sorter:
             self._held, self._size = [], 0
 
     def streams(self) -> list[SortedRun]:
-        """What is to be merged, in the order in which the rows came."""
-        found = []
+        """Return the runs to be merged, in the order in which their rows were added."""
+        runs = []
         if self._stage is not None:
             while len(self._runs) > FAN_IN:
                 self._runs = [self._merged(self._stage, at) for at in range(0, len(self._runs), FAN_IN)]
-            found = _streams(self._stage, self._runs)
+            runs = _streams(self._stage, self._runs)
         if self._held:
             batch = self._sorted()
             self._held = []
-            found.append(SortedRun(_key(batch, 0), _key(batch, -1), lambda: iter([batch])))
-        return found
+            runs.append(SortedRun(_key(batch, 0), _key(batch, -1), lambda: iter([batch])))
+        return runs
 
     def ordered(self) -> Iterator[pa.RecordBatch]:
-        """All rows. Raises `UsageError` for a key and sequence that comes twice, or with `last` keeps the last of them."""
+        """Return all rows in order. Raises `UsageError` for a repeated key and sequence, or with `last` keeps the last row of each."""
         return unique(merge(self.streams()), last=self._last, twice=self._twice)
 
     def _sorted(self) -> pa.RecordBatch:
@@ -161,10 +161,10 @@ class Sorter:
         if len(runs) == 1:
             return runs[0]
         merged = merge(_streams(stage, runs))
-        made = self._put(stage, unique(merged, last=self._last, twice=self._twice))
+        run_made = self._put(stage, unique(merged, last=self._last, twice=self._twice))
         for run in runs:
             stage.drop(run.name)
-        return made
+        return run_made
 
     def _put(self, stage: Stage, batches: Iterator[pa.RecordBatch]) -> _Run:
         run = _Run(f"{self._name}-{self._made:06}", self._schema)
@@ -183,12 +183,12 @@ class Sorter:
 
 
 def _key(batch: pa.RecordBatch, row: int) -> bytes:
-    found: bytes = batch.column("key")[row].as_py()
-    return found
+    key: bytes = batch.column("key")[row].as_py()
+    return key
 
 
 def chunked(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces of about `size` bytes, or one row if that is larger."""
+    """Divide rows into batches of about `size` bytes, and of at least one row."""
     ends = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -202,26 +202,26 @@ def chunked(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
         at, below = stop, int(ends[stop - 1])
 
 
-# Between processes
+# Exchange between processes
 
 
 _HEAD = struct.Struct("<qI")
-"""In front of each chunk of a file of rows: its size, and its CRC-32."""
+"""Header of each chunk of a file of rows: its size, and its CRC-32."""
 
 
 def framed(batch: pa.RecordBatch) -> bytes:
-    """Rows as a chunk of a file that another process reads."""
+    """Return rows as a chunk of a file for another process."""
     data: bytes = batch.serialize().to_pybytes()
     return _HEAD.pack(len(data), zlib.crc32(data)) + data
 
 
 def read_framed(listing: Listing, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of such a file."""
+    """Yield the rows of such a file."""
     at = 0
     while head := listing.read(name, at, _HEAD.size):
         size, checksum = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
         data = listing.read(name, at + _HEAD.size, max(size, 0))
         if len(data) != size or zlib.crc32(data) != checksum:
-            raise LogwrightError("staged rows are not what their task wrote", path=name, offset=at)
+            raise LogwrightError("staged rows differ from what their task wrote", path=name, offset=at)
         yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
         at += _HEAD.size + size

@@ -226,13 +226,7 @@ def merge_rows(
 
 @kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8[], i8[]")
 def _merge_sort(
-    keys: Bytes,
-    starts: Int64s,
-    ends: Int64s,
-    prefixes: Int64s,
-    tags: Int64s,
-    order: Int64s,
-    scratch: Int64s,
+    keys: Bytes, starts: Int64s, ends: Int64s, prefixes: Int64s, tags: Int64s, order: Int64s, scratch: Int64s
 ) -> None:
     """Sort the row numbers in `order`."""
     rows = len(order)

@@ -83,10 +83,7 @@ class Comparator:
         return np.frombuffer(b"".join(out), np.uint8), np.cumsum(sizes)
 
 
-_KNOWN = {
-    BYTEWISE: Comparator(BYTEWISE, _same),
-    idb.NAME: Comparator(idb.NAME, idb.collate),
-}
+_KNOWN = {BYTEWISE: Comparator(BYTEWISE, _same), idb.NAME: Comparator(idb.NAME, idb.collate)}
 NAMES = tuple(_KNOWN)
 """The comparators whose order is known."""
 BYTEWISE_COMPARATOR = _KNOWN[BYTEWISE]

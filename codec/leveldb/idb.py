@@ -128,10 +128,7 @@ def _metadata(key: bytes, at: int, *, simple: int) -> bytes:
     if kind < simple:
         return head
     if simple == _GLOBAL_SIMPLE:
-        numbers, strings, last = {
-            _GLOBAL_FREE_LIST: (1, 0, 0),
-            _GLOBAL_NAME: (0, 2, 0),
-        }.get(kind, (0, 0, 0))
+        numbers, strings, last = {_GLOBAL_FREE_LIST: (1, 0, 0), _GLOBAL_NAME: (0, 2, 0)}.get(kind, (0, 0, 0))
         if kind == _GLOBAL_SCOPES:
             return head + _KNOWN + key[at:]
     else:

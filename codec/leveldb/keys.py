@@ -37,12 +37,7 @@ def _tag(tag: int, scope: Scope) -> str:
 
 INTERNAL_KEY = Struct(
     "InternalKey",
-    Field(
-        "user_key",
-        Bytes(),
-        "what the user calls the key",
-        size=f"{LEFT} - {TRAILER_SIZE}",
-    ),
+    Field("user_key", Bytes(), "what the user calls the key", size=f"{LEFT} - {TRAILER_SIZE}"),
     Field("tag", U64LE, TRAILER["tag"].doc, says=_tag),
     doc="A user key, and which write it is of.",
     source="InternalKey",

@@ -30,11 +30,7 @@ _LAYOUT = "leveldb.db"
 _PIECE = 1 << 16
 OPTIONS = (Option("value.bytes", 100, "Bytes of a value on average", low=0, high=1 << 20),)
 _COMPRESSION = Option(
-    "compression",
-    None,
-    "Of all tables; by default each table has another",
-    parse_choice,
-    COMPRESSION_NAMES,
+    "compression", None, "Of all tables; by default each table has another", parse_choice, COMPRESSION_NAMES
 )
 _LEFT_OUT = ("comparator", "sequences", "on_duplicate", "sort_buffer_size")
 """Sequence numbers are given with the rows, and no key comes twice."""
@@ -104,21 +100,14 @@ def _plain(
 
 def _database(order: Order) -> Made:
     script = Script(order.rng("script"), order.rows, compression=order.options["compression"])
-    return Made(
-        {"live": lambda: _batches(script.live())},
-        files=script.files,
-        content=content_hash,
-    )
+    return Made({"live": lambda: _batches(script.live())}, files=script.files, content=content_hash)
 
 
 def _one_log(order: Order) -> Made:
     script = Script(order.rng("script"), order.rows, logs_only=True)
     name = next(one for one in script.files if one.endswith(".log"))
     _named(order.name, LOG_NAME)
-    return Made(
-        {"rows": lambda: _batches(script.written(name))},
-        files={"": script.files[name]},
-    )
+    return Made({"rows": lambda: _batches(script.written(name))}, files={"": script.files[name]})
 
 
 def _one_table(order: Order) -> Made:

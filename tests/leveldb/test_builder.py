@@ -27,7 +27,7 @@ from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.store.levels import most_bytes, user_key
 from logwright.codec.leveldb.store.resume import logged
 from logwright.codec.leveldb.store.rolling import TableWriter
-from logwright.codec.leveldb.store.run import ROWS, twice
+from logwright.codec.leveldb.store.sorted_run import ROWS, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import Sorter
 from logwright.codec.store.build import Piece, take
@@ -271,7 +271,7 @@ def test_equal_keys_are_refused_unless_one_is_said_to_count() -> None:
     rows = [{"key": b"a", "value": b"1"}, {"key": b"b", "value": b"2"}, {"key": b"a", "value": b"3"}]
     for options in ({}, {"sort_buffer_size": 1024, "extra": MemoryDirectory()}):
         with pytest.raises(
-            UsageError, match="the key b'a' comes more than once with the sequence number 1"
+            UsageError, match="the key b'a' occurs more than once with sequence number 1"
         ) as caught:
             build([batch(rows[:2]), batch(rows[2:])], **options)
         assert "on_duplicate=last" in str(caught.value.advice)
@@ -297,7 +297,7 @@ def test_sequence_numbers_are_kept_or_assigned() -> None:
     assert state(build([batch(rows)], sequences="assign")).version.last_sequence == 1
     with pytest.raises(UsageError, match="there is no column 'sequence'"):
         build([batch([{"key": b"a"}])], sequences="keep")
-    with pytest.raises(UsageError, match="some rows have sequence numbers, others have none"):
+    with pytest.raises(UsageError, match="some rows have sequence numbers and others do not"):
         build([batch(rows), batch([{"key": b"c"}])])
     there = build([batch(rows)])
     with pytest.raises(UsageError, match="row 1: sequence number 3 is not above 5"):
@@ -311,7 +311,7 @@ def test_logs_want_rising_sequence_numbers() -> None:
     files = build([batch(rows)], write_as="logs", batch_size=10)
     assert _operations(files["000002.log"], "000002.log") == [(b"a", None, 5), (b"b", None, 9)]
     for wrong in ([rows[::-1]], [rows[1:], rows[:1]]):
-        with pytest.raises(UsageError, match="row 1: sequence number 5 is not above 9, the one before"):
+        with pytest.raises(UsageError, match="row 1: sequence number 5 is not above 9, the previous one"):
             build([batch(one) for one in wrong], write_as="logs")
 
 
@@ -329,7 +329,7 @@ def test_rows_that_are_none() -> None:
         build([batch([{"key": b"a", "value": b"x", "type": "deletion"}])])
     with pytest.raises(UsageError, match=r"type 'merge' is none of"):
         build([batch([{"key": b"a", "value": b"x", "type": "merge"}])])
-    with pytest.raises(UsageError, match="order of comparator 'mine' is not known"):
+    with pytest.raises(UsageError, match="unknown comparator 'mine'"):
         build([], comparator="mine")
     text = pa.record_batch(
         {
@@ -409,7 +409,7 @@ def test_an_append_as_a_log_is_one_file() -> None:
         ("short", r"000002\.ldb, a table of the database, has 10 bytes, not"),
         ("log", r"000007\.log is damaged at byte 0: checksum mismatch"),
         ("batch", r"000007\.log is damaged: the batch at byte 0: WriteBatch has wrong count"),
-        ("sequence", "the sequence numbers of the database are used up"),
+        ("sequence", "the database has used up its sequence numbers"),
     ],
 )
 def test_nothing_is_added_to_what_is_damaged(damage: str, said: str) -> None:
@@ -450,7 +450,7 @@ def test_too_much_at_level_0_is_said(tmp_path: Path) -> None:
         lw.write([{"key": b"a", "value": b"1"}], path, "leveldb.db", mode="append").warnings for _ in range(5)
     ]
     assert [bool(one) for one in said] == [False] * 4 + [True]
-    assert "4 tables at level 0" in said[-1][0]
+    assert "level 0 now has 4 tables" in said[-1][0]
 
 
 # Tasks
@@ -530,7 +530,7 @@ def test_large_tables_are_merged_piece_by_piece(tmp_path: Path) -> None:
 
 def test_the_last_task_counts(tmp_path: Path) -> None:
     parts = [numbered(1, 2, 3, value=b"first"), numbered(2, value=b"second"), numbered(2, 3, value=b"third")]
-    with pytest.raises(UsageError, match="the key b'0002' comes more than once"):
+    with pytest.raises(UsageError, match="the key b'0002' occurs more than once"):
         by_tasks(tmp_path / "db", parts)
     assert not (tmp_path / "db").exists()
     assert by_tasks(tmp_path / "db", parts, on_duplicate="last").rows == 3
@@ -560,9 +560,9 @@ def test_tasks_add_to_a_database(tmp_path: Path) -> None:
 
 
 def test_what_tasks_can_not_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="logs are written by one writer"):
+    with pytest.raises(UsageError, match="logs are written by a single writer"):
         by_tasks(tmp_path / "db", [numbered(1)], write_as="logs")
-    with pytest.raises(UsageError, match="some rows have sequence numbers, others have none"):
+    with pytest.raises(UsageError, match="some rows have sequence numbers and others do not"):
         by_tasks(tmp_path / "db", [numbered(1), numbered(2, sequence=4)])
     assert list(tmp_path.iterdir()) == []
 
@@ -578,7 +578,7 @@ def test_a_staged_table_that_has_changed_is_not_placed(tmp_path: Path) -> None:
     data = bytearray(one.read_bytes())
     data[5] ^= 1
     one.write_bytes(data)
-    with pytest.raises(lw.LogwrightError, match="a staged table is not what its task wrote"):
+    with pytest.raises(lw.LogwrightError, match="a staged table differs from what its task wrote"):
         staged.commit(messages)
     assert list(tmp_path.iterdir()) == []
 

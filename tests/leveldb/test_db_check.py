@@ -75,34 +75,30 @@ def test_a_block_before_the_one_before() -> None:
         [(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)]
     )
     (said,) = details(database(table))
-    assert (
-        said == "000003.ldb: its first key is not behind the last one of the block before; it begins with a"
-    )
+    assert said == "000003.ldb: its first key is not after the last key of the block before; it begins with a"
 
 
 def test_index_keys_that_do_not_bound_their_blocks() -> None:
     low = handmade_table(
         [(b"a", 1), (b"b", 2)], [(b"d", 3)], keys=[internal_key(b"a", 1, 1), internal_key(b"d", 3, 1)]
     )
-    assert details(database(low)) == [
-        "000003.ldb: its last key is behind its own key in the index; it begins with a"
-    ]
+    assert details(database(low)) == ["000003.ldb: its last key is after its own index key; it begins with a"]
     high = handmade_table([(b"a", 1)], [(b"d", 3)], keys=[internal_key(b"d", 2, 1), internal_key(b"d", 3, 1)])
     assert details(database(high)) == [
-        "000003.ldb: its first key is not behind the index key of the block before; it begins with d"
+        "000003.ldb: its first key is not after the index key of the block before; it begins with d"
     ]
 
 
 def test_an_index_key_that_is_none() -> None:
     table = handmade_table([(b"a", 1)], [(b"b", 2)], keys=[b"short", internal_key(b"b", 2, 1)])
     assert details(database(table)) == [
-        "000003.ldb: its last key is behind its own key in the index; it begins with a"
+        "000003.ldb: its last key is after its own index key; it begins with a"
     ]
 
 
 def test_a_filter_that_misses_a_key() -> None:
     table = handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a"])
-    assert details(database(table)) == ["000003.ldb: the filter says that b is not there"]
+    assert details(database(table)) == ["000003.ldb: the filter denies the key b"]
     assert details(database(handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a", b"b"]))) == []
 
 
@@ -126,15 +122,15 @@ def test_keys_beyond_what_the_manifest_says() -> None:
     table = handmade_table([(b"a", 1), (b"m", 2), (b"z", 3)])
     said = details(database(table, smallest=b"b", largest=b"y"))
     assert said == [
-        "000003.ldb: its first key is a, before b, which the manifest has",
-        "000003.ldb: its last key is z, behind y, which the manifest has",
+        "000003.ldb: its first key is a, before b in the manifest",
+        "000003.ldb: its last key is z, after y in the manifest",
     ]
 
 
 def test_sequence_numbers_that_nobody_sees() -> None:
     made = CraftedDatabase([(1, 5, ROWS)], last_sequence=30)
     assert details(MemoryDirectory(made.files)) == [
-        "000005.ldb: it has sequence numbers up to 40, and the last one of the database is 30"
+        "000005.ldb: it has sequence numbers up to 40, but the last one of the database is 30"
     ]
     assert details(MemoryDirectory(made.files), deep=False) == []
 
@@ -151,14 +147,14 @@ def test_sequence_numbers_that_a_log_makes_good() -> None:
 def test_numbers_that_are_given_again() -> None:
     made = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
     (said,) = details(MemoryDirectory(made.files))
-    assert "table 5 is live, and the next number for a new file is 5" in said
+    assert "table 5 is live, but the next number for a new file is 5" in said
 
 
 def test_overlapping_tables_of_a_level() -> None:
     made = CraftedDatabase([(1, 5, ROWS[:21]), (1, 7, ROWS[20:])], last_sequence=40)
     (said,) = details(MemoryDirectory(made.files))
     assert said.endswith(
-        "tables 5 and 7 of level 1 overlap: one goes up to key020, the other begins with key020"
+        "tables 5 and 7 of level 1 overlap: one ends with key020, the other begins with key020"
     )
     made = CraftedDatabase([(0, 5, ROWS[:21]), (0, 7, ROWS[20:])], last_sequence=40)
     assert details(MemoryDirectory(made.files)) == []
@@ -181,7 +177,7 @@ def test_newer_entries_where_they_are_looked_for_last(upper: tuple[int, int], lo
     new = [(key, sequence + 100, b"new") for key, sequence, _ in ROWS[:20]]
     wrong = CraftedDatabase([(*upper, old), (*lower, new)], last_sequence=200)
     (said,) = details(MemoryDirectory(wrong.files), Severity.WARNING)
-    assert f"it is newer (sequence numbers from 101 on) than table {upper[1]} (up to 20)" in said
+    assert f"it is newer (sequence numbers from 101) than table {upper[1]} (up to 20)" in said
     right = CraftedDatabase([(*upper, new), (*lower, old)], last_sequence=200)
     assert details(MemoryDirectory(right.files), Severity.WARNING) == []
     apart = CraftedDatabase(
@@ -194,7 +190,7 @@ def test_newer_entries_where_they_are_looked_for_last(upper: tuple[int, int], lo
 def test_a_log_that_is_not_there() -> None:
     made = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=6)
     (said,) = details(MemoryDirectory(made.files), Severity.WARNING)
-    assert said == ": 000006.log is not there, which the manifest has as the log in use"
+    assert said == ": 000006.log, the current log by the manifest, is missing"
     assert (
         details(
             MemoryDirectory(CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=0).files),
@@ -286,7 +282,7 @@ def test_without_a_sound_manifest_the_tables_are_held_against_themselves() -> No
         [(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)]
     )
     said = details(MemoryDirectory({"000003.ldb": table}))
-    assert any("its first key is not behind" in one for one in said)
+    assert any("its first key is not after" in one for one in said)
 
 
 def test_verify_says_it(tmp_path: Path) -> None:
@@ -338,8 +334,7 @@ def test_an_order_that_breaks_over_a_damaged_block() -> None:
     table[table.index(b"\0\x09\x01d") + 3] ^= 1
     said = details(database(bytes(table)))
     assert any(
-        "its first key is not behind the last one of the block before; it begins with a" in one
-        for one in said
+        "its first key is not after the last key of the block before; it begins with a" in one for one in said
     )
 
 

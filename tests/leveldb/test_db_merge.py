@@ -1,4 +1,4 @@
-"""The merge of sorted runs and the census of unsorted ones, against dictionaries; in all modes of kernels."""
+"""The merge of sorted runs and the states of unsorted entries, against dictionaries; in all modes of kernels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from logwright.codec.engine import merge
 from logwright.codec.engine.merge import Keys
-from logwright.codec.leveldb.store import census, newest
-from logwright.codec.leveldb.store.census import DELETED, LIVE, OVERWRITTEN, UNREFERENCED, Census
-from logwright.codec.leveldb.store.newest import Shape, merge_newest, sorted_run
+from logwright.codec.leveldb.store import entry_states, newest
+from logwright.codec.leveldb.store.entry_states import DELETED, LIVE, OVERWRITTEN, UNREFERENCED, EntryStates
+from logwright.codec.leveldb.store.newest import Shape, merge_newest, sort_newest
 
 pytestmark = pytest.mark.kernel_modes
 
@@ -124,7 +124,7 @@ def test_unsorted_rows_become_a_run(
     rows = [(key, value, n + 1) for n, (key, value) in enumerate(ops)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(newest, "SORT_BYTES", piece)
-        found = list(sorted_run(in_pieces(rows, size), Shape("value", visible)))
+        found = list(sort_newest(in_pieces(rows, size), Shape("value", visible)))
     assert len(found) <= 1
     assert rows_of(iter(found)) == sorted(newest_rows(rows, visible).values())
 
@@ -132,7 +132,7 @@ def test_unsorted_rows_become_a_run(
 def test_rows_in_order_are_not_moved() -> None:
     rows = [(b"%04d" % n, b"v", n) for n in range(100)]
     given_ = batch(rows)
-    assert next(sorted_run([given_], Shape("value"))).column("key").buffers()[2].address == (
+    assert next(sort_newest([given_], Shape("value"))).column("key").buffers()[2].address == (
         given_.column("key").buffers()[2].address
     )
     found = next(merge_newest([[given_]], Shape("value"), fail))
@@ -209,7 +209,7 @@ def test_places_of_keys() -> None:
     assert len(Keys.of(pa.array([], pa.binary()))) == 0
 
 
-# The census
+# States of entries
 
 
 class Runs:
@@ -249,7 +249,7 @@ def test_the_census_knows_every_state(
     limit = data.draw(st.none() | st.integers(0, len(rows)))
     spread = [mixed[:cut], mixed[cut:], [(b"\x01", b"gone", 99)]]
     runs: list[Any] = [Runs(one, size) for one in spread]
-    taken = Census(runs, [True, True, False], [limit, None, None], budget).take()
+    taken = EntryStates(runs, [True, True, False], [limit, None, None], budget).compute()
     seen = [row for row in spread[0] if limit is None or row[2] <= limit] + spread[1]
     given_ = [*itertools.chain(*spread)]
     found = [
@@ -264,14 +264,14 @@ def test_keys_that_do_not_fit_are_taken_part_by_part() -> None:
     rows = [(b"key%05d" % n, b"v", n) for n in range(2000)]
     run: Any = Runs(rows, 100)
     budget = 2000 * 56 // 4
-    taken = Census([run], [True], [None], budget).take()
+    taken = EntryStates([run], [True], [None], budget).compute()
     assert (taken.states == LIVE).all()
     assert 4 < run.reads <= 16
 
 
 def test_rows_that_came_later_are_not_given() -> None:
     run: Any = Runs([(b"a", b"v", 1)], 10)
-    taken = Census([run], [True], [None], 1 << 20).take()
+    taken = EntryStates([run], [True], [None], 1 << 20).compute()
     run.rows = [(b"a", b"v", 1), (b"b", b"v", 2)]
     assert [len(some) for some, _ in taken.rows(("key",))] == [1]
 
@@ -282,7 +282,7 @@ def test_every_key_is_of_one_part(parts: int) -> None:
     chosen = np.zeros((parts, len(keys)), np.uint8)
     for part in range(parts):
         row = np.empty(len(keys), np.uint8)
-        census.among(keys.data, keys.ends, len(keys), parts, part, row)
+        entry_states.hash_partition(keys.data, keys.ends, len(keys), parts, part, row)
         chosen[part] = row
     assert (chosen.sum(0) == 1).all()
     assert chosen.sum(1).min() > 300 // parts // 3
@@ -291,10 +291,10 @@ def test_every_key_is_of_one_part(parts: int) -> None:
 def test_batches_without_rows_are_passed_over() -> None:
     rows: list[Row] = [(b"b", b"2", 2), (b"a", b"1", 1)]
     pieces = [batch([]), batch(rows[:1]), batch([]), batch(rows[1:])]
-    assert rows_of(sorted_run(pieces, Shape("value"))) == sorted(rows)
+    assert rows_of(sort_newest(pieces, Shape("value"))) == sorted(rows)
     # Nor are those of which nothing counts.
-    assert rows_of(sorted_run(pieces, Shape("value", 1))) == rows[1:]
-    assert list(sorted_run([batch([])], Shape("value"))) == []
+    assert rows_of(sort_newest(pieces, Shape("value", 1))) == rows[1:]
+    assert list(sort_newest([batch([])], Shape("value"))) == []
 
 
 def test_runs_in_another_order() -> None:

@@ -100,9 +100,7 @@ def test_a_log_that_is_not_there_is_told() -> None:
     made = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
     result, mending = repaired(MemoryDirectory(made.files))
     assert result.files == made.files
-    assert warnings_of(mending).startswith(
-        "000005.log, which the manifest has as the log in use, is not there"
-    )
+    assert warnings_of(mending).startswith("000005.log, the current log by the manifest, is missing")
 
 
 def test_what_fills_a_block_behind_damage() -> None:
@@ -121,7 +119,9 @@ def test_lost_writes_are_told_where_there_is_something_older() -> None:
     made = CraftedDatabase([(1, 3, rows(0, 20))], {5: bytes(data)}, last_sequence=40)
     result, mending = repaired(MemoryDirectory(made.files))
     assert dict(check_leveldb_accepts(result))[b"key001"] == b"value"
-    assert "of keys that were written or deleted by what is lost, older entries show" in warnings_of(mending)
+    assert "for keys written or deleted by the lost part, older entries become visible" in warnings_of(
+        mending
+    )
     assert list(mending.removes) == []
 
 
@@ -129,7 +129,7 @@ def test_what_is_passed_over_may_be_no_batch() -> None:
     """Behind a damaged record its block is left, whatever is in it."""
     broken = flip(physical(put(1, b"k1")) + physical(b"none") + physical(b"none too"), 12)
     _, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: broken}).files), "system")
-    passed = [cut for cut in mending.cut if "passes over it" in cut.why]
+    passed = [cut for cut in mending.cut if "skips it" in cut.why]
     assert [(cut.offset, cut.rows_lost, cut.lost) for cut in passed] == [
         (len(physical(put(1, b"k1"))), 0, {"file": 5})
     ]
@@ -187,7 +187,7 @@ def test_prefix_mends_what_loses_nothing() -> None:
 def test_prefix_refuses_where_ages_mix() -> None:
     mixed: Rows = [(b"a", 1, b""), (b"z", 500, b"")]
     made = CraftedDatabase([(1, 3, rows(0, 20, b"", 100)), (2, 5, mixed)], last_sequence=600, settings=PLAIN)
-    with pytest.raises(DamageError, match=r"000005\.ldb has entries from before and from behind"):
+    with pytest.raises(DamageError, match=r"000005\.ldb has entries from before and after"):
         repaired(flipped(made, "000003.ldb", 10), "prefix")
     alone = CraftedDatabase([(1, 3, rows(0, 20, b"", 100))], last_sequence=600, settings=PLAIN)
     with pytest.raises(DamageError, match="no table is older"):

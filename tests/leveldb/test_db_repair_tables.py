@@ -112,8 +112,8 @@ def test_older_entries_that_may_show_again_are_told() -> None:
     second = blocks(made.files["000007.ldb"])[1]
     result, mending = repaired(flipped(made, "000007.ldb", second[0] + 20))
     assert {value for _, value in check_leveldb_accepts(result)} == {b"new", b"old"}
-    assert "000007.ldb has lost entries of keys from key" in warnings_of(mending)
-    assert "may be seen again in 000005.ldb" in warnings_of(mending)
+    assert "000007.ldb has lost entries with keys key" in warnings_of(mending)
+    assert "may become visible again in 000005.ldb" in warnings_of(mending)
     # What is lost of the older one brings nothing back.
     third = blocks(made.files["000005.ldb"])[1]
     _, mending = repaired(flipped(made, "000005.ldb", third[0] + 20))
@@ -140,7 +140,7 @@ def test_a_missing_table_is_left_out_and_told() -> None:
     assert levels(result) == {3: 3}
     (cut,) = mending.cut
     assert (cut.file, cut.length, cut.lost["smallest"]) == ("000005.ldb", 0, "key000")
-    assert "may be seen again in 000003.ldb" in warnings_of(mending)
+    assert "may become visible again in 000003.ldb" in warnings_of(mending)
     check_leveldb_accepts(result)
 
 
@@ -195,7 +195,7 @@ def test_a_damaged_filter_whose_bits_nobody_knows_is_left_out() -> None:
     offset, _, _ = next(one for one in blocks(made.files["000005.ldb"]) if one[2] == 1)
     result, mending = repaired(flipped(made, "000005.ldb", offset + 3))
     assert not any(kind == 1 for _, _, kind in blocks(result.files["000005.ldb"]))
-    assert "bloom_bits_per_key says it" in warnings_of(mending)
+    assert "pass bloom_bits_per_key" in warnings_of(mending)
     check_leveldb_accepts(result)
     result, mending = repaired(flipped(made, "000005.ldb", offset + 3), bloom_bits_per_key=12)
     assert result.files["000005.ldb"] == made.files["000005.ldb"]
@@ -208,7 +208,7 @@ def test_a_filter_of_another_policy_is_left_out_where_blocks_move() -> None:
     broken = bytearray(data)
     broken[10] ^= 1
     result, mending = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
-    assert "my.Filter is not known here" in warnings_of(mending)
+    assert "the policy my.Filter is unknown" in warnings_of(mending)
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b"]
 
 
@@ -262,7 +262,7 @@ def test_a_table_with_a_block_of_an_unknown_type_stays_as_it_is() -> None:
         directory = database(data)
         result, mending = repaired(directory)
         assert result.files == directory.files
-        assert "of a type that is not known here" in warnings_of(mending)
+        assert "of an unknown type" in warnings_of(mending)
     broken = bytearray(data)
     broken[4] ^= 1
     result, mending = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
@@ -278,7 +278,7 @@ def test_keys_that_are_not_in_order_are_sorted() -> None:
     )
     result, mending = repaired(database(data))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c"]
-    assert "written anew from its entries, whose keys are not in order" in warnings_of(mending)
+    assert "rewritten from its entries, since its keys are out of order" in warnings_of(mending)
     assert sound_entries(result) == sound_entries(database(data))
 
 
@@ -315,14 +315,14 @@ def test_a_filter_that_does_not_say_how_it_was_made() -> None:
         result, mending = repaired(database(flip(made, 10)))
         assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c"]
         data = result.files["000003.ldb"]
-        assert ("bloom_bits_per_key says it" in warnings_of(mending)) is not whole
+        assert ("pass bloom_bits_per_key" in warnings_of(mending)) is not whole
         assert any(kind == 1 for _, _, kind in blocks(data)) is whole
 
 
 def test_keys_out_of_order_of_which_none_comes_twice() -> None:
     result, mending = repaired(database(handmade_table([(b"z", 1), (b"b", 2)], [(b"c", 3)])))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c", b"z"]
-    assert "whose keys are not in order" in warnings_of(mending)
+    assert "its keys are out of order" in warnings_of(mending)
     result, mending = repaired(database(handmade_table([(b"z", 1), (b"b", 2), (b"b", 2)], [(b"c", 3)])))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c", b"z"]
 

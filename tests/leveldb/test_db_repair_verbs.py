@@ -69,11 +69,11 @@ def test_current_alone_is_rebuilt() -> None:
 
 def test_damaged_tables_and_logs_are_refused() -> None:
     made = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(300, b"log"))}, last_sequence=299)
-    with pytest.raises(DamageError, match=r"000005\.ldb: at byte 0: .*made from sound tables"):
+    with pytest.raises(DamageError, match=r"000005\.ldb: at byte 0: .*rebuilt from sound tables"):
         rebuilt(flipped(made, "000005.ldb", 10), "manifest", "current")
     with pytest.raises(DamageError, match=r"000008\.log"):
         rebuilt(flipped(made, "000008.log", 10), "manifest", "current")
-    with pytest.raises(DamageError, match="table 5, which the manifest has in level 1, is not there"):
+    with pytest.raises(DamageError, match="table 5 of level 1 in the manifest is missing"):
         rebuilt(
             MemoryDirectory({name: data for name, data in made.files.items() if name != "000005.ldb"}),
             "manifest",

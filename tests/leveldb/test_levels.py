@@ -7,7 +7,15 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Places, Span, place
+from logwright.codec.leveldb.repair.levels import (
+    APART,
+    NEWER,
+    OLDER,
+    TANGLED,
+    Assignment,
+    Span,
+    assign_levels,
+)
 
 
 def span(number: int, keys: str, low: int, high: int, level: int | None = None) -> Span:
@@ -19,30 +27,30 @@ def never(a: Span, b: Span) -> int:
 
 
 def test_tables_apart_go_to_the_last_level() -> None:
-    found = place([span(3, "ab", 1, 5), span(4, "cd", 3, 9)], never)
-    assert found == Places({3: 6, 4: 6})
+    found = assign_levels([span(3, "ab", 1, 5), span(4, "cd", 3, 9)], never)
+    assert found == Assignment({3: 6, 4: 6})
 
 
 def test_newer_ones_lie_above() -> None:
-    found = place([span(9, "ac", 1, 5), span(4, "bd", 6, 9), span(5, "cf", 10, 12)], never)
+    found = assign_levels([span(9, "ac", 1, 5), span(4, "bd", 6, 9), span(5, "cf", 10, 12)], never)
     assert found.levels == {9: 6, 4: 5, 5: 4}
 
 
 def test_more_than_there_are_levels() -> None:
-    found = place([span(number, "az", number, number) for number in range(1, 12)], never)
+    found = assign_levels([span(number, "az", number, number) for number in range(1, 12)], never)
     assert [found.levels[number] for number in range(1, 8)] == [6, 5, 4, 3, 2, 1, 0]
     assert found.level_0 == [7, 8, 9, 10, 11]
 
 
 def test_known_levels_stay_where_they_fit() -> None:
-    found = place([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, 1), span(5, "ad", 10, 12, 0)], never)
+    found = assign_levels([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, 1), span(5, "ad", 10, 12, 0)], never)
     assert found.levels == {3: 2, 4: 1, 5: 0}
     assert found.level_0 == [5]
 
 
 @pytest.mark.parametrize("level", [2, 4])
 def test_a_known_level_below_older_entries_is_not_kept(level: int) -> None:
-    found = place([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, level)], never)
+    found = assign_levels([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, level)], never)
     assert found.levels == {3: 2, 4: 1}
 
 
@@ -54,20 +62,22 @@ def test_keys_tell_where_sequence_numbers_do_not(how: int, levels: dict[int, int
         asked.append((a.number, b.number))
         return how
 
-    found = place([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], compare)
+    found = assign_levels([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], compare)
     assert found.levels == levels
     assert asked == [(3, 4)]
 
 
 def test_overlapping_tables_without_a_common_key_still_need_two_levels() -> None:
-    found = place([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], lambda a, b: APART)
+    found = assign_levels([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], lambda a, b: APART)
     assert sorted(found.levels.values()) == [5, 6]
-    many = place([span(number, "az", 1, 9) for number in range(1, 10)], lambda a, b: APART)
+    many = assign_levels([span(number, "az", 1, 9) for number in range(1, 10)], lambda a, b: APART)
     assert sorted(many.levels.values()) == [0, 0, 0, 1, 2, 3, 4, 5, 6]
 
 
 def test_tangled_tables_are_in_level_0() -> None:
-    found = place([span(3, "ac", 1, 9), span(4, "bd", 5, 12), span(5, "xy", 1, 2)], lambda a, b: TANGLED)
+    found = assign_levels(
+        [span(3, "ac", 1, 9), span(4, "bd", 5, 12), span(5, "xy", 1, 2)], lambda a, b: TANGLED
+    )
     assert found.tangled == {3, 4}
     assert found.levels == {3: 0, 4: 0, 5: 6}
 
@@ -79,7 +89,7 @@ def test_a_ring_is_tangled() -> None:
     def compare(a: Span, b: Span) -> int:
         return OLDER if (a.number, b.number) in older else NEWER
 
-    found = place([span(number, "az", 1, 9) for number in (1, 2, 3)], compare)
+    found = assign_levels([span(number, "az", 1, 9) for number in (1, 2, 3)], compare)
     assert found.tangled == {1, 2, 3}
     assert set(found.levels.values()) == {0}
 
@@ -107,7 +117,7 @@ def test_law(drawn: list[tuple[int, int, int, int, int | None]]) -> None:
     def compare(a: Span, b: Span) -> int:
         return OLDER if (a.high, a.number) < (b.high, b.number) else NEWER
 
-    found = place(tables, compare)
+    found = assign_levels(tables, compare)
     assert not found.tangled
     place_of = {number: i for i, number in enumerate(found.level_0)}
     for a in tables:

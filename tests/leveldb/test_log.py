@@ -174,6 +174,16 @@ def test_plain_records() -> None:
     )
 
 
+def test_a_removed_plain_record_is_left_out() -> None:
+    """Even if the last record is the same."""
+    payloads = [b"short", batch(1, (b"a", b"1")), b"short"]
+    log = of(written(payloads))
+    records, (_, frames, file) = log.read("records").table, log.tables()
+    assert frames["payload"].to_pylist() == [b"short", None, b"short"]
+    assert log.encode(records.slice(1), frames, file) == written(payloads[1:])
+    assert log.encode(records.slice(0, 0), frames, file) == b""
+
+
 @pytest.mark.parametrize(
     "column", [pa.array([b"a", None]), pa.array(["a"]), pa.array([1])], ids=["null", "text", "number"]
 )

@@ -42,7 +42,7 @@ def test_what_is_lost_with_a_missing_table_is_the_same_in_verify_and_repair(
     assert (lost["entries_at_most"], lost["bytes"]) == (rows, size)
     assert (lost["smallest"], lost["largest"]) == ("key-001000", "key-001999")
     text = " ".join(str(report).split())
-    assert f"{size:,} bytes, keys from key-001000 to key-001999; at most {rows:,} entries" in text
+    assert f"{size:,} bytes, keys key-001000..key-001999; at most {rows:,} entries" in text
     assert "loses nothing more" in text
     repaired = lw.repair(str(database), str(tmp_path / "repaired"))
     assert [one["lost"] for one in repaired.cut or () if one.get("lost")] == [lost]
@@ -56,7 +56,7 @@ def test_several_missing_tables_share_one_bound(database: Path) -> None:
     report = lw.verify(str(database))
     found = [fault.lost["entries_at_most"] for _, fault in report.faults if fault.lost]
     assert found == [2000, 2000]
-    assert "at most 2,000 entries in the 2 missing tables together" in " ".join(str(report).split())
+    assert "at most 2,000 entries in all 2 missing tables together" in " ".join(str(report).split())
 
 
 def test_no_number_of_entries_is_given_where_entries_share_sequence_numbers(tmp_path: Path) -> None:

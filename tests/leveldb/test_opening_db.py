@@ -280,7 +280,7 @@ def test_numbers_that_are_given_again() -> None:
     assert iterated(opened.verdict) == "OK"
     assert opened.verdict.rewrites == ("000005.ldb", "CURRENT")
     assert opened.verdict.rows_lost == 2
-    assert "000005.ldb is in use, and overwritten" in opened.verdict.warnings[0]
+    assert "000005.ldb is in use but gets overwritten" in opened.verdict.warnings[0]
 
 
 def test_a_deleted_file_does_not_come_back_with_its_number() -> None:

@@ -140,7 +140,7 @@ def test_wrong_points_are_told_and_put_right(case: str, compression: str, tmp_pa
     assert result.files[NAME].startswith(good[: blocks(good)[-2][0]])
     assert compression != "none" or result.files[NAME] == good
     assert not mending.cut
-    assert "000003.ldb has 1 block with wrong restart points, which are made anew" in warnings_of(mending)
+    assert "000003.ldb has 1 block with wrong restart points, which are rebuilt" in warnings_of(mending)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 7, 1000, (1 << 32) - 1])

@@ -722,7 +722,7 @@ def test_staged_rows_that_have_changed_are_not_placed(tmp_path: Path) -> None:
     data = bytearray(one.read_bytes())
     data[-5] ^= 1
     one.write_bytes(data)
-    with pytest.raises(LogwrightError, match="staged rows are not what their task wrote"):
+    with pytest.raises(LogwrightError, match="staged rows differ from what their task wrote"):
         staged.commit(messages)
     assert not (tmp_path / "zk" / "version-2").exists()
 

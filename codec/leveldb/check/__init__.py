@@ -1,4 +1,4 @@
-"""What can't be seen in a single file of a database, for `verify`, and what only the contents of a table's blocks tell.
+"""Checks for `verify` that need more than one file, or the contents of a table's blocks.
 
-`table` holds a table against its own index and filter, `database` the tables and logs against the manifest and each other.
+`table` compares a table with its own index and filter, `database` the tables and logs with the manifest and each other.
 """

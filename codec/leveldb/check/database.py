@@ -1,7 +1,8 @@
-"""The files of a database held against each other.
+"""Compare the files of a database with each other.
 
-Severity: what hides or loses entries that are there is an error; what LevelDB passes over and the reader has to know, a warning.
-Source of the rules: `VersionSet`, `DBImpl::Recover` and `Version::Get` of LevelDB, which checks none of them when it opens.
+Severity: hidden or lost entries are an error. What LevelDB skips but the reader should know is a warning.
+
+Source of the rules: `VersionSet`, `DBImpl::Recover` and `Version::Get` of LevelDB, which checks none of them on opening.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
 
 LAYOUT = "leveldb.db"
-_OLDER = "Get gives the value of the newer file by place, an iterator that of the larger sequence number; a compaction of all sets it right"
+_OLDER = "Get returns the value of the file searched first, an iterator that of the larger sequence number; a full compaction fixes it"
 
 ADVICE = (
-    "Copy the directory before anything opens it: LevelDB removes the logs that it has read when it opens a database, damaged ones too.",
-    "LevelDB's own RepairDB checks no checksums: it keeps wrong values as if they were right, and brings deleted keys back.",
+    "Copy the directory before anything opens it: on opening, LevelDB removes the logs that it has read, damaged ones too.",
+    "LevelDB's own RepairDB verifies no checksums: it keeps wrong values and brings deleted keys back.",
 )
 
 
 class DatabaseChecker:
-    """See `logwright.codec.capability.Check`. `deep`: blocks are looked into."""
+    """See `logwright.codec.capability.Check`. With `deep`, the contents of blocks are checked."""
 
     def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
         self._listing, self._deep = listing, deep
-        found = read_descriptor(listing)
-        self._version = found.version if found.error is None else None
-        self._manifest = found.manifest or ""
+        descriptor = read_descriptor(listing)
+        self._version = descriptor.version if descriptor.error is None else None
+        self._manifest = descriptor.manifest or ""
         self._comparator = comparator_of(plan.facts.get("comparator", BYTEWISE))
         self._limit = MAX_DECOMPRESSED.default
         self._found: list[tuple[str, Fault]] = []
@@ -55,12 +56,12 @@ class DatabaseChecker:
         self._at: tuple[PlannedFile, TableCheck] | None = None
         self._tables: dict[int, tuple[str, TableCheck]] = {}
         self._sequence: int | None = None if self._version is None else self._version.last_sequence
-        """The last one of what was seen of the logs so far."""
+        """The last sequence number of the logs so far."""
         self._highest = self._sequence or 0
         self._logged = 0
         """Entries of the sound batches of the logs."""
         self._log: tuple[str, int] = ("", 0)
-        """The log at hand, and where its last good record ended."""
+        """The current log, and where its last good record ended."""
 
     def begin(self, file: PlannedFile) -> None:
         self._close()
@@ -100,26 +101,26 @@ class DatabaseChecker:
         self._logged += int(counts.sum())
         last = first + counts - 1
         start = frames.start + window.offset
-        whole = start[0] == (end if name == file.name else 0)
+        from_start = start[0] == (end if name == file.name else 0)
         before = np.concatenate(([self._sequence if self._sequence is not None else first[0] - 1], last[:-1]))
-        contiguous = np.concatenate(([whole], frames.start[1:] == frames.end[:-1]))
+        contiguous = np.concatenate(([from_start], frames.start[1:] == frames.end[:-1]))
         begins = np.zeros(len(first), np.bool_)
         begins[0] = name != file.name
         for i in np.flatnonzero(contiguous & (first > before + 1)).tolist():
             text = f"the sequence numbers {int(before[i]) + 1} to {int(first[i]) - 1} are missing before this write"
             lost = {"first_sequence": int(before[i]) + 1, "last_sequence": int(first[i]) - 1}
-            system = "LevelDB takes no notice: writes were lost here, or passed over by an earlier start"
+            system = "LevelDB ignores this: writes were lost here, or skipped by an earlier start"
             self._say(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]), lost)
-        # What a manifest has may be ahead of the log that was begun before it was written.
+        # The manifest may be ahead of a log that was started before it was written.
         for i in np.flatnonzero(contiguous & ~begins & (first <= before)).tolist():
             text = f"the sequence number {int(first[i])} comes after {int(before[i])}"
-            system = "LevelDB takes the write for older than those before it"
+            system = "LevelDB treats the write as older than those before it"
             self._say(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]))
         self._sequence = max(int(last.max()), int(self._sequence or 0) if name != file.name else 0)
         self._highest = max(self._highest, int(last.max()))
         self._log = file.name, int(frames.end[-1]) + window.offset
 
-    # All together
+    # The whole database
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         self._close()
@@ -135,16 +136,16 @@ class DatabaseChecker:
         yield from self._found
 
     def _missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
-        """What is lost with tables that are not there."""
+        """Report missing tables."""
         there = {
             named.number for entry in self._listing.entries() if (named := parse(entry.name)) is not None
         }
         gone = sorted(set(live) - there)
         entries = None
         if self._deep:
-            found = [check for number, (_, check) in self._tables.items() if number in live]
+            checks = [check for number, (_, check) in self._tables.items() if number in live]
             entries = entries_at_most(
-                self._highest, [live[number][1] for number in gone], found, self._logged
+                self._highest, [live[number][1] for number in gone], checks, self._logged
             )
         for number in gone:
             level, known = live[number]
@@ -158,8 +159,8 @@ class DatabaseChecker:
         following = version.next_file_number or 0
         for number in sorted(live):
             if number >= following:
-                text = f"table {number} is live, and the next number for a new file is {following}"
-                system = "LevelDB gives the number to a new file, and writes over the table"
+                text = f"table {number} is live, but the next number for a new file is {following}"
+                system = "LevelDB gives the number to a new file and overwrites the table"
                 self._say(self._manifest, Kind.LINK, text, Severity.ERROR, system)
         first = version.log_number or 0
         logs = {
@@ -169,19 +170,21 @@ class DatabaseChecker:
             and named.type is FileType.LOG
             and entry.name == log_name(named.number)
         }
-        if first and not any(one >= first or one == version.prev_log_number for one in logs):
-            text = f"{log_name(first)} is not there, which the manifest has as the log in use"
-            system = "LevelDB opens without a word, and what was written to it is gone"
+        if first and not any(
+            log_number >= first or log_number == version.prev_log_number for log_number in logs
+        ):
+            text = f"{log_name(first)}, the current log by the manifest, is missing"
+            system = "LevelDB opens without an error, and what was written to the log is lost"
             self._say("", Kind.LINK, text, Severity.WARNING, system)
         if self._deep:
             for name, check in self._tables.values():
                 if check.high > self._highest:
-                    text = f"it has sequence numbers up to {check.high}, and the last one of the database is {self._highest}"
-                    system = "LevelDB shows no entry with a larger one"
+                    text = f"it has sequence numbers up to {check.high}, but the last one of the database is {self._highest}"
+                    system = "LevelDB hides entries with a larger one"
                     self._say(name, Kind.LINK, text, Severity.ERROR, system)
 
     def _levels(self) -> None:
-        """Tables of a level from 1 on don't overlap."""
+        """Report overlapping tables of a level below 0."""
         version = self._version
         assert version is not None
         for level, files in enumerate(version.levels):
@@ -190,45 +193,45 @@ class DatabaseChecker:
             for before, after in pairwise(files):
                 if self._comparator.order(before.largest) >= self._comparator.order(after.smallest):
                     text = (
-                        f"tables {before.number} and {after.number} of level {level} overlap: one goes up to "
+                        f"tables {before.number} and {after.number} of level {level} overlap: one ends with "
                         f"{readable(user_key(before.largest))}, the other begins with {readable(user_key(after.smallest))}"
                     )
-                    system = "LevelDB looks into one table of a level only: Get misses keys"
+                    system = "LevelDB searches one table of a level only: Get misses keys"
                     self._say(self._manifest, Kind.ORDER, text, Severity.ERROR, system)
 
     def _against(self, known: FileMetaData, name: str, check: TableCheck) -> None:
-        """A table and what the manifest says of it. Wider than it is does no harm."""
+        """Compare a table with its entry in the manifest. A key range wider than necessary does no harm."""
         if not self._comparator.known or check.smallest is None or check.largest is None:
             return
-        system = "LevelDB does not look into the table for keys outside of that: Get misses them"
+        system = "LevelDB does not search the table for keys outside of the range: Get misses them"
         if self._comparator.order(check.smallest) < self._comparator.order(known.smallest):
-            text = f"its first key is {readable(user_key(check.smallest))}, before {readable(user_key(known.smallest))}, which the manifest has"
+            text = f"its first key is {readable(user_key(check.smallest))}, before {readable(user_key(known.smallest))} in the manifest"
             self._say(name, Kind.LINK, text, Severity.ERROR, system)
         if self._comparator.order(check.largest) > self._comparator.order(known.largest):
-            text = f"its last key is {readable(user_key(check.largest))}, behind {readable(user_key(known.largest))}, which the manifest has"
+            text = f"its last key is {readable(user_key(check.largest))}, after {readable(user_key(known.largest))} in the manifest"
             self._say(name, Kind.LINK, text, Severity.ERROR, system)
 
     def _ages(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
-        """Where tables overlap, the one that is looked into first has the newer entries: see `Version::Get`."""
+        """Report overlapping tables if the one searched first does not have the newer entries: see `Version::Get`."""
         version = self._version
         assert version is not None
         if not self._comparator.known:
             return
         user = self._comparator.user
-        levels = [[one for one in files if one.number in self._tables] for files in version.levels]
+        levels = [[upper for upper in files if upper.number in self._tables] for files in version.levels]
         for level, files in enumerate(levels):
-            for one in files:
-                check = self._tables[one.number][1]
+            for upper in files:
+                check = self._tables[upper.number][1]
                 if level == 0:
                     for other in files:
-                        if other.number < one.number:
-                            self._age(one, check, other)
+                        if other.number < upper.number:
+                            self._age(upper, check, other)
                 for below in levels[level + 1 :]:
                     ends = [user(user_key(other.largest)) for other in below]
-                    for other in below[bisect_left(ends, user(user_key(one.smallest))) :]:
-                        if user(user_key(other.smallest)) > user(user_key(one.largest)):
+                    for other in below[bisect_left(ends, user(user_key(upper.smallest))) :]:
+                        if user(user_key(other.smallest)) > user(user_key(upper.largest)):
                             break
-                        self._age(one, check, other)
+                        self._age(upper, check, other)
 
     def _age(self, upper: FileMetaData, check: TableCheck, lower: FileMetaData) -> None:
         name, other = self._tables[lower.number]
@@ -238,8 +241,8 @@ class DatabaseChecker:
         ) <= user(user_key(lower.largest))
         if overlap and other.rows and check.rows and other.low > check.high:
             text = (
-                f"it is newer (sequence numbers from {other.low} on) than table {upper.number} (up to {check.high}), which is "
-                "looked into before it"
+                f"it is newer (sequence numbers from {other.low}) than table {upper.number} (up to {check.high}), which is "
+                "searched before it"
             )
             self._say(name, Kind.ORDER, text, Severity.WARNING, _OLDER)
 
@@ -258,13 +261,7 @@ class DatabaseChecker:
 
 
 def check(
-    listing: Listing,
-    plan: Plan,
-    options: Options,
-    *,
-    clean: bool | None,
-    live: bool | None,
-    deep: bool,
+    listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None, deep: bool
 ) -> DatabaseChecker:
     """See `codec.capability.Check`."""
     return DatabaseChecker(listing, plan, deep=deep)

@@ -1,6 +1,6 @@
-"""What is in a table held against itself: the order of its keys, the keys of its index, its restart points, its filter.
+"""Check the contents of a table: the order of its keys, the keys of its index, its restart points, its filter.
 
-LevelDB checks none of this when it reads: a key that is out of its place is found by an iterator and not by `Get`.
+LevelDB checks none of this when it reads. A misplaced key is found by an iterator but not by `Get`.
 """
 
 from __future__ import annotations
@@ -51,36 +51,34 @@ from logwright.codec.window import Bytes, Frames, Window
 
 _ORDER = {
     INSIDE: "its keys are not in order",
-    BEFORE: "its first key is not behind the last one of the block before",
-    LOW: "its first key is not behind the index key of the block before",
-    HIGH: "its last key is behind its own key in the index",
+    BEFORE: "its first key is not after the last key of the block before",
+    LOW: "its first key is not after the index key of the block before",
+    HIGH: "its last key is after its own index key",
 }
-_SEARCHES = (
-    "LevelDB finds the block by the index and a key in it by halves: Get may miss keys that iterators show"
-)
-_UNUSED = "LevelDB may not find the filter that is named there, and uses none"
-_MISSES = "Get with this filter policy says NotFound for it, while iterators show it"
+_SEARCHES = "LevelDB finds a block by the index and a key in it by binary search: Get may miss keys that iterators return"
+_UNUSED = "LevelDB may not find the filter named there, and then uses none"
+_MISSES = "Get with this filter policy returns NotFound for it, while iterators return it"
 
 
 class TableCheck:
-    """Takes the blocks of one table, in order. `faults` is what does not fit; the rest says what is in it."""
+    """Checks the blocks of one table, in order. `faults` is the result, the other fields describe the contents."""
 
     def __init__(self, read: ListedFile, limit: int, comparator: Comparator) -> None:
-        """`limit`: see `max.decompressed.bytes`. The order of the keys is not judged where `comparator` is not known."""
+        """`limit`: see `max.decompressed.bytes`. The order of keys is not checked if `comparator` is unknown."""
         self.read, self.limit, self.comparator = read, limit, comparator
         self.blocks: Blocks = survey(read, read.size, limit)
         self.faults: list[Fault] = []
         self.rows = 0
         self.deletions = 0
         self.smallest: bytes | None = None
-        """The first internal key, and the last one."""
+        """The first and the last internal key."""
         self.largest: bytes | None = None
         self.low, self.high = MAX_SEQUENCE, -1
         """The smallest and the largest sequence number."""
         self.unreadable: list[tuple[int, int, str]] = []
-        """Data blocks with right checksums that can't be read from their starts to their ends: bytes of the file, and why."""
+        """Data blocks with a right checksum that cannot be read to their end: bytes of the file, and the reason."""
         self.foreign = 0
-        """How many of them are of a type, or have entries of a type, that is not read here."""
+        """Number of blocks of an unsupported type, or with entries of an unsupported type."""
 
         keys = self.blocks.keys
         self._index = (
@@ -103,7 +101,9 @@ class TableCheck:
 
     def _errors(self, window: Window, portion: Portion) -> None:
         for i, text in portion.errors.items():
-            start, end = (window.offset + int(one[i]) for one in (portion.frames.start, portion.frames.end))
+            start, end = (
+                window.offset + int(edges[i]) for edges in (portion.frames.start, portion.frames.end)
+            )
             self.unreadable.append((start, end, text))
             stored = window.data[start - window.offset : end - window.offset - TRAILER_SIZE]
             plain = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
@@ -117,9 +117,9 @@ class TableCheck:
             data = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
             hidden = hides(data)
             if hidden is not None:
-                # Whoever reads the rows is told.
+                # Reading the rows reports it.
                 start, end = (
-                    window.offset + int(one[i]) for one in (portion.frames.start, portion.frames.end)
+                    window.offset + int(edges[i]) for edges in (portion.frames.start, portion.frames.end)
                 )
                 self.unreadable.append((start, end, hidden.text))
                 continue
@@ -127,16 +127,18 @@ class TableCheck:
             self._fault(window, portion, i, Kind.PAYLOAD, wrong.text, wrong.system, wrong.severity)
 
     def _named(self) -> None:
-        """The restart points of the index, and of what names the filter."""
+        """Check the restart points of the index and the metaindex."""
         blocks = self.blocks
         for i in np.flatnonzero((blocks.kind == INDEX) | (blocks.kind == METAINDEX)).tolist():
-            offset, size, kind = (int(one[i]) for one in (blocks.offset, blocks.size, blocks.kind))
+            offset, size, kind = (int(columns[i]) for columns in (blocks.offset, blocks.size, blocks.kind))
             data = contents(self.read, offset, size)
             if data is None:
                 continue
-            one = plain_of(data[:size], int(data[size]), self.limit)
-            if judged(one.data, np.zeros(1, np.int64), np.full(1, len(one.data), np.int64), one.found):
-                wrong = told(one.data)
+            columns = plain_of(data[:size], int(data[size]), self.limit)
+            if judged(
+                columns.data, np.zeros(1, np.int64), np.full(1, len(columns.data), np.int64), columns.found
+            ):
+                wrong = told(columns.data)
                 text = f"in the {KIND_NAMES[kind]}: {wrong.text}"
                 system = _UNUSED if kind == METAINDEX else wrong.system
                 self.faults.append(
@@ -158,18 +160,18 @@ class TableCheck:
         for i in np.flatnonzero(judged).tolist():
             if not self.comparator.bytewise and self._undecodable(window, portion, i):
                 continue
-            what = next(text for bit, text in _ORDER.items() if int(judged[i]) & bit)
+            problem = next(text for bit, text in _ORDER.items() if int(judged[i]) & bit)
             key = readable(user_key(portion.key(int(rows[i]))))
-            self._fault(window, portion, i, Kind.ORDER, f"{what}; it begins with {key}", _SEARCHES)
+            self._fault(window, portion, i, Kind.ORDER, f"{problem}; it begins with {key}", _SEARCHES)
 
     def _undecodable(self, window: Window, portion: Portion, i: int) -> bool:
-        """Whether a block has keys, or lies behind one, that the comparator cannot decode: their place says nothing."""
+        """Return whether a block, or the one before it, has keys that the comparator cannot decode, so that their order means nothing."""
         low, high = int(portion.rows[i]), int(portion.rows[i + 1])
         for row in range(max(low - 1, 0), high):
             key = user_key(portion.key(row))
             if not idb.decodable(key):
                 text = f"{self.comparator.name} cannot decode the key {readable(key)}"
-                system = "its comparator takes the key for equal to every other one: Get may miss it and keys near it"
+                system = "its comparator treats the key as equal to every other one: Get may miss it and keys near it"
                 self._fault(window, portion, i, Kind.ORDER, text, system, Severity.WARNING)
                 return True
         return False
@@ -180,20 +182,20 @@ class TableCheck:
         hashes = np.empty(portion.made.rows, np.int64)
         hash_keys(portion.made.keys, portion.made.key_ends, 0, portion.made.rows, hashes)
         rows = portion.rows
-        found = self._filter.misses_of(window.offset + portion.frames.start, rows, hashes)
-        if found is None:
+        misses = self._filter.misses_of(window.offset + portion.frames.start, rows, hashes)
+        if misses is None:
             return
-        for i in np.flatnonzero(found >= 0).tolist():
-            key = readable(user_key(portion.key(int(rows[i]) + int(found[i]))))
-            self._fault(window, portion, i, Kind.LINK, f"the filter says that {key} is not there", _MISSES)
+        for i in np.flatnonzero(misses >= 0).tolist():
+            key = readable(user_key(portion.key(int(rows[i]) + int(misses[i]))))
+            self._fault(window, portion, i, Kind.LINK, f"the filter denies the key {key}", _MISSES)
 
     def _count(self, portion: Portion) -> None:
-        made = portion.made
-        self.rows += made.rows
-        self.deletions += int(np.count_nonzero(made.trailers & 0xFF == 0))
-        sequences = made.trailers >> 8 & MAX_SEQUENCE
+        entries = portion.made
+        self.rows += entries.rows
+        self.deletions += int(np.count_nonzero(entries.trailers & 0xFF == 0))
+        sequences = entries.trailers >> 8 & MAX_SEQUENCE
         self.low, self.high = min(self.low, int(sequences.min())), max(self.high, int(sequences.max()))
-        first, last = portion.key(0), portion.key(made.rows - 1)
+        first, last = portion.key(0), portion.key(entries.rows - 1)
         self.smallest = first if self.smallest is None else self.smallest
         self.largest = last
 
@@ -216,14 +218,14 @@ NO_INDEX = Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
 
 
 def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str, int, int]]:
-    """The filters that the metaindex names: name of the policy, offset and size of the block."""
+    """Yield the filters that the metaindex names: policy name, offset and size of the block."""
     for i in np.flatnonzero(blocks.kind == METAINDEX).tolist():
         offset, size = int(blocks.offset[i]), int(blocks.size[i])
         data = contents(read, offset, size)
         if data is None:
             continue
-        one = plain_of(data[:size], int(data[size]), limit)
-        names, values, _ = entries(one.data, limit)
+        block = plain_of(data[:size], int(data[size]), limit)
+        names, values, _ = entries(block.data, limit)
         offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
         read_handles(values.data, values.ends, offsets, sizes)
         for name, at, length in zip(names, offsets.tolist(), sizes.tolist(), strict=True):
@@ -232,7 +234,7 @@ def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str
 
 
 def contents(read: ListedFile, offset: int, size: int) -> Bytes | None:
-    """A block with its trailer, where its checksum is right."""
+    """Return a block with its trailer, or None if its checksum is wrong."""
     data = read(offset, size + TRAILER_SIZE)
     if len(data) < size + TRAILER_SIZE or block_crc(data, 0, size) != int.from_bytes(
         data[size + 1 :].tobytes(), "little"
@@ -242,7 +244,7 @@ def contents(read: ListedFile, offset: int, size: int) -> Bytes | None:
 
 
 def filter_of(read: ListedFile, blocks: Blocks, limit: int = 1 << 30) -> Filter | None:
-    """The filter that LevelDB asks of a table; None where there is none, or a damaged one."""
+    """Return the filter that LevelDB uses for a table, or None if there is none or it is damaged."""
     if not blocks.sound or not (blocks.kind == FILTER).any():
         return None
     for policy, offset, size in policies(read, blocks, limit):

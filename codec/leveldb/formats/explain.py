@@ -9,15 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from logwright.codec.describe import (
-    U32LE,
-    Content,
-    DescriptionError,
-    Field,
-    Repeated,
-    Scope,
-    Struct,
-)
+from logwright.codec.describe import U32LE, Content, DescriptionError, Field, Repeated, Scope, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import SKIPPED, Explainer, Focus, Node
 from logwright.codec.expression import LEFT
@@ -55,10 +47,7 @@ from logwright.codec.window import Window
 def physical_record(content: Struct) -> Struct:
     """A physical record; one that is FULL holds such a structure."""
     payload = Field(
-        "payload",
-        RECORD["payload"].type,
-        RECORD["payload"].doc,
-        holds=Content(content, f"type == {FULL}"),
+        "payload", RECORD["payload"].type, RECORD["payload"].doc, holds=Content(content, f"type == {FULL}")
     )
     return Struct(RECORD.name, *RECORD.fields[:-1], payload, doc=RECORD.doc, source=RECORD.source)
 

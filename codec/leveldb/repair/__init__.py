@@ -1,5 +1,5 @@
-"""Repair of a database: which parts of its tables and logs are kept, and the manifest that names them.
+"""Repair of a database: which parts of its tables and logs to keep, and the manifest that names them.
 
-`state` reads the metadata past damage, `tables` and `logs` survey a file and write it again, `levels` finds a level for tables of which
-no manifest gives it, `repair` has the phases (`codec.engine.repair`).
+`state` reads damaged metadata, `tables` and `logs` survey and rewrite single files, `levels` chooses levels for tables whose level is
+unknown, `repair` has the phases (`codec.engine.repair`).
 """

@@ -1,9 +1,9 @@
-"""Entries taken out of a database, or values out of entries; blocks and batches that none of them is in stay as they are.
+"""Remove entries from a database, or values from entries. All other blocks and batches stay as they are.
 
-A table keeps its data blocks byte for byte but for those that change; what lies behind them, filter, index and footer, tells of keys and
-places, and is made anew. A log stays byte for byte up to the first batch that changes: where a batch lies in its block of 32 KiB decides
-how it is cut, so that those behind are cut anew, and hold what they held. The manifest is made anew, since it tells of keys too; files
-that are not in use any more are left out, since nobody knows what of that is in them.
+Data blocks of a table are copied unless they change. Filter, index and footer depend on keys and positions and are rebuilt.
+
+A log is copied up to the first batch that changes. The records after it are written again, since the position of a record in its block of
+32 KiB decides how it is split. The manifest is rebuilt.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ Mask = npt.NDArray[np.bool_]
 EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")
 _OF_FILES = ("comparator", "bloom_bits_per_key", "max.decompressed.bytes", "max.record.bytes")
 FILE_OPTIONS = tuple(one for one in EDIT_OPTIONS if one.name in _OF_FILES)
-"""What editing a single file takes."""
+"""Options of editing a single file."""
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
     """See `codec.capability.Edit`."""
     _refuse_null(change)
     out = _EditPlan([listing], [plan], options).prepared()
-    found = out.found
-    refuse_damaged(found)
-    tables = [TableEdit(found.reader, one, change) for one in found.tables]
-    out.edits = {log.file: LogEdit(listing, log, change, options) for log in found.logs}
-    logged = [cut for one in out.edits.values() for cut in one.cut]
-    out.cut += [cut for one in tables for cut in one.cut] + logged
+    surveyed = out.surveyed
+    refuse_damaged(surveyed)
+    tables = [TableEdit(surveyed.reader, table, change) for table in surveyed.tables]
+    out.edits = {log.file: LogEdit(listing, log, change, options) for log in surveyed.logs}
+    logged = [cut for edited in out.edits.values() for cut in edited.cut]
+    out.cut += [cut for edited in tables for cut in edited.cut] + logged
     touched = out.always = bool(out.cut)
     out.salvage()
-    if touched and any(name.startswith("LOG") for name in found.others):
-        out.notes.append("LOG, what LevelDB says of its work, is as it was: it may name keys.")
+    if touched and any(name.startswith("LOG") for name in surveyed.others):
+        out.notes.append("LOG, LevelDB's own log file, is unchanged: it may contain keys.")
     if any(cut.rows_lost for cut in logged):
         out.notes.append(
-            "Of what was dropped from logs, sequence numbers are missing there: LevelDB does not mind."
+            "Dropped operations leave gaps in the sequence numbers of logs, which LevelDB ignores."
         )
     if touched and set(change.columns) - {"key"}:
         out.notes.append(
-            "What was asked for tells entries of one key apart: where newer ones of a key went, older ones may be seen again."
+            "The selection distinguishes entries of the same key: where newer entries were dropped, older ones may become visible again."
         )
     return out
 
 
 class _EditPlan(DatabaseRepair):
-    """A sound database, whose logs are changed."""
+    """A sound database whose logs are changed."""
 
     edits: dict[str, LogEdit]
 
@@ -89,15 +89,15 @@ def edit_table(
     named = parse(file.name)
     comparator = options["comparator"] or guess(listing, [(file.name, file.size)])
     reader = Tables(listing, options, comparator_of(comparator))
-    found = reader.examine(file.name, 0 if named is None else named.number, file.size, None, None)
-    cut = TableEdit(reader, found, change).cut
-    if found.smallest is None:
+    table = reader.survey(file.name, 0 if named is None else named.number, file.size, None, None)
+    cut = TableEdit(reader, table, change).cut
+    if table.smallest is None:
         raise UsageError(
-            "nothing would be left of it, and a table without entries is none",
+            "it would be left without entries, and such a table is invalid",
             path=file.name,
             advice="Edit its database instead",
         )
-    return reader.pieces(found)[0], cut
+    return reader.pieces(table)[0], cut
 
 
 def edit_log(
@@ -105,8 +105,8 @@ def edit_log(
 ) -> tuple[Sequence[Extent], Sequence[Removed]]:
     """See `codec.capability.EditFile`."""
     _refuse_null(change)
-    found = logs.examine(listing, file.name, 0, file.size, options)
-    edited = LogEdit(listing, found, change, options)
+    surveyed = logs.survey_log(listing, file.name, 0, file.size, options)
+    edited = LogEdit(listing, surveyed, change, options)
     return list(edited.pieces()), edited.cut
 
 
@@ -114,91 +114,93 @@ def _refuse_null(change: Change) -> None:
     null = [name for name, value in change.values.items() if value is None]
     if null:
         raise UsageError(
-            f"{null[0]} can't be null here",
-            advice="Give it other bytes, none for example; or drop the entries",
+            f"{null[0]} cannot be null here",
+            advice="Set other bytes, such as an empty value, or drop the entries",
         )
     if "key" in change.values:
-        raise UsageError("a key can't be redacted: it says where an entry lies", advice="Drop the entries")
+        raise UsageError(
+            "a key cannot be redacted: it determines the position of its entry", advice="Drop the entries"
+        )
 
 
-def _sound(found: Iterable[Stretch | Hole]) -> Iterator[Stretch]:
-    """The frames of a file in which nothing is damaged."""
-    return (one for one in found if isinstance(one, Stretch))
+def _sound(walk: Iterable[Stretch | Hole]) -> Iterator[Stretch]:
+    """Return the frames of a file without damage."""
+    return (stretch for stretch in walk if isinstance(stretch, Stretch))
 
 
 # Tables
 
 
 @dataclass
-class _Judged:
-    """What becomes of entries."""
+class _Decision:
+    """Which entries to drop and which to redact."""
 
     drop: Mask
     redact: Mask
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, change: Change, kinds: Int64s) -> _Judged:
+    def of(cls, rows: pa.RecordBatch, change: Change, kinds: Int64s) -> _Decision:
         drop = change.drops(rows)
         # A deletion has no value.
         return cls(drop, change.redacts(rows) & ~drop & (kinds != DELETION))
 
 
 class TableEdit:
-    """A table in which entries are changed: `found.blocks` says what it is made of."""
+    """A table with changed entries, described by its `blocks`."""
 
-    def __init__(self, reader: Tables, found: Table, change: Change) -> None:
-        self.reader, self.found, self.change = reader, found, change
-        if found.unsupported:
+    def __init__(self, reader: Tables, surveyed: Table, change: Change) -> None:
+        self.reader, self.table, self.change = reader, surveyed, change
+        if surveyed.unsupported:
             raise UnsupportedError(
-                "the table has blocks or entries of a type that is not known here, so what to change in it can't be seen",
-                path=found.file,
+                "the table has blocks or entries of an unknown type, which cannot be searched for what to change",
+                path=surveyed.file,
                 advice="Edit it with the program that wrote it",
             )
         self.cut: list[Removed] = []
         blocks: list[Block] = []
-        for one in _sound(reader.walk(ListedFile(reader.listing, found.file, found.size))):
-            for portion in portions(one.window, one.frames, reader.limit):
-                judged = _Judged.of(_rows(portion, found), change, portion.made.trailers & 0xFF)
+        for stretch in _sound(reader.walk(ListedFile(reader.listing, surveyed.file, surveyed.size))):
+            for portion in portions(stretch.window, stretch.frames, reader.limit):
+                decision = _Decision.of(_rows(portion, surveyed), change, portion.made.trailers & 0xFF)
                 rows = portion.rows
                 for i in range(len(portion.frames)):
-                    block, _ = reader.block(found, one.window, portion, None, i)
+                    block, _ = reader.block(surveyed, stretch.window, portion, None, i)
                     low, high = int(rows[i]), int(rows[i + 1])
-                    drop, redact = judged.drop[low:high], judged.redact[low:high]
+                    drop, redact = decision.drop[low:high], decision.redact[low:high]
                     if block is not None and (drop.any() or redact.any()):
                         self.cut.append(
                             Removed.edited(
-                                found.file,
+                                surveyed.file,
                                 block.start,
                                 block.stop,
                                 int(drop.sum()),
                                 int(redact.sum()),
-                                {"file": found.number},
+                                {"file": surveyed.number},
                             )
                         )
-                        block = self._block(one.window, portion, i, block, drop, redact)
+                        block = self._block(stretch.window, portion, i, block, drop, redact)
                     if block is not None:
                         blocks.append(block)
         if self.cut:
-            found.blocks = blocks
-            found.known = None  # it tells of keys that may be gone
+            surveyed.blocks = blocks
+            surveyed.known = None  # the manifest may contain dropped keys
 
     def _block(
         self, window: Window, portion: Portion, i: int, block: Block, drop: Mask, redact: Mask
     ) -> Block | None:
-        """A block without what is dropped; None where nothing is left."""
-        made, low = portion.made, int(portion.rows[i])
+        """Return a block without the dropped entries, or None if it is empty."""
+        entries, low = portion.made, int(portion.rows[i])
         stay = (np.flatnonzero(~drop) + low).tolist()
         if not stay:
             return None
         new = self.change.values.get("value", b"") or b""
-        keys = [made.keys[int(made.key_ends[n]) : int(made.key_ends[n + 1])].tobytes() for n in stay]
+        keys = [entries.keys[int(entries.key_ends[n]) : int(entries.key_ends[n + 1])].tobytes() for n in stay]
         values = [
             new
             if redact[n - low]
-            else made.values[int(made.value_ends[n]) : int(made.value_ends[n + 1])].tobytes()
+            else entries.values[int(entries.value_ends[n]) : int(entries.value_ends[n + 1])].tobytes()
             for n in stay
         ]
-        trailers = made.trailers[stay]
+        trailers = entries.trailers[stay]
         part = Unpacked(
             len(stay), _joined(keys), _ends(keys), trailers, _joined(values), _ends(values),
             np.array([len(stay)], np.int64), np.zeros(1, np.int64),
@@ -213,83 +215,83 @@ class TableEdit:
 
 
 def _joined(parts: Sequence[bytes]) -> npt.NDArray[np.uint8]:
-    # The kernel that reads keys looks beyond the last one.
+    # The kernel that reads keys reads beyond the last one.
     return np.frombuffer(b"".join(parts) + bytes(8), np.uint8)
 
 
 def _ends(parts: Sequence[bytes]) -> Int64s:
-    return np.cumsum([0, *(len(one) for one in parts)], dtype=np.int64)
+    return np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
 
 
-def _rows(portion: Portion, found: Table) -> pa.RecordBatch:
-    """Its entries, as the columns of a table's rows."""
-    made = portion.made
-    deleted = made.trailers & 0xFF == DELETION
-    starts = np.repeat(portion.frames.start, made.per_block)
+def _rows(portion: Portion, surveyed: Table) -> pa.RecordBatch:
+    """Return its entries as rows of a table."""
+    entries = portion.made
+    deleted = entries.trailers & 0xFF == DELETION
+    starts = np.repeat(portion.frames.start, entries.per_block)
     return pa.RecordBatch.from_pydict(
         {
-            "key": _binary(made.keys, made.key_ends),
-            "value": _binary(made.values, made.value_ends, deleted),
-            "sequence": pa.array(made.trailers >> 8 & MAX_SEQUENCE, pa.int64()),
+            "key": _binary(entries.keys, entries.key_ends),
+            "value": _binary(entries.values, entries.value_ends, deleted),
+            "sequence": pa.array(entries.trailers >> 8 & MAX_SEQUENCE, pa.int64()),
             "type": pa.array([TYPE_NAMES[int(gone)] for gone in ~deleted], pa.string()),
-            "file": pa.array(np.full(made.rows, found.number), pa.int64()),
+            "file": pa.array(np.full(entries.rows, surveyed.number), pa.int64()),
             "position": pa.array(starts, pa.int64()),
-            "level": pa.nulls(made.rows, pa.int64()),
+            "level": pa.nulls(entries.rows, pa.int64()),
         }
     )
 
 
 def _binary(data: Any, ends: Int64s, null: Mask | None = None) -> pa.Array:
-    found = pa.Array.from_buffers(
+    array = pa.Array.from_buffers(
         pa.large_binary(), len(ends) - 1, [None, pa.py_buffer(np.ascontiguousarray(ends)), pa.py_buffer(data)]
     )
     if null is not None and null.any():
-        found = pc.if_else(pa.array(~null), found, pa.scalar(None, found.type))
-    return found
+        array = pc.if_else(pa.array(~null), array, pa.scalar(None, array.type))
+    return array
 
 
 # Logs
 
 
 class LogEdit:
-    """A log in which operations are changed."""
+    """A log with changed operations."""
 
-    def __init__(self, listing: Listing, found: Log, change: Change, options: Options) -> None:
-        self.listing, self.found, self.change, self.options = listing, found, change, options
+    def __init__(self, listing: Listing, surveyed: Log, change: Change, options: Options) -> None:
+        self.listing, self.log, self.change, self.options = listing, surveyed, change, options
         self.cut: list[Removed] = []
         self._new: dict[int, list[bytes]] = {}
-        """The batches that take the place of one, by where that starts."""
+        """The batches that replace a batch, by its position."""
         columns = log.ROWS.names(detail=True)
-        for one in _sound(logs.walk_log(ListedFile(listing, found.file, found.size), options)):
-            context = log.CODEC.context(found.file, Options(log.CODEC.options))
-            ends = one.frames.end + one.window.offset
-            starts = one.frames.start + one.window.offset
-            for decoded in log.CODEC.decode(one.window, one.frames, "rows", columns, context):
+        for stretch in _sound(logs.walk_log(ListedFile(listing, surveyed.file, surveyed.size), options)):
+            context = log.CODEC.context(surveyed.file, Options(log.CODEC.options))
+            ends = stretch.frames.end + stretch.window.offset
+            starts = stretch.frames.start + stretch.window.offset
+            for decoded in log.CODEC.decode(stretch.window, stretch.frames, "rows", columns, context):
                 rows = decoded.batch
                 kinds = np.array(
                     [name == TYPE_NAMES[1] for name in rows.column("type").to_pylist()], np.int64
                 )
-                judged = _Judged.of(rows, change, kinds)
+                decision = _Decision.of(rows, change, kinds)
                 places = np.asarray(rows.column("position"))
-                for place in np.unique(places[judged.drop | judged.redact]).tolist():
+                for place in np.unique(places[decision.drop | decision.redact]).tolist():
                     mine = np.flatnonzero(places == place)
-                    drop, redact = judged.drop[mine], judged.redact[mine]
+                    drop, redact = decision.drop[mine], decision.redact[mine]
                     stop = int(ends[np.searchsorted(starts, place)])
                     self.cut.append(
                         Removed.edited(
-                            found.file,
+                            surveyed.file,
                             place,
                             stop,
                             int(drop.sum()),
                             int(redact.sum()),
-                            {"file": found.number},
+                            {"file": surveyed.number},
                         )
                     )
                     self._new[place] = self._batches(rows.slice(int(mine[0]), len(mine)), drop, redact)
-        found.rows -= sum(one.rows_lost or 0 for one in self.cut)
+        surveyed.rows -= sum(stretch.rows_lost or 0 for stretch in self.cut)
 
     def _batches(self, rows: pa.RecordBatch, drop: Mask, redact: Mask) -> list[bytes]:
-        """What is left of a batch: as many as there are runs of sequence numbers."""
+        """Return the rest of a batch as one batch for each run of sequence numbers."""
         new = self.change.values.get("value", b"") or b""
         runs: list[list[dict[str, Any]]] = []
         first: list[int] = []
@@ -307,12 +309,12 @@ class LogEdit:
         ]
 
     def pieces(self) -> Iterator[Extent]:
-        found = self.found
+        surveyed = self.log
         if not self._new:
-            yield Copy(found.file, 0, found.size)
+            yield Copy(surveyed.file, 0, surveyed.size)
             return
-        walk = logs.walk_log(ListedFile(self.listing, found.file, found.size), self.options)
-        yield from logs.rewritten(walk, found.file, min(self._new), self._records)
+        walk = logs.walk_log(ListedFile(self.listing, surveyed.file, surveyed.size), self.options)
+        yield from logs.rewritten(walk, surveyed.file, min(self._new), self._records)
 
     def _records(self, window: Window, frames: Frames) -> tuple[Bytes, Int64s]:
         """Return the records of some frames after the edit."""

@@ -1,4 +1,4 @@
-"""Repair one file of a database alone. Other files that depend on it, above all the manifest, stay as they are."""
+"""Repair a single file of a database. Files that depend on it, above all the manifest, stay as they are."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
 def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
     """See `codec.capability.RepairFile`."""
-    found = logs.examine(listing, file.name, _number(file.name), file.size, options)
+    surveyed = logs.survey_log(listing, file.name, _number(file.name), file.size, options)
     prefix = strategy is Strategy.PREFIX
-    if prefix and found.first is not None:
-        found = found.up_to_damage()
-    return logs.pieces(listing, found, options, prefix=prefix), found.cut
+    if prefix and surveyed.first is not None:
+        surveyed = surveyed.up_to_damage()
+    return logs.pieces(listing, surveyed, options, prefix=prefix), surveyed.cut
 
 
 def repair_manifest(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
-    """As of a log; what is lost of the edits behind the damage is for the reader to judge."""
+    """Repair a manifest like a log. The caller must judge what its lost edits mean."""
     name, size = file.name, file.size
     walk = partial(Walk, ListedFile(listing, name, size), manifest.CODEC)
-    faults = [one.fault for one in walk(manifest.CODEC.context(name, options)) if isinstance(one, Hole)]
+    faults = [item.fault for item in walk(manifest.CODEC.context(name, options)) if isinstance(item, Hole)]
     cut = [
         replace(Removed.damaged(name, fault), rows_lost=None, lost={})
         for fault in faults
@@ -50,33 +50,33 @@ def repair_manifest(listing: Listing, file: PlannedFile, strategy: Strategy, opt
 
 
 def repair_table(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.capability.RepairFile`. The comparator is the one that the keys follow. Where the keys of most blocks are in no known order,
-    or those of any with a sound index, it is another one."""
+    """See `codec.capability.RepairFile`. The comparator is guessed from the keys. It is unknown if the keys of most blocks are in no
+    known order, or those of any block under a sound index."""
     name, size = file.name, file.size
     named = guess(listing, [(name, size)])
     reader = Tables(listing, options, comparator_of(None if named == UNKNOWN else named))
-    found = reader.examine(name, _number(name), size, None, None)
-    wrong = sum(fault.kind is Kind.ORDER for fault in found.check.faults)
-    if wrong and (found.check.blocks.sound or 2 * wrong > len(found.blocks or [])):
+    surveyed = reader.survey(name, _number(name), size, None, None)
+    wrong = sum(fault.kind is Kind.ORDER for fault in surveyed.check.faults)
+    if wrong and (surveyed.check.blocks.sound or 2 * wrong > len(surveyed.blocks or [])):
         reader = Tables(listing, options, comparator_of(UNKNOWN))
-        found = reader.examine(name, _number(name), size, None, None)
-    cut = list(found.cut)
-    if strategy is Strategy.PREFIX and found.blocks is not None and found.lost:
-        cut = _before(found, size)
-    if found.smallest is None and not found.sound:
+        surveyed = reader.survey(name, _number(name), size, None, None)
+    cut = list(surveyed.cut)
+    if strategy is Strategy.PREFIX and surveyed.blocks is not None and surveyed.lost:
+        cut = _before(surveyed, size)
+    if surveyed.smallest is None and not surveyed.sound:
         raise DamageError("no block of the table is left", path=file.name)
-    if found.sound:
+    if surveyed.sound:
         return iter([Copy(name, 0, size)]), cut
-    return iter(reader.pieces(found)[0]), cut
+    return iter(reader.pieces(surveyed)[0]), cut
 
 
-def _before(found: Table, size: int) -> list[Removed]:
-    """Leave only the blocks before the first one that has lost entries."""
-    first = next(cut for cut in found.cut if cut.rows_lost != 0)
-    found.blocks = [block for block in found.blocks or [] if block.start < first.offset]
+def _before(surveyed: Table, size: int) -> list[Removed]:
+    """Keep only the blocks before the first one that has lost entries."""
+    first = next(cut for cut in surveyed.cut if cut.rows_lost != 0)
+    surveyed.blocks = [block for block in surveyed.blocks or [] if block.start < first.offset]
     return [first.to_end(size)]
 
 
 def _number(name: str) -> int:
-    found = parse(name)
-    return 0 if found is None else found.number
+    name_parts = parse(name)
+    return 0 if name_parts is None else name_parts.number

@@ -1,8 +1,8 @@
-"""A level for each table of which no manifest tells it.
+"""Choose levels for tables whose level is unknown.
 
-What LevelDB needs: tables of a level from 1 on don't overlap; where tables overlap, those that are looked into first have the newer
-entries of a key. It looks into level 0 first, from the highest file number down, then into one level after the other
-(`Version::Get`). Level 6 is never compacted for its size, so tables go as deep as they can.
+LevelDB requires that tables of a level below 0 do not overlap, and that of overlapping tables the one searched first has the newer entries
+of a key. It searches level 0 first, from the highest file number down, then one level after the other (`Version::Get`). Level 6 is never
+compacted for its size, so tables go as deep as possible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A table by the user keys and sequence numbers that it has; `level` is what is known of it."""
+    """The range of user keys and sequence numbers of a table. `level` is its known level, if any."""
 
     number: int
     smallest: bytes
@@ -30,50 +30,52 @@ class Span:
 
 
 OLDER, NEWER, APART, TANGLED = range(4)
-"""How two overlapping tables compare, by the keys that both have: all entries of the one are older than those of the other, or newer;
-they have no key in common; or for one key the one is newer, for another key the other."""
+"""How two overlapping tables compare on their common keys: the first is older in all, newer in all, there are no common keys, or each is
+newer for some key."""
 Compare = Callable[[Span, Span], int]
 
 
 @dataclass
-class Places:
+class Assignment:
     """Levels by number of the table."""
 
     levels: dict[int, int] = field(default_factory=dict)
     level_0: list[int] = field(default_factory=list)
-    """The tables of level 0, the oldest first. Their numbers have to be in this order."""
+    """The tables of level 0, oldest first. Their numbers must be in this order."""
     tangled: set[int] = field(default_factory=set)
-    """Tables for which there is no level that is right: Get may give an older value than an iterator."""
+    """Tables for which no level is right: Get may return an older value than an iterator."""
 
 
-def place(tables: Sequence[Span], compare: Compare) -> Places:
-    """Find a level for each table, the known one where it fits. `compare` is asked where sequence numbers alone don't tell."""
-    spans = {one.number: one for one in tables}
+def assign_levels(tables: Sequence[Span], compare: Compare) -> Assignment:
+    """Choose a level for each table, its known one if possible. `compare` is called if sequence numbers alone do not decide."""
+    spans = {table.number: table for table in tables}
     older: dict[int, set[int]] = {number: set() for number in spans}
     newer: dict[int, set[int]] = {number: set() for number in spans}
     beside: dict[int, set[int]] = {number: set() for number in spans}
-    found = Places()
+    places = Assignment()
     for a, b in _overlapping(tables):
-        how = _how(a, b, compare)
-        if how == TANGLED:
-            found.tangled |= {a.number, b.number}
+        relation = _how(a, b, compare)
+        if relation == TANGLED:
+            places.tangled |= {a.number, b.number}
         beside[a.number].add(b.number)
         beside[b.number].add(a.number)
-        if how in (OLDER, NEWER):
-            first, second = (a, b) if how == OLDER else (b, a)
+        if relation in (OLDER, NEWER):
+            first, second = (a, b) if relation == OLDER else (b, a)
             older[second.number].add(first.number)
             newer[first.number].add(second.number)
-    for number in _by_age(spans, older, newer, found):
-        one = spans[number]
-        above = min((found.levels[other] for other in older[number] if other in found.levels), default=LEVELS)
-        taken = {found.levels[other] for other in beside[number] if other in found.levels}
+    for number in _by_age(spans, older, newer, places):
+        table = spans[number]
+        above = min(
+            (places.levels[other] for other in older[number] if other in places.levels), default=LEVELS
+        )
+        taken = {places.levels[other] for other in beside[number] if other in places.levels}
         level = 0
-        if number not in found.tangled:
-            level = _level(one.level, above, taken)
-        found.levels[number] = level
+        if number not in places.tangled:
+            level = _level(table.level, above, taken)
+        places.levels[number] = level
         if level == 0:
-            found.level_0.append(number)
-    return found
+            places.level_0.append(number)
+    return places
 
 
 def _level(known: int | None, above: int, taken: set[int]) -> int:
@@ -92,20 +94,20 @@ def _how(a: Span, b: Span, compare: Compare) -> int:
 
 
 def _overlapping(tables: Sequence[Span]) -> list[tuple[Span, Span]]:
-    """All pairs of tables whose keys overlap."""
+    """Return all pairs of tables whose keys overlap."""
     out: list[tuple[Span, Span]] = []
     open_: list[Span] = []
-    for one in sorted(tables, key=lambda table: (table.smallest, table.number)):
-        open_ = [other for other in open_ if other.largest >= one.smallest]
-        out += [(other, one) for other in open_]
-        open_.append(one)
+    for span in sorted(tables, key=lambda table: (table.smallest, table.number)):
+        open_ = [other for other in open_ if other.largest >= span.smallest]
+        out += [(other, span) for other in open_]
+        open_.append(span)
     return out
 
 
 def _by_age(
-    spans: dict[int, Span], older: dict[int, set[int]], newer: dict[int, set[int]], found: Places
+    spans: dict[int, Span], older: dict[int, set[int]], newer: dict[int, set[int]], places: Assignment
 ) -> list[int]:
-    """The tables, the oldest first. Those that are each older than the other, over others, are tangled."""
+    """Return the tables, oldest first. Cycles are tangled."""
     waits = {number: len(before) for number, before in older.items()}
     ready = [(spans[number].high, number) for number, count in waits.items() if not count]
     heapq.heapify(ready)
@@ -113,7 +115,7 @@ def _by_age(
     while len(out) < len(spans):
         if not ready:
             left = set(spans) - set(out)
-            found.tangled |= left
+            places.tangled |= left
             return [*out, *sorted(left, key=lambda number: (spans[number].high, number))]
         _, number = heapq.heappop(ready)
         out.append(number)

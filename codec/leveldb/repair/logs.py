@@ -1,7 +1,7 @@
-"""Repair a log: every good batch is kept, in its order.
+"""Repair a log: keep every good batch, in order.
 
-Bytes before the first damage stay. Records behind it are written again, since the place of a record in its block of 32 KiB decides how it
-is split into physical records.
+The bytes before the first damage are copied. Records after it are written again, since the position of a record in its block of 32 KiB
+decides how it is split into physical records.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes, Frames, Window
 
 _COUNT = WRITE_BATCH.offset("count")
-_POISON = "a batch without operations at sequence number 0: LevelDB would count on from 2^64-1"
+_POISON = "a batch without operations at sequence number 0: LevelDB would continue from 2^64-1"
 
 
 @dataclass
 class Log:
-    """A log as it was found."""
+    """A surveyed log."""
 
     file: str
     number: int
@@ -50,16 +50,16 @@ class Log:
     rows: int = 0
     low: int = MAX_SEQUENCE
     high: int = -1
-    """The smallest and the largest sequence number of the operations that are kept."""
+    """The smallest and the largest sequence number of the kept operations."""
     cut: list[Removed] = field(default_factory=list)
     first: int | None = None
-    """The first byte that does not stay as it lies."""
+    """The first byte that is not copied."""
     rows_before: int = 0
     high_before: int = -1
-    """As `rows` and `high`, of what lies before that byte."""
+    """Like `rows` and `high`, for the bytes before `first`."""
 
     def up_to_damage(self) -> Log:
-        """The same with nothing behind the first damage."""
+        """Return the log up to its first damage."""
         assert self.first is not None
         behind = replace(self.cut[0], offset=self.first).to_end(self.size)
         return Log(
@@ -69,57 +69,57 @@ class Log:
 
 
 def unchanged_records(window: Window, frames: Frames) -> tuple[Bytes, Int64s]:
-    """Return the records of some frames as they are: see `rewritten`."""
+    """Return the records of some frames unchanged: see `rewritten`."""
     payloads = Payloads.of(window, frames, joined=True)
     return payloads.data, np.concatenate((payloads.start[:1], payloads.end))
 
 
-def examine(listing: Listing, file: str, number: int, size: int, options: Options) -> Log:
-    """Read a log from end to end."""
-    found = Log(file, number, size)
+def survey_log(listing: Listing, file: str, number: int, size: int, options: Options) -> Log:
+    """Survey a log."""
+    surveyed = Log(file, number, size)
     read = ListedFile(listing, file, size)
     walk = walk_log(read, options)
-    for one in walk:
-        if isinstance(one, Hole):
-            if one.fault.severity is not Severity.INFO:
-                _cut(found, Removed.damaged(file, one.fault_if_removed(walk.codec, walk.context)))
+    for item in walk:
+        if isinstance(item, Hole):
+            if item.fault.severity is not Severity.INFO:
+                _cut(surveyed, Removed.damaged(file, item.fault_if_removed(walk.codec, walk.context)))
             continue
-        judged = _Judged.of(one.window, one.frames)
-        for i in np.flatnonzero(judged.why != "").tolist():
-            start, end = (one.window.offset + int(edge[i]) for edge in (one.frames.start, one.frames.end))
+        kept = _KeptBatches.of(item.window, item.frames)
+        for i in np.flatnonzero(kept.why != "").tolist():
+            start, end = (item.window.offset + int(edge[i]) for edge in (item.frames.start, item.frames.end))
             text = (
-                f"{judged.why[i]}; the {int(judged.rows[i])} operation(s) before are kept"
-                if judged.rows[i]
-                else judged.why[i]
+                f"{kept.why[i]}; the {int(kept.rows[i])} operation(s) before are kept"
+                if kept.rows[i]
+                else kept.why[i]
             )
             lost: dict[str, Any] = {"file": number}
-            if judged.first[i] >= 0:
-                lost["first_sequence"] = int(judged.first[i] + judged.rows[i])
-            _cut(found, Removed(file, start, end - start, str(text), 0, judged.lost(i), lost))
-        found.rows += int(judged.rows.sum())
-        before = judged.rows > 0
+            if kept.first[i] >= 0:
+                lost["first_sequence"] = int(kept.first[i] + kept.rows[i])
+            _cut(surveyed, Removed(file, start, end - start, str(text), 0, kept.lost(i), lost))
+        surveyed.rows += int(kept.rows.sum())
+        before = kept.rows > 0
         if before.any():
-            found.low = min(found.low, int(judged.first[before].min()))
-            found.high = max(found.high, int((judged.first + judged.rows)[before].max()) - 1)
-        if found.first is not None:
-            before &= one.frames.start + one.window.offset < found.first
+            surveyed.low = min(surveyed.low, int(kept.first[before].min()))
+            surveyed.high = max(surveyed.high, int((kept.first + kept.rows)[before].max()) - 1)
+        if surveyed.first is not None:
+            before &= item.frames.start + item.window.offset < surveyed.first
         if before.any():
-            found.rows_before += int(judged.rows[before].sum())
-            found.high_before = max(found.high_before, int((judged.first + judged.rows)[before].max()) - 1)
-    return found
+            surveyed.rows_before += int(kept.rows[before].sum())
+            surveyed.high_before = max(surveyed.high_before, int((kept.first + kept.rows)[before].max()) - 1)
+    return surveyed
 
 
-def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = False) -> Iterator[Extent]:
-    """Yield what the repaired log is made of."""
-    if found.first is None:
-        yield Copy(found.file, 0, found.size)
+def pieces(listing: Listing, surveyed: Log, options: Options, *, prefix: bool = False) -> Iterator[Extent]:
+    """Yield the extents of the repaired log."""
+    if surveyed.first is None:
+        yield Copy(surveyed.file, 0, surveyed.size)
         return
     if prefix:
-        yield Copy(found.file, 0, found.first)
+        yield Copy(surveyed.file, 0, surveyed.first)
         return
-    walk = walk_log(ListedFile(listing, found.file, found.size), options)
+    walk = walk_log(ListedFile(listing, surveyed.file, surveyed.size), options)
     yield from rewritten(
-        walk, found.file, found.first, lambda window, frames: _Judged.of(window, frames).kept()
+        walk, surveyed.file, surveyed.first, lambda window, frames: _KeptBatches.of(window, frames).kept()
     )
 
 
@@ -129,18 +129,18 @@ def rewritten(
     first: int,
     records: Callable[[Window, Frames], tuple[Bytes, Int64s]] = unchanged_records,
 ) -> Iterator[Extent]:
-    """Keep a file of records up to the byte `first`, where a record starts, and write the records behind it again.
+    """Copy a file of records up to byte `first`, where a record starts, and write the records after it again.
 
     `records` returns the new records of some frames, one after the other, and where each starts, with the end of the last.
     """
     yield Copy(file, 0, first)
     at = first
-    for one in walk:
-        if isinstance(one, Hole):
+    for item in walk:
+        if isinstance(item, Hole):
             continue
-        frames = one.frames.pick(one.frames.start + one.window.offset >= first)
+        frames = item.frames.pick(item.frames.start + item.window.offset >= first)
         if len(frames):
-            data, stops = records(one.window, frames)
+            data, stops = records(item.window, frames)
             out = np.empty(room_for(len(data), len(stops) - 1), np.uint8)
             size = int(write_records(data, stops, at, out))
             yield out[:size].tobytes()
@@ -148,20 +148,20 @@ def rewritten(
 
 
 def walk_log(read: ListedFile, options: Options) -> Walk:
-    """Go over a log with the options of a repair, of which the codec takes one."""
+    """Walk a log with those options of a repair that the codec takes."""
     own = Options(log.CODEC.options, {MAX_RECORD.name: options[MAX_RECORD.name]})
     return Walk(read, log.CODEC, log.CODEC.context(read.name, own))
 
 
-def _cut(found: Log, cut: Removed) -> None:
-    found.cut.append(cut)
-    found.first = cut.offset if found.first is None else min(found.first, cut.offset)
+def _cut(surveyed: Log, cut: Removed) -> None:
+    surveyed.cut.append(cut)
+    surveyed.first = cut.offset if surveyed.first is None else min(surveyed.first, cut.offset)
 
 
 @dataclass
-class _Judged:
-    """Batches whose checksums are right, and how much of each is kept: `rows` operations, from sequence number `first` on (-1: it is
-    none). `why` is empty for one that stays as it is."""
+class _KeptBatches:
+    """Batches with right checksums, and how much of each is kept: `rows` operations from sequence number `first`, which is -1 for none.
+    `why` is empty for an unchanged batch."""
 
     payloads: Payloads
     measured: Int64s
@@ -170,7 +170,7 @@ class _Judged:
     why: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, window: Window, frames: Frames) -> _Judged:
+    def of(cls, window: Window, frames: Frames) -> _KeptBatches:
         payloads = Payloads.of(window, frames, joined=True)
         measured = np.zeros((len(frames), MEASURES), np.int64)
         measure(payloads.data, payloads.start, payloads.end, measured)
@@ -183,17 +183,17 @@ class _Judged:
         return cls(payloads, measured, first, rows, why)
 
     def lost(self, i: int) -> int | None:
-        """How many operations are not kept; None where that is not known."""
+        """Return the number of lost operations, or None if it is unknown."""
         if self.measured[i, STATUS] == SOUND or self.first[i] < 0:
             return 0
         start = int(self.payloads.start[i]) + _COUNT
-        said = int(self.payloads.data[start : start + 4].view("<i4")[0])
-        rest = said - int(self.rows[i])
-        whole = self.measured[i, STOPPED] == self.payloads.end[i] - self.payloads.start[i]
-        return max(rest, 0) if not whole and rest > 0 else 0 if whole and self.rows[i] else None
+        stored_count = int(self.payloads.data[start : start + 4].view("<i4")[0])
+        rest = stored_count - int(self.rows[i])
+        complete = self.measured[i, STOPPED] == self.payloads.end[i] - self.payloads.start[i]
+        return max(rest, 0) if not complete and rest > 0 else 0 if complete and self.rows[i] else None
 
     def kept(self) -> tuple[Bytes, Int64s]:
-        """The payloads that are kept, one after the other, and where they end; of a batch that goes wrong what is before that."""
+        """Return the kept payloads, one after the other, and where they end. A malformed batch is kept up to the malformed operation."""
         bad = self.why != ""
         if not bad.any():
             stops = (

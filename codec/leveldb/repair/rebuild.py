@@ -1,4 +1,4 @@
-"""Make the metadata of a database again from its tables and logs, which stay as they are."""
+"""Rebuild the metadata of a database from its tables and logs, which stay as they are."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from logwright.codec.engine.derive import Rebuild
 from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.leveldb.names import CURRENT
-from logwright.codec.leveldb.repair.examine import Found
 from logwright.codec.leveldb.repair.repair import DatabaseRepair
+from logwright.codec.leveldb.repair.survey import Survey
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan
 
@@ -17,35 +17,35 @@ REBUILDS = ("manifest", "current")
 
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> RepairPlan:
-    """See `codec.capability.Rebuild`. Raises `DamageError` where a table or a log is damaged or missing."""
+    """See `codec.capability.Rebuild`. Raises `DamageError` for a damaged or missing table or log."""
     out = DatabaseRepair([listing], [plan], options).prepared()
     if "manifest" not in what:
-        return _current(out.found)
-    refuse_damaged(out.found)
+        return _current(out.surveyed)
+    refuse_damaged(out.surveyed)
     out.always = out.keeps_unused = True
     return out.salvage()
 
 
-def _current(found: Found) -> RepairPlan:
-    """Make CURRENT alone."""
-    state = found.state
+def _current(surveyed: Survey) -> RepairPlan:
+    """Rebuild CURRENT alone."""
+    state = surveyed.state
     if state.manifest is None or not state.sound:
         raise UsageError(
-            "there is no sound manifest that CURRENT could name",
+            "there is no sound manifest for CURRENT to name",
             advice="Rebuild the manifest too: what=manifest,current",
         )
     name = f"{state.manifest}\n".encode(errors="surrogateescape")
-    out = Rebuild(found.listing, {CURRENT: [name]})
-    out.rows = sum(one.rows for one in found.files)
+    out = Rebuild(surveyed.listing, {CURRENT: [name]})
+    out.rows = sum(file.rows for file in surveyed.files)
     return out
 
 
-def refuse_damaged(found: Found) -> None:
+def refuse_damaged(surveyed: Survey) -> None:
     """Raise `DamageError` for the first table or log that is not sound."""
-    for one in found.tables:
-        if not one.sound:
-            cut = min(one.cut, key=lambda cut: cut.offset, default=None)
-            fault = min(one.check.faults, key=lambda fault: fault.offset, default=None)
+    for table in surveyed.tables:
+        if not table.sound:
+            cut = min(table.cut, key=lambda cut: cut.offset, default=None)
+            fault = min(table.check.faults, key=lambda fault: fault.offset, default=None)
             at, why = (
                 (cut.offset, cut.why)
                 if cut is not None
@@ -53,22 +53,22 @@ def refuse_damaged(found: Found) -> None:
                 if fault is not None
                 else (0, "damaged")
             )
-            raise damage(one.file, at, why)
-    for log in found.logs:
+            raise damage(table.file, at, why)
+    for log in surveyed.logs:
         if log.cut:
             raise damage(log.file, log.cut[0].offset, log.cut[0].why)
-    for level, known in found.missing:
+    for level, known in surveyed.missing:
         raise DamageError(
-            f"table {known.number}, which the manifest has in level {level}, is not there: metadata are made from all tables and logs",
-            path=found.listing.name,
-            advice="Put it back, or repair the database, which goes on without it",
+            f"table {known.number} of level {level} in the manifest is missing: metadata are rebuilt from all tables and logs",
+            path=surveyed.listing.name,
+            advice="Restore it, or repair the database, which continues without it",
         )
 
 
 def damage(file: str, at: int, why: str) -> DamageError:
     return DamageError(
-        f"{why}; metadata are made from sound tables and logs",
+        f"{why}; metadata are rebuilt from sound tables and logs",
         path=file,
         offset=at,
-        advice="Repair the database, which keeps what is sound and makes the metadata anew",
+        advice="Repair the database, which keeps the sound parts and rebuilds the metadata",
     )

@@ -1,8 +1,8 @@
-"""Repair a database: which parts of its tables and logs are kept, and the manifest that names them.
+"""Repair a database: which parts of its tables and logs to keep, and the manifest that names them.
 
-Salvage keeps every sound block and every sound batch; levels and sequence numbers stay as the manifest has them. Prefix goes back to
-a state that the database once had: logs end at their first damage, and a table that has lost entries goes, with everything that is
-newer. Where that leaves no such state, it refuses.
+Salvage keeps every sound block and batch. Levels and sequence numbers stay as recorded in the manifest. Prefix goes back to an earlier
+state: logs end at their first damage, and a table with lost entries is removed together with everything newer. It refuses if there is no
+such state.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
 from logwright.codec.leveldb.names import CURRENT, log_name, manifest_name, old_table_name, table_name
 from logwright.codec.leveldb.repair import logs
-from logwright.codec.leveldb.repair.examine import Found, examine
-from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, place
+from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, assign_levels
 from logwright.codec.leveldb.repair.logs import Log
+from logwright.codec.leveldb.repair.survey import Survey, survey_database
 from logwright.codec.leveldb.repair.tables import Table
 from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store.db import LAYOUT
@@ -42,7 +42,7 @@ from logwright.codec.store.listing import Listing, Plan
 _COMPARATOR = Option(
     "comparator",
     None,
-    "The comparator's name, where no manifest says it; by default the known one that the keys of the tables follow",
+    "Name of the comparator, if no manifest records it; default: the known one that the tables' keys are ordered by",
     parse_text,
 )
 _FRAMEWISE = (str(Strategy.SALVAGE), str(Strategy.PREFIX))
@@ -50,7 +50,7 @@ _OWN = (
     Option(
         "bloom_bits_per_key",
         None,
-        "Bits per key of the filter of a table that is written anew; by default as its old filter was made, 0 is none",
+        "Bits per key for the filter of a rewritten table, 0 for none; default: as in its old filter",
         low=0,
         high=1 << 10,
     ),
@@ -59,7 +59,7 @@ _OWN = (
         Option(
             "orphans",
             "leave",
-            "Tables that a sound manifest does not name: left out as LevelDB would delete them, or adopted, which may bring deleted keys back",
+            "Tables that a sound manifest does not name: drop them as LevelDB would, or adopt them, which may bring deleted keys back",
             parse_choice,
             ("leave", "adopt"),
         ),
@@ -70,7 +70,7 @@ _OWN = (
         Option(
             "version",
             None,
-            "Strategy system: the version of LevelDB that is simulated; by default the newest",
+            "Strategy system: the simulated version of LevelDB; default: the newest",
             parse_text,
         ),
         strategies=(str(Strategy.SYSTEM),),
@@ -82,94 +82,94 @@ REPAIR_OPTIONS = (_COMPARATOR, *_OWN, *(option for option in start.OPTIONS if op
 
 
 class DatabaseRepair(RepairPlan, Repairer):
-    """Tables and logs are kept in parts; the manifest is made from what is kept."""
+    """Keeps parts of tables and logs, and builds the manifest from them."""
 
-    one_copy = "a LevelDB database has no replicas, {} paths are named", "Repair them one by one"
-    found: Found
+    one_copy = "a LevelDB database has no replicas, but {} paths were given", "Repair them one at a time"
+    surveyed: Survey
 
     def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
         RepairPlan.__init__(self, copies[0])
         Repairer.__init__(self, copies, plans, options)
         self.prefix = self.always = self.keeps_unused = False
-        """`always`: a manifest is made in any case. `keeps_unused`: files that are not in use stay."""
+        """`always`: write a manifest in any case. `keeps_unused`: keep files that are not in use."""
         self.levels: dict[int, int] = {}
         self.numbers: dict[int, int] = {}
-        """New numbers of tables that can't keep theirs."""
+        """New numbers of tables that cannot keep theirs."""
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
         comparator = plan.facts["comparator"]
         if not comparator_of(comparator).known:
             raise UsageError(
-                f"the order of comparator {comparator} is not known: what LevelDB would write of the logs cannot be computed",
+                f"unknown comparator {comparator}: what LevelDB would write from the logs cannot be computed",
                 advice="Use strategy salvage or prefix, which need no order",
             )
         known = (_COMPARATOR, *start.OPTIONS)
-        given = {option.name: options[option.name] for option in known if options.given(option.name)}
-        settings = Options(known, {"comparator": comparator, **given})
+        given_options = {option.name: options[option.name] for option in known if options.given(option.name)}
+        settings = Options(known, {"comparator": comparator, **given_options})
         started = start.STARTUP.run(listing, plan, settings, version=options["version"], clean=None)
         return SystemRepair(started, LAYOUT.order)
 
     def survey(self) -> None:
-        self.found = examine(self.listing, self.options, adopt=self.options["orphans"] == "adopt")
+        self.surveyed = survey_database(self.listing, self.options, adopt=self.options["orphans"] == "adopt")
 
     def reorder(self) -> None:
-        self.found.logs.sort(key=lambda log: log.number)
+        self.surveyed.logs.sort(key=lambda log: log.number)
 
-    # What stays
+    # What to keep
 
     def go_back(self) -> RepairPlan:
-        """Keep only what is older than the first entry that is lost."""
+        """Keep only what is older than the first lost entry."""
         self.prefix = True
-        found = self.found
-        losses = [one for one in found.tables if one.lost]
-        lows = [_oldest(one.low, one.known) for one in losses]
-        lows += [_oldest(MAX_SEQUENCE, known) for _, known in found.missing if not found.replaced]
+        surveyed = self.surveyed
+        losses = [table for table in surveyed.tables if table.lost]
+        lows = [_oldest(table.low, table.known) for table in losses]
+        lows += [_oldest(MAX_SEQUENCE, known) for _, known in surveyed.missing if not surveyed.replaced]
         if lows:
-            self._before(min(lows), {one.number for one in losses})
-        for i, log in enumerate(found.logs):
+            self._before(min(lows), {table.number for table in losses})
+        for i, log in enumerate(surveyed.logs):
             if log.first is not None:
-                found.logs[i] = log.up_to_damage()
-                self._drop_logs(found.logs[i + 1 :], "behind the first damage")
-                del found.logs[i + 1 :]
+                surveyed.logs[i] = log.up_to_damage()
+                self._drop_logs(surveyed.logs[i + 1 :], "after the first damage")
+                del surveyed.logs[i + 1 :]
                 break
         return self.salvage()
 
     def _before(self, sequence: int, lossy: set[int]) -> None:
-        found = self.found
+        surveyed = self.surveyed
         kept: list[Table] = []
-        for one in found.tables:
-            if one.number not in lossy and one.high < sequence:
-                kept.append(one)
-            elif one.number in lossy or one.low >= sequence:
+        for table in surveyed.tables:
+            if table.number not in lossy and table.high < sequence:
+                kept.append(table)
+            elif table.number in lossy or table.low >= sequence:
                 why = (
                     "it has lost entries"
-                    if one.number in lossy
-                    else "it is newer than the first entry that is lost"
+                    if table.number in lossy
+                    else "it is newer than the first lost entry"
                 )
-                self.cut.append(Removed(one.file, 0, one.size, why, 0, one.rows or None, _range(one)))
+                self.cut.append(Removed(table.file, 0, table.size, why, 0, table.rows or None, _range(table)))
             else:
-                self._refuse(f"{one.file} has entries from before and from behind the first one that is lost")
-        if not kept and any(one.rows for one in found.tables):
-            self._refuse("no table is older than the first entry that is lost")
-        found.tables = kept
-        self._drop_logs(found.logs, "behind the first entry that is lost")
-        found.logs = []
-        found.missing = []
-        last = max((one.high for one in kept), default=0)
-        found.state.version.last_sequence = min(
-            found.state.version.last_sequence or last, max(last, sequence - 1)
+                self._refuse(f"{table.file} has entries from before and after the first lost one")
+        if not kept and any(table.rows for table in surveyed.tables):
+            self._refuse("no table is older than the first lost entry")
+        surveyed.tables = kept
+        self._drop_logs(surveyed.logs, "after the first lost entry")
+        surveyed.logs = []
+        surveyed.missing = []
+        last = max((table.high for table in kept), default=0)
+        surveyed.state.version.last_sequence = min(
+            surveyed.state.version.last_sequence or last, max(last, sequence - 1)
         )
 
     def _refuse(self, why: str) -> None:
         raise DamageError(
             f"there is no state from before the damage: {why}",
-            path=self.found.listing.name,
-            advice="Strategy salvage keeps every sound block of the tables, and every sound batch of the logs",
+            path=self.surveyed.listing.name,
+            advice="Strategy salvage keeps every sound block of the tables and every sound batch of the logs",
         )
 
-    def _drop_logs(self, some: Sequence[Log], why: str) -> None:
-        for log in some:
+    def _drop_logs(self, dropped: Sequence[Log], why: str) -> None:
+        for log in dropped:
             if log.size:
                 lost = {"file": log.number}
                 if log.rows:
@@ -177,64 +177,64 @@ class DatabaseRepair(RepairPlan, Repairer):
                 self.cut.append(Removed(log.file, 0, log.size, why, 0, log.rows, lost))
 
     def salvage(self) -> RepairPlan:
-        """Decide where everything goes."""
-        found = self.found
-        for one in found.tables:
-            self.cut += one.cut
-        for log in found.logs:
+        """Keep all sound parts, and choose levels and numbers."""
+        surveyed = self.surveyed
+        for table in surveyed.tables:
+            self.cut += table.cut
+        for log in surveyed.logs:
             self.cut += log.cut
-        if found.replaced:
-            names = _names([table_name(known.number) for _, known in found.missing])
+        if surveyed.replaced:
+            names = _names([table_name(known.number) for _, known in surveyed.missing])
             self.notes.append(
-                f"{names}, of which the manifest tells before its damage, not there: replaced by a compaction, most likely, whose tables "
+                f"{names}, named by the manifest before its damage, not found: most likely replaced by a compaction, whose tables "
                 "are adopted."
             )
-            found.missing = []
+            surveyed.missing = []
         entries = self._missing_entries()
-        for level, known in found.missing:
-            why = describe(known, level, entries, len(found.missing))
+        for level, known in surveyed.missing:
+            why = describe(known, level, entries, len(surveyed.missing))
             self.cut.append(
                 Removed(table_name(known.number), 0, 0, why, 0, None, dict(lost_with(known, entries)))
             )
             self.notes.append(f"lost: {why}.")
-        self.cut += found.state.cut
-        self._say_what_may_be_back()
-        found.tables = [one for one in found.tables if one.smallest is not None]
-        self._place()
+        self.cut += surveyed.state.cut
+        self._note_older_entries()
+        surveyed.tables = [table for table in surveyed.tables if table.smallest is not None]
+        self._assign_levels()
         self._say()
-        kept = [one for one in found.files if one.rows]
-        self.rows = sum(one.rows for one in kept)
+        kept = [table for table in surveyed.files if table.rows]
+        self.rows = sum(table.rows for table in kept)
         if kept:
-            low, high = min(one.low for one in kept), max(one.high for one in kept)
+            low, high = min(table.low for table in kept), max(table.high for table in kept)
             self.ids = {"first_sequence": low, "last_sequence": high}
         return self
 
     def _missing_entries(self) -> int | None:
-        """The largest number of entries that the missing tables had."""
-        found = self.found
-        live = found.state.version.files
-        last = max([found.state.version.last_sequence or 0, *(log.high for log in found.logs)])
-        tables = [one.check for one in found.tables if one.number in live]
-        missing = [known for _, known in found.missing]
-        return entries_at_most(last, missing, tables, sum(log.rows for log in found.logs))
+        """Return the largest number of entries that the missing tables can have had."""
+        surveyed = self.surveyed
+        live = surveyed.state.version.files
+        last = max([surveyed.state.version.last_sequence or 0, *(log.high for log in surveyed.logs)])
+        tables = [table.check for table in surveyed.tables if table.number in live]
+        missing = [known for _, known in surveyed.missing]
+        return entries_at_most(last, missing, tables, sum(log.rows for log in surveyed.logs))
 
-    def _place(self) -> None:
-        """A level for each table, and numbers that are in order of age in level 0."""
-        found = self.found
-        self.levels = {one.number: one.level for one in found.tables if one.level is not None}
-        if not found.order.known:
-            for one in found.tables:
-                self.levels.setdefault(one.number, 0)
+    def _assign_levels(self) -> None:
+        """Choose a level for each table, and numbers that are ordered by age in level 0."""
+        surveyed = self.surveyed
+        self.levels = {table.number: table.level for table in surveyed.tables if table.level is not None}
+        if not surveyed.order.known:
+            for table in surveyed.tables:
+                self.levels.setdefault(table.number, 0)
             return
         if (
-            len(self.levels) == len(found.tables)
-            and (found.state.sound or not found.adopted)
+            len(self.levels) == len(surveyed.tables)
+            and (surveyed.state.sound or not surveyed.adopted)
             and self._disjoint()
         ):
             return
-        spans = {one.number: _span(one, found.order) for one in found.tables}
-        compare = _Compare({one.number: one for one in found.tables}, found)
-        placed = place(list(spans.values()), compare)
+        spans = {table.number: _span(table, surveyed.order) for table in surveyed.tables}
+        compare = _Compare({table.number: table for table in surveyed.tables}, surveyed)
+        placed = assign_levels(list(spans.values()), compare)
         self.levels = placed.levels
         self._number(placed.level_0, spans)
         if placed.tangled:
@@ -242,80 +242,78 @@ class DatabaseRepair(RepairPlan, Repairer):
                 table_name(self.numbers.get(number, number)) for number in sorted(placed.tangled)
             )
             self.notes.append(
-                f"{names}: each has newer entries than another one for some keys, they are in level 0."
+                f"{names}: each has newer entries than another one for some keys, so they are placed in level 0."
             )
             self.before_you_start.append(
-                "Get may give older values than an iterator until everything is compacted once (CompactRange without bounds)."
+                "Get may return older values than an iterator until a full compaction (CompactRange without bounds)."
             )
 
     def _disjoint(self) -> bool:
-        """Whether no tables of a level from 1 on overlap."""
-        order = self.found.order.order
+        """Return whether no tables of a level below 0 overlap."""
+        order = self.surveyed.order.order
         for level in range(1, LEVELS):
             spans = sorted(
-                (order(one.smallest), order(one.largest))
-                for one in self.found.tables
-                if self.levels[one.number] == level and one.smallest and one.largest
+                (order(table.smallest), order(table.largest))
+                for table in self.surveyed.tables
+                if self.levels[table.number] == level and table.smallest and table.largest
             )
             if any(a[1] >= b[0] for a, b in pairwise(spans)):
                 return False
         return True
 
     def _number(self, level_0: Sequence[int], spans: dict[int, Span]) -> None:
-        """Tables of level 0 have numbers in the order of their age where they overlap: those that have not get new ones."""
+        """Give new numbers to overlapping tables of level 0 whose numbers are not in the order of their age."""
         for i, number in enumerate(level_0):
             if any(other > number and spans[other].overlaps(spans[number]) for other in level_0[:i]):
                 for late in level_0[i:]:
-                    self.found.highest += 1
-                    self.numbers[late] = self.found.highest
+                    self.surveyed.highest += 1
+                    self.numbers[late] = self.surveyed.highest
                 return
 
-    # What is said
+    # Notes
 
     def _say(self) -> None:
-        found = self.found
-        for name, why in found.left:
+        surveyed = self.surveyed
+        for name, why in surveyed.left:
             self.notes.append(f"{name} is not in the result: {why}.")
-        if not found.state.sound:
-            what = found.state.manifest or "no manifest"
-            said = f"{what} tells not all that there was" if found.state.manifest else "No manifest is left"
-            self.notes.append(
-                f"{said}: tables of which it is not known whether they are in use are taken to be."
-            )
-            if found.adopted:
-                names = _names(one.file for one in found.adopted)
+        if not surveyed.state.sound:
+            manifest = surveyed.state.manifest or "no manifest"
+            state = f"{manifest} is incomplete" if surveyed.state.manifest else "No manifest is left"
+            self.notes.append(f"{state}: tables that may be in use are kept.")
+            if surveyed.adopted:
+                names = _names(table.file for table in surveyed.adopted)
                 self.notes.append(
-                    f"{names}: in use as far as can be told. Should LevelDB have replaced something of that by a compaction, and not have "
-                    "removed it, keys deleted before are back."
+                    f"{names}: assumed to be in use. If LevelDB had already replaced some of them by a compaction without "
+                    "removing them, deleted keys are back."
                 )
-        elif found.adopted:
-            names = _names(one.file for one in found.adopted)
+        elif surveyed.adopted:
+            names = _names(table.file for table in surveyed.adopted)
             self.notes.append(
-                f"{names}: adopted, though the manifest does not name them. Deleted keys may be back."
+                f"{names}: adopted although the manifest does not name them. Deleted keys may be back."
             )
-        first = found.state.version.log_number
-        if first and not any(found.state.live(log.number) for log in found.logs):
+        first = surveyed.state.version.log_number
+        if first and not any(surveyed.state.live(log.number) for log in surveyed.logs):
             self.notes.append(
-                f"{log_name(first)}, which the manifest has as the log in use, is not there: what was written last may be lost."
+                f"{log_name(first)}, the current log by the manifest, is missing: the last writes may be lost."
             )
-        for log in found.logs:
+        for log in surveyed.logs:
             if log.file != log_name(log.number):
                 self.notes.append(
-                    f"{log.file} is called {log_name(log.number)} now: LevelDB would not have found it."
+                    f"{log.file} is renamed to {log_name(log.number)}: LevelDB would not have found it."
                 )
-        for one in found.tables:
-            if one.opaque:
+        for table in surveyed.tables:
+            if table.opaque:
                 self.notes.append(
-                    f"{one.file} has blocks or entries of a type that is not known here: it is copied untouched."
+                    f"{table.file} has blocks or entries of an unknown type: it is copied unchanged."
                 )
 
-    def _say_what_may_be_back(self) -> None:
-        """Where something is lost, what is older is seen again."""
-        found = self.found
-        for one in found.tables:
-            for low, high in one.lost:
-                self._older(one.file, one.number, one.level, low, high)
-        for level, known in found.missing:
+    def _note_older_entries(self) -> None:
+        """Note where older entries become visible because newer ones are lost."""
+        surveyed = self.surveyed
+        for table in surveyed.tables:
+            for low, high in table.lost:
+                self._older(table.file, table.number, table.level, low, high)
+        for level, known in surveyed.missing:
             self._older(
                 table_name(known.number),
                 known.number,
@@ -323,161 +321,162 @@ class DatabaseRepair(RepairPlan, Repairer):
                 user_key(known.smallest),
                 user_key(known.largest),
             )
-        lost = [log.file for log in found.logs if any(cut.rows_lost != 0 for cut in log.cut)]
-        rows = any(one.rows for one in found.tables) or any(log.rows for log in found.logs)
+        lost = [log.file for log in surveyed.logs if any(cut.rows_lost != 0 for cut in log.cut)]
+        rows = any(table.rows for table in surveyed.tables) or any(log.rows for log in surveyed.logs)
         if lost and rows:
             self.notes.append(
-                f"{_names(lost)}: of keys that were written or deleted by what is lost, older entries show if there are any."
+                f"{_names(lost)}: for keys written or deleted by the lost part, older entries become visible if there are any."
             )
 
     def _older(
         self, file: str, number: int, level: int | None, low: bytes | None, high: bytes | None
     ) -> None:
-        if not self.found.order.known:
+        if not self.surveyed.order.known:
             return
-        user = self.found.order.user
+        user = self.surveyed.order.user
         behind = [
-            one.file
-            for one in self.found.tables
-            if one.number != number
-            and one.smallest is not None
-            and one.largest is not None
-            and (high is None or user(user_key(one.smallest)) <= user(high))
-            and (low is None or user(user_key(one.largest)) >= user(low))
+            table.file
+            for table in self.surveyed.tables
+            if table.number != number
+            and table.smallest is not None
+            and table.largest is not None
+            and (high is None or user(user_key(table.smallest)) <= user(high))
+            and (low is None or user(user_key(table.largest)) >= user(low))
             and (
-                one.level is None
+                table.level is None
                 or level is None
-                or one.level > level
-                or (one.level == level == 0 and one.number < number)
+                or table.level > level
+                or (table.level == level == 0 and table.number < number)
             )
         ]
         if behind:
-            start = "the first one" if low is None else readable(low)
-            end = "the last one" if high is None else readable(high)
+            start = "the first key" if low is None else readable(low)
+            end = "the last key" if high is None else readable(high)
             self.notes.append(
-                f"{file} has lost entries of keys from {start} to {end}: older values of them, and keys deleted by them, may be seen again in "
+                f"{file} has lost entries with keys {start}..{end}: older values, and keys deleted by them, may become visible again in "
                 f"{_names(behind)}."
             )
 
-    # The files
+    # Output
 
     def outputs(self) -> Iterator[OutputFile]:
-        found = self.found
-        yield from map(self.unchanged, found.others)
+        surveyed = self.surveyed
+        yield from map(self.unchanged, surveyed.others)
         metas: list[list[FileMetaData]] = [[] for _ in range(LEVELS)]
         made: set[str] = set()
-        for one in found.tables:
-            pieces, meta = found.reader.pieces(one)
-            number = self.numbers.get(one.number, one.number)
-            level = self.levels[one.number]
-            metas[level].append(self._meta(one, level, replace(meta, number=number)))
-            yield OutputFile(name := _table_file(one, number), pieces, one.file)
+        for table in surveyed.tables:
+            pieces, meta = surveyed.reader.pieces(table)
+            number = self.numbers.get(table.number, table.number)
+            level = self.levels[table.number]
+            metas[level].append(self._meta(table, level, replace(meta, number=number)))
+            yield OutputFile(name := _table_file(table, number), pieces, table.file)
             made.add(name)
-        for log in found.logs:
+        for log in surveyed.logs:
             yield OutputFile(name := log_name(log.number), list(self.log_pieces(log)), log.file)
             made.add(name)
         for file in self._metadata(metas):
             yield file
             made.add(file.name)
         if self.keeps_unused:
-            unused = {name for name, _ in found.left} - made
+            unused = {name for name, _ in surveyed.left} - made
             yield from (self.unchanged(name) for name in self.sizes if name in unused)
 
     def log_pieces(self, log: Log) -> Iterator[Extent]:
-        return logs.pieces(self.found.listing, log, self.options, prefix=self.prefix)
+        return logs.pieces(self.surveyed.listing, log, self.options, prefix=self.prefix)
 
-    def _meta(self, one: Table, level: int, meta: FileMetaData) -> FileMetaData:
-        """What the manifest says already, where that is right."""
-        known = one.known
-        if known is None or level != one.level or (known.number, known.size) != (meta.number, meta.size):
+    def _meta(self, table: Table, level: int, meta: FileMetaData) -> FileMetaData:
+        """Return the entry of the manifest, if it is right."""
+        known = table.known
+        if known is None or level != table.level or (known.number, known.size) != (meta.number, meta.size):
             return meta
-        if not self.found.order.known:
+        if not self.surveyed.order.known:
             return known
-        order = self.found.order.order
+        order = self.surveyed.order.order
         wide = order(known.smallest) <= order(meta.smallest) and order(known.largest) >= order(meta.largest)
-        return known if wide and one.sound else meta
+        return known if wide and table.sound else meta
 
     def _metadata(self, metas: list[list[FileMetaData]]) -> Iterator[OutputFile]:
-        found, version = self.found, self.found.state.version
+        surveyed, version = self.surveyed, self.surveyed.state.version
         last = self._last_sequence()
-        numbers = [one.number for files in metas for one in files] + [log.number for log in found.logs]
+        numbers = [table.number for files in metas for table in files] + [log.number for log in surveyed.logs]
         following = version.next_file_number or 0
-        files = {one.number: (level, one) for level, some in enumerate(metas) for one in some}
+        files = {table.number: (level, table) for level, some in enumerate(metas) for table in some}
         same = (
-            found.state.sound
+            surveyed.state.sound
             and files == version.files
             and last == version.last_sequence
             and following > max(numbers, default=0)
             and not self.always
         )
-        old = found.state.manifest
+        old = surveyed.state.manifest
         if same and old is not None:
             yield self.unchanged(old)
             yield self.made(CURRENT, f"{old}\n".encode(errors="surrogateescape"))
             return
-        number = max(found.highest + 1, following)
+        number = max(surveyed.highest + 1, following)
         first = version.log_number
         if first is None:
-            first = min((log.number for log in found.logs), default=0)
+            first = min((log.number for log in surveyed.logs), default=0)
         data = snapshot(
             metas,
             log_number=first,
             prev_log_number=version.prev_log_number or 0,
             next_file_number=number + 1,
             last_sequence=last,
-            compact_pointers=version.compact_pointers if found.state.sound else None,
-            comparator=found.comparator,
+            compact_pointers=version.compact_pointers if surveyed.state.sound else None,
+            comparator=surveyed.comparator,
         )
         yield OutputFile(manifest_name(number), [data], old)
         yield self.made(CURRENT, current(number))
 
     def _last_sequence(self) -> int:
-        """That of the manifest, or more where a table has more: LevelDB shows nothing beyond, and adds those of the logs itself."""
-        found = self.found
-        known = found.state.version.last_sequence
-        tables = max((one.high for one in found.tables), default=0)
-        in_logs = max((log.high for log in found.logs), default=0)
-        if known is not None and (tables <= known or (found.state.sound and tables <= in_logs)):
+        """Return the last sequence number of the manifest, or a larger one of a table. LevelDB hides entries beyond it, and counts those
+        of the logs itself."""
+        surveyed = self.surveyed
+        known = surveyed.state.version.last_sequence
+        tables = max((table.high for table in surveyed.tables), default=0)
+        in_logs = max((log.high for log in surveyed.logs), default=0)
+        if known is not None and (tables <= known or (surveyed.state.sound and tables <= in_logs)):
             return known
-        if found.state.sound:
+        if surveyed.state.sound:
             self.notes.append(
-                f"The last sequence number is {max(tables, 0)} now: entries beyond {known} were not seen before."
+                f"The last sequence number is now {max(tables, 0)}: entries above {known} were hidden before."
             )
         return max(known or 0, tables, 0)
 
     def summary(self) -> Summary:
-        self.notes += self.found.reader.notes
+        self.notes += self.surveyed.reader.notes
         return super().summary()
 
 
-def _table_file(one: Table, number: int) -> str:
-    if number == one.number and one.file in (table_name(number), old_table_name(number)):
-        return one.file
+def _table_file(table: Table, number: int) -> str:
+    if number == table.number and table.file in (table_name(number), old_table_name(number)):
+        return table.file
     return table_name(number)
 
 
 def _oldest(low: int, known: FileMetaData | None) -> int:
-    """The smallest sequence number of a table, as far as is known."""
+    """Return the smallest sequence number that a table can have, as far as is known."""
     for key in (known.smallest, known.largest) if known is not None else ():
         if len(key) >= 8:
             low = min(low, int.from_bytes(key[-8:], "little") >> 8)
     return low
 
 
-def _range(one: Table) -> dict[str, object]:
-    lost: dict[str, object] = {"file": one.number}
-    for name, key in (("smallest", one.smallest), ("largest", one.largest)):
+def _range(table: Table) -> dict[str, object]:
+    lost: dict[str, object] = {"file": table.number}
+    for name, key in (("smallest", table.smallest), ("largest", table.largest)):
         if key is not None:
             lost[name] = readable(user_key(key))
     return lost
 
 
-def _span(one: Table, order: Comparator) -> Span:
-    smallest, largest = one.smallest, one.largest
+def _span(table: Table, order: Comparator) -> Span:
+    smallest, largest = table.smallest, table.largest
     assert smallest is not None
     assert largest is not None
     first, last = (order.user(user_key(key)) for key in (smallest, largest))
-    return Span(one.number, first, last, one.low, one.high, one.level)
+    return Span(table.number, first, last, table.low, table.high, table.level)
 
 
 def _names(names: Iterator[str] | Sequence[str]) -> str:
@@ -489,8 +488,8 @@ def _names(names: Iterator[str] | Sequence[str]) -> str:
 class _Compare:
     """Compares tables key by key: see `levels.Compare`."""
 
-    def __init__(self, tables: dict[int, Table], found: Found) -> None:
-        self._tables, self._found = tables, found
+    def __init__(self, tables: dict[int, Table], surveyed: Survey) -> None:
+        self._tables, self._found = tables, surveyed
         self._kept: dict[int, pa.Table] = {}
 
     def __call__(self, a: Span, b: Span) -> int:
@@ -506,7 +505,7 @@ class _Compare:
         return NEWER if newer else OLDER if older else TANGLED
 
     def _versions(self, number: int) -> pa.Table:
-        """The keys of a table, each with the smallest and the largest of its sequence numbers."""
+        """Return the keys of a table, each with its smallest and its largest sequence number."""
         if number not in self._kept:
             if len(self._kept) >= 16:
                 self._kept.pop(next(iter(self._kept)))

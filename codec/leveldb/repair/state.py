@@ -1,4 +1,4 @@
-"""What is left of the metadata of a database: CURRENT, and the manifests past their damage.
+"""Read damaged metadata of a database: CURRENT, and the manifests past their damage.
 
 Source: `VersionSet::Recover`, `DBImpl::NewDB` and `RemoveObsoleteFiles` of LevelDB.
 """
@@ -27,38 +27,38 @@ _LONGEST = 1 << 16
 
 @dataclass
 class State:
-    """What the metadata say."""
+    """The state recorded in the metadata."""
 
     manifest: str | None = None
-    """The manifest that this is from."""
+    """The manifest it was read from."""
     version: Version = field(default_factory=Version)
     sound: bool = False
-    """It was read whole, and nothing is missing in it."""
+    """Whether it was read completely, and nothing is missing in it."""
     current: bool = False
-    """CURRENT names it, as it should."""
+    """Whether CURRENT names it."""
     gone: set[int] = field(default_factory=set)
-    """Tables that an edit deleted, and none added again."""
+    """Tables that an edit deletes and no later one adds."""
     told: int = 0
-    """Tables with smaller numbers are live only where the manifest has them: it begins with all that there were."""
+    """Tables with smaller numbers are live only if the manifest names them: it begins with a full list."""
     cut: list[Removed] = field(default_factory=list)
     rank: tuple[bool, bool, int] = (False, False, -1)
 
     def live(self, number: int) -> bool:
-        """Whether a log of this number is read when the database is opened, as far as is known."""
+        """Return whether a log of this number is read on opening, as far as is known."""
         first, before = self.version.log_number or 0, self.version.prev_log_number or 0
         return number >= first or number == before
 
 
 def read_state(listing: Listing) -> State:
-    """The best that there is: the manifest that CURRENT names, where something can be read of it; else the newest one that is whole, or
-    that tells most."""
+    """Read the best manifest: the one that CURRENT names, if anything in it can be read; otherwise the newest complete one, or the one
+    with the most edits."""
     sizes = {entry.name: entry.size for entry in listing.entries()}
     named = _named(listing, sizes)
     if named in sizes:
-        found = _read(listing, named, sizes[named])
-        if found.version.edits:
-            found.current = True
-            return found
+        state = _read(listing, named, sizes[named])
+        if state.version.edits:
+            state.current = True
+            return state
     others = [
         _read(listing, name, size)
         for name, size in sizes.items()
@@ -82,38 +82,42 @@ def _read(listing: Listing, name: str, size: int) -> State:
     read = ListedFile(listing, name, size)
     context = manifest.CODEC.context(name, Options(manifest.CODEC.options))
     deleted: set[int] = set()
-    for found in Walk(read, manifest.CODEC, context):
-        if isinstance(found, Hole):
-            fault = found.fault
+    for stretch in Walk(read, manifest.CODEC, context):
+        if isinstance(stretch, Hole):
+            fault = stretch.fault
             if fault.severity is not Severity.INFO:
                 state.sound = False
                 state.cut.append(Removed(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
             continue
-        records = Payloads.of(found.window, found.frames)
+        records = Payloads.of(stretch.window, stretch.frames)
         for i, (start, end) in enumerate(zip(records.start.tolist(), records.end.tolist(), strict=True)):
-            at = found.window.offset + int(found.frames.start[i])
+            at = stretch.window.offset + int(stretch.frames.start[i])
             try:
                 edit = parse_edit(records.data[start:end].tobytes())
             except EditError as error:
                 state.sound = False
-                length = int(found.frames.end[i] - found.frames.start[i])
+                length = int(stretch.frames.end[i] - stretch.frames.start[i])
                 state.cut.append(Removed(name, at, length, str(error)))
                 continue
             if at == 0:
                 _first(state, name, edit)
             state.version.apply(edit)
-            deleted |= {one.number for one in edit if one.name == "deleted_file" and one.number is not None}
+            deleted |= {
+                change.number
+                for change in edit
+                if change.name == "deleted_file" and change.number is not None
+            }
     state.gone = deleted - set(state.version.files)
-    whole = state.version.missing() is None
-    state.sound = state.sound and whole
+    complete = state.version.missing() is None
+    state.sound = state.sound and complete
     named = parse(name)
-    state.rank = (state.sound, whole, -1 if named is None else named.number)
+    state.rank = (state.sound, complete, -1 if named is None else named.number)
     return state
 
 
 def _first(state: State, name: str, edit: Sequence[EditField]) -> None:
-    """Take note of a manifest that LevelDB began when it opened the database: first all tables, and no numbers (`WriteSnapshot`)."""
-    fields = {one.name for one in edit}
+    """Note that LevelDB started a manifest on opening: its first edit lists all tables, without numbers (`WriteSnapshot`)."""
+    fields = {change.name for change in edit}
     named = parse(name)
     if named is not None and "comparator" in fields and not fields & {"next_file_number", "last_sequence"}:
         state.told = named.number

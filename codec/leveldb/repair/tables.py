@@ -1,6 +1,6 @@
-"""Tables mended: the good data blocks stay as they lie, and around them filter, metaindex, index and footer are made anew.
+"""Repair tables: copy the good data blocks, and rebuild filter, metaindex, index and footer around them.
 
-What was in the damaged blocks is told by keys: between the last one before and the first one behind.
+Losses are reported as key ranges, between the last kept key before a damaged block and the first one after it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
 
 _SLOTS = 8
-"""So many filters are looked at for the bits per key that they were made with."""
+"""Number of filters sampled to find the bits per key they were built with."""
 _VERSIONS = pa.schema(
     [("key", pa.large_binary()), ("sequence_min", pa.int64()), ("sequence_max", pa.int64())]
 )
@@ -70,7 +70,7 @@ _VERSIONS = pa.schema(
 
 @dataclass(slots=True)
 class Block:
-    """A data block that is kept: bytes of the file with its trailer, or `made` anew of what of it can be read."""
+    """A kept data block: bytes of the file with its trailer, or `made` from the entries that can be read."""
 
     start: int
     stop: int
@@ -79,11 +79,11 @@ class Block:
     last: bytes
     """Its smallest and largest internal key."""
     key: bytes | None
-    """Its key in the index, where that is sound."""
+    """Its index key, if the index is sound."""
     low: int
     high: int
     mixed: bool = False
-    """Its keys are not in order."""
+    """Whether its keys are out of order."""
     made: bytes | None = None
 
     @property
@@ -93,31 +93,31 @@ class Block:
 
 @dataclass
 class Table:
-    """A table as it was found."""
+    """A surveyed table."""
 
     file: str
     number: int
     size: int
     known: FileMetaData | None
-    """What the manifest says of it."""
+    """Its entry in the manifest."""
     level: int | None
     comparator: Comparator
     check: TableCheck
     holes: list[Fault] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     unsupported: bool = False
-    """Something in it is of a type that is not known here."""
+    """Whether something in it is of an unknown type."""
     unreadable: bool = False
-    """There are bytes that the disk can't read."""
+    """Whether the disk cannot read some of its bytes."""
     blocks: list[Block] | None = None
-    """What is kept; None for a table that stays as it is."""
+    """The kept blocks; None for a table that stays as it is."""
     cut: list[Removed] = field(default_factory=list)
     lost: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
-    """User keys between which entries are lost; None where that is not known."""
+    """Ranges of user keys whose entries are lost; None for an unknown bound."""
 
     @property
     def sound(self) -> bool:
-        """Whether it stays as it is."""
+        """Whether the table stays as it is."""
         if self.unsupported:
             return True
         return not (
@@ -126,7 +126,7 @@ class Table:
 
     @property
     def opaque(self) -> bool:
-        """Whether it has blocks or entries that are not read here: it is kept as it is, whatever else is wrong with it."""
+        """Whether it has blocks or entries of an unknown type. Such a table is copied, whatever its damage."""
         return self.unsupported
 
     @property
@@ -150,7 +150,7 @@ class Table:
         return max((block.last for block in self.blocks), key=self._order, default=None)
 
     def _order(self, key: bytes) -> Any:
-        """By key, or (an unknown order) by place: the first is the smallest."""
+        """Order by key, or if the order is unknown by position: then the first is the smallest."""
         return self.comparator.order(key) if self.comparator.known else 0
 
     @property
@@ -158,16 +158,18 @@ class Table:
         return (
             self.check.low
             if self.blocks is None
-            else min((one.low for one in self.blocks), default=MAX_SEQUENCE)
+            else min((block.low for block in self.blocks), default=MAX_SEQUENCE)
         )
 
     @property
     def high(self) -> int:
-        return self.check.high if self.blocks is None else max((one.high for one in self.blocks), default=-1)
+        return (
+            self.check.high if self.blocks is None else max((block.high for block in self.blocks), default=-1)
+        )
 
 
 class Tables:
-    """Reads and mends the tables of one database."""
+    """Surveys and repairs the tables of one database."""
 
     def __init__(self, listing: Listing, options: Options, comparator: Comparator) -> None:
         self.listing, self.comparator = listing, comparator
@@ -177,79 +179,79 @@ class Tables:
         )
         self.notes: list[str] = []
 
-    def examine(
+    def survey(
         self, file: str, number: int, size: int, known: FileMetaData | None, level: int | None
     ) -> Table:
-        """Read a table from end to end; of a damaged one, what is kept."""
+        """Survey a table. If it is damaged, determine the blocks to keep."""
         read = ListedFile(self.listing, file, size)
         check = TableCheck(read, self.limit, self.comparator)
-        found = Table(file, number, size, known, level, self.comparator, check)
-        for one in self.walk(read):
-            if isinstance(one, Hole):
-                found.unsupported |= one.fault.kind is Kind.UNSUPPORTED
-                found.holes.append(one.fault)
+        surveyed = Table(file, number, size, known, level, self.comparator, check)
+        for item in self.walk(read):
+            if isinstance(item, Hole):
+                surveyed.unsupported |= item.fault.kind is Kind.UNSUPPORTED
+                surveyed.holes.append(item.fault)
                 continue
-            found.faults += [fault for fault in one.frames.faults if fault.severity is not Severity.INFO]
-            check.add(one.window, one.frames)
-        found.unreadable = read.unreadable
-        found.unsupported |= check.foreign > 0
-        if not found.sound:
-            self._salvage(found)
-        return found
+            surveyed.faults += [fault for fault in item.frames.faults if fault.severity is not Severity.INFO]
+            check.add(item.window, item.frames)
+        surveyed.unreadable = read.unreadable
+        surveyed.unsupported |= check.foreign > 0
+        if not surveyed.sound:
+            self._salvage(surveyed)
+        return surveyed
 
     def walk(self, read: ListedFile) -> Walk:
         own = Options(table.CODEC.options, {MAX_DECOMPRESSED.name: self.limit})
         return Walk(read, table.CODEC, table.CODEC.context(read.name, own))
 
-    # What is kept
+    # Blocks to keep
 
-    def _salvage(self, found: Table) -> None:
+    def _salvage(self, table: Table) -> None:
         blocks: list[Block] = []
         dropped: list[tuple[int, int, str]] = []
-        mended = 0
-        for one in self.walk(ListedFile(self.listing, found.file, found.size)):
-            if isinstance(one, Hole):
+        repaired = 0
+        for item in self.walk(ListedFile(self.listing, table.file, table.size)):
+            if isinstance(item, Hole):
                 continue
-            for portion in portions(one.window, one.frames, self.limit, mend=True):
-                judged = portion.judged(NO_INDEX, self.comparator) if self.comparator.known else None
-                mended += len(portion.mended)
+            for portion in portions(item.window, item.frames, self.limit, mend=True):
+                violations = portion.judged(NO_INDEX, self.comparator) if self.comparator.known else None
+                repaired += len(portion.mended)
                 for i in range(len(portion.frames)):
-                    block, why = self.block(found, one.window, portion, judged, i)
+                    block, why = self.block(table, item.window, portion, violations, i)
                     if block is not None:
                         blocks.append(block)
                     if why:
                         start, stop = (int(edge[i]) for edge in (portion.frames.start, portion.frames.end))
-                        dropped.append((one.window.offset + start, one.window.offset + stop, why))
-        if mended:
+                        dropped.append((item.window.offset + start, item.window.offset + stop, why))
+        if repaired:
             self.notes.append(
-                f"{found.file} has {mended} {'blocks' if mended > 1 else 'block'} with wrong restart points, which are made anew: all "
+                f"{table.file} has {repaired} {'blocks' if repaired > 1 else 'block'} with wrong restart points, which are rebuilt: all "
                 "entries are kept."
             )
-        if self.comparator.known and not found.check.blocks.sound:
-            blocks, strange = _in_place(blocks, found.known, self.comparator)
+        if self.comparator.known and not table.check.blocks.sound:
+            blocks, strange = _in_place(blocks, table.known, self.comparator)
             dropped += [
                 (
-                    one.start,
-                    one.stop,
-                    "its keys do not fit between those around it: a copy of a block within a value, most likely",
+                    item.start,
+                    item.stop,
+                    "its keys do not fit between those around it: most likely a copy of a block within a value",
                 )
-                for one in strange
+                for item in strange
             ]
-        found.blocks = blocks
-        self._tell(found, dropped)
+        table.blocks = blocks
+        self._record_losses(table, dropped)
 
     def block(
-        self, found: Table, window: Window, portion: Portion, judged: Int64s | None, i: int
+        self, table: Table, window: Window, portion: Portion, violations: Int64s | None, i: int
     ) -> tuple[Block | None, str]:
-        """A data block, as far as it can be read; and why not all of it can."""
-        rows, made, head = portion.rows, portion.made, portion.frames.header
+        """Return a data block as far as it can be read, and why not all of it can."""
+        rows, entries, head = portion.rows, portion.made, portion.frames.header
         low, high = int(rows[i]), int(rows[i + 1])
         why = portion.errors.get(i, "")
         if low == high:
             return None, why
-        sequences = made.trailers[low:high] >> 8 & MAX_SEQUENCE
+        sequences = entries.trailers[low:high] >> 8 & MAX_SEQUENCE
         entry = int(head["entry"][i])
-        index = found.check.blocks
+        index = table.check.blocks
         block = Block(
             window.offset + int(portion.frames.start[i]), window.offset + int(portion.frames.end[i]), high - low,
             portion.key(low), portion.key(high - 1), index.keys[entry] if index.sound and entry >= 0 else None,
@@ -257,8 +259,8 @@ class Tables:
         )  # fmt: skip
         if why:
             part = Unpacked(
-                high - low, made.keys, made.key_ends[low : high + 1], made.trailers[low:high], made.values,
-                made.value_ends[low : high + 1], made.per_block[i : i + 1], made.skipped[i : i + 1],
+                high - low, entries.keys, entries.key_ends[low : high + 1], entries.trailers[low:high], entries.values,
+                entries.value_ends[low : high + 1], entries.per_block[i : i + 1], entries.skipped[i : i + 1],
             )  # fmt: skip
             data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
             kind, content = stored(data, compression(window, portion.frames, i))
@@ -267,88 +269,88 @@ class Tables:
         elif i in portion.mended:
             kind, content = stored(portion.mended[i], compression(window, portion.frames, i))
             block.made = sealed(content, kind)
-        if judged is not None and judged[i] & INSIDE:
+        if violations is not None and violations[i] & INSIDE:
             block.mixed = True
             keys = sorted((portion.key(row) for row in range(low, high)), key=self.comparator.order)
             block.first, block.last = keys[0], keys[-1]
         return block, why
 
-    def _tell(self, found: Table, dropped: list[tuple[int, int, str]]) -> None:
-        """What is not kept, and what keys that may have been."""
-        blocks = found.blocks or []
+    def _record_losses(self, table: Table, dropped: list[tuple[int, int, str]]) -> None:
+        """Record what is dropped, and the keys that it may have had."""
+        blocks = table.blocks or []
         starts = [block.start for block in blocks]
         gone: list[tuple[int, int, str, Fault | None]] = [
             (fault.offset, fault.offset + fault.length, f"{fault.kind}: {fault.detail}", fault)
-            for fault in found.holes
+            for fault in table.holes
         ]
         gone += [(start, stop, why, None) for start, stop, why in dropped]
-        for start, stop, why, fault in sorted(gone, key=lambda one: one[:2]):
+        for start, stop, why, fault in sorted(gone, key=lambda loss: loss[:2]):
             rows = None if fault is None else fault.rows_lost
             kept = bisect_left(starts, start)
             lost: dict[str, Any] = {}
-            # Behind the last data block there is only what can be made again.
-            behind = kept == len(blocks) and found.check.blocks.sound and not _names_data(found, start, stop)
+            # Everything after the last data block can be rebuilt.
+            behind = kept == len(blocks) and table.check.blocks.sound and not _names_data(table, start, stop)
             if rows == 0 or behind:
                 rows = 0
             else:
-                low = user_key(blocks[kept - 1].last) if kept else _known(found, "smallest")
-                high = user_key(blocks[kept].first) if kept < len(blocks) else _known(found, "largest")
-                found.lost.append((low, high))
+                low = user_key(blocks[kept - 1].last) if kept else _known(table, "smallest")
+                high = user_key(blocks[kept].first) if kept < len(blocks) else _known(table, "largest")
+                table.lost.append((low, high))
                 lost = {
                     name: readable(key)
                     for name, key in (("smallest", low), ("largest", high))
                     if key is not None
                 }
                 lost |= dict(fault.lost) if fault is not None else {}
-            found.cut.append(
+            table.cut.append(
                 Removed(
-                    found.file,
+                    table.file,
                     start,
                     stop - start,
                     why,
                     0,
                     rows,
-                    {"file": found.number, **lost} if rows != 0 else {},
+                    {"file": table.number, **lost} if rows != 0 else {},
                 )
             )
-        for fault in found.faults:
-            found.cut.append(
-                Removed(found.file, fault.offset, fault.length, f"{fault.kind}: {fault.detail}", 0, 0)
+        for fault in table.faults:
+            table.cut.append(
+                Removed(table.file, fault.offset, fault.length, f"{fault.kind}: {fault.detail}", 0, 0)
             )
 
-    # Putting a table together
+    # Assembling a table
 
-    def pieces(self, found: Table) -> tuple[list[Extent], FileMetaData]:
-        """What a table is made of when it is mended, and what a manifest has to say of it. At least one block is kept."""
-        smallest, largest = found.smallest, found.largest
+    def pieces(self, table: Table) -> tuple[list[Extent], FileMetaData]:
+        """Return the extents of a repaired table, and its entry in the manifest. At least one block is kept."""
+        smallest, largest = table.smallest, table.largest
         assert smallest is not None
         assert largest is not None
-        if found.blocks is None:
-            return [Copy(found.file, 0, found.size)], FileMetaData(
-                found.number, found.size, smallest, largest
+        if table.blocks is None:
+            return [Copy(table.file, 0, table.size)], FileMetaData(
+                table.number, table.size, smallest, largest
             )
         order = self.comparator.order
-        ordered = all(order(a.last) < order(b.first) for a, b in pairwise(found.blocks))
-        if self.comparator.known and (any(block.mixed for block in found.blocks) or not ordered):
-            made = self._sorted(found)
+        ordered = all(order(a.last) < order(b.first) for a, b in pairwise(table.blocks))
+        if self.comparator.known and (any(block.mixed for block in table.blocks) or not ordered):
+            extents = self._sorted(table)
         else:
-            made = self._around(found)
-        size = sum(piece.stop - piece.start if isinstance(piece, Copy) else len(piece) for piece in made)
-        return made, FileMetaData(found.number, size, smallest, largest)
+            extents = self._around(table)
+        size = sum(piece.stop - piece.start if isinstance(piece, Copy) else len(piece) for piece in extents)
+        return extents, FileMetaData(table.number, size, smallest, largest)
 
-    def _around(self, found: Table) -> list[Extent]:
-        """The blocks, and what comes behind them."""
-        blocks = found.blocks or []
-        closing = Closing(self._settings(found))
+    def _around(self, table: Table) -> list[Extent]:
+        """Return the blocks, and what follows them."""
+        blocks = table.blocks or []
+        closing = Closing(self._settings(table))
         out: list[Extent] = []
         index: list[tuple[bytes, bytes]] = []
         for i, block in enumerate(blocks):
             following = blocks[i + 1].first if i + 1 < len(blocks) else None
             index.append((self._index_key(block, following), handle(closing.size, block.size - TRAILER_SIZE)))
-            out.append(block.made if block.made is not None else Copy(found.file, block.start, block.stop))
+            out.append(block.made if block.made is not None else Copy(table.file, block.start, block.stop))
             closing.size += block.size
         place = None
-        for piece in self._filter(found):
+        for piece in self._filter(table):
             out.append(piece)
             size = piece.stop - piece.start if isinstance(piece, Copy) else len(piece)
             place = handle(closing.size, size - TRAILER_SIZE)
@@ -373,36 +375,36 @@ class Tables:
             return False
         return following is None or order(block.key) < order(following)
 
-    def _settings(self, found: Table) -> TableSettings:
-        """How the index is compressed: as the blocks are."""
+    def _settings(self, table: Table) -> TableSettings:
+        """Return settings that compress the index like the blocks."""
         names: Counter[str] = Counter()
-        for block in (found.blocks or [])[:64]:
+        for block in (table.blocks or [])[:64]:
             if block.made is None:
-                kind = self.listing.read(found.file, block.stop - TRAILER_SIZE, 1)[0]
-                head = np.frombuffer(self.listing.read(found.file, block.start, HEAD_SIZE), np.uint8)
+                kind = self.listing.read(table.file, block.stop - TRAILER_SIZE, 1)[0]
+                head = np.frombuffer(self.listing.read(table.file, block.start, HEAD_SIZE), np.uint8)
                 name = compression_of(head, kind)
                 if name is not None and kind != NONE:
                     names[name] += 1
         compression = max(names, key=lambda name: names[name], default="none")
         return TableSettings(compression=compression, comparator=self.comparator.name)
 
-    def versions(self, found: Table) -> pa.Table:
-        """The user keys of a table, `key`, each with the smallest and the largest of its sequence numbers, `low` and `high`."""
+    def versions(self, table: Table) -> pa.Table:
+        """Return the user keys of a table, `key`, each with its smallest and largest sequence number, `low` and `high`."""
         batches = [_VERSIONS.empty_table()]
-        read = ListedFile(self.listing, found.file, found.size)
-        kept = None if found.blocks is None else {block.start for block in found.blocks}
-        for one in self.walk(read):
-            if isinstance(one, Hole):
+        read = ListedFile(self.listing, table.file, table.size)
+        kept = None if table.blocks is None else {block.start for block in table.blocks}
+        for item in self.walk(read):
+            if isinstance(item, Hole):
                 continue
-            for portion in portions(one.window, one.frames, self.limit, mend=True):
-                made, starts = portion.made, portion.frames.start + one.window.offset
+            for portion in portions(item.window, item.frames, self.limit, mend=True):
+                entries, starts = portion.made, portion.frames.start + item.window.offset
                 good = np.ones(len(starts), np.bool_) if kept is None else np.isin(starts, list(kept))
-                ends = pa.py_buffer(made.key_ends)
+                ends = pa.py_buffer(entries.key_ends)
                 keys = pa.Array.from_buffers(
-                    pa.large_binary(), made.rows, [None, ends, pa.py_buffer(made.keys)]
+                    pa.large_binary(), entries.rows, [None, ends, pa.py_buffer(entries.keys)]
                 )
-                part = pa.table({"key": keys, "sequence": pa.array(made.trailers >> 8 & MAX_SEQUENCE)})
-                part = part.filter(pa.array(np.repeat(good, made.per_block)))
+                part = pa.table({"key": keys, "sequence": pa.array(entries.trailers >> 8 & MAX_SEQUENCE)})
+                part = part.filter(pa.array(np.repeat(good, entries.per_block)))
                 ranges = part.group_by("key").aggregate([("sequence", "min"), ("sequence", "max")])
                 batches.append(ranges.select(_VERSIONS.names))
         both = (
@@ -416,79 +418,80 @@ class Tables:
 
     # Filters
 
-    def _filter(self, found: Table) -> Iterator[Extent]:
-        """The filter block, where the table has one or should."""
-        at, there, moved = 0, self._old_filter(found), False
-        for block in found.blocks or []:
+    def _filter(self, table: Table) -> Iterator[Extent]:
+        """Yield the filter block, if the table has or needs one."""
+        at, there, moved = 0, self._old_filter(table), False
+        for block in table.blocks or []:
             moved = moved or block.start != at or block.made is not None
             at += block.size
-        wrong = any(fault.kind is Kind.LINK for fault in found.check.faults)
+        wrong = any(fault.kind is Kind.LINK for fault in table.check.faults)
         if there is not None and not moved and not wrong:
-            yield Copy(found.file, *there)
+            yield Copy(table.file, *there)
             return
-        bits = self._bits_for(found, there)
+        bits = self._bits_for(table, there)
         if not bits:
             return
         builder = FilterBuilder(bits)
         at = 0
-        for block in found.blocks or []:
+        for block in table.blocks or []:
             at += block.size
-            builder.add(self._hashes(found, block), at)
+            builder.add(self._hashes(table, block), at)
         yield sealed(builder.finish(), NONE)
 
-    def _old_filter(self, found: Table) -> tuple[int, int] | None:
-        """Where the filter lies with its trailer, if it is whole and of the policy that is known."""
-        read = ListedFile(self.listing, found.file, found.size)
-        for policy, offset, size in policies(read, found.check.blocks, self.limit):
+    def _old_filter(self, table: Table) -> tuple[int, int] | None:
+        """Return the extent of the filter with its trailer, if it is sound and its policy is known."""
+        read = ListedFile(self.listing, table.file, table.size)
+        for policy, offset, size in policies(read, table.check.blocks, self.limit):
             if policy == POLICY and contents(read, offset, size) is not None:
                 return offset, offset + size + TRAILER_SIZE
         return None
 
-    def _bits_for(self, found: Table, there: tuple[int, int] | None) -> int:
-        """Bits per key for the filter of a table; 0: none."""
+    def _bits_for(self, table: Table, there: tuple[int, int] | None) -> int:
+        """Return the bits per key for the filter of a table, 0 for none."""
         if self._bits is not None:
             return self._bits
-        blocks = found.check.blocks
-        bits = self._made_with(found)
+        blocks = table.check.blocks
+        bits = self._bits_of(table)
         named = [
             policy
-            for policy, _, _ in policies(ListedFile(self.listing, found.file, found.size), blocks, self.limit)
+            for policy, _, _ in policies(ListedFile(self.listing, table.file, table.size), blocks, self.limit)
         ]
         if named and named[0] != POLICY:
             self.notes.append(
-                f"{found.file} has no filter any more: {named[0]} is not known here. Get finds everything without it."
+                f"{table.file} loses its filter: the policy {named[0]} is unknown. Get works without it."
             )
             return 0
         if not bits and (named or (blocks.kind == FILTER).any()):
             self.notes.append(
-                f"{found.file} has no filter any more, since it is not known what bits per key it was made with: bloom_bits_per_key says "
-                "it. Get finds everything without it."
+                f"{table.file} loses its filter, since its bits per key are unknown: pass bloom_bits_per_key to "
+                "rebuild it. Get works without it."
             )
         return bits
 
-    def _made_with(self, found: Table) -> int:
-        """The bits per key of a filter block that is whole: from filters of which all keys are known; else some that set as many bits."""
-        blocks = found.check.blocks
-        read = ListedFile(self.listing, found.file, found.size)
+    def _bits_of(self, table: Table) -> int:
+        """Return the bits per key of a sound filter block: derived from filters whose keys are all known, or else a number that sets as
+        many bits."""
+        blocks = table.check.blocks
+        read = ListedFile(self.listing, table.file, table.size)
         for i in np.flatnonzero(blocks.kind == FILTER).tolist():
             data = contents(read, int(blocks.offset[i]), int(blocks.size[i]))
             if data is None:
                 continue
-            kept = {block.start: block for block in found.blocks or [] if block.made is None}
+            kept = {block.start: block for block in table.blocks or [] if block.made is None}
             offsets = blocks.offset[blocks.kind == DATA]
             ends = blocks.ends[blocks.kind == DATA]
             for slot in np.unique(offsets >> BASE_LG)[:_SLOTS].tolist():
                 mine = np.flatnonzero(offsets >> BASE_LG == slot)
                 first, last = int(mine[0]), int(mine[-1])
-                # All between the first block of the slot and the slot's end has to be known.
-                whole = (
+                # All blocks from the first one of the slot to the end of the slot must be known.
+                known = (
                     first == 0
                     or int(ends[first - 1]) == int(offsets[first])
                     or int(offsets[first]) == slot * BASE
                 )
-                whole = whole and all(int(one) in kept for one in offsets[mine])
-                whole = whole and bool((offsets[first + 1 : last + 1] == ends[first:last]).all())
-                if whole:
+                known = known and all(int(one) in kept for one in offsets[mine])
+                known = known and bool((offsets[first + 1 : last + 1] == ends[first:last]).all())
+                if known:
                     keys = sum(kept[int(one)].rows for one in offsets[mine])
                     bits = bits_per_key_of(data[:-TRAILER_SIZE], int(offsets[first]), keys)
                     if bits:
@@ -501,24 +504,24 @@ class Tables:
                     return min(fits, key=lambda bits: abs(bits - 10), default=0)
         return 0
 
-    def _hashes(self, found: Table, block: Block) -> Int64s:
+    def _hashes(self, table: Table, block: Block) -> Int64s:
         data = (
             np.frombuffer(block.made, np.uint8)
             if block.made is not None
-            else ListedFile(self.listing, found.file, found.size)(block.start, block.stop - block.start)
+            else ListedFile(self.listing, table.file, table.size)(block.start, block.stop - block.start)
         )
-        one = plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit)
-        made = Unpacked.of(one)
-        hashes = np.empty(made.rows, np.int64)
-        hash_keys(made.keys, made.key_ends, 0, made.rows, hashes)
+        block_plain = plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit)
+        entries = Unpacked.of(block_plain)
+        hashes = np.empty(entries.rows, np.int64)
+        hash_keys(entries.keys, entries.key_ends, 0, entries.rows, hashes)
         return hashes
 
     # Keys out of order
 
-    def _sorted(self, found: Table) -> list[Extent]:
-        """The rows of all blocks in order, as a new table."""
-        self.notes.append(f"{found.file} is written anew from its entries, whose keys are not in order.")
-        batches = [self._rows(found, block) for block in found.blocks or []]
+    def _sorted(self, table: Table) -> list[Extent]:
+        """Write the rows of all blocks, sorted, as a new table."""
+        self.notes.append(f"{table.file} is rewritten from its entries, since its keys are out of order.")
+        batches = [self._rows(table, block) for block in table.blocks or []]
         rows = pa.Table.from_batches(batches).combine_chunks()
         order = self.comparator.column(rows["key"].combine_chunks())
         rows = rows.append_column("order", order)
@@ -533,86 +536,90 @@ class Tables:
         same[0] = False
         if same.any():
             batch = batch.filter(pa.array(~same))
-        there = self._old_filter(found)
+        there = self._old_filter(table)
         builder = TableBuilder(
-            replace(self._settings(found), bloom_bits_per_key=self._bits_for(found, there))
+            replace(self._settings(table), bloom_bits_per_key=self._bits_for(table, there))
         )
         data, _ = builder.add(batch)
         return [data + builder.finish()]
 
-    def _rows(self, found: Table, block: Block) -> pa.RecordBatch:
+    def _rows(self, table: Table, block: Block) -> pa.RecordBatch:
         data = (
             np.frombuffer(block.made, np.uint8)
             if block.made is not None
-            else ListedFile(self.listing, found.file, found.size)(block.start, block.stop - block.start)
+            else ListedFile(self.listing, table.file, table.size)(block.start, block.stop - block.start)
         )
-        made = Unpacked.of(plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit))
-        keys, values = made.keys.tobytes(), made.values.tobytes()
-        kinds = made.trailers & 0xFF
+        entries = Unpacked.of(plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit))
+        keys, values = entries.keys.tobytes(), entries.values.tobytes()
+        kinds = entries.trailers & 0xFF
         return pa.RecordBatch.from_pydict(
             {
                 "key": pa.array(
-                    [keys[a:b] for a, b in zip(made.key_ends[:-1], made.key_ends[1:], strict=True)],
+                    [keys[a:b] for a, b in zip(entries.key_ends[:-1], entries.key_ends[1:], strict=True)],
                     pa.large_binary(),
                 ),
                 "value": pa.array(
                     [
                         values[a:b] if kind else None
-                        for a, b, kind in zip(made.value_ends[:-1], made.value_ends[1:], kinds, strict=True)
+                        for a, b, kind in zip(
+                            entries.value_ends[:-1], entries.value_ends[1:], kinds, strict=True
+                        )
                     ],
                     pa.large_binary(),
                 ),
-                "sequence": pa.array(made.trailers >> 8 & MAX_SEQUENCE),
+                "sequence": pa.array(entries.trailers >> 8 & MAX_SEQUENCE),
                 "type": pa.array([TYPE_NAMES[int(kind)] for kind in kinds]),
             }
         )
 
 
 def compression(window: Window, frames: Frames, i: int) -> str:
-    """The name of how a block is compressed; "none" for a type that is not known."""
+    """Return the name of the compression of a block; "none" for an unknown type."""
     stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
     return compression_of(stored, int(frames.header["type"][i])) or "none"
 
 
-def _known(found: Table, which: str) -> bytes | None:
-    return None if found.known is None else user_key(getattr(found.known, which))
+def _known(table: Table, which: str) -> bytes | None:
+    return None if table.known is None else user_key(getattr(table.known, which))
 
 
-def _names_data(found: Table, start: int, stop: int) -> bool:
-    """Whether a sound index has a data block there."""
-    blocks = found.check.blocks
+def _names_data(table: Table, start: int, stop: int) -> bool:
+    """Return whether a sound index has a data block in this range."""
+    blocks = table.check.blocks
     return bool(((blocks.kind == DATA) & (blocks.offset < stop) & (blocks.ends > start)).any())
 
 
 def _in_place(
     blocks: list[Block], known: FileMetaData | None, comparator: Comparator
 ) -> tuple[list[Block], list[Block]]:
-    """The longest row of blocks each of which comes behind the one before, within what the manifest says; and the others.
+    """Return the longest sequence of blocks in key order, within the key range in the manifest, and the other blocks.
 
-    Where no index says which blocks are the table's, a block may be one of a table that someone stored as a value.
+    Without an index, a block may belong to another table that was stored as a value.
     """
     order = comparator.order
     inside = [
-        one
-        for one in blocks
+        block
+        for block in blocks
         if known is None
-        or (order(known.smallest) <= order(one.first) and order(one.last) <= order(known.largest))
+        or (order(known.smallest) <= order(block.first) and order(block.last) <= order(known.largest))
     ]
     tails: list[tuple[bytes, int]] = []
     ends: list[int] = []
-    """The block at which the best row of each length ends."""
+    """The last block of the best sequence of each length."""
     before = [-1] * len(inside)
-    for i, one in enumerate(inside):
-        length = bisect_left(tails, order(one.first))
+    for i, block in enumerate(inside):
+        length = bisect_left(tails, order(block.first))
         before[i] = ends[length - 1] if length else -1
         if length == len(tails):
-            tails.append(order(one.last))
+            tails.append(order(block.last))
             ends.append(i)
-        elif order(one.last) < tails[length]:
-            tails[length], ends[length] = order(one.last), i
+        elif order(block.last) < tails[length]:
+            tails[length], ends[length] = order(block.last), i
     chosen: set[int] = set()
     at = ends[-1] if ends else -1
     while at >= 0:
         chosen.add(id(inside[at]))
         at = before[at]
-    return [one for one in blocks if id(one) in chosen], [one for one in blocks if id(one) not in chosen]
+    return [block for block in blocks if id(block) in chosen], [
+        block for block in blocks if id(block) not in chosen
+    ]

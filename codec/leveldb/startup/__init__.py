@@ -1,5 +1,5 @@
-"""What LevelDB would do with a directory if it were opened now, and what its iterator would give.
+"""Simulate LevelDB opening a directory and iterating over it.
 
-The modules, classes and functions have the names of LevelDB's own, and do things in its order and with its words: `db_impl` opens,
-`version_set` reads and writes manifests, `memtable` takes the operations of logs, `table` and `iterator` read.
+Modules, classes and functions are named after LevelDB's own. They act in its order and report in its words: `db_impl` opens, `version_set`
+reads and writes manifests, `memtable` applies the operations of logs, `table` and `iterator` read.
 """

@@ -41,7 +41,7 @@ Sequences = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class FromLog:
-    """A table that was made of a log: its log, its size, and for each entry the byte of the log where its record starts."""
+    """A table written from a log: its log, its size, and for each entry the byte of the log where its record starts."""
 
     log: int
     size: int
@@ -49,7 +49,7 @@ class FromLog:
 
 
 class _LogReporter:
-    """What a reader of a log tells of what it drops. With paranoid checks the first of it becomes the `status` of the opening."""
+    """Collects what a log reader drops. With paranoid checks the first report becomes the `status` of the opening."""
 
     def __init__(self, shown: str, paranoid: bool, info_log: list[str]) -> None:
         self.shown, self.paranoid, self.info_log = shown, paranoid, info_log
@@ -63,7 +63,7 @@ class _LogReporter:
 
 
 class DBImpl:
-    """A database that is opened on an overlay. `comparator` is the opener's; `empty_pointers` as in `version_edit.parse`."""
+    """A database opened on an overlay. `comparator` is the one of the opener. `empty_pointers` as in `version_edit.parse`."""
 
     def __init__(
         self, disk: Overlay, options: Options, comparator: str, *, empty_pointers: bool = False
@@ -81,15 +81,15 @@ class DBImpl:
         self.order = comparator_of(comparator)
         self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
         self.info_log: list[str] = []
-        """What is written to LOG of what is dropped and ignored."""
+        """Lines written to LOG for dropped data and ignored errors."""
         self.made: dict[int, FromLog] = {}
-        """Tables made of logs, by number."""
+        """Tables written from logs, by number."""
         self.mem: tuple[bytes, FromLog] | None = None
-        """With `reuse_logs`: what stays in memory, as a table that is in no file."""
+        """The memtable kept with `reuse_logs`, as a table that is in no file."""
         self.silent = False
-        """Whether a log was not read to its end, or a database begun where one was, of which nothing was said."""
+        """Whether LevelDB silently stopped before the end of a log, or silently created a database in place of an existing one."""
         self.overwritten: list[str] = []
-        """Tables in use in whose place others were written, since the manifest gave their numbers out again."""
+        """Tables in use that were overwritten because the manifest handed out their numbers a second time."""
         self._new: list[FileMetaData] = []
         self._logfile: int | None = None
 
@@ -113,7 +113,7 @@ class DBImpl:
             )
 
     def recover(self) -> bool:
-        """`DBImpl::Recover`: whether the manifest is to be written. Raises `Status`."""
+        """`DBImpl::Recover`. Returns whether the manifest must be written. Raises `Status`."""
         disk, versions = self.disk, self.versions
         if CURRENT not in disk:
             if not self.options["create_if_missing"]:
@@ -128,7 +128,7 @@ class DBImpl:
             named = parse(entry.name)
             if named is None:
                 continue
-            # A file of any kind with that number will do here.
+            # LevelDB accepts a file of any type with that number.
             expected.discard(named.number)
             if named.type is FileType.LOG and (
                 named.number >= versions.log_number or named.number == versions.prev_log_number
@@ -142,13 +142,13 @@ class DBImpl:
             saved, sequence = self.recover_log_file(number, last_log=i == len(logs) - 1)
             save_manifest |= saved
             largest = max(largest, sequence)
-            # The manifest may not know of this number.
+            # The manifest may not record this number.
             versions.mark_file_number_used(number)
         versions.last_sequence = max(versions.last_sequence, largest)
         return save_manifest
 
     def recover_log_file(self, number: int, *, last_log: bool) -> tuple[bool, int]:
-        """`DBImpl::RecoverLogFile`: whether tables were made of it, and the largest sequence number. Raises `Status`."""
+        """`DBImpl::RecoverLogFile`. Returns whether tables were written from the log, and its largest sequence number. Raises `Status`."""
         name = log_name(number)
         if name not in self.disk:
             self._ignore(NotFound(f"{self.name}/{name}", "No such file or directory"))
@@ -180,7 +180,7 @@ class DBImpl:
         return compactions > 0 or memory is not None, largest
 
     def _batches(self, number: int) -> Iterator[tuple[Applied, Sequences]]:
-        """The batches that reach the memtable, and the last sequence that each is taken to have. Raises `Status`."""
+        """Return the batches that reach the memtable, each with the last sequence LevelDB computes for it. Raises `Status`."""
         name = log_name(number)
         reporter = _LogReporter(f"{self.name}/{name}", self.paranoid, self.info_log)
 
@@ -189,39 +189,41 @@ class DBImpl:
 
         end = 0
         try:
-            for found in replay(read, self.disk.size(name)):
-                if isinstance(found, Delivered):
-                    self.silent |= int(found.frames.start[0]) + found.window.offset != end
-                    end = int(found.frames.end[-1]) + found.window.offset
-                if not isinstance(found, Delivered):
-                    reporter.corruption(found.bytes, Corruption(found.reason))
+            for event in replay(read, self.disk.size(name)):
+                if isinstance(event, Delivered):
+                    self.silent |= int(event.frames.start[0]) + event.window.offset != end
+                    end = int(event.frames.end[-1]) + event.window.offset
+                if not isinstance(event, Delivered):
+                    reporter.corruption(event.bytes, Corruption(event.reason))
                 elif reporter.status is not None:
                     break
                 else:
-                    yield from self._delivered(found, reporter)
+                    yield from self._delivered(event, reporter)
         except UnreadableError as error:
-            # The reader drops what the disk can't read, and takes it for the end of the file.
+            # The reader drops what the disk cannot read, and takes it for the end of the file.
             reporter.corruption(BLOCK, unreadable(self.disk, name, error))
         self.silent |= end != self.disk.size(name)
         if reporter.status is not None:
             raise reporter.status
 
-    def _delivered(self, found: Delivered, reporter: _LogReporter) -> Iterator[tuple[Applied, Sequences]]:
-        """The batches among some records, up to the first one that ends the opening."""
-        sizes, start = found.frames.header["size"], found.frames.start
-        records = Payloads.of(found.window, found.frames)
+    def _delivered(
+        self, records_read: Delivered, reporter: _LogReporter
+    ) -> Iterator[tuple[Applied, Sequences]]:
+        """Return the batches among these records, up to the first one that ends the opening."""
+        sizes, start = records_read.frames.header["size"], records_read.frames.start
+        records = Payloads.of(records_read.window, records_read.frames)
         at = 0
         for stop in [*np.flatnonzero(sizes < BATCH_HEADER).tolist(), len(start)]:
             if at < stop:
                 part = Payloads(records.data, records.start[at:stop], records.end[at:stop])
-                applied = Operations.of(part, start[at:stop] + found.window.offset)
+                applied = Operations.of(part, start[at:stop] + records_read.window.offset)
                 sequences = batch_bounds(part.data, part.start)
                 for i in np.flatnonzero((applied.status != SOUND) & (applied.status != TOO_HIGH)).tolist():
                     malformed = Corruption(MESSAGES[applied.status[i]])
                     if self.paranoid:
                         yield applied.first(i), sequences[:i]
                         raise malformed
-                    # The operations before the malformed one stay.
+                    # The operations before the malformed one are kept.
                     self._ignore(malformed)
                 yield applied, sequences
             if stop < len(start):
@@ -237,7 +239,7 @@ class DBImpl:
         self.info_log.append(f"Ignoring error {status}")
 
     def write_level0_table(self, memory: MemTable, log: int) -> None:
-        """`DBImpl::WriteLevel0Table`: no table is made of nothing, but its number is gone."""
+        """`DBImpl::WriteLevel0Table`. An empty memtable writes no table but uses up a number."""
         number = self.versions.new_file_number()
         built = self._built(memory, log)
         if table_name(number) in self.disk and number in self.versions.live:

@@ -1,6 +1,7 @@
-"""LevelDB's iterator over a whole database: tables merged by their internal keys, of each user key the newest value that counts.
+"""LevelDB's iterator over a database: merges tables by internal key and returns the newest visible value of each user key.
 
-Nothing here relies on keys being in order: over damage they are not, and then what comes out is what comes out of LevelDB.
+Nothing here relies on sorted keys. In a damaged database they may not be, and the result is still what LevelDB returns.
+
 Source: `Version::AddIterators`, `table/two_level_iterator.cc`, `table/merger.cc` and `db/db_iter.cc` of LevelDB.
 """
 
@@ -31,21 +32,21 @@ Pieces = Iterator[Chunk | Status]
 
 _BUFFERS = 32 << 20
 _SMALLEST, _LARGEST = 64 << 10, 1 << 20
-"""Bytes of entries that all children have ready, and each of them at least and at most."""
+"""Bytes of entries buffered for all children, and the least and the most for each of them."""
 _OUT = 1 << 15
-"""Rows of a batch at most."""
+"""Maximum number of rows in a batch."""
 BAD_KEY = Corruption("corrupted internal key in DBIter")
 
 SKIPPING, SKIP_SIZE, BAD, BACKWARDS = range(4)
-"""State of a `DBIter`: whether keys up to the one in `skip` are passed over, how many bytes that has, whether a bad internal key was
-met, and whether a key came before the last one: then it may be passed over although it counts."""
+"""State of a `DBIter`: whether keys up to the one in `skip` are skipped, the size of that key, whether a malformed internal key was met,
+and whether a key came before the previous one and so may be skipped wrongly."""
 STATE = 4
 _SIGN = -1 << 63
 
 
 @kernel("const u1[], const i8[], const i8[], i8[], i8[]")
 def split_keys(keys: Bytes, starts: Int64s, ends: Int64s, user_ends: Int64s, tags: Int64s) -> None:
-    """Find where the user key of each internal key ends, and the number in its last eight bytes such that it compares unsigned.
+    """Compute where the user key of each internal key ends, and the number in its last eight bytes, converted to compare unsigned.
 
     A key that is too short counts as an empty user key.
     """
@@ -67,7 +68,7 @@ def visible(
     skip: Bytes,
     out: Int64s,
 ) -> int:
-    """Put the entries that an iterator returns into `out`, of `rows` merged ones, and return how many (`DBIter::FindNextUserEntry`)."""
+    """Put the entries that an iterator returns, of `rows` merged ones, into `out` and return their number (`DBIter::FindNextUserEntry`)."""
     n = 0
     for i in range(rows):
         row = order[i]
@@ -99,16 +100,16 @@ def visible(
 
 @dataclass(slots=True)
 class Child:
-    """One of the iterators that are merged."""
+    """One of the merged iterators."""
 
     open: Callable[[int], Pieces]
-    """From about how many bytes a piece shall have."""
+    """Opens the iterator. Takes the approximate size of a chunk in bytes."""
     status: Status | None = None
-    """What it says at its end: the first that went wrong."""
+    """The status at its end: its first error."""
     pieces: Pieces = field(init=False)
 
     def next(self) -> Chunk | None:
-        """More entries; None at the end."""
+        """Return the next entries, or None at the end."""
         for piece in self.pieces:
             if isinstance(piece, Status):
                 self.status = self.status or piece
@@ -118,33 +119,33 @@ class Child:
 
 
 class _Slabs:
-    """The entries that the children have ready, each in a stretch of its own of the same arrays."""
+    """The buffered entries of all children. Each child has a slot of the same size in shared arrays."""
 
     def __init__(self, count: int) -> None:
         self.chunks: list[Chunk | None] = [None] * count
         self.heads, self.stops = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.finished = np.zeros(count, np.uint8)
         self.room = (0, 0, 0, 0)
-        """Rows, bytes of keys, of values and of stored keys that there is place for in each stretch."""
+        """Capacity of a slot: rows, bytes of keys, of values and of stored keys."""
         self.longest = 0
         self._grow((1, 1, 1, 1))
 
     def put(self, c: int, chunk: Chunk | None) -> None:
-        """The next entries of a child, whose last ones were taken."""
+        """Buffer the next entries of a child whose previous ones are used up."""
         self.chunks[c] = chunk
         if chunk is None:
             self.finished[c] = 1
             return
         stored = 0 if chunk.stored is None else len(chunk.stored[0])
         needed = (chunk.rows, len(chunk.keys), len(chunk.values), stored)
-        if any(one > room for one, room in zip(needed, self.room, strict=True)):
+        if any(size > room for size, room in zip(needed, self.room, strict=True)):
             self._grow(needed)
         else:
             self._set(c, chunk)
         self.heads[c], self.stops[c] = c * self.room[0], c * self.room[0] + chunk.rows
 
     def _set(self, c: int, chunk: Chunk) -> None:
-        rows, key_at, value_at, stored_at = (c * one for one in self.room)
+        rows, key_at, value_at, stored_at = (c * size for size in self.room)
         place = slice(rows, rows + chunk.rows)
         self.keys[key_at : key_at + len(chunk.keys)] = chunk.keys
         self.values[value_at : value_at + len(chunk.values)] = chunk.values
@@ -167,7 +168,7 @@ class _Slabs:
     def _grow(self, needed: tuple[int, ...]) -> None:
         before = self.room[0]
         rows, keys, values, stored = (
-            max(room, one + one // 4) for one, room in zip(needed, self.room, strict=True)
+            max(room, size + size // 4) for size, room in zip(needed, self.room, strict=True)
         )
         self.room = (rows, keys, values, stored)
         count = len(self.chunks)
@@ -187,15 +188,15 @@ class _Slabs:
 
     @property
     def shown(self) -> tuple[Bytes, Int64s, Int64s]:
-        """The keys as they are stored."""
+        """The keys as stored."""
         if any(chunk is not None and chunk.stored is not None for chunk in self.chunks):
             return self.stored_keys, self.stored_starts, self.stored_ends
         return self.keys, self.key_starts, self.key_ends
 
 
 class DBIter:
-    """An iterator over children, from the first key to the last. At its end `status` is its status, None is OK, and `backwards` says
-    whether keys were not in order."""
+    """An iterator over all keys of its children. At the end `status` is its status (None is OK), and `backwards` says whether keys were
+    out of order."""
 
     def __init__(
         self, children: Sequence[Child], sequence: int, order: Comparator = BYTEWISE_COMPARATOR
@@ -211,12 +212,12 @@ class DBIter:
         return next((child.status for child in self.children if child.status is not None), None)
 
     def rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows, of these columns of the rows of a table."""
+        """Return all rows, with these columns of the rows of a table."""
         for slabs, taken in self._taken():
             yield _batch(slabs, taken, columns)
 
     def count(self) -> tuple[int, bytes | None, bytes | None]:
-        """How many rows there are, and the first and the last key."""
+        """Return the number of rows, and the first and the last key."""
         total, first, last = 0, None, None
         for slabs, taken in self._taken():
             total += len(taken)
@@ -225,7 +226,7 @@ class DBIter:
         return total, first, last
 
     def _taken(self) -> Iterator[tuple[_Slabs, Int64s]]:
-        """Entries that count, as rows of the slabs that are valid until the next ones are asked for."""
+        """Return visible entries as rows of the slots, valid until the next call."""
         slabs = _Slabs(len(self.children))
         target = min(max(_BUFFERS // max(len(self.children), 1), _SMALLEST), _LARGEST)
         for c, child in enumerate(self.children):
@@ -237,7 +238,7 @@ class DBIter:
         while True:
             if len(skip) < slabs.longest:
                 skip = np.concatenate([skip, np.empty(slabs.longest, np.uint8)])
-            merged, wanted = merge_rows(
+            merged, empty = merge_rows(
                 slabs.keys, slabs.key_starts, slabs.user_ends, slabs.prefixes, slabs.tags,
                 slabs.heads, slabs.stops, slabs.finished, 0, heap, runs, order,
             )  # fmt: skip
@@ -247,8 +248,8 @@ class DBIter:
             if n:
                 yield slabs, out[:n]
             self._bad_key, self.backwards = bool(state[BAD]), bool(state[BACKWARDS])
-            if wanted >= 0:
-                slabs.put(wanted, self.children[wanted].next())
+            if empty >= 0:
+                slabs.put(empty, self.children[empty].next())
             elif merged < len(order):
                 return
 
@@ -264,7 +265,7 @@ def _key(slabs: _Slabs, row: int) -> bytes:
 
 
 def _batch(slabs: _Slabs, rows: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
-    """The columns of some rows, all of which are values."""
+    """Return the columns of some rows, which are all values."""
     arrays = []
     for name in columns:
         kind = ROWS[name].type
@@ -283,8 +284,8 @@ def _batch(slabs: _Slabs, rows: Int64s, columns: Sequence[str]) -> pa.RecordBatc
         else:
             child = rows // slabs.room[0]
             known = [None if chunk is None else getattr(chunk, name) for chunk in slabs.chunks]
-            null = np.array([one is None for one in known])
-            values = np.array([one or 0 for one in known], np.int64)
+            null = np.array([number is None for number in known])
+            values = np.array([number or 0 for number in known], np.int64)
             array = numbers(kind, values[child], null[child])
         arrays.append(array)
     return batch_of(arrays, ROWS.schema(columns), len(rows))

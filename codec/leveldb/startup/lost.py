@@ -1,4 +1,4 @@
-"""The undamaged rows that no client gets of a database once LevelDB has opened it: what can be salvaged less what is served."""
+"""Undamaged rows that no client can read once LevelDB has opened the database: salvaged rows minus served rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from logwright.codec.store.view import Group, Run
 
 Ids = npt.NDArray[np.int64]
 _COLUMNS = ("key", "sequence")
-_PASSED_OVER = "LevelDB passes over it, though its checksum is right"
+_PASSED_OVER = "LevelDB skips it although its checksum is right"
 _CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (log.CODEC, table.CODEC)}
 
 
 class _Salvaged:
-    """The rows of a run that are undamaged. See `logwright.codec.layout.Stream`."""
+    """The undamaged rows of a run. See `logwright.codec.layout.Stream`."""
 
     def __init__(self, listing: Listing, run: Run, sizes: Mapping[str, int]) -> None:
         self.listing, self.run, self.sizes = listing, run, sizes
@@ -55,35 +55,36 @@ class _Salvaged:
             codec = _CODECS[part.codec]
             context = codec.context(part.file, Options(codec.options), **part.hints)
             reader = ListedFile(self.listing, part.file, self.sizes[part.file])
-            for found in Walk(reader, codec, context):
-                self._damaged |= not isinstance(found, Stretch)
-                if not isinstance(found, Stretch) or not len(found.frames):
+            for stretch in Walk(reader, codec, context):
+                self._damaged |= not isinstance(stretch, Stretch)
+                if not isinstance(stretch, Stretch) or not len(stretch.frames):
                     continue
-                parts = list(codec.decode(found.window, found.frames, "rows", columns, context))
-                if part.codec == table.CODEC.name and any(one.faults for one in parts):
-                    yield from _all_entries(found, columns, context)
+                batches = list(codec.decode(stretch.window, stretch.frames, "rows", columns, context))
+                if part.codec == table.CODEC.name and any(decoded.faults for decoded in batches):
+                    yield from _all_entries(stretch, columns, context)
                 else:
-                    yield from (one.batch for one in parts)
+                    yield from (decoded.batch for decoded in batches)
 
 
-def _all_entries(found: Stretch, columns: Sequence[str], context: TableContext) -> Iterator[pa.RecordBatch]:
-    """Keys, sequence numbers and types in the blocks of a table, those that wrong restart points hide from LevelDB too."""
+def _all_entries(stretch: Stretch, columns: Sequence[str], context: TableContext) -> Iterator[pa.RecordBatch]:
+    """Return keys, sequence numbers and types of all entries of table blocks, including those that wrong restart points hide from
+    LevelDB."""
     limit = context.options[MAX_DECOMPRESSED.name]
     schema = ROWS.schema(columns)
-    for portion in portions(found.window, found.frames, limit, mend=True):
-        made = portion.made
-        ends = pa.py_buffer(made.key_ends.astype(np.int32))
-        kinds = (made.trailers & 0xFF).astype(np.int64)
+    for portion in portions(stretch.window, stretch.frames, limit, mend=True):
+        entries = portion.made
+        ends = pa.py_buffer(entries.key_ends.astype(np.int32))
+        kinds = (entries.trailers & 0xFF).astype(np.int64)
         arrays = {
-            "key": pa.Array.from_buffers(pa.binary(), made.rows, [None, ends, pa.py_buffer(made.keys)]),
-            "sequence": pa.array(made.trailers.view(np.uint64) >> np.uint64(8)).cast(pa.int64()),
+            "key": pa.Array.from_buffers(pa.binary(), entries.rows, [None, ends, pa.py_buffer(entries.keys)]),
+            "sequence": pa.array(entries.trailers.view(np.uint64) >> np.uint64(8)).cast(pa.int64()),
             "type": pa.array(TYPE_NAMES, pa.string()).take(pa.array(kinds)),
         }
         yield pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
 
 
 def ids(batch: pa.RecordBatch) -> Ids:
-    """A number for each row that tells it from others, made of its key and its sequence number."""
+    """Return a number for each row that identifies it, derived from its key and sequence number."""
     keys = batch.column("key")
     _, offsets, data = keys.buffers()
     rows = batch.num_rows
@@ -96,7 +97,7 @@ def ids(batch: pa.RecordBatch) -> Ids:
 
 
 def lost(listing: Listing, plan: Plan, served: Iterable[pa.RecordBatch]) -> Iterator[LostRows]:
-    """Return the rows of the view of all that is undamaged that are not among those `served`."""
+    """Return the undamaged rows of the view that are not among those `served`."""
     got = np.unique(np.concatenate([np.empty(0, np.int64), *map(ids, served)]))
     return lost_runs((_absent(ids(batch), got), _range(batch)) for batch in _salvaged(listing, plan))
 
@@ -117,51 +118,51 @@ def _range(batch: pa.RecordBatch) -> Callable[[int, int], Mapping[str, Any]]:
     return where
 
 
-def _absent(some: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:
-    """Which numbers are not among sorted ones, of which there are many more."""
+def _absent(numbers: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:
+    """Return which numbers are not among the sorted ones. There are many more of these."""
     if not len(sorted_):
-        return np.ones(len(some), np.bool_)
-    at = np.minimum(np.searchsorted(sorted_, some), len(sorted_) - 1)
-    out: npt.NDArray[np.bool_] = sorted_[at] != some
+        return np.ones(len(numbers), np.bool_)
+    at = np.minimum(np.searchsorted(sorted_, numbers), len(sorted_) - 1)
+    out: npt.NDArray[np.bool_] = sorted_[at] != numbers
     return out
 
 
 def _nothing(fault: Fault) -> None:
-    """Ignore damage: it is reported by whoever reads the files."""
+    """Ignore damage: reading the files reports it."""
 
 
 # Strategy system
 
 
 def removed(overlay: Overlay, plan: Plan) -> Iterator[Removed]:
-    """Return what of the logs is in none of the tables that LevelDB makes of them."""
+    """Return the parts of the logs that are in none of the tables that LevelDB writes from them."""
     for file in plan.files:
         if file.role is Role.PRIMARY and file.codec == log.NAME and file.name not in overlay:
             yield from _passed_over(overlay.below, file.name, file.size)
 
 
 def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Removed]:
-    """What of a log is in none of the tables that are made of it: what is damaged, and what LevelDB's reader does not get to."""
+    """Return the parts of a log that reach no table: damaged ones, and those that LevelDB's reader skips."""
     read = ListedFile(listing, name, size)
     seen: set[int] = set()
-    for one in replay(read, size):
-        if isinstance(one, Delivered):
-            seen.update((one.frames.start + one.window.offset).tolist())
+    for event in replay(read, size):
+        if isinstance(event, Delivered):
+            seen.update((event.frames.start + event.window.offset).tolist())
     sorted_ = np.array(sorted(seen), np.int64)
     named = parse(name)
     number = 0 if named is None else named.number
     context = log.CODEC.context(name, Options(log.CODEC.options))
-    for found in Walk(read, log.CODEC, context):
-        if isinstance(found, Hole):
-            fault = found.fault
+    for stretch in Walk(read, log.CODEC, context):
+        if isinstance(stretch, Hole):
+            fault = stretch.fault
             if fault.severity is not Severity.INFO:
                 yield Removed.damaged(name, fault)
             continue
-        head, frames = found.frames.header, found.frames
-        starts = frames.start + found.window.offset
+        head, frames = stretch.frames.header, stretch.frames
+        starts = frames.start + stretch.window.offset
         gone = np.flatnonzero(~np.isin(starts, sorted_))
-        for some in np.split(gone, np.flatnonzero(np.diff(gone) != 1) + 1) if len(gone) else ():
-            low, high = int(some[0]), int(some[-1])
+        for run in np.split(gone, np.flatnonzero(np.diff(gone) != 1) + 1) if len(gone) else ():
+            low, high = int(run[0]), int(run[-1])
             batches = head[low : high + 1]
             batches = batches[batches["size"] >= BATCH_HEADER]
             rows = int(np.maximum(batches["count"].astype(np.int64), 0).sum())

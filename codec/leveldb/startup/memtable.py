@@ -1,7 +1,9 @@
-"""What a log's batches become in memory: when it is full, and in which order it is written out.
+"""The memtable that a log's batches fill: when it is full, and in which order it is written out.
 
-Source: `db/memtable.cc`, `db/skiplist.h`, `util/arena.cc`, `util/random.h` of LevelDB. How much memory the operations take decides how
-many tables are made of a log, and even the heights in the skip list are always the same ones: its numbers are seeded with a constant.
+How much memory the operations take decides how many tables are written from a log. The heights in the skip list are deterministic, since
+its random numbers start from a constant seed.
+
+Source: `db/memtable.cc`, `db/skiplist.h`, `util/arena.cc`, `util/random.h` of LevelDB.
 """
 
 from __future__ import annotations
@@ -27,14 +29,13 @@ from logwright.codec.window import Bytes
 Int64s = npt.NDArray[np.int64]
 
 USED, LEFT, PLACE, SEED = range(4)
-"""State of an arena and of its skip list: bytes in use, bytes left of its block, where in the block they start modulo 8, and the last
-random number."""
+"""State of an arena and its skip list: bytes in use, bytes left in the block, alignment of these modulo 8, and the last random number."""
 _ARENA_BLOCK = 4096
 _LARGE = _ARENA_BLOCK // 4
-"""More than this gets a block of its own."""
+"""A larger allocation gets a block of exactly its size."""
 _POINTER = 8
 _NODE = 8
-"""Bytes of a node of the skip list besides its links."""
+"""Bytes of a skip list node without its links."""
 _MAX_HEIGHT, _BRANCHING = 12, 4
 _SEED = 0xDEADBEEF & 0x7FFFFFFF
 _MODULUS, _FACTOR = 2147483647, 16807
@@ -56,20 +57,20 @@ def _allocate(state: Int64s, size: int) -> None:
 
 @kernel("i8[], i8")
 def _allocate_aligned(state: Int64s, size: int) -> None:
-    """`Arena::AllocateAligned`, of a node."""
+    """`Arena::AllocateAligned`, for a node."""
     slop = (_POINTER - state[PLACE]) % _POINTER
     if size + slop <= state[LEFT]:
         _allocate(state, size + slop)
     else:
-        # Blocks start aligned. Nodes are never large.
+        # Blocks start aligned, and nodes are never large.
         state[LEFT] = 0
         _allocate(state, size)
 
 
 @kernel("const i8[], i8, const i8[], const i8[], i8, i8[]")
 def take(counts: Int64s, first: int, keys: Int64s, values: Int64s, limit: int, state: Int64s) -> int:
-    """Add operations of batches, `counts[i]` each, whose sizes of keys and values are given from `keys[first]` on; returns the batch
-    with which more than `limit` bytes are in use, or the number of batches."""
+    """Add the operations of batches, `counts[i]` each. Their key and value sizes start at `keys[first]`. Returns the batch that takes
+    the memory in use above `limit` bytes, or the number of batches."""
     row = first
     for i in range(len(counts)):
         for _ in range(counts[i]):
@@ -89,7 +90,7 @@ def take(counts: Int64s, first: int, keys: Int64s, values: Int64s, limit: int, s
 
 
 def fresh() -> Int64s:
-    """The state of an empty memtable: the head of its list is there."""
+    """Return the state of an empty memtable, which has the head of its list."""
     state = np.array([0, 0, 0, _SEED], np.int64)
     _allocate_aligned(state, _NODE + _POINTER * _MAX_HEIGHT)
     return state
@@ -97,15 +98,15 @@ def fresh() -> Int64s:
 
 @dataclass(slots=True)
 class Operations:
-    """The operations of some batches, as columns `key`, `value`, `sequence` and `type`, and where each comes from."""
+    """The operations of some batches, with columns `key`, `value`, `sequence` and `type`, and their positions."""
 
     rows: pa.RecordBatch
     position: Int64s
-    """Byte of the log where its record starts."""
+    """Byte of the log where the record of each starts."""
 
     @classmethod
     def of(cls, records: Payloads, positions: Int64s) -> Applied:
-        """What `WriteBatch::Iterate` gives of each record, which has twelve bytes at least."""
+        """Apply `WriteBatch::Iterate` to each record. A record has at least twelve bytes."""
         count = len(records.start)
         measured = np.empty((count, MEASURES), np.int64)
         total = int(write_batch.measure(records.data, records.start, records.end, measured))
@@ -136,7 +137,7 @@ class Operations:
 
 @dataclass(slots=True)
 class Applied:
-    """Operations of some batches with what is known of each batch: how many, and how reading it ended (`write_batch.MESSAGES`)."""
+    """Operations of some batches, and for each batch their number and its status (`write_batch.MESSAGES`)."""
 
     operations: Operations
     counts: Int64s
@@ -145,7 +146,7 @@ class Applied:
     value_sizes: Int64s
 
     def first(self, batches: int) -> Applied:
-        """Of so many batches alone."""
+        """Return the first `batches` batches."""
         rows = int(self.counts[:batches].sum())
         return Applied(
             self.operations.slice(0, rows),
@@ -176,7 +177,8 @@ class MemTable:
             self._parts.append(operations)
 
     def sorted(self) -> Iterator[Operations]:
-        """All in the order of internal keys, in one piece or none. Of two operations with one internal key the later one counts."""
+        """Yield all operations in the order of internal keys, in one batch. Of two operations with the same internal key
+        the later one wins."""
         if not self._parts:
             return
         table = pa.Table.from_batches([part.rows for part in self._parts]).combine_chunks()
@@ -191,15 +193,15 @@ class MemTable:
         keys = [(name, "ascending") for name in columns]
         chosen = np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys))
         rows = table.take(numbers(pa.int64(), chosen)).combine_chunks().to_batches()[0]
-        again = _repeated(rows)
-        if again.any():
-            chosen = chosen[~again]
-            rows = rows.filter(numbers(pa.bool_(), ~again))
+        repeated = _repeated(rows)
+        if repeated.any():
+            chosen = chosen[~repeated]
+            rows = rows.filter(numbers(pa.bool_(), ~repeated))
         yield Operations(rows, position[chosen])
 
 
 def _repeated(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which rows have the internal key of the row before."""
+    """Return which rows have the same internal key as the row before."""
     same = np.zeros(rows.num_rows, np.bool_)
     if rows.num_rows > 1:
         sequence = np.asarray(rows.column("sequence"))
@@ -212,7 +214,7 @@ def _repeated(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 def batch_bounds(payloads: Bytes, start: Int64s) -> npt.NDArray[np.uint64]:
-    """The last sequence of each batch as LevelDB computes it from the twelve bytes at its start, modulo 2^64."""
+    """Return the last sequence of each batch as LevelDB computes it from the twelve bytes at its start, modulo 2^64."""
     header = np.stack([payloads[start + i] for i in range(12)], 1)
     sequence = np.ascontiguousarray(header[:, :8]).view("<u8").reshape(len(start))
     count = np.ascontiguousarray(header[:, 8:]).view("<i4").reshape(len(start)).astype(np.int64)

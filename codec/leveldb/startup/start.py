@@ -1,4 +1,4 @@
-"""Simulate the opening of a database: what is on the disk afterwards, and what an iterator gives."""
+"""Simulate opening a database: the files afterwards, and what an iterator returns."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ OPTIONS = (
     Option(
         "paranoid_checks",
         False,
-        "Opening fails at damage in a log, and indexes are checked before they are believed",
+        "Fail to open if a log is damaged, and check indexes before using them",
         parse_bool,
     ),
     Option(
         "verify_checksums",
         True,
-        "Iterators check the blocks that they read; LevelDB's own default is false",
+        "Let iterators verify the blocks they read; LevelDB's own default is false",
         parse_bool,
     ),
-    Option("create_if_missing", False, "Without CURRENT a new database is begun", parse_bool),
-    Option("error_if_exists", False, "A database that is there is not opened", parse_bool),
-    Option("reuse_logs", False, "The last log and the manifest are appended to", parse_bool),
+    Option("create_if_missing", False, "Create a database if there is no CURRENT", parse_bool),
+    Option("error_if_exists", False, "Refuse to open an existing database", parse_bool),
+    Option("reuse_logs", False, "Append to the last log and to the manifest", parse_bool),
     Option(
         "write_buffer_size",
         4 << 20,
-        "Bytes in memory at which what a log holds is written to a table",
+        "Bytes in memory at which the contents of a log are written to a table",
         low=64 << 10,
         high=1 << 30,
     ),
     Option(
         "max_file_size",
         2 << 20,
-        "A manifest of this many bytes or more is not appended to",
+        "Manifest size in bytes from which it is no longer appended to",
         low=1 << 20,
         high=1 << 30,
     ),
@@ -67,11 +67,11 @@ OPTIONS = (
         for name in ("block_size", "block_restart_interval", "compression", "bloom_bits_per_key")
     ),
 )
-"""All that opening takes but for `comparator`, which reading takes as well."""
+"""All options of opening except `comparator`, which reading takes as well."""
 
 
 class ServedDatabase(Served):
-    """A database after `DB::Open`. Without a known order of keys no merge like LevelDB's can be made: rows come file by file."""
+    """A database after `DB::Open`. If the comparator is unknown, LevelDB's merge cannot be simulated: rows come file by file."""
 
     def __init__(self, overlay: Overlay, plan: Plan, database: DBImpl, reading: Reading) -> None:
         self.overlay, self.plan, self._database, self._reading = overlay, plan, database, reading
@@ -87,15 +87,13 @@ class ServedDatabase(Served):
         warnings = [
             *database.info_log,
             *(
-                f"{name} is in use, and overwritten: the manifest gives its number out again"
+                f"{name} is in use but gets overwritten: the manifest hands out its number a second time"
                 for name in database.overwritten
             ),
             *([] if why is None else [f"a compaction starts at once: {why}"]),
         ]
         if not self._ordered:
-            warnings.append(
-                f"the order of comparator {database.order.name} is not known here: rows come file by file"
-            )
+            warnings.append(f"unknown comparator {database.order.name}: rows come file by file")
             return Answers(None, {}, warnings=warnings)
         iterator = self.iterator()
         rows, first, last = iterator.count()
@@ -104,7 +102,7 @@ class ServedDatabase(Served):
         serves = {
             "first": None if first is None else readable(first),
             "last": None if last is None else readable(last),
-            # An iterator passes over what it can't read, and says so at its end.
+            # An iterator skips what it cannot read and reports it at its end.
             "stops_at": None,
         }
         if status is None:
@@ -119,7 +117,7 @@ class ServedDatabase(Served):
         return lost(self.overlay.below, self.plan, self.rows(VIEW, ("key", "sequence")))
 
     def _doubtful(self) -> bool:
-        """Whether something may be missing that LevelDB says nothing of."""
+        """Return whether rows may be missing without an error from LevelDB."""
         database = self._database
         return bool(
             not self._reading.verify_checksums
@@ -144,25 +142,25 @@ class ServedDatabase(Served):
         if repair.verdict.error:
             where = repair.verdict.serves["stops_at"]
             repair.notes.append(
-                f"Iterators end with an error ({repair.verdict.error}), the last key before it is {where}."
+                f"Iterators end with an error ({repair.verdict.error}). The last key before it is {where}."
             )
 
     def iterator(self) -> DBIter:
         """`DB::NewIterator`."""
         versions = self._database.versions
         children = []
-        # Tables are kept open by their numbers alone: that matters where a number comes more than once.
-        numbers = Counter(one.number for files in versions.current.levels for one in files)
+        # The table cache is keyed by number alone, which matters if a number occurs more than once.
+        numbers = Counter(file.number for files in versions.current.levels for file in files)
         cache: dict[int, Table | None] = {number: None for number, times in numbers.items() if times > 1}
         if self._database.mem is not None:
             children.append(Child(self._memory(*self._database.mem)))
         for level, files in enumerate(versions.current.levels):
-            groups = [[one] for one in files] if level == 0 else [files] if files else []
+            groups = [[file] for file in files] if level == 0 else [files] if files else []
             children += [Child(self._files(group, level, cache)) for group in groups]
         return DBIter(children, versions.last_sequence, self._database.order)
 
     def _memory(self, data: bytes, origin: FromLog) -> Callable[[int], Pieces]:
-        """What stays in memory, as a table that is in no directory."""
+        """Return the memtable kept from a log, as a table that is in no file."""
 
         def pieces(target: int) -> Pieces:
             disk = Overlay(self.overlay)
@@ -174,42 +172,42 @@ class ServedDatabase(Served):
     def _files(
         self, files: Sequence[FileMetaData], level: int, cache: dict[int, Table | None]
     ) -> Callable[[int], Pieces]:
-        """Tables one after the other (`Version::NewConcatenatingIterator`), or one of level 0."""
+        """Return tables one after the other (`Version::NewConcatenatingIterator`), or one table of level 0."""
 
         def pieces(target: int) -> Pieces:
-            for one in files:
-                yield from self._pieces(one, level, target, cache)
+            for file in files:
+                yield from self._pieces(file, level, target, cache)
 
         return pieces
 
-    def _pieces(self, one: FileMetaData, level: int, target: int, cache: dict[int, Table | None]) -> Pieces:
-        """The entries of a table, then what went wrong with it."""
-        made = self._database.made.get(one.number)
-        table = cache.get(one.number)
+    def _pieces(self, file: FileMetaData, level: int, target: int, cache: dict[int, Table | None]) -> Pieces:
+        """Yield the entries of a table, then its error."""
+        origin = self._database.made.get(file.number)
+        table = cache.get(file.number)
         if table is None:
-            # LevelDB has opened the tables that it made: under their numbers these are the ones that are found.
-            size = one.size if made is None else made.size
+            # LevelDB has the tables that it wrote in its cache, under these numbers.
+            size = file.size if origin is None else origin.size
             try:
-                table = Table(find(self.overlay, one.number), size, self._reading)
+                table = Table(find(self.overlay, file.number), size, self._reading)
             except Status as status:
                 yield status
                 return
-        if one.number in cache:
-            cache[one.number] = table
-        yield from _pieces(table, one.number, level, made, target)
+        if file.number in cache:
+            cache[file.number] = table
+        yield from _pieces(table, file.number, level, origin, target)
 
 
-def _pieces(table: Table, number: int, level: int, made: FromLog | None, target: int) -> Pieces:
+def _pieces(table: Table, number: int, level: int, origin: FromLog | None, target: int) -> Pieces:
     first: Status | None = None
     row = 0
     for piece in table.chunks(
-        (number if made is None else made.log, level if made is None else None), target
+        (number if origin is None else origin.log, level if origin is None else None), target
     ):
         if isinstance(piece, Status):
             first = first or piece
             continue
-        if made is not None:
-            piece = replace(piece, position=made.position[row : row + piece.rows])
+        if origin is not None:
+            piece = replace(piece, position=origin.position[row : row + piece.rows])
             row += piece.rows
         yield piece
     status = table.index_status or first
@@ -239,11 +237,11 @@ def start(overlay: Overlay, settings: Settings) -> ServedDatabase | Refused:
 
 
 def _other_comparator(named: str | None, comparator: str) -> tuple[str, ...]:
-    """Name the comparator that the database was made with, where it was opened with another one."""
+    """Name the comparator that the database was created with, if another one opened it."""
     if named is None or named == comparator:
         return ()
     return (
-        f"the database was made with the comparator {named}; pass --comparator {named} to see what an application that has it does",
+        f"the database was created with the comparator {named}; pass --comparator {named} to simulate an application that has it",
     )
 
 
@@ -252,5 +250,5 @@ STARTUP = Startup(
     VERSIONS,
     start,
     refusal="LevelDB does not open the database: {reason}",
-    advice="Strategy salvage keeps every sound block and batch, and leaves what LevelDB opens",
+    advice="Strategy salvage keeps every sound block and batch and leaves a database that LevelDB opens",
 )

@@ -1,10 +1,10 @@
-"""LevelDB's `Status`: what went wrong, in its words."""
+"""LevelDB's `Status`: an error, in LevelDB's own words."""
 
 from __future__ import annotations
 
 
 class Status(Exception):
-    """A status that is not OK. `code` is what `Status::ToString` begins with; the text is the rest of it."""
+    """A status other than OK. `code` is the beginning of `Status::ToString`, the message the rest."""
 
     code = "Corruption"
 
@@ -16,7 +16,7 @@ class Status(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        """As `Status::ToString` has it."""
+        """Return the text of `Status::ToString`."""
         return f"{self.code}: {self.message}"
 
 
@@ -39,7 +39,7 @@ class IOFailure(Status):
 
 
 def parsed(text: str) -> Status:
-    """The status that `Status::ToString` wrote so."""
+    """Parse the text of `Status::ToString`."""
     for kind in (Corruption, NotFound, InvalidArgument, IOFailure):
         if text.startswith(f"{kind.code}: "):
             return kind(text[len(kind.code) + 2 :])

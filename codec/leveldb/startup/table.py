@@ -1,4 +1,4 @@
-"""A table as LevelDB's iterators read it: by footer and index, block by block, believing what it is not asked to check.
+"""Read a table as LevelDB's iterators do: by footer and index, block by block, trusting whatever it is not asked to check.
 
 Source: `table/table.cc`, `table/format.cc`, `table/block.cc`, `db/table_cache.cc` and `util/env_posix.cc` of LevelDB.
 """
@@ -49,29 +49,29 @@ from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 LIMIT = 256 << 20
-"""Bytes that a block may take decompressed, and its keys and values written out: here, not in LevelDB."""
+"""Limit in bytes for a decompressed block, and for its expanded keys and values. The limit is ours; LevelDB has none."""
 _AHEAD = 1 << 20
 MAIN = "main"
-"""The version behind 1.23, which has Zstandard, and other words for a damaged block of Snappy."""
+"""The version after 1.23, which has Zstandard and other error texts for damaged Snappy blocks."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Entries of some blocks: `keys[key_ends[i] : key_ends[i + 1]]` is an internal key, or what is in the place of one."""
+    """Entries of some blocks. `keys[key_ends[i] : key_ends[i + 1]]` is an internal key, or the bytes in its place."""
 
     keys: Bytes
     key_ends: Int64s
     values: Bytes
     value_ends: Int64s
     position: Int64s
-    """For each entry the byte of its file where its block (or its record) starts."""
+    """For each entry, the byte of its file where its block or record starts."""
     file: int
     level: int | None
     stored: tuple[Bytes, Int64s] | None = None
-    """The keys as they are stored, where `keys` is what they are sorted by."""
+    """The keys as stored, if `keys` holds sort keys."""
 
     def sortable(self, order: Comparator) -> Chunk:
-        """The same with keys that sort bytewise."""
+        """Return the chunk with keys that sort bytewise."""
         if order.bytewise or self.stored is not None:
             return self
         keys, key_ends = internal(order, self.keys, self.key_ends)
@@ -86,29 +86,29 @@ class Chunk:
 def unpack_whole(
     buf: Bytes,
     starts: Int64s,
-    found: Int64s,
+    measures: Int64s,
     keys: Bytes,
     key_ends: Int64s,
     values: Bytes,
     value_ends: Int64s,
 ) -> int:
-    """Whole keys and values of blocks that were measured, one behind the other. `key_ends` and `value_ends` begin with 0."""
+    """Write full keys and values of measured blocks one after the other. `key_ends` and `value_ends` start with 0."""
     row = 0
     key_at = 0
     value_at = 0
     for i in range(len(starts)):
         at = i * MEASURES
-        if found[at + ENTRIES] > 0:
+        if measures[at + ENTRIES] > 0:
             n = unpack_plain(
                 buf,
-                starts[i] + load_u32le(buf, found[at + RESTARTS]),
-                found[at + STOPPED],
+                starts[i] + load_u32le(buf, measures[at + RESTARTS]),
+                measures[at + STOPPED],
                 keys[key_at:],
                 key_ends[row:],
                 values[value_at:],
                 value_ends[row:],
             )
-            # It counts from 0 on.
+            # `unpack_plain` counts from 0.
             key_ends[row] = key_at
             value_ends[row] = value_at
             for j in range(row + 1, row + n + 1):
@@ -121,7 +121,7 @@ def unpack_whole(
 
 
 class TableFile:
-    """A table file as the environment gives it: mapped into memory. `shown` is its path in messages."""
+    """A table file as the environment provides it: mapped into memory. `shown` is its path in messages."""
 
     def __init__(self, disk: Overlay, name: str) -> None:
         self.disk, self.name, self.shown = disk, name, f"{disk.name}/{name}"
@@ -139,7 +139,7 @@ class TableFile:
         return self._ahead[at : at + length]
 
     def _fill(self, offset: int, length: int) -> None:
-        """Read ahead, since blocks lie side by side; not where the disk can't read."""
+        """Read ahead, since blocks are adjacent, but not where the disk cannot read."""
         for size in (max(length, _AHEAD), length):
             try:
                 self._ahead = np.frombuffer(self.disk.read(self.name, offset, size), np.uint8)
@@ -151,13 +151,13 @@ class TableFile:
 
 
 def find(disk: Overlay, number: int) -> TableFile:
-    """The file of a table (`TableCache::FindTable`). Raises `Status`."""
+    """Return the file of a table (`TableCache::FindTable`). Raises `Status`."""
     first: Status | None = None
     for name in (table_name(number), old_table_name(number)):
         if name not in disk:
             first = first or NotFound(f"{disk.name}/{name}", "No such file or directory")
         elif not disk.size(name):
-            # Nothing can't be mapped.
+            # An empty file cannot be mapped.
             first = first or IOFailure(f"{disk.name}/{name}", "Invalid argument")
         else:
             return TableFile(disk, name)
@@ -173,8 +173,8 @@ class Reading:
     paranoid_checks: bool
     version: str
     doubtful: bool = False
-    """Whether an index was believed whose checksum is wrong, or whose blocks don't lie side by side; or a block that is not read from
-    its first entry on."""
+    """Whether an index with a wrong checksum or with blocks that are not adjacent was trusted, or a block was not read from its first
+    entry."""
 
     def uncompress(self, contents: Bytes, kind: int) -> Bytes:
         """Raises `Corruption`."""
@@ -190,7 +190,7 @@ class Reading:
             raise Corruption(str(error).partition(" (")[0]) from None
 
     def block(self, file: TableFile, offset: int, size: int, *, verify: bool) -> tuple[Bytes, int]:
-        """`ReadBlock`: the contents, and the type. Raises `Status`."""
+        """`ReadBlock`. Returns the contents and the type. Raises `Status`."""
         data = file.read(offset, size + TRAILER_SIZE)
         if verify and not _sound(data):
             raise Corruption("block checksum mismatch")
@@ -199,15 +199,15 @@ class Reading:
 
 
 def _sound(block: Bytes) -> bool:
-    """Whether the checksum of a block with its trailer is right."""
+    """Return whether the checksum of a block with its trailer is right."""
     return block_crc(block, 0, len(block) - TRAILER_SIZE) == int.from_bytes(block[-4:].tobytes(), "little")
 
 
 class Table:
-    """A table that is open. `status` becomes what an iterator over it says at its end; None is OK."""
+    """An open table. `index_status` becomes the status of an iterator at its end; None is OK."""
 
     def __init__(self, file: TableFile, size: int, reading: Reading) -> None:
-        """`Table::Open`: `size` is the one in the manifest. Raises `Status`."""
+        """`Table::Open`. `size` is the size in the manifest. Raises `Status`."""
         self.file, self.reading = file, reading
         if size < FOOTER_SIZE:
             raise Corruption("file is too short to be an sstable")
@@ -228,7 +228,7 @@ class Table:
         reading.doubtful |= starts != ends[:-1]
 
     def chunks(self, origin: tuple[int, int | None], target: int) -> Iterator[Chunk | Status]:
-        """The entries of its blocks in the order of the index, about `target` bytes at a time, and what goes wrong in between."""
+        """Yield the entries of the blocks in index order, about `target` bytes at a time, and errors in between."""
         group: list[tuple[int, Bytes]] = []
         gathered = 0
         cache = self._shared()
@@ -249,7 +249,7 @@ class Table:
         yield from _unpacked(group, origin)
 
     def _shared(self) -> dict[int, Bytes | None]:
-        """The offsets that several handles have. LevelDB's cache knows compressed blocks by their offset alone."""
+        """Return the offsets that several handles share. LevelDB's cache identifies compressed blocks by offset alone."""
         offsets = Counter(place[0] for place in self.places if place is not None)
         return {offset: None for offset, times in offsets.items() if times > 1}
 
@@ -268,30 +268,30 @@ class Table:
 
 
 def _places(values: Slices) -> list[tuple[int, int] | None]:
-    """The handles that values start with; None for what is no handle."""
+    """Return the handle at the start of each value, or None."""
     offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
     read_handles(values.data, values.ends, offsets, sizes)
-    found: list[tuple[int, int] | None] = list(zip(offsets.tolist(), sizes.tolist(), strict=True))
+    places: list[tuple[int, int] | None] = list(zip(offsets.tolist(), sizes.tolist(), strict=True))
     for i in np.flatnonzero(offsets < 0).tolist():
-        # None at all, or with numbers of 64 bits.
-        found[i] = next(iter(handles(values[i])), None)
-    return found
+        # A malformed handle, or one with 64-bit numbers.
+        places[i] = next(iter(handles(values[i])), None)
+    return places
 
 
 def _unpacked(group: list[tuple[int, Bytes]], origin: tuple[int, int | None]) -> Iterator[Chunk | Status]:
-    """The entries of blocks, each as far as it can be read."""
+    """Yield the entries of blocks, each up to where it can be read."""
     if not group:
         return
     starts = np.cumsum([0, *(len(contents) for _, contents in group)]).astype(np.int64)
     data = group[0][1] if len(group) == 1 else np.concatenate([contents for _, contents in group])
-    found = np.empty(len(group) * MEASURES, np.int64)
-    measure_all(data, starts[:-1], starts[1:], LIMIT, found)
-    table = found.reshape(-1, MEASURES)
+    measures = np.empty(len(group) * MEASURES, np.int64)
+    measure_all(data, starts[:-1], starts[1:], LIMIT, measures)
+    table = measures.reshape(-1, MEASURES)
     rows = int(table[:, ENTRIES].sum())
     keys = np.empty(int(table[:, KEY_BYTES].sum()), np.uint8)
     values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
     key_ends, value_ends = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
-    unpack_whole(data, starts[:-1], found, keys, key_ends, values, value_ends)
+    unpack_whole(data, starts[:-1], measures, keys, key_ends, values, value_ends)
     offsets = np.array([offset for offset, _ in group], np.int64)
     if rows:
         position = np.repeat(offsets, table[:, ENTRIES])

@@ -1,4 +1,4 @@
-"""The set of tables as a manifest has it, read, and written anew. Source: `db/version_set.cc` of LevelDB."""
+"""The set of tables of a manifest: reading and rewriting it. Source: `db/version_set.cc` of LevelDB."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16
-"""Bytes of CURRENT that are looked at: no name of a file is longer."""
+"""Bytes read of CURRENT. No file name is longer."""
 _HERE = re.compile(r"^(?:/*\./+|/+)+(?=[^/])")
 _WRAP = (1 << 64) - 1
 
 
 class VersionSet:
-    """What a database consists of while it is open."""
+    """The state of an open database."""
 
     def __init__(
         self, disk: Overlay, options: Options, comparator: str, *, empty_pointers: bool = False
@@ -37,7 +37,7 @@ class VersionSet:
         self.log_number = self.prev_log_number = self.last_sequence = 0
         self.next_file_number, self.manifest_file_number = 2, 0
         self._descriptor: str | None = None
-        """The manifest that edits are appended to, once there is one."""
+        """The manifest that edits are appended to; None before there is one."""
 
     def new_file_number(self) -> int:
         number = self.next_file_number
@@ -50,11 +50,11 @@ class VersionSet:
 
     @property
     def live(self) -> set[int]:
-        """Numbers of the tables of the version (`AddLiveFiles`)."""
-        return {one.number for files in self.current.levels for one in files}
+        """The numbers of the tables of the version (`AddLiveFiles`)."""
+        return {file.number for files in self.current.levels for file in files}
 
     def recover(self) -> bool:
-        """Read CURRENT and the manifest. Returns whether a new manifest is to be written (`save_manifest`). Raises `Status`."""
+        """Read CURRENT and the manifest. Returns whether a new manifest must be written (`save_manifest`). Raises `Status`."""
         disk = self.disk
         try:
             named = manifest_of(disk.read(CURRENT, 0, _LONGEST))
@@ -62,25 +62,25 @@ class VersionSet:
             raise Corruption(NO_NEWLINE) from None
         except UnreadableError as error:
             raise unreadable(disk, CURRENT, error) from None
-        # The operating system takes a zero byte for the end of a name.
+        # The operating system ends a name at a zero byte.
         name = named.partition(b"\0")[0].decode(errors="surrogateescape")
-        # Nor does it mind where a path says that it goes on in the same directory.
+        # It also ignores path components that stay in the same directory.
         name = _HERE.sub("", name) or name
         if name not in disk:
             self._nowhere(name, named)
         try:
-            found = recover(
+            recovered = recover(
                 self._reader(name),
                 disk.size(name),
                 comparator=self.comparator,
                 empty_pointers=self._empty_pointers,
             )
         except UnreadableError as error:
-            # The reader reports a drop, and goes on to nothing.
+            # The reader reports a drop and then finds nothing more.
             raise unreadable(disk, name, error) from None
-        if found.error is not None:
-            raise parsed(found.error)
-        version = found.version
+        if recovered.error is not None:
+            raise parsed(recovered.error)
+        version = recovered.version
         self.current = installed(version)
         self.manifest_file_number = version.next_file_number or 0
         self.next_file_number = (self.manifest_file_number + 1) & _WRAP
@@ -89,10 +89,10 @@ class VersionSet:
         return not self._reuse_manifest(named.decode(errors="surrogateescape"))
 
     def _nowhere(self, name: str, named: bytes) -> None:
-        """What CURRENT names is not a file of the directory."""
+        """Raise the error for a CURRENT that names no file of the directory."""
         shown = f"{self.disk.name}/{named.decode(errors='replace')}"
         if not name.strip("/."):
-            # The directory itself is opened, and can't be read.
+            # Opening the directory itself succeeds, reading it fails.
             raise IOFailure(shown, "Is a directory")
         folder, slash, _ = name.partition("/")
         if slash and folder in self.disk:
@@ -117,13 +117,13 @@ class VersionSet:
         return True
 
     def log_and_apply(self, log_number: int, tables: Sequence[FileMetaData]) -> None:
-        """Write an edit with the number of the log in use and the tables made of logs; with a new manifest a snapshot before it."""
+        """Write an edit with the number of the current log and the tables written from logs. A new manifest starts with a snapshot."""
         edit = [
             EditField("log_number", number=log_number),
             EditField("prev_log_number", number=0),
             EditField("next_file_number", number=self.next_file_number),
             EditField("last_sequence", number=self.last_sequence),
-            *(_new_file(0, one) for one in tables),
+            *(_new_file(0, table) for table in tables),
         ]
         records = [form(edit)]
         name = self._descriptor
@@ -148,11 +148,11 @@ class VersionSet:
             if key:
                 edit.append(EditField("compact_pointer", level=level, smallest=key))
         for level, files in enumerate(self.current.levels):
-            edit += [_new_file(level, one) for one in files]
+            edit += [_new_file(level, file) for file in files]
         return edit
 
     def new_db(self) -> None:
-        """`DBImpl::NewDB`: the first manifest of a database, and CURRENT."""
+        """`DBImpl::NewDB`: write the first manifest of a database, and CURRENT."""
         edit = [
             EditField("comparator", text=self.comparator.encode()),
             EditField("log_number", number=0),
@@ -163,16 +163,16 @@ class VersionSet:
         self.set_current(1)
 
     def set_current(self, number: int | None = None) -> None:
-        """`SetCurrentFile`: by a temporary file that takes its place."""
+        """`SetCurrentFile`: write a temporary file and rename it."""
         number = self.manifest_file_number if number is None else number
         self.disk.delete(temp_name(number))
         self.disk.put(CURRENT, f"{manifest_name(number)}\n".encode())
 
     @property
     def compaction(self) -> str | None:
-        """Why a compaction starts as soon as the database is open; None where none does (`VersionSet::Finalize`)."""
+        """Return why a compaction starts right after opening, or None (`VersionSet::Finalize`)."""
         for level, files in enumerate(self.current.levels[:-1]):
-            size = sum(one.size for one in files)
+            size = sum(file.size for file in files)
             if level == 0 and len(files) >= _L0_TRIGGER:
                 return f"level 0 has {len(files)} tables"
             if level > 0 and size >= _LEVEL_1 * 10 ** (level - 1):
@@ -183,11 +183,11 @@ class VersionSet:
 _L0_TRIGGER = 4
 """`config::kL0_CompactionTrigger`."""
 _LEVEL_1 = 10 << 20
-"""Bytes of level 1 at which it is compacted; each further level takes ten times as many (`MaxBytesForLevel`)."""
+"""Bytes of level 1 at which it is compacted. The limit of each further level is ten times as high (`MaxBytesForLevel`)."""
 
 
 def installed(version: Version) -> Version:
-    """A version of its own with the files and numbers of another: what was deleted is forgotten (`Builder::SaveTo`)."""
+    """Return a version with the files and numbers of another one, without its record of deleted files (`Builder::SaveTo`)."""
     new = Version(
         version.comparator,
         version.log_number,
@@ -196,23 +196,23 @@ def installed(version: Version) -> Version:
         version.last_sequence,
         dict(version.compact_pointers),
     )
-    new.apply([_new_file(level, one) for level, files in enumerate(version.levels) for one in files])
+    new.apply([_new_file(level, file) for level, files in enumerate(version.levels) for file in files])
     return new
 
 
-def _new_file(level: int, one: FileMetaData) -> EditField:
+def _new_file(level: int, file: FileMetaData) -> EditField:
     return EditField(
         "new_file",
         level=level,
-        number=one.number,
-        size=one.size,
-        smallest=one.smallest,
-        largest=one.largest,
+        number=file.number,
+        size=file.size,
+        smallest=file.smallest,
+        largest=file.largest,
     )
 
 
 def logged(payloads: Iterable[bytes], offset: int = 0) -> bytes:
-    """Records as `log::Writer` writes them from byte `offset` of a file on."""
+    """Return records as `log::Writer` writes them from byte `offset` of a file."""
     parts = list(payloads)
     data = np.frombuffer(b"".join(parts), np.uint8)
     stops = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
@@ -221,5 +221,5 @@ def logged(payloads: Iterable[bytes], offset: int = 0) -> bytes:
 
 
 def unreadable(disk: Overlay, name: str, error: UnreadableError) -> IOFailure:
-    """A file that the disk can't read."""
+    """Return the error for a file that the disk cannot read."""
     return IOFailure(f"{disk.name}/{name}", "Input/output error")

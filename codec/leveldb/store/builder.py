@@ -1,4 +1,4 @@
-"""Making a database: rows in any order into tables that need no compaction, or as they come into logs.
+"""Write a database: rows in any order into tables that need no compaction, or rows as they come into logs.
 
 Source: `DBImpl::NewDB`, `DBImpl::RecoverLogFile` and `DBImpl::WriteLevel0Table` of LevelDB.
 """
@@ -24,7 +24,7 @@ from logwright.codec.leveldb.names import CURRENT, manifest_name
 from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, free, level_of
 from logwright.codec.leveldb.store.resume import Resumed, logged
 from logwright.codec.leveldb.store.rolling import LogWriter, Made, TableWriter
-from logwright.codec.leveldb.store.run import columns, schema_of, sortable, stored, twice
+from logwright.codec.leveldb.store.sorted_run import columns, schema_of, sortable, stored, twice
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import Sorter, chunked, unique
@@ -32,75 +32,75 @@ from logwright.codec.store.build import Piece, Stage, Summary
 
 OPTIONS = (
     *encode.OPTIONS,
-    Option("max_file_size", 2 << 20, "Bytes from which on a table is finished", low=1),
-    Option("write_buffer_size", 4 << 20, "Bytes of write batches from which on a log is finished", low=1),
+    Option("max_file_size", 2 << 20, "Table size in bytes at which the next table is started", low=1),
+    Option("write_buffer_size", 4 << 20, "Bytes of write batches at which the next log is started", low=1),
     log.BATCH_SIZE,
-    Option("write_as", "tables", "tables, sorted; or logs, which LevelDB makes tables of when it opens the database",
+    Option("write_as", "tables", "tables, sorted; or logs, which LevelDB turns into tables when it opens the database",
            parse_choice, ("tables", "logs")),
-    Option("sequences", None, "keep those of the column `sequence`, or assign the next one, the same to all rows (of logs: to each "
-           "its own); by default kept where there are some",
+    Option("sequences", None, "keep the numbers of column `sequence`, or assign the next number, the same to all rows (in logs: to each "
+           "row its own); default: keep them if there are any",
            parse_choice, ("keep", "assign")),
-    Option("on_duplicate", "error", "What is done where a key comes twice (with one sequence number): error, or the last is taken",
+    Option("on_duplicate", "error", "What to do with a repeated key (and sequence number): raise an error, or keep the last row",
            parse_choice, ("error", "last")),
-    Option("sort_buffer_size", 64 << 20, "Bytes of rows that are sorted at a time, in four times that; more wait in files",
+    Option("sort_buffer_size", 64 << 20, "Bytes of rows sorted at a time. Sorting takes four times as much memory; further rows wait in files",
            low=1 << 10),
 )  # fmt: skip
-"""What writing a database takes."""
+"""Options of writing a database."""
 
 _PORTION = 1 << 20
-_ASSIGN = "Pass sequences=assign to have all rows written with a new one"
+_ASSIGN = "Pass sequences=assign to write all rows with a new one"
 
 
 class Numbers:
-    """The sequence numbers of rows that are written, from what the rows have and what the database has.
+    """The sequence numbers of written rows: their own, or assigned ones above those of the database.
 
-    Assigned ones are all the same: the rows of one write are of one moment, and none knows how many come before it in other tasks.
-    With `rising` each row has one more than the row before, as the operations of logs have.
+    All rows get the same assigned number, since a task does not know how many rows come before it in other tasks. With `rising`, each row
+    has one more than the row before, as operations in logs do.
     """
 
     def __init__(self, options: Options, last: int, *, rising: bool = False) -> None:
         self.last = self.highest = last
         self.lowest: int | None = None
         self.kept: bool | None = None
-        """Whether the rows' own are kept; None as long as none came."""
+        """Whether the rows keep their own numbers; None before the first row."""
         self._wish, self._rising = options["sequences"], rising
 
     def take(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """The rows as those of a run. Raises `UsageError` for numbers that the database can't take."""
+        """Return the rows as rows of a run. Raises `UsageError` for numbers that the database cannot take."""
         here = "sequence" in rows.schema.names and not pa.types.is_null(rows.schema.field("sequence").type)
         if self._wish == "keep" and not here:
             raise UsageError("sequences=keep, but there is no column 'sequence'")
         kept = here and self._wish != "assign"
         if self.kept is not None and kept != self.kept:
-            raise UsageError("some rows have sequence numbers, others have none")
+            raise UsageError("some rows have sequence numbers and others do not")
         self.kept = kept
-        made = columns(rows, first_row, None if kept else self.last + 1)
-        if not made.num_rows:
-            return made
+        run = columns(rows, first_row, None if kept else self.last + 1)
+        if not run.num_rows:
+            return run
         if self._rising and not kept:
-            numbers = np.arange(made.num_rows) + self.highest + 1
-            made = made.set_column(2, made.schema.field(2), pa.array(numbers))
-        found = np.asarray(made.column("sequence"))
+            numbers = np.arange(run.num_rows) + self.highest + 1
+            run = run.set_column(2, run.schema.field(2), pa.array(numbers))
+        sequences = np.asarray(run.column("sequence"))
         if kept:
-            self._check(found, first_row)
-        low, high = int(found.min()), int(found.max())
+            self._check(sequences, first_row)
+        low, high = int(sequences.min()), int(sequences.max())
         self.lowest = low if self.lowest is None else min(low, self.lowest)
         self.highest = max(high, self.highest)
-        return made
+        return run
 
-    def _check(self, found: Any, first_row: int) -> None:
-        at = int(np.argmin(found))
-        if self.last and int(found[at]) <= self.last:
+    def _check(self, sequences: Any, first_row: int) -> None:
+        at = int(np.argmin(sequences))
+        if self.last and int(sequences[at]) <= self.last:
             raise UsageError(
-                f"row {first_row + at}: sequence number {int(found[at])} is not above {self.last}, the last of the database",
+                f"row {first_row + at}: sequence number {int(sequences[at])} is not above {self.last}, the last one of the database",
                 advice=_ASSIGN,
             )
         if self._rising:
-            before = np.concatenate(([-1 if self.lowest is None else self.highest], found[:-1]))
-            if (found <= before).any():
-                at = int(np.argmax(found <= before))
+            before = np.concatenate(([-1 if self.lowest is None else self.highest], sequences[:-1]))
+            if (sequences <= before).any():
+                at = int(np.argmax(sequences <= before))
                 raise UsageError(
-                    f"row {first_row + at}: sequence number {int(found[at])} is not above {int(before[at])}, the one before",
+                    f"row {first_row + at}: sequence number {int(sequences[at])} is not above {int(before[at])}, the previous one",
                     advice=f"Sort the rows by sequence. {_ASSIGN}",
                 )
 
@@ -109,23 +109,23 @@ class Numbers:
 
 
 def check_options(options: Options, *, staged: bool) -> None:
-    """Raise for what can't be written."""
+    """Raise `UsageError` for options that cannot be written."""
     if not comparator_of(options["comparator"]).known:
         raise UsageError(
-            f"the order of comparator {options['comparator']!r} is not known; known are {', '.join(NAMES)}",
-            advice="Leave the option comparator away, or pass a known one",
+            f"unknown comparator {options['comparator']!r}; known are {', '.join(NAMES)}",
+            advice="Omit the option comparator, or pass a known one",
         )
     if staged and options["write_as"] == "logs":
         raise UsageError(
-            "logs are written by one writer, in the order of the rows",
-            advice="Leave write_as=logs away, or use logwright.write",
+            "logs are written by a single writer, in the order of the rows",
+            advice="Omit write_as=logs, or use logwright.write",
         )
 
 
 class NextVersion:
-    """The version that a write makes: numbers are given out, tables put at levels, the manifest written.
+    """The version that a write creates: allocates file numbers, assigns tables to levels, writes the manifest.
 
-    Numbers start behind those of a database that is added to.
+    In an append, numbers follow those of the existing database.
     """
 
     def __init__(self, options: Options, resumed: Resumed | None) -> None:
@@ -138,12 +138,12 @@ class NextVersion:
         self.order = comparator_of(options["comparator"] if resumed is None else resumed.comparator)
 
     def number(self) -> int:
-        """A number for a new file."""
+        """Allocate a file number."""
         self.next_number += 1
         return self.next_number - 1
 
     def logged(self, extra: Stage | None) -> Iterator[Piece]:
-        """What is in the logs of the database as a table of level 0, as opening it would do (`WriteLevel0Table`)."""
+        """Write the contents of the existing logs as a table of level 0, as opening the database would (`WriteLevel0Table`)."""
         if self.resumed is not None and self.resumed.logs:
             schema = schema_of(self.order)
             sorter = Sorter(extra, self.options["sort_buffer_size"], schema, twice, last=True, name="logs")
@@ -152,24 +152,24 @@ class NextVersion:
                     sorter.add(sortable(batch, self.order))
             writer = self.writer(LARGEST)
             yield from written(writer, sorter.ordered())
-            self.levels[0] += [one.meta for one in writer.made]
+            self.levels[0] += [table.meta for table in writer.made]
 
     def writer(self, limit: int) -> TableWriter:
         settings = replace(TableSettings.of(self.options), comparator=self.order.name)
         return TableWriter(settings, limit, self.number)
 
     def deep(self, first: bytes, last: bytes) -> bool:
-        """Whether entries of these user keys (what they are sorted by), newer than all others, may lie below level 0."""
+        """Return whether entries with these sort keys, newer than all others, may be placed below level 0."""
         return bool(free(self.levels, first, last, self.order))
 
-    def put(self, made: Sequence[Made]) -> None:
-        """Tables that are in order, disjoint, and newer than what is there."""
-        if made:
-            files = [one.meta for one in made]
+    def put(self, tables: Sequence[Made]) -> None:
+        """Add tables that are in order, disjoint, and newer than the existing ones."""
+        if tables:
+            files = [table.meta for table in tables]
             self.levels[level_of(self.levels, files, self.order)] += files
 
     def finish(self, manifest: int, last_sequence: int) -> Iterator[Piece]:
-        """The manifest of that number, and CURRENT. What was in the logs of the database is in tables now."""
+        """Write the manifest of that number, and CURRENT. The contents of the old logs are in tables by then."""
         version = None if self.resumed is None else self.resumed.version
         data = snapshot(
             self.levels,
@@ -183,30 +183,30 @@ class NextVersion:
         yield Piece(CURRENT, current(manifest), done=True)
 
     def warnings(self) -> tuple[str, ...]:
-        """What LevelDB will do that one may not expect."""
+        """Return warnings about what LevelDB will do with the result."""
         before = 0 if self.resumed is None else len(self.resumed.version.levels[0])
         now = len(self.levels[0])
         if now <= before or now < COMPACTION_TRIGGER:
             return ()
         return (
-            f"The new keys lie between those of the database, which has {now} tables at level 0 now: LevelDB begins to compact"
-            " them when it opens it.",
+            f"The new keys are between existing ones, and level 0 now has {now} tables: LevelDB starts a compaction"
+            " when it opens the database.",
         )
 
 
 def written(writer: TableWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
-    """All of these rows, in order, as tables."""
+    """Write rows, which are in order, as tables."""
     for batch in batches:
-        # What is left of a batch where a table ends is looked at once more.
+        # A table may end within a batch; its remaining rows are then scanned once more.
         for piece in chunked(stored(batch), _PORTION):
             yield from writer.add(piece)
     yield from writer.finish()
 
 
 class DatabaseBuilder:
-    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
+    """See `logwright.codec.layout.Builder`. With `resumed`, the files are those of an append.
 
-    `staged`: tables with numbers of their own, and what concerns the database as a whole is left to `place`.
+    With `staged`, only tables are written, with their own numbers; `assemble` does the rest.
     """
 
     def __init__(
@@ -235,12 +235,12 @@ class DatabaseBuilder:
             self._logs = LogWriter(options, self.next.number)
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
-        made = self.numbers.take(rows, self.rows)
-        self.rows += made.num_rows
+        run = self.numbers.take(rows, self.rows)
+        self.rows += run.num_rows
         if self._logs is not None:
-            yield from self._logs.add(made)
+            yield from self._logs.add(run)
         else:
-            self._sorter.add(sortable(made, self.next.order))
+            self._sorter.add(sortable(run, self.next.order))
 
     def finish(self) -> Iterator[Piece]:
         if self._logs is not None:
@@ -261,13 +261,13 @@ class DatabaseBuilder:
             yield from self.next.finish(self._manifest, self.numbers.highest)
 
     def _tables(self, streams: Sequence[SortedRun]) -> Iterator[Piece]:
-        first, last = min(one.first for one in streams), max(one.last for one in streams)
-        # Of level 0 there should be few, whatever their size.
+        first, last = min(item.first for item in streams), max(item.last for item in streams)
+        # Level 0 should have few tables, whatever their size.
         limit = self.options["max_file_size"] if self.next.deep(first, last) else LARGEST
         writer = self.next.writer(limit)
         yield from written(writer, unique(merge(streams), last=self._last, twice=twice))
         self.made = writer.made
-        self.rows = sum(one.rows for one in writer.made)
+        self.rows = sum(item.rows for item in writer.made)
 
     def summary(self) -> Summary:
         facts = {"tables": self.made, "kept": self.numbers.kept}

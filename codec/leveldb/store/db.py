@@ -1,4 +1,4 @@
-"""The layout `leveldb.db`: the directory of a database, and what its readers see.
+"""The layout `leveldb.db`: the directory of a database, and its views.
 
 Source of the rules: `DBImpl::Recover`, `DBImpl::RemoveObsoleteFiles` and `VersionSet::Recover` of LevelDB.
 """
@@ -27,11 +27,11 @@ from logwright.codec.leveldb.names import (
 )
 from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store import live
+from logwright.codec.leveldb.store.assemble import assemble
 from logwright.codec.leveldb.store.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.store.facts import facts
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
-from logwright.codec.leveldb.store.place import place
 from logwright.codec.leveldb.store.relatives import refuse
 from logwright.codec.leveldb.store.resume import resume
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -49,13 +49,13 @@ _CODECS = {
     FileType.CURRENT: CURRENT_CODEC,
 }
 _DIGITS = 20
-"""So many digits have the names of Kafka's segments, which end in `.log` too."""
+"""Number of digits in the names of Kafka's segments, which end in `.log` too."""
 
 READ_OPTIONS = (
     Option(
         "comparator",
         None,
-        "The comparator's name, where the manifest does not say it; by default the known one that the keys of the tables follow",
+        "Name of the comparator, if the manifest does not record it; default: the known one that the tables' keys are ordered by",
         parse_text,
     ),
     *used_by(STARTS, *start.OPTIONS),
@@ -64,7 +64,7 @@ READ_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of the directory with what its name says."""
+    """A file of the directory and what its name says."""
 
     entry: Entry
     named: FileName | None
@@ -79,7 +79,7 @@ class _File:
 
     @property
     def opened(self) -> bool:
-        """Whether LevelDB looks for this table or log under this name: its parser takes more than it writes."""
+        """Whether LevelDB looks for this table or log under this name. Its parser accepts more names than it writes."""
         name, number = self.entry.name, self.number
         if self.type is FileType.TABLE:
             return name in (table_name(number), old_table_name(number))
@@ -87,7 +87,7 @@ class _File:
 
 
 class LevelDB(Layout):
-    """A database. LevelDB knows no other directory than its own, and ignores names there that it does not know."""
+    """A database. LevelDB uses a single directory and ignores unknown names in it."""
 
     name = NAME
     title = "LevelDB database: sorted tables, logs and a manifest"
@@ -101,23 +101,28 @@ class LevelDB(Layout):
 
     def recognise(self, listing: Listing) -> Match:
         files = [_File(entry, parse(entry.name)) for entry in listing.entries()]
-        types = {one.type for one in files}
+        types = {file.type for file in files}
         if FileType.DESCRIPTOR in types:
             return Match.SURE if FileType.CURRENT in types else Match.NAME
-        # A lone CURRENT could be anybody's, and so could a log.
+        # CURRENT alone, or a log alone, may belong to another system.
         tables = FileType.TABLE in types
-        logs = any(one.type is FileType.LOG and one.opened and len(one.entry.name) < _DIGITS for one in files)
+        logs = any(
+            file.type is FileType.LOG and file.opened and len(file.entry.name) < _DIGITS for file in files
+        )
         return Match.NAME if tables or (logs and FileType.CURRENT in types) else _alone(logs)
 
     # Reading
 
     def plan(self, listing: Listing, options: Options) -> Plan:
-        """Hints: of a table `comparator`, its `level` (None where no manifest tells), and where a sound manifest tells `bounds`, its
-        smallest and largest user key. The facts of a sound manifest are those
-        that its last edit leaves; where it is not sound, `error` is what LevelDB would say, and all tables and logs count."""
+        """Hints of a table: `comparator`, its `level` (None without a manifest), and from a sound manifest `bounds`, its smallest and
+        largest user key.
+
+        The facts are the state after the last edit of a sound manifest. If it is not sound, `error` is LevelDB's error, and all tables and
+        logs are read.
+        """
         refuse(listing)
-        found = read_descriptor(listing)
-        return _Planner(listing, found, options).plan()
+        descriptor = read_descriptor(listing)
+        return _Planner(listing, descriptor, options).plan()
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return live.parts(listing, plan, view)
@@ -130,7 +135,7 @@ class LevelDB(Layout):
         return (LOCK,)
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """What a manifest names comes before it, and CURRENT, which names it, last (`SetCurrentFile`)."""
+        """Write files before the manifest that names them, and CURRENT, which names the manifest, last (`SetCurrentFile`)."""
         return sorted(names, key=_written)
 
     def builder(
@@ -153,7 +158,9 @@ class LevelDB(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return place(None if listing is None else resume(listing, options), parts, extra, options, self.order)
+        return assemble(
+            None if listing is None else resume(listing, options), parts, extra, options, self.order
+        )
 
 
 def _alone(logs: bool) -> Match:
@@ -171,28 +178,28 @@ def _written(name: str) -> tuple[int, int, str]:
 
 
 class _Planner:
-    """Makes the plan of one directory."""
+    """Plans one directory."""
 
-    def __init__(self, listing: Listing, found: Descriptor, options: Options) -> None:
-        self.listing, self.found, self.version = listing, found, found.version
+    def __init__(self, listing: Listing, descriptor: Descriptor, options: Options) -> None:
+        self.listing, self.found, self.version = listing, descriptor, descriptor.version
         self.files = [_File(entry, parse(entry.name)) for entry in listing.entries()]
-        self.names = {one.entry.name for one in self.files}
-        self.sound = found.error is None
+        self.names = {file.entry.name for file in self.files}
+        self.sound = descriptor.error is None
         self.live = self.version.files
-        self.gone = sorted(set(self.live) - {one.number for one in self.files if one.named is not None})
-        """Tables that the manifest names, and no file has the number of."""
+        self.gone = sorted(set(self.live) - {file.number for file in self.files if file.named is not None})
+        """Tables that the manifest names but that have no file."""
         self.faults: list[tuple[str, Fault]] = []
-        wanted = options["comparator"]
-        self.named = self.version.comparator or wanted
+        requested = options["comparator"]
+        self.named = self.version.comparator or requested
         self.comparator = self.named or guess(listing, self._tables())
         self.order = comparator_of(self.comparator)
-        if wanted is not None and wanted != self.comparator:
-            text = f"Invalid argument: {self.comparator} does not match existing comparator : {wanted}"
+        if requested is not None and requested != self.comparator:
+            text = f"Invalid argument: {self.comparator} does not match existing comparator : {requested}"
             self._fault("", text, Kind.LINK, system="LevelDB refuses to open")
 
     def _tables(self) -> list[tuple[str, int]]:
-        """Names and sizes of all tables."""
-        return [(one.entry.name, one.entry.size) for one in self.files if one.type is FileType.TABLE]
+        """Return names and sizes of all tables."""
+        return [(file.entry.name, file.entry.size) for file in self.files if file.type is FileType.TABLE]
 
     def _fault(
         self,
@@ -208,138 +215,140 @@ class _Planner:
     def plan(self) -> Plan:
         if self.found.error is not None:
             where = f" (byte {self.found.position} of {self.found.file})" if self.found.file else ""
-            text = f"LevelDB would not open it: {self.found.error}{where}; every table and log counts"
+            text = f"LevelDB would not open it: {self.found.error}{where}; reading all tables and logs"
             if self.found.hint:
                 text += f". {self.found.hint}"
             kind, severity = Kind.LINK, Severity.ERROR
             if self.found.unsupported:
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING
             self._fault("", text, kind, severity, f"LevelDB refuses to open: {self.found.error}")
-        planned = [self._planned(one) for one in self.files]
+        planned = [self._planned(file) for file in self.files]
         if self.sound:
             self._missing()
         self._say_order()
-        order = {file.name: self._rank(one, file.role) for one, file in zip(self.files, planned, strict=True)}
-        planned.sort(key=lambda file: order[file.name])
+        ranks = {
+            plan.name: self._rank(file, plan.role) for file, plan in zip(self.files, planned, strict=True)
+        }
+        planned.sort(key=lambda plan: ranks[plan.name])
         return Plan(tuple(planned), tuple(self.faults), self._facts(planned))
 
     def _say_order(self) -> None:
-        """Name a comparator that is not LevelDB's own, and what the database needs."""
+        """Report a comparator other than LevelDB's own, and what the database needs."""
         if self.named is None and self.comparator == UNKNOWN:
             text = (
-                f"the keys of the tables are in no order that is known here ({', '.join(NAMES)}), and no manifest names their comparator: "
-                "rows come file by file, the newest value of each key. Pass --comparator NAME, the name that the application gives it"
+                f"the keys of the tables are in no known order ({', '.join(NAMES)}), and no manifest names their comparator: "
+                "rows come file by file, the newest value of each key. Pass --comparator NAME with the application's comparator"
             )
         elif self.named is None and not self.order.bytewise:
-            text = f"no manifest names the comparator; the keys of the tables are in the order of {self.comparator}, which is assumed"
+            text = f"no manifest names the comparator; assuming {self.comparator}, since the keys of the tables are in its order"
         elif not self.order.known:
             text = (
-                f"the database needs the comparator {self.comparator}, whose order is not known here: rows come file by file, the newest "
+                f"the database needs the comparator {self.comparator}, whose order is unknown: rows come file by file, the newest "
                 "value of each key. Only an application that has this comparator can open it"
             )
         else:
             return
         self._fault("", text, Kind.ORDER, Severity.INFO)
 
-    def _rank(self, one: _File, role: Role) -> tuple[int, int, bytes, int, str]:
-        """Tables by level, the newest of level 0 first, others by their keys; then logs; what is left over at the end."""
-        name = one.entry.name
+    def _rank(self, file: _File, role: Role) -> tuple[int, int, bytes, int, str]:
+        """Sort key of a file: tables by level, in level 0 the newest first, else by key; then logs; leftover files last."""
+        name = file.entry.name
         if role in (Role.LEFTOVER, Role.FOREIGN):
-            return (4, 0, b"", one.number, name)
+            return (4, 0, b"", file.number, name)
         if name == CURRENT:
             return (2, 0, b"", 0, name)
         if name == self.found.manifest:
             return (2, 1, b"", 0, name)
-        if one.type is FileType.TABLE:
-            level, file = self.live.get(one.number, (7, None))
-            key = b"" if level in (0, 7) or file is None else self.order.user(file.smallest[:-TRAILER_SIZE])
-            return (0, level, key, -one.number, name)
-        if one.type is FileType.LOG:
-            return (1, 0, b"", one.number, name)
-        return (3, 0, b"", one.number, name)
+        if file.type is FileType.TABLE:
+            level, meta = self.live.get(file.number, (7, None))
+            key = b"" if level in (0, 7) or meta is None else self.order.user(meta.smallest[:-TRAILER_SIZE])
+            return (0, level, key, -file.number, name)
+        if file.type is FileType.LOG:
+            return (1, 0, b"", file.number, name)
+        return (3, 0, b"", file.number, name)
 
-    def _planned(self, one: _File) -> PlannedFile:
-        name, size = one.entry.name, one.entry.size
+    def _planned(self, file: _File) -> PlannedFile:
+        name, size = file.entry.name, file.entry.size
         if name == self.found.manifest:
             return PlannedFile(name, size, Role.DERIVED, MANIFEST, note="the manifest in use")
-        if one.type is None:
-            return PlannedFile(name, size, Role.FOREIGN, note="not LevelDB's, ignored by it")
-        if one.type is FileType.CURRENT:
+        if file.type is None:
+            return PlannedFile(name, size, Role.FOREIGN, note="not a LevelDB file, ignored by it")
+        if file.type is FileType.CURRENT:
             return PlannedFile(name, size, Role.METADATA, CURRENT_CODEC)
-        if one.type is FileType.TABLE:
-            return self._table(one)
-        if one.type is FileType.LOG:
-            return self._log(one)
-        if one.type in (FileType.LOCK, FileType.INFO_LOG):
+        if file.type is FileType.TABLE:
+            return self._table(file)
+        if file.type is FileType.LOG:
+            return self._log(file)
+        if file.type in (FileType.LOCK, FileType.INFO_LOG):
             return PlannedFile(name, size, Role.METADATA)
-        what = "a manifest that CURRENT does not name" if one.type is FileType.DESCRIPTOR else "temporary"
-        return self._leftover(one, what)
+        note = "a manifest that CURRENT does not name" if file.type is FileType.DESCRIPTOR else "temporary"
+        return self._leftover(file, note)
 
-    def _leftover(self, one: _File, what: str, *, removed: bool = True) -> PlannedFile:
-        note = f"{what}; LevelDB deletes it when it opens the database" if removed else what
+    def _leftover(self, file: _File, reason: str, *, removed: bool = True) -> PlannedFile:
+        note = f"{reason}; LevelDB deletes it when it opens the database" if removed else reason
         if self.sound:
-            self._fault(one.entry.name, note, severity=Severity.INFO)
-        codec = None if one.type is None else _CODECS.get(one.type)
-        return PlannedFile(one.entry.name, one.entry.size, Role.LEFTOVER, codec, self._hints(one), note)
+            self._fault(file.entry.name, note, severity=Severity.INFO)
+        codec = None if file.type is None else _CODECS.get(file.type)
+        return PlannedFile(file.entry.name, file.entry.size, Role.LEFTOVER, codec, self._hints(file), note)
 
-    def _hints(self, one: _File) -> dict[str, Any]:
-        if one.type is not FileType.TABLE:
+    def _hints(self, entry: _File) -> dict[str, Any]:
+        if entry.type is not FileType.TABLE:
             return {}
-        level, file = self.live.get(one.number, (None, None))
+        level, file = self.live.get(entry.number, (None, None))
         if file is None or not self.sound:
             return {"level": level, "comparator": self.comparator}
         bounds = file.smallest[:-TRAILER_SIZE], file.largest[:-TRAILER_SIZE]
         return {"level": level, "comparator": self.comparator, "bounds": bounds}
 
-    def _table(self, one: _File) -> PlannedFile:
-        name, size = one.entry.name, one.entry.size
-        if not one.opened:
-            text = f"LevelDB looks for {table_name(one.number)}, not for this name"
-            return self._misnamed(one, text)
-        if name == old_table_name(one.number) and table_name(one.number) in self.names:
+    def _table(self, file: _File) -> PlannedFile:
+        name, size = file.entry.name, file.entry.size
+        if not file.opened:
+            text = f"LevelDB looks for {table_name(file.number)}, not for this name"
+            return self._misnamed(file, text)
+        if name == old_table_name(file.number) and table_name(file.number) in self.names:
             return self._leftover(
-                one, f"{table_name(one.number)} is read, not this file of the same number", removed=False
+                file, f"{table_name(file.number)} is read, not this file of the same number", removed=False
             )
         note = ""
-        if self.sound and one.number not in self.live:
-            if not self.gone or one.number < (self.version.next_file_number or 0):
-                return self._leftover(one, "the manifest does not name it")
-            note = "newer than what the manifest says, which names tables that are gone"
+        if self.sound and file.number not in self.live:
+            if not self.gone or file.number < (self.version.next_file_number or 0):
+                return self._leftover(file, "not named by the manifest")
+            note = "newer than the manifest, which names missing tables"
         elif self.sound:
-            self._size(name, size, self.live[one.number][1])
-        return PlannedFile(name, size, Role.PRIMARY, TABLE, self._hints(one), note)
+            self._size(name, size, self.live[file.number][1])
+        return PlannedFile(name, size, Role.PRIMARY, TABLE, self._hints(file), note)
 
     def _size(self, name: str, size: int, known: FileMetaData) -> None:
         if size != known.size:
-            text = f"{size} bytes, where the manifest has {known.size}"
-            system = "LevelDB looks for the footer where the manifest says, and does not find it"
+            text = f"{size} bytes, but {known.size} in the manifest"
+            system = "LevelDB looks for the footer where the manifest says and does not find it"
             self._fault(name, text, Kind.LENGTH, system=system)
 
-    def _misnamed(self, one: _File, text: str) -> PlannedFile:
-        self._fault(one.entry.name, text, severity=Severity.WARNING)
-        codec = None if one.type is None else _CODECS.get(one.type)
-        return PlannedFile(one.entry.name, one.entry.size, Role.LEFTOVER, codec, self._hints(one), text)
+    def _misnamed(self, file: _File, text: str) -> PlannedFile:
+        self._fault(file.entry.name, text, severity=Severity.WARNING)
+        codec = None if file.type is None else _CODECS.get(file.type)
+        return PlannedFile(file.entry.name, file.entry.size, Role.LEFTOVER, codec, self._hints(file), text)
 
-    def _log(self, one: _File) -> PlannedFile:
-        number = one.number
-        if not one.opened:
-            text = f"LevelDB looks for {log_name(number)}, not for this name, and passes over it in silence"
-            return self._misnamed(one, text)
+    def _log(self, file: _File) -> PlannedFile:
+        number = file.number
+        if not file.opened:
+            text = f"LevelDB looks for {log_name(number)}, not for this name, and silently skips it"
+            return self._misnamed(file, text)
         first, before = self.version.log_number or 0, self.version.prev_log_number or 0
         if self.sound and number < first and number != before:
-            return self._leftover(one, f"older than log {first}, from which on logs are read")
-        return PlannedFile(one.entry.name, one.entry.size, Role.PRIMARY, LOG)
+            return self._leftover(file, f"older than log {first}, the first one that is read")
+        return PlannedFile(file.entry.name, file.entry.size, Role.PRIMARY, LOG)
 
     def _missing(self) -> None:
-        there = {one.number for one in self.files if one.named is not None}
-        readable = {one.number for one in self.files if one.type is FileType.TABLE and one.opened}
+        there = {file.number for file in self.files if file.named is not None}
+        readable = {file.number for file in self.files if file.type is FileType.TABLE and file.opened}
         gone = sorted(set(self.live) - there)
         if gone:
             text = f"Corruption: {len(gone)} missing files; e.g.: {self.listing.name}/{table_name(gone[0])}"
             self._fault("", text, system="LevelDB refuses to open")
         for number in sorted(set(self.live) & there - readable):
             text = f"IO error: {self.listing.name}/{table_name(number)}: No such file or directory"
-            self._fault("", text, system="LevelDB opens, and its iterators end with this")
+            self._fault("", text, system="LevelDB opens, and its iterators end with this error")
 
     def _facts(self, planned: Sequence[PlannedFile]) -> dict[str, Any]:
         version = self.version

@@ -1,6 +1,6 @@
-"""What CURRENT and the manifest that it names say of a database.
+"""Read CURRENT and the manifest that it names.
 
-Source: `VersionSet::Recover` of LevelDB, whose words the errors are in.
+Source: `VersionSet::Recover` of LevelDB. Errors are in its words.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16
-"""Bytes of CURRENT that are looked at: no name of a file is longer."""
+"""Bytes read of CURRENT. No file name is longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The state of a database as its metadata have it. `error` is why LevelDB would not open it, as `Status::ToString`; `version` is
-    then what was read before."""
+    """The state of a database by its metadata. `error` is why LevelDB would not open it, as `Status::ToString`; `version` is then the
+    state before the error."""
 
     manifest: str | None
     version: Version
     error: str | None = None
     file: str = ""
-    """The file that the error is in; "" where that is the directory itself."""
+    """The file with the error, or "" for the directory itself."""
     position: int = 0
     unsupported: bool = False
-    """The error is a field of a type that is not known here, in an edit whose checksum is right."""
+    """Whether the error is an unknown field type in an edit with a right checksum."""
     hint: str = ""
-    """What may be done about the error."""
+    """Advice on the error."""
 
 
 def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descriptor:
-    """Read CURRENT, then the manifest. `comparator`: the opener's, None takes any."""
+    """Read CURRENT, then the manifest. `comparator` is the one of the opener; None accepts any."""
     sizes = {entry.name: entry.size for entry in listing.entries()}
     if CURRENT not in sizes:
         error = f"Invalid argument: {listing.name}: does not exist (create_if_missing is false)"
@@ -58,14 +58,16 @@ def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descr
             f"{listing.name}/{shown}: No such file or directory"
         )
         crlf = name.endswith("\r")
-        hint = "CURRENT ends in CRLF, as a text conversion leaves it: LevelDB needs LF alone" if crlf else ""
+        hint = "CURRENT ends in CRLF, as after a text conversion: LevelDB needs a single LF" if crlf else ""
         return Descriptor(None, Version(), error, CURRENT, hint=hint)
 
     def read(offset: int, length: int) -> Bytes:
         return np.frombuffer(listing.read(name, offset, length), np.uint8)
 
     try:
-        found = recover(read, sizes[name], comparator=comparator)
+        recovered = recover(read, sizes[name], comparator=comparator)
     except UnreadableError as wrong:
         return Descriptor(name, Version(), f"IO error: {name}: {wrong.message}", name, wrong.start)
-    return Descriptor(name, found.version, found.error, name, found.position or 0, found.unsupported)
+    return Descriptor(
+        name, recovered.version, recovered.error, name, recovered.position or 0, recovered.unsupported
+    )

@@ -1,4 +1,4 @@
-"""What the headers in the files of a database tell, for `inspect`: blocks and batches, nothing in them is decoded."""
+"""Facts for `inspect`, from the headers of blocks and batches alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from logwright.codec.window import Frames, Window
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
     """See `codec.layout.Layout.facts`."""
-    found = DatabaseFacts()
+    fold = DatabaseFacts()
     for codec in (log.CODEC, table.CODEC):
         files = [
-            one for one in plan.files if one.role is Role.PRIMARY and one.size and one.codec == codec.name
+            file
+            for file in plan.files
+            if file.role is Role.PRIMARY and file.size and file.codec == codec.name
         ]
-        run(frames_of(listing, files, codec, check=codec is log.CODEC), found)
-    return found.finish()
+        run(frames_of(listing, files, codec, check=codec is log.CODEC), fold)
+    return fold.finish()
 
 
 class DatabaseFacts:
@@ -37,7 +39,7 @@ class DatabaseFacts:
         self.blocks = self.filters = self.batches = self.operations = 0
         self.compressions: Counter[str] = Counter()
         self.sequences: list[int] = []
-        """The smallest and the largest sequence number of the logs; none without a batch."""
+        """The smallest and the largest sequence number of the logs; empty without a batch."""
         self._add: Callable[[Window, Frames], None] = self._batches
 
     def begin(self, file: PlannedFile) -> None:
@@ -58,10 +60,7 @@ class DatabaseFacts:
         if len(head):
             self.operations += int(np.maximum(head["count"], 0).sum())
             first, last = int(head["sequence"].min()), int((head["sequence"] + head["count"]).max()) - 1
-            self.sequences = [
-                min([first, *self.sequences[:1]]),
-                max([last, *self.sequences[1:]]),
-            ]
+            self.sequences = [min([first, *self.sequences[:1]]), max([last, *self.sequences[1:]])]
 
     def finish(self) -> dict[str, Any]:
         return {

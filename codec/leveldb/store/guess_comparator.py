@@ -1,4 +1,4 @@
-"""Which comparator made tables that no manifest names one for: the known one that their keys follow."""
+"""Guess the comparator of tables without a manifest: the known one that their keys are ordered by."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes
 
 UNKNOWN = "unknown"
-"""In the place of a comparator's name, where no known one fits."""
+"""Stands for the name of a comparator if no known one fits."""
 _BLOCKS = 64
-"""Blocks of a table whose keys are looked at."""
+"""Blocks sampled per table."""
 
 
 def guess(listing: Listing, tables: Sequence[tuple[str, int]]) -> str:
-    """The known comparator whose order the keys of all tables are in; `UNKNOWN` where there is none.
+    """Return the known comparator that the keys of all tables are ordered by, or `UNKNOWN`.
 
-    Only keys under right checksums count. Tables without any are taken for LevelDB's own.
+    Only keys under right checksums are used. Without any, LevelDB's own comparator is assumed.
     """
     possible = list(NAMES)
     indexed_db = False
     for name, size in tables:
         for keys in _runs(listing, name, size):
-            possible = [one for one in possible if _ordered(keys, one)]
+            possible = [comparator for comparator in possible if _ordered(keys, comparator)]
             if keys and idb.NAME in possible:
-                # Keys of another application are hardly ever decodable, and few keys may be in both orders.
+                # Keys of other applications are rarely decodable, and a few keys may be in both orders.
                 indexed_db = all(idb.decodable(key[:-KEY_TRAILER]) for key in keys)
-                possible = [one for one in possible if indexed_db or one != idb.NAME]
+                possible = [comparator for comparator in possible if indexed_db or comparator != idb.NAME]
     if indexed_db and idb.NAME in possible:
         return idb.NAME
     return possible[0] if possible else UNKNOWN
@@ -49,7 +49,7 @@ def _ordered(keys: Sequence[bytes], comparator: str) -> bool:
 
 
 def _runs(listing: Listing, name: str, size: int) -> Iterator[list[bytes]]:
-    """Internal keys of a table that are to be in order: those of its index, and those of some blocks."""
+    """Return lists of internal keys that must be in order: the index keys of a table, and the keys of some blocks."""
 
     def read(offset: int, length: int) -> Bytes:
         return np.frombuffer(listing.read(name, offset, length), np.uint8)

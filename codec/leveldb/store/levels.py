@@ -1,4 +1,4 @@
-"""At which level tables may lie, so that what is there stays what it is and LevelDB finds nothing to compact.
+"""Choose levels for new tables such that older entries stay hidden and LevelDB finds nothing to compact.
 
 Source: `VersionSet::Finalize` and `Version::PickLevelForMemTableOutput` in `db/version_set.cc`, `db/dbformat.h` of LevelDB.
 """
@@ -13,43 +13,43 @@ from logwright.codec.leveldb.keys import TRAILER_SIZE
 from logwright.codec.leveldb.store.version import FileMetaData
 
 COMPACTION_TRIGGER = 4
-"""`config::kL0_CompactionTrigger`: with so many tables at level 0 they are compacted."""
+"""`config::kL0_CompactionTrigger`: the number of tables at which level 0 is compacted."""
 LARGEST = 1 << 30
-"""The largest table that LevelDB makes of a memtable (`write_buffer_size`): of one at level 0."""
+"""Size limit of a table at level 0. LevelDB's largest memtable (`write_buffer_size`) has as many bytes."""
 
 Levels = Sequence[Sequence[FileMetaData]]
 
 
 def most_bytes(level: int) -> float:
-    """The bytes from which on a level below 0 is compacted (`MaxBytesForLevel`). The last one never is."""
+    """Return the size at which a level below 0 is compacted (`MaxBytesForLevel`). The last level never is."""
     return 10.0 * (1 << 20) * 10 ** (level - 1) if level < LEVELS - 1 else float("inf")
 
 
 def user_key(internal: bytes) -> bytes:
-    """An internal key without sequence number and type (`ExtractUserKey`)."""
+    """Return an internal key without sequence number and type (`ExtractUserKey`)."""
     return internal[:-TRAILER_SIZE]
 
 
 def free(levels: Levels, first: bytes, last: bytes, order: Comparator = BYTEWISE_COMPARATOR) -> range:
-    """The levels below 0 at which entries of user keys from `first` to `last` may lie that are newer than all that is there. Both
-    are what the keys are sorted by (`Comparator.user`).
+    """Return the levels below 0 that entries with sort keys (`Comparator.user`) from `first` to `last` may be placed at, if they are
+    newer than all existing ones.
 
-    A newer entry must not lie deeper than an older one of its key, so they can't pass what they overlap.
+    A newer entry must not be deeper than an older one of its key, so they cannot move below tables that they overlap.
     """
     for level, files in enumerate(levels):
         if any(
-            first <= order.user(user_key(one.largest)) and order.user(user_key(one.smallest)) <= last
-            for one in files
+            first <= order.user(user_key(file.largest)) and order.user(user_key(file.smallest)) <= last
+            for file in files
         ):
             return range(1, level)
     return range(1, LEVELS)
 
 
 def level_of(levels: Levels, files: Sequence[FileMetaData], order: Comparator = BYTEWISE_COMPARATOR) -> int:
-    """The level for tables that are in order, disjoint, and newer than what is there: the first below 0 that has room for them,
-    or 0 where they overlap what is there."""
+    """Return the level for tables that are in order, disjoint, and newer than the existing ones: the first level below 0 with room for
+    them, or 0 if they overlap existing tables."""
     first, last = (order.user(user_key(key)) for key in (files[0].smallest, files[-1].largest))
     possible = free(levels, first, last, order)
-    total = sum(one.size for one in files)
-    roomy = (at for at in possible if sum(one.size for one in levels[at]) + total < most_bytes(at))
+    total = sum(file.size for file in files)
+    roomy = (at for at in possible if sum(file.size for file in levels[at]) + total < most_bytes(at))
     return next(roomy, max(possible, default=0))

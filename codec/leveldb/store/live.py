@@ -1,7 +1,7 @@
-"""The views of a database: which files are read side by side for them, and how their rows become one.
+"""The views of a database: which files are merged for each, and how.
 
-Source: `DBIter` and `MergingIterator` of LevelDB: of each user key the entry with the largest sequence number counts, up to the last
-one that the database has given out; it is passed over where it is a deletion.
+Source: `DBIter` and `MergingIterator` of LevelDB. Of each user key, the entry with the largest visible sequence number counts. If it is a
+deletion, the key is skipped.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.index import DATA
 from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
-from logwright.codec.leveldb.store.census import BUDGET, LIVE, STATE_NAMES, Census
-from logwright.codec.leveldb.store.newest import Shape, merge_newest, sorted_run
+from logwright.codec.leveldb.store.entry_states import BUDGET, LIVE, STATE_NAMES, EntryStates
+from logwright.codec.leveldb.store.newest import Shape, merge_newest, sort_newest
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Group, Part, RowStream, Run, View
@@ -35,11 +35,11 @@ NAME = "leveldb.db"
 LOG, TABLE = log.CODEC.name, table.CODEC.name
 KEY = "key"
 MANY = 8
-"""So many tables of level 0 are read side by side without asking which keys they have: LevelDB writes slowly from then on."""
+"""Maximum number of level 0 tables that are merged without reading their key ranges. LevelDB slows down writes from there on."""
 IN_MEMORY = 128 << 20
-"""Bytes of logs that are sorted in memory. With more the keys are cut into ranges, and the logs are read for each."""
+"""Bytes of logs that are sorted in memory. Larger logs are split by key range and read once for each range."""
 SAMPLE = 64 << 10
-"""A key of so many bytes of a log is looked at to find these ranges."""
+"""Bytes of a log for each key that is sampled to find these ranges."""
 HISTORY = Table(
     "history",
     (
@@ -47,15 +47,15 @@ HISTORY = Table(
         Column(
             "state",
             pa.string(),
-            "live: what an iterator gives; overwritten, deleted: by the next operation of the key, and of a deletion nothing is left; "
-            "unreferenced: of a file that the database does not read, or newer than its last sequence number",
+            "live: returned by an iterator; overwritten, deleted: by the next operation of the key (a deletion leaves nothing); "
+            "unreferenced: in a file that the database does not read, or newer than its last sequence number",
             nullable=False,
         ),
         Column("file", pa.int64(), "number of the file, from its name"),
         Column("position", pa.int64(), "byte of the file where the operation's batch or block starts"),
-        Column("level", pa.int32(), "level of the file; null for a log, and where no manifest says it"),
+        Column("level", pa.int32(), "level of the file; null for a log, or without a manifest"),
     ),
-    "One row an operation, file by file.",
+    "One row per operation, file by file.",
 )
 VIEWS = {
     view.name: view
@@ -64,11 +64,11 @@ VIEWS = {
             "live",
             TABLE,
             "rows",
-            "what an iterator gives: the newest value of each key, in order",
-            leaves="entries that are overwritten or deleted",
+            "what an iterator returns: the newest value of each key, in order",
+            leaves="overwritten and deleted entries",
         ),
         View("rows", TABLE, "rows", "every operation of the tables and logs in use, file by file"),
-        View("history", TABLE, "rows", "every operation of all files, and what became of it", HISTORY),
+        View("history", TABLE, "rows", "every operation of all files, and its state", HISTORY),
         View("batches", LOG, "records", "the write batches of the logs"),
     )
 }
@@ -118,11 +118,11 @@ def _logs(plan: Plan) -> Run:
 
 
 Bounded = tuple[Part, bytes, bytes]
-"""A table with what its smallest and largest user key are sorted by."""
+"""A table, and the sort keys of its smallest and largest user key."""
 
 
 def _tables(listing: Listing, plan: Plan, order: Comparator) -> list[Run]:
-    """The tables of level 0 from the newest on, then those of each level one after the other."""
+    """Return the tables of level 0, newest first, then those of each level one after the other."""
     levels: dict[int, list[Bounded]] = {}
     alone: list[PlannedFile] = []
     for file in _primary(plan, TABLE):
@@ -134,32 +134,33 @@ def _tables(listing: Listing, plan: Plan, order: Comparator) -> list[Run]:
     if len(alone) <= MANY:
         runs = [Run((_part(file, order.name),)) for file in alone]
     else:
-        # So many are hardly all of the same keys. Where no manifest tells which, they do themselves.
+        # So many tables rarely have the same key range. Without a manifest, read it from the tables.
         known = [
             _bounded(file, file.hints.get("bounds") or key_range(listing, file, order), order)
             for file in alone
         ]
-        runs = [Run(tuple(one)) for one in _disjoint(known, strictly=True)]
-    for _, one in sorted(levels.items()):
-        runs += [Run(tuple(run)) for run in _disjoint(one)]
+        runs = [Run(tuple(level_tables)) for level_tables in _disjoint(known, strictly=True)]
+    for _, level_tables in sorted(levels.items()):
+        runs += [Run(tuple(run)) for run in _disjoint(level_tables)]
     return runs
 
 
 def _bounded(file: PlannedFile, bounds: tuple[bytes, bytes], order: Comparator) -> Bounded:
-    # Rows are chosen by the bytes of their keys: bounds of another order say nothing of these.
+    # Rows are filtered by the bytes of their keys, which bounds in another order do not limit.
     part = _part(file, order.name, bounds if order.bytewise else None)
     return part, order.user(bounds[0]), order.user(bounds[1])
 
 
 def _disjoint(parts: Sequence[Bounded], *, strictly: bool = False) -> list[list[Part]]:
-    """Tables in runs that may be read one after the other: one run, where they are of a level that is as it should be. A key that
-    ends one table and begins the next has its newest rows in the first there; elsewhere (`strictly`) that is not known."""
+    """Group tables into runs that can be read one after the other. A sound level is one run.
+
+    If a key ends one table and begins the next, the first table has its newest rows. Outside of a level (`strictly`) this is unknown.
+    """
     runs: list[list[Bounded]] = []
-    for part in sorted(parts, key=lambda one: one[1:]):
+    for part in sorted(parts, key=lambda bounded: bounded[1:]):
         low = part[1]
         run = next(
-            (run for run in runs if (high := run[-1][2]) < low or (high == low and not strictly)),
-            None,
+            (run for run in runs if (high := run[-1][2]) < low or (high == low and not strictly)), None
         )
         if run is None:
             runs.append([part])
@@ -171,20 +172,20 @@ def _disjoint(parts: Sequence[Bounded], *, strictly: bool = False) -> list[list[
 def key_range(
     listing: Listing, file: PlannedFile, order: Comparator = BYTEWISE_COMPARATOR
 ) -> tuple[bytes, bytes]:
-    """The smallest and the largest user key of what can be read of a table."""
+    """Return the smallest and the largest user key that can be read from a table."""
     context = table.CODEC.context(file.name, Options(table.CODEC.options), **file.hints)
     keys: list[bytes] = []
-    for found in Walk(ListedFile(listing, file.name, file.size), table.CODEC, context):
-        if not isinstance(found, Stretch):
+    for stretch in Walk(ListedFile(listing, file.name, file.size), table.CODEC, context):
+        if not isinstance(stretch, Stretch):
             continue
-        frames = found.frames.pick(found.frames.header["kind"] == DATA)
+        frames = stretch.frames.pick(stretch.frames.header["kind"] == DATA)
         if table.CODEC.frame_bounds(frames, KEY)[0] is not None:
-            # The index says that what is between lies between.
+            # The index bounds the keys in between.
             frames = frames.pick(slice(None, None, max(1, len(frames) - 1)))
-        for decoded in table.CODEC.decode(found.window, frames, "rows", (KEY,), context):
+        for decoded in table.CODEC.decode(stretch.window, frames, "rows", (KEY,), context):
             column = decoded.batch.column(KEY)
             if order.bytewise:
-                keys += [one(column).as_py() for one in (pc.min, pc.max) if len(column)]
+                keys += [reduce(column).as_py() for reduce in (pc.min, pc.max) if len(column)]
             else:
                 edges = column.to_pylist()
                 keys += [edge(edges, key=order.user) for edge in (min, max) if edges]
@@ -192,14 +193,16 @@ def key_range(
 
 
 def last_sequence(listing: Listing, plan: Plan) -> int | None:
-    """The last sequence number that the database has given out (`VersionSet::LastSequence` after `DBImpl::Recover`); None where no
-    manifest tells, or not of all tables that count, and where there are none."""
+    """Return the last sequence number that the database has used (`VersionSet::LastSequence` after `DBImpl::Recover`).
+
+    None if no manifest records it, or not all tables are in the manifest, or there are no tables.
+    """
     known: int | None = plan.facts["last_sequence"]
     levels = [file.hints.get("level") for file in _primary(plan, TABLE)]
     if known is None or "error" in plan.facts or not levels or None in levels:
         return None
-    for found, _ in _batches(listing, _primary(plan, LOG)):
-        head = found.frames.header
+    for stretch, _ in _batches(listing, _primary(plan, LOG)):
+        head = stretch.frames.header
         head = head[head["size"] >= BATCH_HEADER]
         last = head["sequence"].astype(np.int64) + head["count"] - 1
         known = max(known, int(last.max(initial=0)))
@@ -207,24 +210,24 @@ def last_sequence(listing: Listing, plan: Plan) -> int | None:
 
 
 def _batches(listing: Listing, logs: Sequence[PlannedFile]) -> Iterator[tuple[Stretch, Any]]:
-    """The good batches of some logs, and what decoding them takes."""
+    """Yield the good batches of some logs, with their context."""
     for file in logs:
         context = log.CODEC.context(file.name, Options(log.CODEC.options), **file.hints)
-        for found in Walk(ListedFile(listing, file.name, file.size), log.CODEC, context):
-            if isinstance(found, Stretch) and len(found.frames):
-                yield found, context
+        for stretch in Walk(ListedFile(listing, file.name, file.size), log.CODEC, context):
+            if isinstance(stretch, Stretch) and len(stretch.frames):
+                yield stretch, context
 
 
 def _splitters(listing: Listing, logs: Sequence[PlannedFile]) -> list[bytes]:
-    """Keys that cut what is in logs into parts that can be sorted in memory; none where all of it can."""
+    """Return keys that split the logs into ranges that can be sorted in memory, or an empty list if everything fits."""
     total = sum(file.size for file in logs)
     if total <= IN_MEMORY:
         return []
     keys: list[bytes] = []
-    for found, context in _batches(listing, logs):
-        for decoded in log.CODEC.decode(found.window, found.frames, "rows", (KEY,), context):
+    for stretch, context in _batches(listing, logs):
+        for decoded in log.CODEC.decode(stretch.window, stretch.frames, "rows", (KEY,), context):
             column = decoded.batch.column(KEY)
-            size = int((found.frames.end - found.frames.start).sum())
+            size = int((stretch.frames.end - stretch.frames.start).sum())
             step = max(1, len(column) * SAMPLE // max(size, 1))
             keys += column.take(pa.array(np.arange(0, len(column), step))).to_pylist()
     keys.sort()
@@ -234,7 +237,7 @@ def _splitters(listing: Listing, logs: Sequence[PlannedFile]) -> list[bytes]:
 
 
 def _cut(group: Group, splitters: Sequence[bytes]) -> list[Group]:
-    """The same rows from groups of ranges of the key."""
+    """Return the same rows as groups of key ranges."""
     out = []
     for low, high in zip([None, *splitters], [*splitters, None], strict=True):
         runs = [
@@ -246,14 +249,14 @@ def _cut(group: Group, splitters: Sequence[bytes]) -> list[Group]:
 
 
 def _in(part: Part, low: bytes | None, high: bytes | None) -> bool:
-    """Whether a part may have rows of a range."""
+    """Return whether a part may have rows of a range."""
     smallest, largest = part.bounds.get(KEY, (None, None))
     below = low is not None and largest is not None and largest < low
     return not below and not (high is not None and smallest is not None and smallest >= high)
 
 
 def _each(plan: Plan, comparator: str) -> list[Run]:
-    """Every log and table, each a run of its own, in the order of the plan."""
+    """Return each log and table as a run, in the order of the plan."""
     return [
         Run((_part(file, comparator),), {"referenced": file.role is Role.PRIMARY, "log": file.codec == LOG})
         for file in plan.files
@@ -278,9 +281,9 @@ def combine(
 
 
 def _needed(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """What is to be read for these columns, and which of them tells deletions."""
+    """Return the columns to read, and the one that tells deletions."""
     marker = "value" if "value" in columns else "type"
-    needed = dict.fromkeys((KEY, "sequence", *(one for one in columns if one != "type"), marker))
+    needed = dict.fromkeys((KEY, "sequence", *(name for name in columns if name != "type"), marker))
     return tuple(needed), marker
 
 
@@ -299,15 +302,13 @@ def _iterate(
             told.add(True)
             text = f"the keys of a table are not in the order of {order.name}"
             if order.bytewise:
-                text += f": {readable(key)[:80]} comes behind {readable(before)[:80]}"
-            report(
-                Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may pass over keys")
-            )
+                text += f": {readable(key)[:80]} comes after {readable(before)[:80]}"
+            report(Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may skip keys"))
 
-    # All that logs hold was given out; of tables only what the manifest knows of, or a log.
+    # The numbers in logs have all been used. In tables, numbers above those of manifest and logs are not visible.
     shape, all_seen = Shape(marker, params["visible"]), Shape(marker)
     streams = [
-        sorted_run(_sortable(run(needed), order), all_seen)
+        sort_newest(_sortable(run(needed), order), all_seen)
         if run.params.get("log")
         else map(shape.seen, _sortable(run(needed), order))
         for run in runs
@@ -317,11 +318,11 @@ def _iterate(
 
 
 _STORED = "user_key"
-"""The column of stored keys, where `key` is what they are sorted by."""
+"""The column of stored keys, if `key` holds sort keys."""
 
 
 def _sortable(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[pa.RecordBatch]:
-    """With what keys are sorted by in the place of `key`."""
+    """Replace `key` with sort keys."""
     if order.bytewise:
         return batches
     return (
@@ -333,14 +334,14 @@ def _sortable(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[
 
 
 def _original(batch: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
-    """With the stored keys again."""
+    """Restore the stored keys."""
     if order.bytewise:
         return batch
     return batch.set_column(batch.schema.get_field_index(KEY), batch.schema.field(KEY), batch.column(_STORED))
 
 
 def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The columns of values."""
+    """Return the columns of rows that are values."""
     arrays = [
         constant(pa.string(), TYPE_NAMES[VALUE], batch.num_rows) if name == "type" else batch.column(name)
         for name in columns
@@ -359,8 +360,8 @@ def _unordered(
 ) -> Iterator[pa.RecordBatch]:
     needed = _needed(columns)[0]
     seen = _limits(params, runs)
-    census = Census(runs, [True] * len(runs), seen, BUDGET).take()
-    for batch, states in census.rows(needed):
+    entries = EntryStates(runs, [True] * len(runs), seen, BUDGET).compute()
+    for batch, states in entries.rows(needed):
         chosen = states == LIVE
         yield _chosen(batch if chosen.all() else batch.filter(pa.array(chosen)), columns)
 
@@ -373,15 +374,15 @@ def _history(
     params: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     referenced = [bool(run.params.get("referenced")) for run in runs]
-    wanted = tuple(name for name in columns if name != "state")
+    stored_columns = tuple(name for name in columns if name != "state")
     if "state" not in columns:
         for run in runs:
-            for batch in run(wanted or ("sequence",)):
+            for batch in run(stored_columns or ("sequence",)):
                 yield _with_states(batch, columns, None)
         return
     order = comparator_of(params["comparator"])
-    census = Census(runs, referenced, _limits(params, runs), BUDGET, order).take()
-    for batch, states in census.rows(wanted or ("sequence",)):
+    entries = EntryStates(runs, referenced, _limits(params, runs), BUDGET, order).compute()
+    for batch, states in entries.rows(stored_columns or ("sequence",)):
         yield _with_states(batch, columns, _STATES.take(numbers(pa.int64(), states.astype(np.int64))))
 
 

@@ -1,4 +1,4 @@
-"""Tables that the manifest has and the directory has not: what is known to be lost with them."""
+"""Tables that the manifest names but the directory lacks: what is known to be lost with them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from logwright.codec.leveldb.store.version import FileMetaData
 def entries_at_most(
     last_sequence: int, missing: Iterable[FileMetaData], tables: Iterable[TableCheck], logged: int
 ) -> int | None:
-    """The largest number of entries that are in none of the tables and logs that are there: each write has a sequence number of its own.
+    """Return the largest number of entries that can be in the missing tables, as each write has its own sequence number.
 
-    None where entries share sequence numbers, as those of one bulk write do, and where there are more than numbers.
+    Returns None if entries share sequence numbers, as those of one bulk write do, or if there are more entries than numbers.
     """
     for known in missing:
         (low, tag), (high, other) = order(known.smallest), order(known.largest)
         if low != high and tag == other:
             return None
     seen, first = logged, 1
-    for one in tables:
-        if one.rows > one.high - one.low + 1 and one.rows:
+    for table in tables:
+        if table.rows > table.high - table.low + 1 and table.rows:
             return None
-        seen += one.rows
-        # LevelDB begins with 1; rows that were written with their own numbers may have 0.
-        first = min(first, one.low)
+        seen += table.rows
+        # LevelDB begins with 1. Rows written with their own numbers may have 0.
+        first = min(first, table.low)
     return last_sequence + 1 - first - seen if seen < last_sequence else None
 
 
 def lost_with(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
-    """What is lost with a table, for reports. `entries` is an upper bound, of all missing tables together."""
+    """Return what is lost with a table, for reports. `entries` is an upper bound for all missing tables together."""
     lost: dict[str, Any] = {
         "file": known.number,
         "smallest": readable(user_key(known.smallest)),
@@ -44,8 +44,8 @@ def lost_with(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
 
 
 def describe(known: FileMetaData, level: int, entries: int | None, count: int) -> str:
-    """One sentence on a missing table, of `count`."""
+    """Describe one of `count` missing tables."""
     bound = "" if entries is None else f"; at most {entries:,} entries"
-    together = f" in the {count} missing tables together" if bound and count > 1 else ""
+    together = f" in all {count} missing tables together" if bound and count > 1 else ""
     low, high = (readable(user_key(key)) for key in (known.smallest, known.largest))
-    return f"table {known.number} of level {level} is missing: {known.size:,} bytes, keys from {low} to {high}{bound}{together}"
+    return f"table {known.number} of level {level} is missing: {known.size:,} bytes, keys {low}..{high}{bound}{together}"

@@ -21,8 +21,8 @@ OnDisorder = Callable[[bytes, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of the batches of runs. `marker` is the column that tells deletions: "value", which is null for them, or "type"; None if
-    there are none. `visible` is the largest sequence number that is visible; None for no limit."""
+    """The columns of the batches of runs. Deletions are told by the column `marker`: "value", which is null for them, or "type"; None if
+    there are no deletions. `visible` is the largest visible sequence number; None for no limit."""
 
     marker: str | None
     visible: int | None = None
@@ -53,7 +53,7 @@ class Shape:
         return tags
 
     def live(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that are no deletions."""
+        """Return the rows that are values."""
         values = self.values(batch)
         return batch if values is None else batch.filter(pa.array(values))
 
@@ -82,7 +82,7 @@ def _distinct(
         yield batch.filter(pa.array(first)) if repeated else batch
 
 
-def sorted_run(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.RecordBatch]:
+def sort_newest(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.RecordBatch]:
     """Sort rows and return the newest of each key as a run. Memory is bounded by twice their size and `SORT_BYTES`."""
     held: list[pa.RecordBatch] = []
     size, limit = 0, SORT_BYTES

@@ -1,4 +1,4 @@
-"""Databases that descend from LevelDB and have its file names, and other formats in them: recognised, to be refused by name.
+"""Refuse databases that descend from LevelDB and share its file names but have other formats.
 
 Source: `table/block_based/block_based_table_builder.cc` and `file/filename.cc` of RocksDB, `sstable/table.go` of Pebble.
 """
@@ -13,22 +13,19 @@ from logwright.codec.store.listing import Listing
 
 ROCKSDB, PEBBLE = "RocksDB", "Pebble"
 MAGIC_SIZE = 8
-MAGICS = {
-    bytes.fromhex("f7cff485b741e288"): ROCKSDB,
-    bytes.fromhex("f09faab3f09faab3"): PEBBLE,
-}
+MAGICS = {bytes.fromhex("f7cff485b741e288"): ROCKSDB, bytes.fromhex("f09faab3f09faab3"): PEBBLE}
 """The last bytes of a table."""
 _NAMES = (
     (re.compile(r"marker\.(?:format-version|manifest)\.\d+\..+"), PEBBLE),
     (re.compile(r"IDENTITY|OPTIONS-\d+"), ROCKSDB),
 )
-"""Names of files that LevelDB never makes. Pebble makes OPTIONS files too."""
+"""Names of files that LevelDB never writes. Pebble writes OPTIONS files too."""
 _TABLES = 8
-"""Number of tables whose last bytes are looked at."""
+"""Number of tables whose last bytes are read."""
 
 
 def refuse(listing: Listing) -> None:
-    """Raise `UnsupportedError` for a directory of another database than LevelDB."""
+    """Raise `UnsupportedError` if the directory is another system's database."""
     for pattern, system in _NAMES:
         for entry in listing.entries():
             if pattern.fullmatch(entry.name):
@@ -42,15 +39,15 @@ def refuse(listing: Listing) -> None:
     ]
     for entry in tables[:_TABLES]:
         try:
-            found = MAGICS.get(bytes(listing.read(entry.name, entry.size - MAGIC_SIZE, MAGIC_SIZE)))
+            owner = MAGICS.get(bytes(listing.read(entry.name, entry.size - MAGIC_SIZE, MAGIC_SIZE)))
         except UnreadableError:
             continue  # reading the table reports it
-        if found is not None:
-            raise _refused(found, f"{entry.name} is a table of {found}")
+        if owner is not None:
+            raise _refused(owner, f"{entry.name} is a table of {owner}")
 
 
 def _refused(system: str, why: str) -> UnsupportedError:
     return UnsupportedError(
-        f"a {system} database, which is not read here: {why}",
-        advice=f"Use the tools of {system}. Nothing says that it is damaged",
+        f"a {system} database, which is not supported: {why}",
+        advice=f"Use the tools of {system}. The database may well be sound",
     )

@@ -1,4 +1,4 @@
-"""Rows into files of bounded size: tables of rows in order, logs of rows as they come.
+"""Write rows into files of bounded size: sorted rows into tables, rows as they come into logs.
 
 Source: `DBImpl::DoCompactionWork` and `DBImpl::MakeRoomForWrite` of LevelDB.
 """
@@ -24,7 +24,7 @@ from logwright.codec.store.build import Piece
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A table that was made."""
+    """A finished table."""
 
     meta: FileMetaData
     rows: int
@@ -32,9 +32,9 @@ class Made:
 
 
 class TableWriter:
-    """Tables from rows in the order of internal keys. `number` gives the number of the next one.
+    """Writes rows in the order of internal keys into tables. `number` allocates the number of a table.
 
-    A table is finished when it has `limit` bytes, but never between two entries of one user key.
+    A table is finished at `limit` bytes, but never between two entries of one user key.
     """
 
     def __init__(self, settings: TableSettings, limit: int, number: Callable[[], int]) -> None:
@@ -43,7 +43,7 @@ class TableWriter:
         self._table: TableBuilder | None = None
         self._name = 0
         self._full: pa.Scalar[Any] | None = None
-        """The last user key of a table that has its size."""
+        """The last user key of a table that has reached its size."""
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
         while rows.num_rows:
@@ -69,7 +69,7 @@ class TableWriter:
         return taken
 
     def finish(self) -> Iterator[Piece]:
-        """Finish the table that is being made, if there is one."""
+        """Finish the current table, if there is one."""
         table = self._table
         if table is None:
             return
@@ -82,13 +82,13 @@ class TableWriter:
 
 
 def _leading(keys: pa.Array[Any], key: pa.Scalar[Any]) -> int:
-    """How many of the first keys are that one."""
+    """Return how many of the first keys equal `key`."""
     other: int = pc.index(pc.equal(keys, key), False).as_py()
     return other if other >= 0 else len(keys)
 
 
 class LogWriter:
-    """Logs from rows in the order in which they come; sequence numbers rise by one within a write batch."""
+    """Writes rows as they come into logs. Sequence numbers rise by one within a write batch."""
 
     def __init__(self, options: Options, number: Callable[[], int]) -> None:
         self._number, self._limit = number, options["write_buffer_size"]
@@ -97,7 +97,7 @@ class LogWriter:
         )
         self._batch_size = options["batch_size"]
         self._open: list[pa.RecordBatch] = []
-        """Rows of a write batch that more may come to."""
+        """Rows of a write batch that is not complete yet."""
         self._name = ""
         self._at = self._payload = 0
 
@@ -123,7 +123,7 @@ class LogWriter:
         while at < len(stops) - 1:
             if not self._name:
                 self._name = log_name(self._number())
-            # A log takes the batch with which it is full.
+            # A log includes the batch that fills it.
             reached = self._payload + stops[at + 1 :] - stops[at] >= self._limit
             full = bool(reached.any())
             stop = at + 1 + int(np.argmax(reached)) if full else len(stops) - 1

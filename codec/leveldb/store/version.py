@@ -1,7 +1,7 @@
-"""What a manifest's edits make together: the tables of each level, and the numbers.
+"""The result of a manifest's edits: the tables of each level, and the numbers.
 
-Source: `VersionSet::Recover` and `VersionSet::Builder` in `db/version_set.cc` of LevelDB. Errors are its own words, as
-`Status::ToString` shows them.
+Source: `VersionSet::Recover` and `VersionSet::Builder` in `db/version_set.cc` of LevelDB. Errors are in its words, as `Status::ToString`
+formats them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from logwright.codec.window import Bytes
 
 @dataclass(frozen=True, slots=True)
 class FileMetaData:
-    """A table as a manifest knows it. The keys are internal keys."""
+    """A table as recorded in a manifest. The keys are internal keys."""
 
     number: int
     size: int
@@ -35,7 +35,7 @@ class FileMetaData:
 
 @dataclass
 class Version:
-    """A fold of edits. Numbers are None where no edit has them."""
+    """A fold of edits. A number is None if no edit sets it."""
 
     comparator: str | None = None
     log_number: int | None = None
@@ -50,26 +50,28 @@ class Version:
     _deleted: list[set[int]] = field(default_factory=lambda: [set() for _ in range(LEVELS)])
 
     def apply(self, edit: Sequence[EditField]) -> None:
-        """One edit more (`Builder::Apply`): its deletions come before what it adds, in whatever order they are."""
+        """Apply an edit (`Builder::Apply`). Its deletions come before its additions, whatever their order."""
         self.edits += 1
-        for one in edit:
-            if one.name == "comparator" and one.text is not None:
-                self.comparator = one.text.decode("utf-8", "replace")
-            elif one.name in ("log_number", "prev_log_number", "next_file_number", "last_sequence"):
-                setattr(self, one.name, one.number)
-            elif one.name == "compact_pointer" and one.level is not None and one.smallest is not None:
-                self.compact_pointers[one.level] = one.smallest
-            elif one.name == "deleted_file" and one.level is not None and one.number is not None:
-                self._deleted[one.level].add(one.number)
-        for one in edit:
-            if one.name == "new_file":
-                self._add(one)
+        for change in edit:
+            if change.name == "comparator" and change.text is not None:
+                self.comparator = change.text.decode("utf-8", "replace")
+            elif change.name in ("log_number", "prev_log_number", "next_file_number", "last_sequence"):
+                setattr(self, change.name, change.number)
+            elif (
+                change.name == "compact_pointer" and change.level is not None and change.smallest is not None
+            ):
+                self.compact_pointers[change.level] = change.smallest
+            elif change.name == "deleted_file" and change.level is not None and change.number is not None:
+                self._deleted[change.level].add(change.number)
+        for change in edit:
+            if change.name == "new_file":
+                self._add(change)
 
-    def _add(self, one: EditField) -> None:
-        level, number, size = one.level or 0, one.number or 0, one.size or 0
-        smallest, largest = one.smallest or b"", one.largest or b""
+    def _add(self, change: EditField) -> None:
+        level, number, size = change.level or 0, change.number or 0, change.size or 0
+        smallest, largest = change.smallest or b"", change.largest or b""
         self._deleted[level].discard(number)
-        # A file that is there with the same smallest key stays as it is (`FileSet` is a set).
+        # An existing file with the same smallest key is kept (`FileSet` is a set).
         self._added[level].setdefault((smallest, number), FileMetaData(number, size, smallest, largest))
 
     @property
@@ -78,8 +80,8 @@ class Version:
         order = comparator_of(self.comparator).order
         return [
             sorted(
-                (one for one in added.values() if one.number not in deleted),
-                key=lambda one: (order(one.smallest), one.number),
+                (file for file in added.values() if file.number not in deleted),
+                key=lambda file: (order(file.smallest), file.number),
             )
             for added, deleted in zip(self._added, self._deleted, strict=True)
         ]
@@ -87,10 +89,10 @@ class Version:
     @property
     def files(self) -> dict[int, tuple[int, FileMetaData]]:
         """Live files by number, with their level."""
-        return {one.number: (level, one) for level, files in enumerate(self.levels) for one in files}
+        return {file.number: (level, file) for level, files in enumerate(self.levels) for file in files}
 
     def missing(self) -> str | None:
-        """LevelDB's words for a number that no edit has; None where all are there."""
+        """Return LevelDB's error for a number that no edit sets, or None."""
         for number, word in (
             (self.next_file_number, "no meta-nextfile entry in descriptor"),
             (self.log_number, "no meta-lognumber entry in descriptor"),
@@ -103,14 +105,14 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What `VersionSet::Recover` makes of a manifest: the version as far as edits were applied, and the error, None where it opens."""
+    """The result of `VersionSet::Recover`: the version up to where edits were applied, and the error, or None."""
 
     version: Version
     error: str | None
     position: int | None = None
-    """Byte of the manifest where the reader was when it met the error."""
+    """Byte of the manifest where the reader met the error."""
     unsupported: bool = False
-    """The error is a tag that is not known, under a right checksum."""
+    """Whether the error is an unknown tag under a right checksum."""
 
 
 def recover(
@@ -120,26 +122,28 @@ def recover(
     comparator: str | None = BYTEWISE,
     empty_pointers: bool = False,
 ) -> Recovered:
-    """Read a manifest of `size` bytes as LevelDB does when it opens a database. `comparator`: the opener's; None takes any.
+    """Read a manifest of `size` bytes as LevelDB does on opening. `comparator` is the one of the opener; None accepts any.
     `empty_pointers` as in `version_edit.parse`.
 
-    `read(offset, length)` gives so many bytes of it, or fewer at its end.
+    `read(offset, length)` returns `length` bytes, or fewer at the end of the file.
     """
     version = Version()
-    for found in replay(read, size):
-        if isinstance(found, Dropped):
-            return Recovered(version, f"Corruption: {found.reason}", found.position)
-        records = Payloads.of(found.window, found.frames)
+    for event in replay(read, size):
+        if isinstance(event, Dropped):
+            return Recovered(version, f"Corruption: {event.reason}", event.position)
+        records = Payloads.of(event.window, event.frames)
         for start, end, at in zip(
-            records.start.tolist(), records.end.tolist(), found.frames.start.tolist(), strict=True
+            records.start.tolist(), records.end.tolist(), event.frames.start.tolist(), strict=True
         ):
-            position = found.window.offset + at
+            position = event.window.offset + at
             try:
                 edit = parse(records.data[start:end].tobytes(), empty_pointers=empty_pointers)
             except EditError as error:
                 unsupported = isinstance(error, UnknownTagError)
                 return Recovered(version, f"Corruption: {error}", position, unsupported)
-            names = [one.text for one in edit if one.name == "comparator" and one.text is not None]
+            names = [
+                change.text for change in edit if change.name == "comparator" and change.text is not None
+            ]
             if names and comparator is not None and names[-1] != comparator.encode():
                 name = names[-1].decode("utf-8", "replace")
                 text = f"Invalid argument: {name} does not match existing comparator : {comparator}"

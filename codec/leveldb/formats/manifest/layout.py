@@ -116,11 +116,7 @@ FIELD = Struct(
         "which field it is: " + ", ".join(f"{n} {t}" for n, t in TAGS.items()),
         says=lambda tag, scope: TAGS.get(tag, ""),
     ),
-    Field(
-        "body",
-        Switch("tag", {NUMBERS[name]: body for name, body in BODIES.items()}),
-        "the field itself",
-    ),
+    Field("body", Switch("tag", {NUMBERS[name]: body for name, body in BODIES.items()}), "the field itself"),
     source="VersionEdit::EncodeTo",
 )
 VERSION_EDIT = Struct(

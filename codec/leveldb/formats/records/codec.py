@@ -249,12 +249,7 @@ class RecordCodec(Codec):
         self.structures = (RECORD, *structures, fields.LOGICAL_RECORD)
         self.described = (file_of_records(structures[0]), *structures)
         self.options = (*used_by({*DECODES, Verb.INSPECT}, MAX_RECORD), *options)
-        self.tables = {
-            "rows": self.rows,
-            "records": self.records,
-            "frames": FRAMES,
-            "file": FILE,
-        }
+        self.tables = {"rows": self.rows, "records": self.records, "frames": FRAMES, "file": FILE}
 
     # What a codec of its own has to say
 
@@ -371,10 +366,9 @@ class RecordCodec(Codec):
         elif status == UNKNOWN:
             what, resume = Kind.MAGIC, Resume(after, known=True)
             text = replay.unknown(kind)
-            words = {
-                EOF_TYPE: _SYSTEM_END,
-                BAD_TYPE: "LevelDB passes over it, without a word",
-            }.get(kind, "LevelDB passes over it")
+            words = {EOF_TYPE: _SYSTEM_END, BAD_TYPE: "LevelDB passes over it, without a word"}.get(
+                kind, "LevelDB passes over it"
+            )
         elif status == PARTIAL:
             what, resume = Kind.TRUNCATED, Resume(place, known=True)
             text = (

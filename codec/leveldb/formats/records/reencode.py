@@ -90,7 +90,7 @@ class PlainRecords(Records):
         return np.frombuffer(b"".join(values), np.uint8), stops
 
     def says(self, payload: bytes, record: int) -> bool:
-        return bool(self.column[record].as_py() == payload)
+        return record >= 0 and bool(self.column[record].as_py() == payload)
 
 
 def encode(codec: str, records: Records, frames: pa.Table | None, file: pa.Table | None) -> Iterator[Chunk]:

@@ -46,10 +46,7 @@ _NO_LIMIT = 1 << 62
 _CAPACITY = 1 << 15
 """So many records are looked for at first: room for as many as a window may have would be more than the window."""
 
-MESSAGES = {
-    BAD_LENGTH: "bad record length",
-    CHECKSUM: "checksum mismatch",
-}
+MESSAGES = {BAD_LENGTH: "bad record length", CHECKSUM: "checksum mismatch"}
 IN_MIDDLE = "error in middle of record"
 
 

@@ -63,15 +63,7 @@ OPTIONS = (
     *(used_by(_DECODING.get(one.name, ENCODES), one)[0] for one in encode.OPTIONS),
 )
 
-HEAD = np.dtype(
-    [
-        ("kind", "u1"),
-        ("type", "u1"),
-        ("size", "<i8"),
-        ("entry", "<i8"),
-        ("blocks", "O"),
-    ]
-)
+HEAD = np.dtype([("kind", "u1"), ("type", "u1"), ("size", "<i8"), ("entry", "<i8"), ("blocks", "O")])
 """What a scan says of a block: a number of `KIND_NAMES`, the type byte, bytes without the trailer, the number of
 its index entry or -1, and the `Blocks` whose index tells which keys it can hold, None where that is not known."""
 
@@ -143,14 +135,7 @@ class LevelDBTable(Codec):
 
     name = NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures = (
-        TRAILER,
-        fields.DATA_BLOCK,
-        ENTRY,
-        BLOCK_HANDLE,
-        FOOTER,
-        FILTER_END,
-    )
+    structures = (TRAILER, fields.DATA_BLOCK, ENTRY, BLOCK_HANDLE, FOOTER, FILTER_END)
     described = (TABLE, *STORED.values())
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = OPTIONS

@@ -363,13 +363,7 @@ def _rescued(
 
 
 def _blocks(
-    look: _Look,
-    stop: int,
-    known: Int64s,
-    keys: Sequence[bytes],
-    sound: bool,
-    faults: list[Fault],
-    gaps: bool,
+    look: _Look, stop: int, known: Int64s, keys: Sequence[bytes], sound: bool, faults: list[Fault], gaps: bool
 ) -> Blocks:
     """These blocks (rows of offset, size, kind and entry) in order, without those that are not within the file or overlap; with
     `gaps` what is found between them too.

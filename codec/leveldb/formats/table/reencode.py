@@ -32,9 +32,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     pack,
     pack_entries,
 )
-from logwright.codec.leveldb.formats.table.layout import (
-    stored as compressed,
-)
+from logwright.codec.leveldb.formats.table.layout import stored as compressed
 from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.formats.table.write import (

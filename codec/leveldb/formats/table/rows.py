@@ -151,18 +151,7 @@ class Columns:
         )
         key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
         sequences, kinds = sequences[:rows], kinds[:rows]
-        return cls(
-            rows,
-            deletions,
-            keys,
-            key_ends,
-            values,
-            value_ends,
-            sequences,
-            kinds,
-            per_block,
-            skipped,
-        )
+        return cls(rows, deletions, keys, key_ends, values, value_ends, sequences, kinds, per_block, skipped)
 
 
 def decode(
@@ -401,12 +390,7 @@ def packed(made: Unpacked, interval: int) -> Bytes:
 
 
 def _frame_column(
-    name: str,
-    kind: pa.DataType,
-    window: Window,
-    frames: Frames,
-    look: _Look | None,
-    context: TableContext,
+    name: str, kind: pa.DataType, window: Window, frames: Frames, look: _Look | None, context: TableContext
 ) -> pa.Array:
     head = frames.header
     if name == "position":

@@ -41,14 +41,7 @@ from logwright.codec.leveldb.formats.table.pack import (
 )
 from logwright.codec.leveldb.formats.table.resync import MAGIC
 from logwright.codec.leveldb.formats.table.tables import TableContext
-from logwright.codec.leveldb.keys import (
-    BYTEWISE,
-    DELETION,
-    MAX_SEQUENCE,
-    TRAILER,
-    TYPE_NAMES,
-    VALUE,
-)
+from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE, TRAILER, TYPE_NAMES, VALUE
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 from logwright.codec.window import Bytes, Chunk
 

@@ -1,7 +1,6 @@
-"""What becomes of each operation of some runs whose order is not known or does not matter: found key by key, in bounded memory.
+"""Find the state of each operation of runs in unknown order, key by key, in bounded memory.
 
-All keys are gone through once, as many as fit in memory at a time, chosen by a hash where they don't all; a byte for each row says
-what was found.
+A hash splits the keys into partitions that fit in memory, each of which is one pass over the runs. The result is one byte per row.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from logwright.codec.window import Bytes
 
 UNREFERENCED, LIVE, OVERWRITTEN, DELETED = range(4)
 STATE_NAMES = ("unreferenced", "live", "overwritten", "deleted")
-"""What became of an operation, by number."""
+"""Names of the states of an operation, by number."""
 
 BUDGET = 256 << 20
-"""Bytes of keys that are held at a time."""
+"""Limit in bytes for keys in memory."""
 _PER_KEY = 48
-"""What is held for each key besides its bytes."""
+"""Bytes that a key takes in addition to its own."""
 _ODD, _LOW = 0x45D9F3B, 0xFFFFFFFF
 
 
 @kernel("const u1[], const i8[], i8, i8, i8, u1[]")
-def among(keys: Bytes, ends: Int64s, rows: int, parts: int, part: int, chosen: Bytes) -> None:
-    """Mark the keys that are of one part of so many (a power of two), by a hash."""
+def hash_partition(keys: Bytes, ends: Int64s, rows: int, parts: int, part: int, chosen: Bytes) -> None:
+    """Mark the keys whose hash falls in partition `part` of `parts`, a power of two."""
     for i in range(rows):
         at, end = ends[i], ends[i + 1]
         number = int(end - at)
@@ -49,8 +48,8 @@ def among(keys: Bytes, ends: Int64s, rows: int, parts: int, part: int, chosen: B
         chosen[i] = 1 if number & parts - 1 == part else 0
 
 
-class Census:
-    """The states of the rows of some runs, one after the other: those of a run that is not `referenced` stay `UNREFERENCED`."""
+class EntryStates:
+    """The state of each row of several runs, in order. Rows of a run that is not `referenced` stay `UNREFERENCED`."""
 
     def __init__(
         self,
@@ -60,8 +59,7 @@ class Census:
         budget: int,
         order: Comparator = BYTEWISE_COMPARATOR,
     ) -> None:
-        """`visible` has for each run the largest sequence number that counts in it, None where all do. `order` says which keys are
-        the same."""
+        """`visible` is the largest visible sequence number for each run, None for no limit. `order` decides which keys are equal."""
         self.runs, self.budget, self.order = runs, budget, order
         self.shapes = [
             Shape("type", limit) if counts else None
@@ -69,8 +67,8 @@ class Census:
         ]
         self.states = np.zeros(0, np.uint8)
 
-    def take(self) -> Census:
-        """Go through all of them."""
+    def compute(self) -> EntryStates:
+        """Determine the states of all rows."""
         todo = [(1, 0)]
         while todo:
             parts, part = todo.pop()
@@ -78,7 +76,7 @@ class Census:
         return self
 
     def _pass(self, parts: int, part: int, todo: list[tuple[int, int]]) -> int:
-        """One part of the keys; more parts are made of it where it does not fit."""
+        """Process a partition of the keys. If it does not fit, add the remaining parts to `todo` and process a smaller one."""
         held: list[tuple[pa.Array, Int64s, Int64s]] = []
         size = row = 0
         for batch, shape in self._batches():
@@ -97,11 +95,11 @@ class Census:
             while size > self.budget and parts < 1 << 30:
                 todo.append((2 * parts, part + parts))
                 parts *= 2
-                held = [self._halved(one, parts, part) for one in held]
+                held = [self._halved(batch_keys, parts, part) for batch_keys in held]
                 size = sum(map(_size, held))
         if len(self.states) < row:
             self.states = np.concatenate((self.states, np.zeros(row - len(self.states), np.uint8)))
-        self._judge(held)
+        self._set_states(held)
         return parts
 
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, Shape | None]]:
@@ -112,29 +110,29 @@ class Census:
                 yield batch, shape
 
     def _halved(
-        self, one: tuple[pa.Array, Int64s, Int64s], parts: int, part: int
+        self, entries: tuple[pa.Array, Int64s, Int64s], parts: int, part: int
     ) -> tuple[pa.Array, Int64s, Int64s]:
-        keys, tags, numbers = one
+        keys, tags, numbers = entries
         chosen = self._chosen(keys, parts, part)
         return keys.filter(pa.array(chosen)), tags[chosen], numbers[chosen]
 
     def _chosen(self, array: pa.Array, parts: int, part: int) -> npt.NDArray[np.bool_]:
         keys = Keys.of(array)
         chosen = np.empty(len(keys), np.uint8)
-        among(keys.data, keys.ends, len(keys), parts, part, chosen)
+        hash_partition(keys.data, keys.ends, len(keys), parts, part, chosen)
         return chosen.view(np.bool_)
 
-    def _judge(self, held: Sequence[tuple[pa.Array, Int64s, Int64s]]) -> None:
-        """Say of each of these rows what comes next of its key."""
+    def _set_states(self, held: Sequence[tuple[pa.Array, Int64s, Int64s]]) -> None:
+        """Set the state of each row by the next newer row of its key."""
         if not held:
             return
         array = pa.concat_arrays([keys for keys, _, _ in held])
-        tags = np.concatenate([one for _, one, _ in held])
-        numbers = np.concatenate([one for _, _, one in held])
+        tags = np.concatenate([batch_tags for _, batch_tags, _ in held])
+        numbers = np.concatenate([rows for _, _, rows in held])
         order = sorted_order(Keys.of(array), tags)
         first, _, _ = Keys.of(array.take(pa.array(order))).first_rows()
         values = tags[order] & 1
-        # Newest first: a row's successor is the one before it, where that is of the same key.
+        # Newest first: the next newer row is the previous one, if it has the same key.
         newer = np.concatenate((values[:1], values[:-1]))
         states = np.where(
             first, np.where(values == 1, LIVE, DELETED), np.where(newer == 1, OVERWRITTEN, DELETED)
@@ -142,15 +140,15 @@ class Census:
         self.states[numbers[order]] = states
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.uint8]]]:
-        """All rows with these columns, and their states."""
+        """Return all rows with these columns, and their states."""
         row = 0
         for run in self.runs:
             for batch in run(columns):
                 states = self.states[row : row + batch.num_rows]
                 row += batch.num_rows
-                # A log that grew meanwhile has rows that nobody judged.
+                # A log that grew in the meantime has rows without a state.
                 yield batch.slice(0, len(states)), states
 
 
-def _size(one: tuple[pa.Array, Int64s, Int64s]) -> int:
-    return int(one[0].nbytes) + _PER_KEY * len(one[0])
+def _size(entries: tuple[pa.Array, Int64s, Int64s]) -> int:
+    return int(entries[0].nbytes) + _PER_KEY * len(entries[0])

@@ -1,6 +1,6 @@
-"""Putting staged parts of a database together: what the driver does when all tasks have written theirs.
+"""Assemble the staged parts of a database: runs in the driver when all tasks have written theirs.
 
-A part is a sorted run, in tables of its own. Tables whose keys are in no other part are placed as they are, the others are merged.
+A part is a sorted run in its own tables. Tables whose keys are in no other part are kept as they are, the others are merged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logwright.codec.leveldb.store.builder import NextVersion, check_options, wr
 from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, user_key
 from logwright.codec.leveldb.store.resume import Resumed
 from logwright.codec.leveldb.store.rolling import Made
-from logwright.codec.leveldb.store.run import ROWS, sortable, twice
+from logwright.codec.leveldb.store.sorted_run import ROWS, sortable, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import unique
 from logwright.codec.store.build import Piece, Placement, Stage, Summary
@@ -29,7 +29,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes, Window
 
 _MEMORY = 64 << 20
-"""About so many bytes of tables are read at a time, all that are merged together."""
+"""Approximate bytes in memory of tables that are merged together."""
 _LEAST, _MOST = 32 << 10, 1 << 20
 
 
@@ -48,7 +48,7 @@ class _Staged:
 
     @property
     def first(self) -> bytes:
-        """What its smallest user key is sorted by."""
+        """The sort key of its smallest user key."""
         return self.order.user(user_key(self.made.meta.smallest))
 
     @property
@@ -56,47 +56,47 @@ class _Staged:
         return self.order.user(user_key(self.made.meta.largest))
 
 
-def place(
+def assemble(
     resumed: Resumed | None,
     parts: Sequence[tuple[Stage, Summary]],
     extra: Stage,
     options: Options,
     order: Callable[[Iterable[str]], Sequence[str]],
 ) -> Placement:
-    """See `Layout.place`. Raises `UsageError` where a key comes twice."""
+    """See `Layout.assemble`. Raises `UsageError` for a repeated key."""
     check_options(options, staged=True)
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
     if len({summary.facts["kept"] for _, summary in filled}) > 1:
-        raise UsageError("some rows have sequence numbers, others have none")
+        raise UsageError("some rows have sequence numbers and others do not")
     version = NextVersion(options, resumed)
     tables = [
-        _Staged(number, stage, made, version.order)
+        _Staged(number, stage, written_tables, version.order)
         for number, (stage, summary) in enumerate(filled)
-        for made in summary.facts["tables"]
+        for written_tables in summary.facts["tables"]
     ]
     if not tables and resumed is not None:
         return Placement((), Summary(0))
-    placer = _Placer(version, extra)
-    manifest = placer.next.number()
-    made = placer.run(tables)
+    assembler = _Assembler(version, extra)
+    manifest = assembler.next.number()
+    written_tables = assembler.run(tables)
     highest = max([summary.ids["last_sequence"] for _, summary in filled], default=0)
-    placer.take(placer.next.finish(manifest, highest))
-    final = {name: (stage, staged, name) for stage, staged, name in placer.renames}
+    assembler.take(assembler.next.finish(manifest, highest))
+    final = {name: (stage, staged, name) for stage, staged, name in assembler.renames}
     lowest = min([summary.ids["first_sequence"] for _, summary in filled], default=None)
     ids = {} if lowest is None else {"first_sequence": lowest, "last_sequence": highest}
-    summary = Summary(sum(one.rows for one in made), ids, placer.next.warnings())
+    summary = Summary(sum(table.rows for table in written_tables), ids, assembler.next.warnings())
     return Placement(tuple(final[name] for name in order(final)), summary)
 
 
-class _Placer:
-    """Gives tables their places."""
+class _Assembler:
+    """Assigns numbers and levels to the tables."""
 
     def __init__(self, version: NextVersion, extra: Stage) -> None:
         self.next, self.extra, self.options = version, extra, version.options
         self.renames: list[tuple[Stage, str, str]] = []
 
     def take(self, pieces: Iterable[Piece]) -> None:
-        """What is made anew."""
+        """Write new files."""
         names: list[str] = []
 
         def noted() -> Iterator[Piece]:
@@ -109,69 +109,71 @@ class _Placer:
         self.renames += [(self.extra, name, name) for name in names]
 
     def run(self, tables: Sequence[_Staged]) -> list[Made]:
-        """All tables, and those made of the logs of the database."""
+        """Return all tables, including those written from the existing logs."""
         self.take(self.next.logged(self.extra))
         if not tables:
             return []
         groups = list(_groups(tables))
-        deep = self.next.deep(groups[0][0].first, max(one.last for one in groups[-1]))
+        deep = self.next.deep(groups[0][0].first, max(table.last for table in groups[-1]))
         crowded = len(self.next.levels[0]) + len(groups) >= COMPACTION_TRIGGER
         if not deep and crowded and len(tables) > 1:
-            made = self._merged(tables, LARGEST)
+            written_tables = self._merged(tables, LARGEST)
         else:
             limit = self.options["max_file_size"] if deep else LARGEST
-            made = []
+            written_tables = []
             for group in groups:
-                made += [self._as_it_is(group[0])] if len(group) == 1 else self._merged(group, limit)
-        self.next.put(made)
-        return made
+                written_tables += (
+                    [self._as_it_is(group[0])] if len(group) == 1 else self._merged(group, limit)
+                )
+        self.next.put(written_tables)
+        return written_tables
 
-    def _as_it_is(self, one: _Staged) -> Made:
-        meta = one.made.meta
+    def _as_it_is(self, table: _Staged) -> Made:
+        meta = table.made.meta
         number = self.next.number()
-        self.renames.append((one.stage, one.name, table_name(number)))
-        return Made(replace(meta, number=number), one.made.rows, one.made.largest_sequence)
+        self.renames.append((table.stage, table.name, table_name(number)))
+        return Made(replace(meta, number=number), table.made.rows, table.made.largest_sequence)
 
     def _merged(self, tables: Sequence[_Staged], limit: int) -> list[Made]:
         runs: dict[int, list[_Staged]] = {}
-        for one in tables:
-            runs.setdefault(one.part, []).append(one)
+        for staged in tables:
+            runs.setdefault(staged.part, []).append(staged)
         window = min(max(_MEMORY // len(runs), _LEAST), _MOST)
         streams = [_stream(runs[part], window) for part in sorted(runs)]
         writer = self.next.writer(limit)
         last = self.options["on_duplicate"] == "last"
         self.take(written(writer, unique(merge(streams), last=last, twice=twice)))
-        for one in tables:
-            one.stage.drop(one.name)
+        for staged in tables:
+            staged.stage.drop(staged.name)
         return writer.made
 
 
 def _groups(tables: Sequence[_Staged]) -> Iterator[list[_Staged]]:
-    """Tables in the order of their keys; together are those that share some stretch of keys."""
+    """Group tables with overlapping key ranges, in key order."""
     group: list[_Staged] = []
     reach = b""
-    for one in sorted(tables, key=lambda one: (one.first, one.part)):
-        if group and one.first > reach:
+    for staged in sorted(tables, key=lambda staged: (staged.first, staged.part)):
+        if group and staged.first > reach:
             yield group
             group = []
-        reach = max(reach, one.last) if group else one.last
-        group.append(one)
+        reach = max(reach, staged.last) if group else staged.last
+        group.append(staged)
     yield group
 
 
 def _stream(tables: Sequence[_Staged], window: int) -> SortedRun:
-    """The tables of one part, which are disjoint and in order."""
+    """Return the tables of one part, which are disjoint and in order, as a run."""
     return SortedRun(tables[0].first, tables[-1].last, partial(_rows, tables, window))
 
 
 def _rows(tables: Sequence[_Staged], window: int) -> Iterator[pa.RecordBatch]:
-    for one in tables:
-        for rows in read_table(one.stage, one.name, one.made.meta.size, window):
-            yield sortable(rows, one.order)
+    for staged in tables:
+        for rows in read_table(staged.stage, staged.name, staged.made.meta.size, window):
+            yield sortable(rows, staged.order)
 
 
 def read_table(listing: Listing, name: str, size: int, step: int) -> Iterator[pa.RecordBatch]:
-    """The rows (`run.ROWS`) of a table that must be sound, about `step` bytes of it at a time."""
+    """Yield the rows (`ROWS`) of a sound table, reading about `step` bytes at a time."""
     codec = table.CODEC
     context = codec.context(name, Options(codec.options))
 
@@ -186,10 +188,12 @@ def read_table(listing: Listing, name: str, size: int, step: int) -> Iterator[pa
         if frames.damage is not None or frames.faults:
             fault = frames.damage or frames.faults[0]
             raise LogwrightError(
-                f"a staged table is not what its task wrote: {fault.detail}", path=name, offset=fault.offset
+                f"a staged table differs from what its task wrote: {fault.detail}",
+                path=name,
+                offset=fault.offset,
             )
-        for found in codec.decode(window, frames, "rows", ROWS.names, context):
-            arrays = [found.batch.column(field.name).cast(field.type) for field in ROWS]
+        for decoded in codec.decode(window, frames, "rows", ROWS.names, context):
+            arrays = [decoded.batch.column(field.name).cast(field.type) for field in ROWS]
             yield pa.RecordBatch.from_arrays(arrays, schema=ROWS)
         if not frames.need:
             return

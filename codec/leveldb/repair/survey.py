@@ -1,0 +1,140 @@
+"""Survey a database for repair: its tables and logs, and the state recorded in its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from logwright.codec.fault import UsageError
+from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
+from logwright.codec.leveldb.names import FileName, FileType, log_name, old_table_name, parse, table_name
+from logwright.codec.leveldb.repair import logs
+from logwright.codec.leveldb.repair.logs import Log
+from logwright.codec.leveldb.repair.state import State, read_state
+from logwright.codec.leveldb.repair.tables import Table, Tables
+from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
+from logwright.codec.leveldb.store.version import FileMetaData
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Listing
+
+
+@dataclass
+class Survey:
+    """The files of a database."""
+
+    listing: Listing
+    state: State
+    comparator: str
+    reader: Tables
+    tables: list[Table] = field(default_factory=list)
+    """Tables in use as far as is known, sound or damaged."""
+    missing: list[tuple[int, FileMetaData]] = field(default_factory=list)
+    """Tables that the manifest names but the directory lacks, with their levels."""
+    logs: list[Log] = field(default_factory=list)
+    """Logs that are read on opening, in order."""
+    left: list[tuple[str, str]] = field(default_factory=list)
+    """Files not in use, and the reason."""
+    others: list[str] = field(default_factory=list)
+    """Files other than tables, logs and metadata, and files unknown to LevelDB."""
+    manifests: list[str] = field(default_factory=list)
+    adopted: list[Table] = field(default_factory=list)
+    """Tables that no manifest names."""
+    highest: int = 0
+    """The largest file number."""
+
+    @property
+    def files(self) -> list[Table | Log]:
+        """Tables and logs."""
+        return [*self.tables, *self.logs]
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the missing tables may have been replaced by tables that the damaged manifest does not name."""
+        return bool(self.missing) and not self.state.sound and any(table.rows for table in self.adopted)
+
+    @property
+    def order(self) -> Comparator:
+        return comparator_of(self.comparator)
+
+
+def survey_database(listing: Listing, options: Options, *, adopt: bool = False) -> Survey:
+    """Survey a database. With `adopt`, tables that a sound manifest does not name are included.
+
+    Raises `UsageError` if no manifest names the comparator and the keys are in no known order.
+    """
+    state = read_state(listing)
+    named = [(entry, parse(entry.name)) for entry in listing.entries()]
+    comparator = state.version.comparator or options["comparator"]
+    if comparator is None:
+        tables = [(entry.name, entry.size) for entry, name in named if name and name.type is FileType.TABLE]
+        comparator = guess(listing, tables)
+        if comparator == UNKNOWN:
+            raise UsageError(
+                f"the keys are in no known order ({', '.join(NAMES)}), and no manifest names their comparator",
+                path=listing.name,
+                advice="Pass the application's comparator: comparator=NAME",
+            )
+    reader = Tables(listing, options, comparator_of(comparator))
+    surveyed = Survey(listing, state, comparator, reader)
+    surveyed.highest = max((name.number for _, name in named if name is not None), default=0)
+    files: dict[int, list[Entry]] = {}
+    for entry, name in named:
+        _sort(surveyed, entry, name, files, options)
+    live = state.version.files
+    for number in sorted({*live, *files}):
+        _table(surveyed, number, files.get(number, []), live.get(number), adopt)
+    return surveyed
+
+
+def _sort(
+    result: Survey, entry: Entry, name: FileName | None, tables: dict[int, list[Entry]], options: Options
+) -> None:
+    """Classify a file."""
+    if name is None or name.type in (FileType.LOCK, FileType.INFO_LOG):
+        result.others.append(entry.name)
+    elif name.type is FileType.TABLE:
+        tables.setdefault(name.number, []).append(entry)
+    elif name.type is FileType.LOG:
+        twice = entry.name != log_name(name.number) and any(
+            other.name == log_name(name.number) for other in result.listing.entries()
+        )
+        if twice or not result.state.live(name.number):
+            result.left.append((entry.name, "a log whose writes are in tables, according to the manifest"))
+        else:
+            result.logs.append(logs.survey_log(result.listing, entry.name, name.number, entry.size, options))
+    elif name.type is FileType.DESCRIPTOR:
+        result.manifests.append(entry.name)
+    elif name.type is FileType.TEMP:
+        result.left.append((entry.name, "a temporary file"))
+
+
+def _table(
+    result: Survey, number: int, files: Sequence[Entry], known: tuple[int, FileMetaData] | None, adopt: bool
+) -> None:
+    """Survey a table, which may have several files or none."""
+    state = result.state
+    names = (table_name(number), old_table_name(number))
+    ranked = sorted(files, key=lambda one: (one.name not in names, one.name))
+    for entry in ranked[1:]:
+        result.left.append((entry.name, f"{ranked[0].name} has the same number"))
+    if known is None:
+        if number in state.gone:
+            why = "a table that the manifest deletes"
+        elif state.sound and not adopt:
+            why = "a table that the manifest does not name"
+        elif number < state.told and not adopt:
+            why = "a table that the manifest, which begins with a full list, does not name"
+        else:
+            why = ""
+        if why:
+            result.left.append((ranked[0].name, why))
+            return
+    if not ranked:
+        assert known is not None
+        result.missing.append(known)
+        return
+    level, meta = known if known is not None else (None, None)
+    table = result.reader.survey(ranked[0].name, number, ranked[0].size, meta, level)
+    result.tables.append(table)
+    if known is None:
+        result.adopted.append(table)
