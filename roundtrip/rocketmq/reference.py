@@ -38,6 +38,41 @@ def _properties(stored: bytes) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
+def fields(*names: str) -> Described:
+    """Return rows that are these fields of each frame."""
+
+    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        for frame in frames:
+            if frame[names[0]] is not None:
+                yield {name: frame[name] for name in names}
+
+    return rows
+
+
+def extensions(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The units; the record that ends a file is none."""
+    for frame in frames:
+        if frame["filter_bit_map"] is not None:
+            yield {name: frame[name] for name in ("tags_code", "store_timestamp", "filter_bit_map")}
+
+
+def entries(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The entries; the first frame is the header."""
+    for number, frame in enumerate(frames):
+        if not number:
+            continue
+        names = ("key_hash", "physical_offset", "time_diff", "previous")
+        yield {"entry": number, **{name: frame[name] for name in names}}
+
+
+def slots(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, frame in enumerate(frames):
+        yield {
+            "slot": number,
+            **{name: frame[name] for name in ("time", "first_position", "last_position", "count", "magic")},
+        }
+
+
 def units(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, frame in enumerate(frames):
         yield {
@@ -46,4 +81,23 @@ def units(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-ROWS: Mapping[str, Described] = {"rocketmq.commitlog": messages, "rocketmq.consumequeue": units}
+ROWS: Mapping[str, Described] = {
+    "rocketmq.commitlog": messages,
+    "rocketmq.consumequeue": units,
+    "rocketmq.batchconsumequeue": fields(
+        "physical_offset",
+        "size",
+        "tags_code",
+        "store_timestamp",
+        "base_offset",
+        "batch_size",
+        "compacted_offset",
+        "reserved",
+    ),
+    "rocketmq.consumequeue_ext": extensions,
+    "rocketmq.indexfile": entries,
+    "rocketmq.timerlog": fields(
+        "write_time", "previous", "delayed_time", "physical_offset", "message_size", "topic_hash", "magic"
+    ),
+    "rocketmq.timerwheel": slots,
+}

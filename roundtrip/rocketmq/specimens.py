@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from logwright.codec import registry
 from logwright.roundtrip.sample import DirectorySample, Sample
 
 _T = 1_700_000_000_000
@@ -27,8 +28,68 @@ _MESSAGES = [
 ]
 _UNITS = [{"physical_offset": 120 * n, "size": 120, "tags_code": 2598919 + n} for n in range(5)]
 
+_BATCHES = [
+    {"physical_offset": 300 * n, "size": 300, "tags_code": n, "store_timestamp": _T + n, "base_offset": 3 * n, "batch_size": 3,
+     "compacted_offset": -1, "reserved": 0}
+    for n in range(4)
+]  # fmt: skip
+_EXTENSIONS = [
+    {"tags_code": 2598919 + n, "store_timestamp": _T + n, "filter_bit_map": b"\x07" * (8 * (n % 2))}
+    for n in range(5)
+]
+_INDEX = [
+    {"key_hash": 1903240649 + 5 * n % 7, "physical_offset": 120 * n, "store_timestamp": _T + 700 * n}
+    for n in range(6)
+]
+_TOPIC = {
+    "read_queue_nums": 2, "write_queue_nums": 2, "perm": 6, "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False,
+}  # fmt: skip
+_TIMERS = [
+    {"previous": 52 * n - 52 if n else -1, "write_time": _T, "delayed_time": 2000 + n, "physical_offset": 320 * n,
+     "message_size": 320, "topic_hash": 1148717942}
+    for n in range(4)
+]  # fmt: skip
+_SLOTS = [
+    {"time": 1_700_000_000 + n, "first_position": 0, "last_position": 52 * n, "count": 1 + n, "magic": 0}
+    for n in range(3)
+]
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("rocketmq.commitlog", _NAME, _MESSAGES),
     Sample("rocketmq.consumequeue", _NAME, _UNITS),
+    Sample("rocketmq.batchconsumequeue", _NAME, _BATCHES),
+    Sample("rocketmq.consumequeue_ext", _NAME, _EXTENSIONS),
+    Sample("rocketmq.indexfile", "20240131120000123", _INDEX, {"maxHashSlotNum": 4, "maxIndexNum": 7}),
+    Sample(
+        "rocketmq.checkpoint",
+        "checkpoint",
+        [{name: n for n, name in enumerate(registry.get("rocketmq.checkpoint").tables["rows"].names())}],
+    ),
+    Sample(
+        "rocketmq.timercheck",
+        "timercheck",
+        [{name: n for n, name in enumerate(registry.get("rocketmq.timercheck").tables["rows"].names())}],
+    ),
+    Sample("rocketmq.abort", "abort", [{"pid": 22642}]),
+    Sample(
+        "rocketmq.topics",
+        "topics.json",
+        [
+            {"topic": "Orders", **_TOPIC, "attributes": [{"key": "queue.type", "value": "BatchCQ"}]},
+            {"topic": "t", **_TOPIC, "attributes": []},
+        ],
+    ),
+    Sample(
+        "rocketmq.consumer_offsets",
+        "consumerOffset.json",
+        [{"topic": "Orders", "group": "g", "queue_id": n, "offset": 10 * n} for n in range(2)],
+    ),
+    Sample(
+        "rocketmq.delay_offsets",
+        "delayOffset.json",
+        [{"delay_level": n, "offset": n * n} for n in range(1, 3)],
+    ),
+    Sample("rocketmq.timerlog", _NAME, _TIMERS),
+    Sample("rocketmq.timerwheel", "timerwheel", _SLOTS),
 )
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = ()

@@ -9,6 +9,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from logwright.codec import registry
+from logwright.codec.describe import Struct
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats import page
+from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK,
     BLANK_MAGIC,
@@ -19,6 +23,9 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     V2,
 )
 from logwright.codec.rocketmq.formats.consumequeue import UNIT
+from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
+from logwright.codec.rocketmq.formats.timer import SLOT
+from logwright.codec.rocketmq.formats.timer import UNIT as TIMER_UNIT
 
 Strategy = st.SearchStrategy[Any]
 
@@ -62,9 +69,68 @@ def _units(draw: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=table.schema(["physical_offset", "size", "tags_code"]))
 
 
+def _table(codec: str, rows: Any, columns: list[str]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=registry.get(codec).tables["rows"].schema(columns))
+
+
+def _some(codec: str, key: str | None = None, **columns: Strategy) -> Callable[[], Strategy]:
+    """Return tables of rows of these columns; the values of the column `key` differ."""
+    return lambda: st.lists(
+        st.fixed_dictionaries(columns), max_size=6, unique_by=None if key is None else lambda row: row[key]
+    ).map(lambda rows: _table(codec, rows, list(columns)))
+
+
+def _page(codec: str) -> Callable[[], Strategy]:
+    names = registry.get(codec).tables["rows"].names()
+    row = st.fixed_dictionaries(dict.fromkeys(names, INT63))
+    return lambda: row.map(lambda values: _table(codec, [values], list(names)))
+
+
+INT15 = st.integers(1, 32767)
+COUNT = st.integers(1, (1 << 31) - 1)
+PLACES = st.one_of(st.integers(0, 999), st.integers(0, 1 << 60))
+_ATTRIBUTES = st.dictionaries(_TEXT, _TEXT, max_size=2).map(
+    lambda found: [{"key": key, "value": value} for key, value in found.items()]
+)
+_WORDS = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF, exclude_characters="@"), max_size=6)
 NAMES: dict[str, str] = dict.fromkeys(("rocketmq.commitlog", "rocketmq.consumequeue"), "00000000000000000000")
-ROWS: dict[str, Callable[[], Strategy]] = {"rocketmq.commitlog": _messages, "rocketmq.consumequeue": _units}
-OPTIONS: dict[str, Callable[[], Strategy]] = {}
+ROWS: dict[str, Callable[[], Strategy]] = {
+    "rocketmq.commitlog": _messages,
+    "rocketmq.consumequeue": _units,
+    "rocketmq.batchconsumequeue": _some(
+        "rocketmq.batchconsumequeue", physical_offset=PLACES, size=COUNT, tags_code=INT63, store_timestamp=INT63,
+        base_offset=PLACES, batch_size=INT15, compacted_offset=INT31, reserved=INT31,
+    ),
+    "rocketmq.consumequeue_ext": _some(
+        "rocketmq.consumequeue_ext", tags_code=INT63, store_timestamp=st.integers(0, 1 << 47), filter_bit_map=st.binary(max_size=9)
+    ),
+    "rocketmq.indexfile": _some(
+        "rocketmq.indexfile", key_hash=st.integers(1, (1 << 31) - 1), physical_offset=PLACES, store_timestamp=st.just(0),
+    ),
+    "rocketmq.checkpoint": _page("rocketmq.checkpoint"),
+    "rocketmq.timercheck": _page("rocketmq.timercheck"),
+    "rocketmq.abort": lambda: st.lists(st.fixed_dictionaries({"pid": st.integers(0, 10**17)}), max_size=1).map(
+        lambda rows: _table("rocketmq.abort", rows, ["pid"])
+    ),
+    "rocketmq.topics": _some(
+        "rocketmq.topics", "topic", topic=_WORDS, read_queue_nums=INT31, write_queue_nums=INT31, perm=INT31,
+        topic_filter_type=_WORDS, topic_sys_flag=INT31, order=st.booleans(), attributes=_ATTRIBUTES,
+    ),
+    "rocketmq.consumer_offsets": _some(
+        "rocketmq.consumer_offsets", "queue_id", topic=st.just("t"), group=st.just("g@"), queue_id=INT31, offset=INT63
+    ),
+    "rocketmq.delay_offsets": _some("rocketmq.delay_offsets", "delay_level", delay_level=INT31, offset=INT63),
+    "rocketmq.timerlog": _some(
+        "rocketmq.timerlog", previous=INT63, write_time=INT63, delayed_time=INT31, physical_offset=INT63, message_size=INT31,
+        topic_hash=INT31, magic=st.integers(1, 15), reserved=INT63,
+    ),
+    "rocketmq.timerwheel": _some(
+        "rocketmq.timerwheel", time=PLACES, first_position=INT63, last_position=PLACES, count=COUNT, magic=INT31
+    ),
+}  # fmt: skip
+OPTIONS: dict[str, Callable[[], Strategy]] = {
+    "rocketmq.indexfile": lambda: st.just({"maxHashSlotNum": 4, "maxIndexNum": 9})
+}
 
 
 # Files
@@ -117,4 +183,54 @@ def _queue(draw: Any) -> bytes:
     return out + bytes(20 * draw(st.integers(0, 3)))
 
 
-FILES: dict[str, Callable[[], Strategy]] = {"rocketmq.commitlog": _log, "rocketmq.consumequeue": _queue}
+def _packed(struct: Struct, zeros: int, **values: Strategy) -> Callable[[], Strategy]:
+    """Return files of structures side by side, with zeros behind that are so many times `zeros`."""
+    rows = st.lists(st.fixed_dictionaries(values).map(struct.pack), max_size=5).map(b"".join)
+    return lambda: st.builds(lambda data, n: data + bytes(zeros * n), rows, st.integers(0, 3))
+
+
+@st.composite
+def _index(draw: Any) -> bytes:
+    """An index file of four slots, from entries that lead to each other."""
+    hashes = draw(st.lists(st.integers(1, (1 << 31) - 1), max_size=8))
+    rows = [
+        {"key_hash": one, "physical_offset": 1 + 100 * n, "store_timestamp": 0}
+        for n, one in enumerate(hashes)
+    ]
+    codec = registry.get("rocketmq.indexfile")
+    table = _table("rocketmq.indexfile", rows, ["key_hash", "physical_offset", "store_timestamp"])
+    context = codec.context("0", Options(codec.options, {"maxHashSlotNum": 4, "maxIndexNum": 9}))
+    return b"".join(bytes(one) for one in codec.encode(table, None, None, context))
+
+
+def _pages(struct: Struct) -> Callable[[], Strategy]:
+    fields = [field.name for field in struct.fields if field.name != "rest"]
+    values = st.fixed_dictionaries(dict.fromkeys(fields, INT63))
+    return lambda: st.builds(
+        lambda row, rest: struct.pack({**row, "rest": rest}).ljust(page.PAGE, b"\0"),
+        values,
+        st.binary(max_size=20),
+    )
+
+
+FILES: dict[str, Callable[[], Strategy]] = {
+    "rocketmq.commitlog": _log,
+    "rocketmq.consumequeue": _queue,
+    "rocketmq.batchconsumequeue": _packed(
+        BATCH_UNIT, 46, physical_offset=PLACES, size=COUNT, tags_code=INT63, store_timestamp=INT63, base_offset=PLACES,
+        batch_size=INT15, compacted_offset=INT31, reserved=INT31,
+    ),
+    "rocketmq.consumequeue_ext": _packed(
+        EXT_UNIT, 2, tags_code=INT63, store_timestamp=st.integers(0, 1 << 47), filter_bit_map=st.binary(max_size=9)
+    ),
+    "rocketmq.indexfile": _index,
+    "rocketmq.checkpoint": _pages(page.CHECKPOINT.structures[0]),
+    "rocketmq.timercheck": _pages(page.TIMER_CHECK.structures[0]),
+    "rocketmq.timerlog": _packed(
+        TIMER_UNIT, 52, write_time=INT63, delayed_time=INT31, physical_offset=INT63, message_size=INT31, topic_hash=INT31,
+        magic=st.integers(1, 15),
+    ),
+    "rocketmq.timerwheel": _packed(
+        SLOT, 32, time=PLACES, first_position=INT63, last_position=PLACES, count=COUNT, magic=INT31
+    ),
+}  # fmt: skip

@@ -89,6 +89,101 @@ TRIPLES = [
         bytes.fromhex("0000000000000078 00000060 ffffffffffffffff"),
         1,
     ),
+    Triple(
+        "rocketmq.batchconsumequeue",
+        _LOG,
+        [
+            {
+                "physical_offset": 0,
+                "size": 253,
+                "tags_code": 0,
+                "store_timestamp": _MS,
+                "base_offset": 0,
+                "batch_size": 3,
+                "compacted_offset": -1,
+                "reserved": 0,
+            }
+        ],
+        bytes.fromhex(
+            "0000000000000000 000000fd 0000000000000000 0000018bcfe56800 0000000000000000 0003 ffffffff 00000000"
+        ),
+        1,
+    ),
+    Triple(
+        "rocketmq.checkpoint",
+        "checkpoint",
+        [
+            {
+                "physic_msg_timestamp": 0,
+                "logics_msg_timestamp": _MS,
+                "index_msg_timestamp": 0,
+                "master_flushed_offset": 0,
+                "confirm_phy_offset": 120,
+                "logics_physical_offset": 0,
+            }
+        ],
+        bytes.fromhex(
+            "0000000000000000 0000018bcfe56800 0000000000000000 0000000000000000 0000000000000078"
+        ).ljust(4096, b"\0"),
+        0,
+    ),
+    Triple(
+        "rocketmq.timercheck",
+        "timercheck",
+        [
+            {
+                "last_read_time": _MS,
+                "last_timer_log_flush_pos": 52,
+                "last_timer_queue_offset": 1,
+                "master_timer_queue_offset": 1,
+                "data_version_state": 0,
+                "data_version_timestamp": 0,
+                "data_version_counter": 7,
+            }
+        ],
+        bytes.fromhex(
+            "0000018bcfe56800 0000000000000034 0000000000000001 0000000000000001 0000000000000000 0000000000000000 0000000000000007"
+        ).ljust(4096, b"\0"),
+        0,
+    ),
+    Triple("rocketmq.abort", "abort", [{"pid": 22642}], b"22642", 0),
+    Triple(
+        "rocketmq.topics",
+        "topics.json",
+        [],
+        b'{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0,\n\t\t"timestamp":0\n\t},\n\t"topicConfigTable":{}\n}',
+        0,
+    ),
+    Triple(
+        "rocketmq.consumer_offsets",
+        "consumerOffset.json",
+        [{"topic": "Orders", "group": "g", "queue_id": 0, "offset": 12}],
+        b'{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0,\n\t\t"timestamp":0\n\t},\n\t"offsetTable":{\n\t\t"Orders@g":{\n\t\t\t0:12\n\t\t}\n\t}\n}',
+        0,
+    ),
+    Triple(
+        "rocketmq.delay_offsets",
+        "delayOffset.json",
+        [{"delay_level": 1, "offset": 2}],
+        b'{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0,\n\t\t"timestamp":0\n\t},\n\t"offsetTable":{\n\t\t1:2\n\t}\n}',
+        0,
+    ),
+    Triple(
+        "rocketmq.timerwheel",
+        "timerwheel",
+        [
+            {
+                "slot": 0,
+                "time": 1_700_000_000,
+                "first_position": 0,
+                "last_position": 52,
+                "count": 2,
+                "magic": 0,
+            }
+        ],
+        bytes.fromhex("000000006553f100 0000000000000000 0000000000000034 00000002 00000000"),
+        1,
+    ),
 ]
 
 each_triple = pytest.mark.parametrize(

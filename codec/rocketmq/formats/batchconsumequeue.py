@@ -1,0 +1,80 @@
+"""The codec `rocketmq.batchconsumequeue`: consume queues of topics with batches. Source: `BatchConsumeQueue` of RocketMQ."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.base import Match
+from logwright.codec.describe import I16BE, I32BE, I64BE, Field, Struct
+from logwright.codec.fixed import Entries, Findings, FixedCodec, Mask
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
+from logwright.codec.table import Column
+
+UNIT = Struct(
+    "BatchConsumeQueueUnit",
+    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("size", I32BE, "bytes of the message"),
+    Field("tags_code", I64BE, "hash of the tags"),
+    Field("store_timestamp", I64BE, "when the broker stored the message, in milliseconds"),
+    Field("base_offset", I64BE, "number of its first message in the queue"),
+    Field("batch_size", I16BE, "how many messages it is"),
+    Field("compacted_offset", I32BE, "-1", default=-1),
+    Field("reserved", I32BE, "0", default=0),
+    doc="Units lie side by side: the one of a message is found by binary search on base_offset.",
+    source="BatchConsumeQueue.CQ_STORE_UNIT_SIZE",
+)
+_SIZE, _COMPACTED, _END = UNIT.offset("size"), UNIT.offset("compacted_offset"), UNIT.min_size
+
+
+def _impossible(entries: Entries) -> Mask:
+    found: Mask = (
+        (entries["physical_offset"] < 0)
+        | (entries["size"] <= 0)
+        | (entries["base_offset"] < 0)
+        | (entries["batch_size"] <= 0)
+    )
+    return found
+
+
+def _wrong(entries: Entries, base: int) -> Findings:
+    for field, step in (("physical_offset", "size"), ("base_offset", "batch_size")):
+        values = entries[field].astype(np.int64)
+        least = values[:-1] + (entries[step][:-1] if field == "base_offset" else 1)
+        yield (
+            np.r_[False, values[1:] < least][: len(entries)],
+            f"{field} is not above that of the unit before",
+        )
+
+
+class BatchConsumeQueue(FixedCodec):
+    """The codec."""
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        if not self.pattern.fullmatch(name) or COMMIT_LOG.known(head) or len(head) < _END:
+            return Match.NO
+        known = head[_COMPACTED:_END] == b"\xff\xff\xff\xff\0\0\0\0" and any(head[:_COMPACTED])
+        return Match.SURE if known else Match.NO
+
+
+CODEC = BatchConsumeQueue(
+    name="rocketmq.batchconsumequeue",
+    title="RocketMQ batch consume queue",
+    entry=UNIT,
+    pattern=re.compile(r"(\d{20})"),
+    columns=(
+        Column("physical_offset", pa.int64(), "place of the message in the commit log", nullable=False),
+        Column("size", pa.int32(), "bytes of the message", nullable=False),
+        Column("tags_code", pa.int64(), "hash of the tags", nullable=False),
+        Column("store_timestamp", pa.int64(), "when the broker stored it, in milliseconds", nullable=False),
+        Column("base_offset", pa.int64(), "number of its first message in the queue", nullable=False),
+        Column("batch_size", pa.int32(), "how many messages it is", nullable=False),
+        Column("compacted_offset", pa.int32(), "-1", nullable=False),
+        Column("reserved", pa.int32(), "0", nullable=False),
+    ),
+    wrong=_wrong,
+    system="a broker reads the queue up to the first unit without a message, and trusts the others",
+    impossible=(_impossible, "a unit without a message"),
+)

@@ -1,0 +1,546 @@
+"""The codec `rocketmq.indexfile`: a hash table from keys to the places of messages. Source: `IndexFile`, `IndexHeader` of RocketMQ.
+
+A header, slots, and entries in the order of the log. A slot holds the number of its newest entry, and each entry that of the one before it
+in its slot. The file does not say how many slots it has: options do, or they are found out from its first entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Codec, Match
+from logwright.codec.columns import contents, numbers
+from logwright.codec.describe import I32BE, I64BE, Bytes, Field, Struct, dtype_of
+from logwright.codec.explain import Focus, Node, explain_values
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.option import Option, Options
+from logwright.codec.single_frame import single_value
+from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
+from logwright.codec.window import Bytes as Buffer
+from logwright.codec.window import Chunk, Decoded, Frames, Window, Zeros
+
+Int64s = npt.NDArray[np.int64]
+NAME = "rocketmq.indexfile"
+SLOTS, ENTRIES = 5_000_000, 20_000_000
+"""Defaults of `maxHashSlotNum` and `maxIndexNum`."""
+
+HEADER = Struct(
+    "IndexHeader",
+    Field("begin_timestamp", I64BE, "store time of the first entry, in milliseconds"),
+    Field("end_timestamp", I64BE, "store time of the last entry"),
+    Field("begin_physical_offset", I64BE, "place of the first entry's message in the commit log"),
+    Field("end_physical_offset", I64BE, "place of the last entry's message"),
+    Field("hash_slot_count", I32BE, "slots that have entries"),
+    Field("index_count", I32BE, "number of the next entry: one more than there are"),
+    Field(
+        "slots",
+        Bytes("rest"),
+        "for each slot the number of its newest entry, then 20 bytes for entry 0, which is never used",
+    ),
+    source="IndexHeader",
+)
+ENTRY = Struct(
+    "IndexEntry",
+    Field("key_hash", I32BE, "hash of topic#key, not negative"),
+    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("time_diff", I32BE, "seconds from the file's begin_timestamp to the store time of the message"),
+    Field("previous", I32BE, "number of the entry before it in the same slot; 0: none"),
+    source="IndexFile.putKey",
+)
+HEAD, SIZE = HEADER.offset("slots"), ENTRY.min_size
+_HEAD, _ENTRY = dtype_of(Struct("IndexHead", *HEADER.fields[:-1])), dtype_of(ENTRY)
+_FIELDS = tuple(one.name for one in HEADER.fields[:-1])
+_SYSTEM = "a broker finds fewer messages by key, or others, and takes no notice"
+_TRIED = 64
+"""Entries that tell how many slots there are, and numbers of slots that are tried."""
+_LARGEST = 64 << 20
+"""Files up to this size are searched for their first entry."""
+_SEARCHED = 1 << 14
+"""In files up to this size every number of slots is tried."""
+_PIECE = 1 << 20
+_MOST_FAULTS = 100
+
+HASH_SLOTS = Option(
+    "maxHashSlotNum",
+    None,
+    "Slots of an index file: 5000000 by default where one is written",
+    low=1,
+    high=1 << 28,
+)
+MAX_ENTRIES = Option(
+    "maxIndexNum",
+    None,
+    "Entries of an index file, with entry 0: 20000000 by default where one is written",
+    low=2,
+    high=1 << 30,
+)
+ROWS = Table(
+    "rows",
+    (
+        Column("entry", pa.int32(), "number of the entry in its file, from 1 on"),
+        Column("key_hash", pa.int32(), "hash of topic#key, not negative", nullable=False),
+        Column("physical_offset", pa.int64(), "place of the message in the commit log", nullable=False),
+        Column(
+            "time_diff",
+            pa.int32(),
+            "seconds from the file's begin_timestamp to the store time of the message",
+        ),
+        Column(
+            "store_timestamp",
+            TIMESTAMP,
+            "the store time of the message as the entry tells it: to the second",
+            detail=True,
+        ),
+        Column(
+            "previous", pa.int32(), "number of the entry before it in the same slot; 0: none", detail=True
+        ),
+    ),
+    "One row an entry.",
+)
+
+
+@dataclass
+class IndexContext:
+    """`slots`: how many there are, `hinted` by other files; entry 1 lies at `first`. `used`: bytes up to the last entry. `head`: the file's
+    header. `last`: of each slot the newest entry so far, where the file is scanned from its start, and `done` entries are scanned."""
+
+    options: Options
+    hinted: int = 0
+    slots: int = -1
+    head: npt.NDArray[Any] | None = None
+    stored: npt.NDArray[Any] | None = None
+    used: int = 0
+    prepared: bool = False
+    last: npt.NDArray[np.int32] | None = None
+    done: int = 0
+
+    @property
+    def first(self) -> int:
+        return entry_at(self.slots, 1)
+
+    @property
+    def begin(self) -> int:
+        return 0 if self.head is None else int(self.head["begin_timestamp"])
+
+
+def entry_at(slots: int, number: int) -> int:
+    """Return the byte where an entry starts."""
+    return HEAD + 4 * slots + SIZE * number
+
+
+def chain(
+    hashes: npt.NDArray[Any], slots: int, first: int, last: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int32]:
+    """Return what entries with these hashes have as `previous`. They are numbered from `first` on; `last` are the slots, which change."""
+    slot = hashes.astype(np.int64) % slots
+    order = np.argsort(slot, kind="stable")
+    grouped = slot[order]
+    opens = np.r_[True, grouped[1:] != grouped[:-1]][: len(grouped)]
+    before = np.r_[0, order[:-1] + first][: len(order)]
+    before[opens] = last[grouped[opens]]
+    out = np.empty(len(slot), np.int32)
+    out[order] = before
+    last[slot] = first + np.arange(len(slot))  # the last one of a slot wins
+    return out
+
+
+def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
+    """Find out how many slots a file has: the number that agrees best with its header and its first entries. -1: nothing tells."""
+    most = (size - HEAD - SIZE) // 4
+    if most <= 0:
+        return -1
+    usual = max((size - HEAD) // 84, 1)
+    if size == entry_at(SLOTS, ENTRIES) or size > _LARGEST:
+        return usual
+    data = read(0, size)
+    head = data[:HEAD].view(_HEAD)[0]
+    words = data[HEAD : HEAD + (size - HEAD) // 4 * 4].view(">i4")
+    if not words.any():
+        return usual
+    if size <= _SEARCHED:
+        tried = list(range(1, most + 1))
+    else:
+        # Entry 1 lies behind 20 zero bytes, has the place that the header says, and no entry before it.
+        zero = np.concatenate([[0], np.cumsum(words != 0)])
+        at = np.arange(5, len(words) - 4)
+        phy = words[at + 1].astype(np.int64) << 32 | words[at + 2].astype(np.int64) & 0xFFFFFFFF
+        first = (
+            (zero[at] == zero[at - 5])
+            & (words[at + 4] == 0)
+            & (phy == head["begin_physical_offset"])
+            & (words[at] > 0)
+        )
+        tried = [slots for slots in [usual, *(at[first][:_TRIED] - 5).tolist()] if 0 < slots <= most]
+    score, _, slots = max(
+        (_fit(words, head, slots), (size - HEAD - 4 * slots) % SIZE == 0, slots) for slots in tried
+    )
+    return slots if score > 0 else -1
+
+
+def _fit(words: npt.NDArray[Any], head: Any, slots: int) -> float:
+    """How well the first entries agree with a number of slots: a sum of signs, since each of them may be damaged."""
+    stored = words[:slots]
+    count = min(_TRIED, (len(words) - slots - 5) // 5)
+    entries = words[slots + 5 : slots + 5 + 5 * count].view(_ENTRY).reshape(-1)
+    used = np.flatnonzero(words[slots + 5 : slots + 5 + 5 * count].reshape(-1, 5).any(axis=1))
+    entries = entries[: int(used[-1]) + 1 if len(used) else 0]
+    if not len(entries) or words[slots : slots + 5].any():
+        return -1.0
+    hashes = np.maximum(entries["key_hash"].astype(np.int64), 0)
+    expected = chain(hashes, slots, 1, np.zeros(slots, np.int32))
+    good = (entries["previous"] == expected) & (stored[hashes % slots] > 0) & (entries["key_hash"] > 0)
+    if 2 * good.sum() < len(good):
+        return -1.0
+    signs = (
+        entries["physical_offset"][0] == head["begin_physical_offset"],
+        entries["time_diff"][0] == 0,
+        np.count_nonzero(stored) == head["hash_slot_count"],
+        stored.max() == head["index_count"] - 1,
+        len(entries) == min(_TRIED, head["index_count"] - 1),
+    )
+    return float(good.mean()) * 3 + sum(map(float, signs))
+
+
+class IndexFile(Codec):
+    """The codec. The header with the slots is one frame, each entry is another."""
+
+    name = NAME
+    title = "RocketMQ index file"
+    structures = (ENTRY, HEADER)
+    described = (
+        Struct(
+            "IndexFile",
+            *HEADER.fields[:-1],
+            Field("rest", Bytes("rest"), "slots, then entries"),
+            source="IndexFile",
+        ),
+    )
+    options = (HASH_SLOTS, MAX_ENTRIES)
+    sequential = True
+    scans_empty = True
+    tables: Mapping[str, Table] = {
+        "rows": ROWS,
+        "frames": Table(
+            "frames",
+            (
+                Column("position", pa.int64(), "byte of the file where the frame starts", nullable=False),
+                Column("size", pa.int32(), "bytes of the frame"),
+                Column("payload", pa.binary(), "the bytes of the header and of the slots", detail=True),
+                RAW,
+            ),
+            "One row for the header with the slots, and one for each entry.",
+        ),
+        "file": Table(
+            "file",
+            (
+                *(Column(one.name, pa.int64(), one.doc) for one in HEADER.fields[:-1]),
+                Column("slots", pa.int64(), "how many slots it has"),
+                *extent("frames"),
+                *ending("frame"),
+            ),
+            "One row.",
+        ),
+    }
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        return Match.NAME if re.fullmatch(r"\d{17}", name) else Match.NO
+
+    def context(self, name: str, options: Options, **hints: Any) -> IndexContext:
+        return IndexContext(options, hints.get("slots") or 0)
+
+    def prepare(self, read: Callable[[int, int], Buffer], size: int, context: IndexContext) -> None:
+        context.prepared = True
+        if size < HEAD:
+            return
+        context.head = read(0, HEAD).copy().view(_HEAD)[0]
+        context.slots = context.options["maxHashSlotNum"] or context.hinted or find_slots(read, size)
+        end, step = size, 1 << 20
+        while end > context.first:
+            start = max(context.first, end - step)
+            odd = np.flatnonzero(read(start, end - start))
+            if len(odd):
+                end = start + int(odd[-1]) + 1
+                break
+            end = start
+        said = entry_at(context.slots, max(int(context.head["index_count"]), 1))
+        context.used = max(end, min(said, size)) if said - SIZE < size else end
+
+    # Finding entries
+
+    def scan(self, window: Window, at: int, context: IndexContext, *, check: bool = True) -> Frames:
+        if not context.prepared:
+            self.prepare(lambda start, length: window.data[start : start + length], window.size, context)
+        place = window.offset + at
+        empty = np.empty(0, np.int64)
+        nothing = Frames(empty, empty, np.empty(0, _ENTRY), at)
+        header = 0
+        if context.slots < 0 or (place == 0 and window.size < context.first):
+            text = f"the file has {window.size} bytes, too few for a header and slots"
+            kind, system = Kind.TRUNCATED, "the broker fills the file up with zeros"
+            if window.size > HEAD + SIZE and context.slots < 0:
+                text = "its header and entries do not tell how many slots it has; pass maxHashSlotNum"
+                kind, system = Kind.PAYLOAD, _SYSTEM
+            nothing.damage = Fault(NAME, 0, window.size, kind, text, system=system)
+            return nothing
+        if place == 0:
+            header = context.first
+            if len(window.data) - at < header:
+                return replace(nothing, need=header)
+            context.last = np.zeros(context.slots, np.int32)
+            context.stored = (
+                window.data[at + HEAD : at + HEAD + 4 * context.slots].view(">i4").astype(np.int32)
+            )
+            context.done = 0
+        left = window.size - place - header
+        used = max(0, min(context.used, window.size) - place - header)
+        total = min(-(-used // SIZE), left // SIZE)
+        here = min(total, (len(window.data) - at - header) // SIZE)
+        start = at + header + SIZE * np.arange(here, dtype=np.int64)
+        entries = window.data[at + header : at + header + SIZE * here].view(_ENTRY)
+        frames = Frames(start, start + SIZE, entries, at + header + SIZE * here)
+        if header:
+            frames.start, frames.end = np.r_[at, start], np.r_[at + header, start + SIZE]
+            frames.header = np.concatenate([np.zeros(1, _ENTRY), entries], dtype=_ENTRY)
+        if here < total:
+            frames.need = SIZE
+            ended = False
+        else:
+            frames.damage = self._ending(window, place + header + SIZE * here, used > SIZE * total)
+            ended = True
+            if frames.damage is not None and frames.damage.kind is Kind.PADDING:
+                frames.faults.append(frames.damage)
+                frames.damage = None
+        if check:
+            frames.faults = [*self._odd(entries, place + header, context, ended), *frames.faults]
+        return frames
+
+    def _ending(self, window: Window, place: int, odd: bool) -> Fault | None:
+        left = window.size - place
+        if odd:
+            text = f"{left} bytes at the end are no whole entry of {SIZE} bytes"
+            return Fault(NAME, place, left, Kind.TRUNCATED, text, Severity.WARNING, _SYSTEM)
+        if not left:
+            return None
+        return Fault(NAME, place, left, Kind.PADDING, f"{left} zero bytes allocated ahead", Severity.INFO)
+
+    def _odd(
+        self, entries: npt.NDArray[Any], place: int, context: IndexContext, ended: bool
+    ) -> Iterator[Fault]:
+        """Entries and slots that a broker would not have written so."""
+        head, last = context.head, context.last
+        if head is None or last is None:
+            return
+        first = (place - context.first) // SIZE + 1
+        if first != context.done + 1:
+            context.last = None  # entries before were skipped
+            return
+        context.done += len(entries)
+        expected = chain(np.maximum(entries["key_hash"], 0), context.slots, first, last)
+        for mask, kind, text in (
+            (entries["key_hash"] < 0, Kind.PAYLOAD, "key_hash is negative"),
+            (entries["previous"] != expected, Kind.LINK, "previous is not the entry before it in its slot"),
+            (entries["time_diff"] < 0, Kind.ORDER, "time_diff is negative: a broker stops here"),
+        ):
+            for i in np.flatnonzero(mask)[:_MOST_FAULTS].tolist():
+                yield Fault(NAME, place + i * SIZE, SIZE, kind, text, system=_SYSTEM, rows_lost=0)
+        if not ended:
+            return
+        count = int(head["index_count"])
+        if count not in (context.done + 1, 0 if not context.done else -1):
+            text = f"index_count is {count}, and there are {context.done} entries"
+            yield Fault(NAME, HEADER.offset("index_count"), 4, Kind.LENGTH, text, system=_SYSTEM, rows_lost=0)
+        assert context.stored is not None
+        for i in np.flatnonzero(context.stored != last)[:_MOST_FAULTS].tolist():
+            text = f"slot {i} holds entry {context.stored[i]}, its newest one is {last[i]}"
+            yield Fault(NAME, HEAD + 4 * i, 4, Kind.LINK, text, system=_SYSTEM, rows_lost=0)
+
+    def resync(self, window: Window, at: int, context: IndexContext) -> tuple[int, int]:
+        if context.slots < 0:
+            return -1, 0
+        place = window.offset + at
+        ahead = context.first if place < context.first else place + -(place - context.first) % SIZE
+        if ahead + SIZE > min(context.used + SIZE - 1, window.size):
+            return -1, 0
+        return ahead - window.offset, 0
+
+    # Tables
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: IndexContext
+    ) -> Iterator[Decoded]:
+        schema = self.tables[table].schema(columns)
+        if table == "rows" and len(frames) and window.offset + int(frames.start[0]) == 0:
+            frames = frames.pick(slice(1, None))
+        for at in range(0, len(frames), _PIECE):
+            piece = frames.pick(slice(at, at + _PIECE))
+            values = (
+                self._rows(window, piece, context)
+                if table == "rows"
+                else self._frames(window, piece, columns)
+            )
+            yield Decoded(pa.RecordBatch.from_arrays([values[name] for name in columns], schema=schema))
+
+    def _rows(self, window: Window, frames: Frames, context: IndexContext) -> Mapping[str, pa.Array]:
+        entries = frames.header
+        number = (frames.start + window.offset - context.first) // SIZE + 1
+        time = context.begin + 1000 * entries["time_diff"].astype(np.int64)
+        values = {name: numbers(ROWS[name].type, entries[name]) for name in _ENTRY.names or ()}
+        return {**values, "entry": numbers(pa.int32(), number), "store_timestamp": numbers(TIMESTAMP, time)}
+
+    def _frames(self, window: Window, frames: Frames, columns: Sequence[str]) -> Mapping[str, pa.Array]:
+        payload: list[bytes | None] = [None] * len(frames)
+        if "payload" in columns and len(frames) and window.offset + int(frames.start[0]) == 0:
+            payload[0] = window.data[int(frames.start[0]) : int(frames.end[0])].tobytes()
+        return {
+            "position": numbers(pa.int64(), frames.start + window.offset),
+            "size": numbers(pa.int32(), frames.end - frames.start),
+            "payload": contents(pa.binary(), payload),
+            "raw": pa.nulls(len(frames), pa.binary()),
+        }
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: IndexContext
+    ) -> pa.RecordBatch:
+        found = {} if context.head is None else {name: int(context.head[name]) for name in _FIELDS}
+        slots = context.slots if context.slots >= 0 else None
+        row = {
+            **found,
+            "slots": slots,
+            "size": size,
+            "frames": frames,
+            "trailing": tail,
+            "trailing_zeros": zeros,
+        }
+        return pa.RecordBatch.from_pylist([row], schema=self.tables["file"].schema())
+
+    # Encoding
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: IndexContext
+    ) -> Iterator[Chunk]:
+        slots = single_value(file, "slots") or context.options["maxHashSlotNum"] or SLOTS
+        entries, times = self._entries(rows, slots, single_value(file, "begin_timestamp"))
+        stored = None if frames is None else frames.to_pylist()
+        if stored is None:
+            yield self._header(entries, times, slots, file)
+            yield entries.tobytes()
+        else:
+            at = 0
+            for frame in stored:
+                if frame.get("raw") is not None:
+                    yield frame["raw"]
+                elif frame.get("payload") is not None:
+                    yield frame["payload"]
+                elif frame["position"] == 0:
+                    yield self._header(entries, times, slots, file)
+                else:
+                    yield entries[at : at + 1].tobytes()
+                    at += 1
+            yield entries[at:].tobytes()
+        if file is None:
+            room = context.options["maxIndexNum"] or ENTRIES
+            if len(entries) >= room:
+                raise UsageError(
+                    f"{NAME}: {len(entries)} rows, a file has {room - 1} entries at most",
+                    advice="Write fewer rows to this file, or set maxIndexNum",
+                )
+            yield Zeros(SIZE * (room - 1 - len(entries)))
+        yield single_value(file, "trailing") or b""
+        yield Zeros(single_value(file, "trailing_zeros") or 0)
+
+    def _header(self, entries: npt.NDArray[Any], times: Int64s, slots: int, file: pa.Table | None) -> bytes:
+        known = single_value(file, "index_count") is not None
+        head = (
+            {name: single_value(file, name) for name in _FIELDS}
+            if known
+            else header_of(entries, times, slots)
+        )
+        last = np.zeros(slots, np.int32)
+        chain(np.maximum(entries["key_hash"], 0), slots, 1, last)
+        return HEADER.pack({**head, "slots": last.astype(">i4").tobytes() + bytes(SIZE)})
+
+    def _entries(self, rows: pa.Table, slots: int, begin: int | None) -> tuple[npt.NDArray[Any], Int64s]:
+        """Return rows as entries, and their store times. What only links entries is made where it is not given."""
+
+        def values(name: str) -> Int64s | None:
+            if name not in rows.column_names or rows[name].null_count == len(rows):
+                return None
+            return np.asarray(rows[name].cast(ROWS[name].type).cast(pa.int64()).fill_null(0), np.int64)
+
+        out = np.zeros(rows.num_rows, _ENTRY)
+        for name in ("key_hash", "physical_offset"):
+            given = values(name)
+            if given is None and rows.num_rows:
+                raise UsageError(f"{NAME} needs a column {name!r}")
+            out[name] = 0 if given is None else given
+        times, diffs, previous = values("store_timestamp"), values("time_diff"), values("previous")
+        if times is None:
+            times = np.zeros(len(out), np.int64)
+        if diffs is None:
+            start = begin if begin is not None else (int(times[0]) if len(times) else 0)
+            diffs = np.clip((times - start) // 1000, 0, (1 << 31) - 1)
+        out["time_diff"] = diffs
+        if previous is None:
+            if (out["key_hash"] < 0).any():
+                raise UsageError(f"{NAME}: key_hash is not negative")
+            previous = chain(out["key_hash"], slots, 1, np.zeros(slots, np.int32)).astype(np.int64)
+        out["previous"] = previous
+        return out, times
+
+    # One frame
+
+    @cached_property
+    def frame(self) -> Struct:
+        """What describes a frame: the first of a file is the header."""
+        return _Frame(self)
+
+    def struct_at(self, frame: bytes, at: int) -> Struct:
+        """The structure of a frame at byte `at` of its file."""
+        return HEADER if not at else ENTRY
+
+    def explain(self, window: Window, context: IndexContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        struct = self.struct_at(b"", window.offset) if frame else ENTRY
+        nodes = explain_values(struct, window, focus, one=frame)
+        if frame and struct is ENTRY and nodes:
+            nodes[0].row = 0
+        return nodes
+
+
+def header_of(entries: npt.NDArray[Any], times: Int64s, slots: int) -> dict[str, int]:
+    """Return the header of a file that has these entries, as a broker writes it."""
+    if not len(entries):
+        return {**dict.fromkeys(_FIELDS, 0), "index_count": 1}
+    return {
+        "begin_timestamp": int(times[0]) - 1000 * int(entries["time_diff"][0]),
+        "end_timestamp": int(times[-1]),
+        "begin_physical_offset": int(entries["physical_offset"][0]),
+        "end_physical_offset": int(entries["physical_offset"][-1]),
+        "hash_slot_count": len(np.unique(entries["key_hash"].astype(np.int64) % slots)),
+        "index_count": len(entries) + 1,
+    }
+
+
+class _Frame(Struct):
+    def __init__(self, codec: IndexFile) -> None:
+        super().__init__("IndexFrame", *HEADER.fields, *ENTRY.fields)
+        self.codec = codec
+
+    def unpack(
+        self, buf: Any, at: int = 0, end: int | None = None, scope: Any = None
+    ) -> tuple[dict[str, Any], int]:
+        values, stop = self.codec.struct_at(b"", at).unpack(buf, at, end, scope)
+        return {**dict.fromkeys(field.name for field in self.fields), **values}, stop
+
+    def check(self, buf: Any, at: int, end: int) -> list[tuple[str, int, int]]:
+        return []
+
+
+CODEC = IndexFile()

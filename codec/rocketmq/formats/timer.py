@@ -1,0 +1,156 @@
+"""The codecs of the timer: `rocketmq.timerlog`, its units, and `rocketmq.timerwheel`, where the units of each second are.
+
+Source: `TimerLog`, `TimerWheel`, `Slot` and `TimerMessageStore` of RocketMQ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Match
+from logwright.codec.columns import fixed_at, numbers
+from logwright.codec.describe import I32BE, I64BE, Field, Struct
+from logwright.codec.fixed import Entries, Findings, FixedCodec
+from logwright.codec.frames import scanner
+from logwright.codec.frames.codec import POSITION, FramedCodec, Part, joined
+from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, FrameSpec, Length, Marker
+from logwright.codec.kernels.intrinsics import Bytes as Buffer
+from logwright.codec.kernels.intrinsics import load_i32be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC
+from logwright.codec.table import Column, Table
+
+Int64s = npt.NDArray[np.int64]
+NAME = "rocketmq.timerlog"
+_BLANK = BLANK_MAGIC - (1 << 32)
+_SIZE = 52
+
+UNIT = Struct(
+    "TimerUnit",
+    Field("unit_size", I32BE, "52", default=_SIZE),
+    Field("previous", I64BE, "place of the unit before it of the same slot; -1: none", default=-1),
+    Field("magic", I32BE, "bits: 1 default, 2 roll, 4 delete", default=1),
+    Field("write_time", I64BE, "when the unit was made, in milliseconds"),
+    Field("delayed_time", I32BE, "milliseconds from then to the delivery"),
+    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("message_size", I32BE, "bytes of the message"),
+    Field("topic_hash", I32BE, "hash of the real topic"),
+    Field("reserved", I64BE, "0", default=0),
+    source="TimerLog.UNIT_SIZE",
+)
+BLANK = Struct(
+    "TimerBlank",
+    Field("unit_size", I32BE, "bytes up to the end of the file"),
+    Field("previous", I64BE, "0", default=0),
+    Field("magic", I32BE, "0xcbd43194", only=_BLANK),
+    doc="The last record of a full file.",
+)
+SLOT = Struct(
+    "TimerSlot",
+    Field("time", I64BE, "the second, since 1970; 0: the slot was never used"),
+    Field("first_position", I64BE, "place of the slot's oldest unit in the timer log"),
+    Field("last_position", I64BE, "place of its newest unit"),
+    Field("count", I32BE, "units of the slot"),
+    Field("magic", I32BE, "0", default=0),
+    doc="A slot lies at its second modulo the number of slots, 1209600.",
+    source="Slot.SIZE",
+)
+_MAGIC = UNIT.offset("magic")
+
+
+@kernel("const u1[], i8, i8, i8")
+def unit_rule(buf: Buffer, at: int, end: int, check: int) -> int:
+    """Whether the magic has known bits only."""
+    magic = load_i32be(buf, at + _MAGIC)
+    if magic <= 0 or magic > 15:
+        return IMPOSSIBLE
+    return CERTAIN
+
+
+class TimerLog(FramedCodec):
+    """The codec of the log."""
+
+    name = NAME
+    title = "RocketMQ timer log"
+    rows = Table(
+        "rows",
+        (
+            *(
+                Column(name, kind, str(UNIT[name].doc), detail=name in ("magic", "reserved"))
+                for name, kind in (
+                    ("previous", pa.int64()), ("write_time", pa.int64()), ("delayed_time", pa.int32()),
+                    ("physical_offset", pa.int64()), ("message_size", pa.int32()), ("topic_hash", pa.int32()),
+                    ("magic", pa.int32()), ("reserved", pa.int64()),
+                )
+            ),
+            POSITION,
+        ),
+        "One row a unit.",
+    )  # fmt: skip
+    spec = FrameSpec(
+        NAME, UNIT, Length("unit_size", low=_SIZE, high=_SIZE), marker=Marker("blank", BLANK, "magic", _BLANK), rule=unit_rule,
+        followers=1, zero_ends=True, kind="unit",
+    )  # fmt: skip
+    pattern = re.compile(r"(\d{20})")
+    required = ("write_time", "delayed_time", "physical_offset", "message_size")
+    systems: Mapping[int, str] = dict.fromkeys(
+        (scanner.ZERO, scanner.TORN, scanner.BAD_LENGTH, scanner.BAD_RULE), "a broker cuts the timer log here"
+    )
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        if not self.pattern.fullmatch(name) or len(head) < _SIZE:
+            return Match.NO
+        size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[_MAGIC : _MAGIC + 4], "big")
+        return Match.SURE if size == _SIZE and 0 < magic < 16 else Match.NO
+
+    def columns(self, part: Part, wanted: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
+        out = {}
+        for name in wanted:
+            kind = self.rows[name].type
+            dtype = ">i8" if kind == pa.int64() else ">i4"
+            out[name] = numbers(kind, fixed_at(part.data, part.start + UNIT.offset(name), dtype))
+        return out
+
+    def form(
+        self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: Any
+    ) -> tuple[Buffer, Int64s]:
+        given = [
+            {name: value for name, value in row.items() if value is not None} for row in rows.to_pylist()
+        ]
+        for row in given:
+            row.pop("position", None)
+            row.setdefault("topic_hash", 0)
+        return joined([UNIT.pack(row) for row in given])
+
+
+LOG = TimerLog()
+
+
+def _wrong(entries: Entries, base: int) -> Findings:
+    used = entries["time"] != 0
+    yield used & (entries["last_position"] < 0), "last_position is negative"
+
+
+WHEEL = FixedCodec(
+    name="rocketmq.timerwheel",
+    title="RocketMQ timer wheel",
+    entry=SLOT,
+    pattern=re.compile("timerwheel"),
+    columns=(
+        Column("slot", pa.int64(), "number of the slot", nullable=False),
+        Column("time", pa.int64(), "the second, since 1970; 0: the slot was never used", nullable=False),
+        Column("first_position", pa.int64(), "place of its oldest unit in the timer log", nullable=False),
+        Column("last_position", pa.int64(), "place of its newest unit", nullable=False),
+        Column("count", pa.int32(), "units of the slot", nullable=False),
+        Column("magic", pa.int32(), "0", nullable=False),
+    ),
+    wrong=_wrong,
+    system="a broker that starts goes by the timer log where the wheel contradicts it",
+    numbered="slot",
+)

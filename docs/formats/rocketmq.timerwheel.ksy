@@ -1,0 +1,30 @@
+# Made from the descriptions in codec/ by `make docs`: change those.
+meta:
+  id: rocketmq_timerwheel
+  title: 'RocketMQ timer wheel'
+  endian: be
+  encoding: UTF-8
+doc: 'A slot lies at its second modulo the number of slots, 1209600.'
+seq:
+  - id: frames
+    type: timer_slot
+    repeat: eos
+types:
+  timer_slot:
+    doc: 'A slot lies at its second modulo the number of slots, 1209600.'
+    seq:
+      - id: time
+        type: s8be
+        doc: 'the second, since 1970; 0: the slot was never used'
+      - id: first_position
+        type: s8be
+        doc: 'place of the slot''s oldest unit in the timer log'
+      - id: last_position
+        type: s8be
+        doc: 'place of its newest unit'
+      - id: count
+        type: s4be
+        doc: 'units of the slot'
+      - id: magic
+        type: s4be
+        doc: '0'

@@ -1,0 +1,106 @@
+"""The golden stores of RocketMQ, and what the real stores said of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HOME = Path(__file__).resolve().parents[2] / "corpora" / "golden" / "rocketmq"
+CASES: dict[str, dict[str, Any]] = {
+    path.name: json.loads((path / "case.json").read_text()) for path in sorted(HOME.glob("*/"))
+}
+HEALTHY = [name for name, case in CASES.items() if case["kind"] != "damaged"]
+CODECS = {
+    "commitlog": "rocketmq.commitlog",
+    "disk1": "rocketmq.commitlog",
+    "disk2": "rocketmq.commitlog",
+    "consumequeue": "rocketmq.consumequeue",
+    "batchconsumequeue": "rocketmq.batchconsumequeue",
+    "consumequeue_ext": "rocketmq.consumequeue_ext",
+    "index": "rocketmq.indexfile",
+    "checkpoint": "rocketmq.checkpoint",
+    "abort": "rocketmq.abort",
+    "abort.bak": "rocketmq.abort",
+    "timerlog": "rocketmq.timerlog",
+    "config/topics.json": "rocketmq.topics",
+    "config/consumerOffset.json": "rocketmq.consumer_offsets",
+    "config/delayOffset.json": "rocketmq.delay_offsets",
+    "config/timercheck": "rocketmq.timercheck",
+}
+"""The codecs of files, by their first folder or by their path."""
+
+
+@cache
+def store(case: str) -> dict[str, Path]:
+    """Return the files of a store by name: of a damaged one those of its base too, unless they differ or are gone."""
+    own = _files(HOME / case / "store")
+    base = CASES[case].get("base")
+    if base is None:
+        return own
+    return {name: path for name, path in {**store(base), **own}.items() if name in CASES[case]["files"]}
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def codec_of(name: str) -> str:
+    return CODECS.get(name.removesuffix(".bak"), CODECS.get(name.partition("/")[0], ""))
+
+
+def own_files(case: str, *codecs: str) -> Iterator[tuple[Path, str]]:
+    """Yield the files that only this case has, each with its codec."""
+    for name, path in _files(HOME / case / "store").items():
+        codec = codec_of(name)
+        if codec and (not codecs or codec in codecs):
+            yield path, codec
+
+
+@dataclass
+class Run:
+    """One opening of a store by a real release: the line of `store`, and the lines of other kinds."""
+
+    name: str
+    store: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def units(self, kind: str = "message") -> list[list[Any]]:
+        return [
+            [line["topic"], line["queue"], line["cq_offset"], line["phy"], line["size"]]
+            for line in self.lines.get(kind, [])
+        ]
+
+
+@cache
+def runs(case: str) -> dict[str, Run]:
+    """Return the runs of a case, the first one in full first."""
+    out: dict[str, Run] = {}
+    for line in gzip.decompress((HOME / case / "truth.jsonl.gz").read_bytes()).decode().splitlines():
+        said = json.loads(line)
+        run = out.setdefault(said["run"], Run(said["run"]))
+        if said["kind"] == "store":
+            run.store = said
+        else:
+            run.lines.setdefault(said["kind"], []).append(said)
+    return out
+
+
+def first(case: str) -> Run:
+    return next(iter(runs(case).values()))
+
+
+def readable(case: str, run: Run) -> list[list[Any]] | None:
+    """Return what a run could read: topic, queue, number in the queue, place and size of each message; None where nothing says it."""
+    said = run.lines.get("messages", [None])[0]
+    if said is None:
+        return run.units() if "message" in run.lines or run.store.get("readable") == 0 else None
+    if "readable" in said:
+        units: list[list[Any]] = said["readable"]
+        return units
+    base = CASES[case].get("base")
+    return first(base).units() if base is not None and not first(case).units() else first(case).units()
