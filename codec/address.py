@@ -1,8 +1,8 @@
-"""Changing one field of a frame by its name, from the description alone: also to a wrong value, and with what follows from it.
+"""Change one field of a frame, addressed by a path, to any value, valid or not. Optionally recompute lengths and checksums.
 
-A path is the names that `explain` shows, taken apart: `("records", 3, "headers", 0, "key")`, `("entries", 2, "producer_epoch")`.
-Besides fields there are the length before some bytes (`key`, `length`), the count before repeated things (`headers`, `count`), a
-whole item (`records`, 3) and named bits (`attributes`, `compression`).
+A path consists of the names that `explain` shows: `("records", 3, "headers", 0, "key")`. It may also end in a length prefix
+(`("key", "length")`), the count of a list (`("headers", "count")`), an item (`("records", 3)`) or named bits
+(`("attributes", "compression")`).
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from logwright.codec.fault import UsageError
 
 Path = Sequence[str | int]
 Change = Callable[[bytes, Type], bytes]
-"""From the bytes of a field, and what it holds, to other bytes, of any length."""
+"""Takes the bytes of a field and its type, and returns new bytes of any length."""
 
 
 @dataclass(frozen=True)
 class _Bits(Type):
-    """Some bits of an integer, which keeps the others."""
+    """Named bits of an integer whose other bits are preserved."""
 
     flags: Flags
     bit: Bit
-    whole: int
+    integer: int
 
     def pack(self, value: Any, scope: Scope) -> bytes:
         if not 0 <= value < 1 << self.bit.count:
             raise DescriptionError(f"{value!r} does not fit {self.bit.count} bit(s)")
         size = 8 * self.flags.base.width
-        whole = (self.whole & ~self.bit.mask | value << self.bit.low) % (1 << size)
-        if self.flags.base.signed and whole >> size - 1:
-            whole -= 1 << size
-        return self.flags.pack(whole, scope)
+        integer = (self.integer & ~self.bit.mask | value << self.bit.low) % (1 << size)
+        if self.flags.base.signed and integer >> size - 1:
+            integer -= 1 << size
+        return self.flags.pack(integer, scope)
 
     def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[int, int]:
         value, stop = self.flags.unpack(buf, at, end, scope)
@@ -61,7 +61,7 @@ class _Bits(Type):
 
 @dataclass(frozen=True)
 class Within:
-    """A structure that encloses what was found: where each of its fields up to there lies, and where it ends."""
+    """A structure around the target: the spans of its fields up to the target, and its end."""
 
     struct: Struct
     spans: dict[str, tuple[int, int]]
@@ -70,8 +70,8 @@ class Within:
 
 
 @dataclass
-class Found:
-    """Bytes `[start, stop)` of a frame that a path names, and what they hold."""
+class Target:
+    """The bytes `[start, stop)` of a frame that a path leads to, and their type."""
 
     start: int
     stop: int
@@ -79,61 +79,58 @@ class Found:
     within: list[Within] = field(default_factory=list)
     """Outermost first."""
     lengths: list[tuple[Enclosed, int, int, int]] = field(default_factory=list)
-    """Of what encloses it with a length before it: where this starts and stops, and where what it counts ends."""
+    """For each enclosing value with a length prefix: start and end of the prefix, and end of the value."""
 
 
-def find(struct: Struct, frame: bytes, path: Path) -> Found:
-    """Where a path leads. Raises `UsageError` for a name that there is not, or bytes that can't be understood so far."""
-    found = Found(0, len(frame), struct)
+def find(struct: Struct, frame: bytes, path: Path) -> Target:
+    """Resolve a path. Raises `UsageError` for an unknown name, and for bytes that cannot be parsed that far."""
+    target = Target(0, len(frame), struct)
     try:
-        _find(struct, frame, 0, len(frame), {}, list(path), found)
+        _find(struct, frame, 0, len(frame), {}, list(path), target)
     except DescriptionError as error:
-        raise UsageError(f"{spell(path)} can't be found in this frame: {error}") from None
-    return found
+        raise UsageError(f"{spell(path)} cannot be found in this frame: {error}") from None
+    return target
 
 
 def edit(struct: Struct, frame: bytes, path: Path, change: Change, *, reseal: bool) -> bytes:
-    """The frame with one field changed; with `reseal` all lengths and checksums around it are right again, itself left alone.
+    """Change one field. `reseal` recomputes all lengths and checksums around it, but not the field itself.
 
-    The empty path is the frame itself. Raises `UsageError` as `find` does, and for a checksum that is to be resealed itself.
+    The empty path is the frame itself. Raises `UsageError` as `find` does, and for resealing a checksum itself.
     """
     if not path:
-        whole = change(frame, struct)
-        return _sealed(struct, whole) if reseal else whole
-    found = find(struct, frame, path)
-    new = change(frame[found.start : found.stop], found.type)
+        changed = change(frame, struct)
+        if not reseal:
+            return changed
+        plain = next(each for each in struct.fields if not (each.sizes or each.checksum or each.measures))
+        return edit(struct, changed, (plain.name,), lambda old, kind: old, reseal=True)
+    target = find(struct, frame, path)
+    new = change(frame[target.start : target.stop], target.type)
     image = _Image(frame)
-    image.splice(found.start, found.stop, new)
+    image.splice(target.start, target.stop, new)
     if reseal:
-        _reseal(found, image, path)
+        _reseal(target, image, path)
     return bytes(image.data)
 
 
-def _sealed(struct: Struct, frame: bytes) -> bytes:
-    """The same with the lengths and checksums of the outermost structure made right."""
-    plain = next(one for one in struct.fields if not (one.sizes or one.checksum or one.measures))
-    return edit(struct, frame, (plain.name,), lambda old, kind: old, reseal=True)
-
-
 def edit_frame(
-    name: str, of: Sequence[Struct], frame: bytes, path: Path, change: Change, *, reseal: bool
+    name: str, structures: Sequence[Struct], frame: bytes, path: Path, change: Change, *, reseal: bool
 ) -> bytes:
-    """`edit` for a codec whose frames are its first structure. Raises `UsageError` where there is none."""
-    if not of:
+    """`edit` for a codec whose frames are its first structure."""
+    if not structures:
         raise UsageError(
-            f"{name} is no structure of fields: {spell(path)} can't be told",
+            f"{name} has no named fields, so {spell(path)} cannot be addressed",
             advice="Name bytes instead, with at= and length=",
         )
-    return edit(of[0], frame, path, change, reseal=reseal)
+    return edit(structures[0], frame, path, change, reseal=reseal)
 
 
-def names(of: Sequence[Struct]) -> list[str]:
-    """The names of all fields, for whoever has to choose one."""
-    return list(dict.fromkeys(one.name for struct in structures(of) for one in struct.fields))
+def names(roots: Sequence[Struct]) -> list[str]:
+    """Return the names of all fields."""
+    return list(dict.fromkeys(each.name for struct in structures(roots) for each in struct.fields))
 
 
 def spell(path: Path) -> str:
-    """As `explain` writes it: records[3].key."""
+    """Write a path as `explain` does: records[3].key."""
     out = ""
     for step in path:
         out += f"[{step}]" if isinstance(step, int) else f"{'.' if out else ''}{step}"
@@ -141,105 +138,105 @@ def spell(path: Path) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """What may have been meant."""
+    """Suggest a name that may have been meant."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
 
 
 def _find(
-    kind: Type, buf: bytes, at: int, end: int, scope: Scope, path: list[str | int], found: Found
+    kind: Type, buf: bytes, at: int, end: int, scope: Scope, path: list[str | int], target: Target
 ) -> None:
-    """Sets `found`. `end` is the end of the structure around, or of what is looked at itself where that is a structure."""
+    """Set `target`. `end` is the end of the enclosing structure, or of the value itself if it is a structure."""
     if isinstance(kind, Switch | Either):
-        _find(kind.of(buf, at, end, scope), buf, at, end, scope, path, found)
+        _find(kind.of(buf, at, end, scope), buf, at, end, scope, path, target)
     elif not path:
-        found.start, found.stop, found.type = at, kind.unpack(buf, at, end, scope)[1], kind
+        target.start, target.stop, target.type = at, kind.unpack(buf, at, end, scope)[1], kind
     elif isinstance(kind, Struct):
-        _find_field(kind, buf, at, end, path, found)
+        _find_field(kind, buf, at, end, path, target)
     elif isinstance(kind, Repeated):
-        _find_item(kind, buf, at, end, scope, path, found)
+        _find_item(kind, buf, at, end, scope, path, target)
     elif isinstance(kind, Flags):
-        bit = next((one for one in kind.bits if one.name == path[0]), None)
+        bit = next((each for each in kind.bits if each.name == path[0]), None)
         if bit is None or len(path) > 1:
-            known = [one.name for one in kind.bits]
-            raise UsageError(f"there is no {path[0]!r} among these bits", advice=nearest(str(path[0]), known))
-        whole, stop = kind.unpack(buf, at, end, scope)
-        found.start, found.stop, found.type = at, stop, _Bits(kind, bit, whole)
+            known = [each.name for each in kind.bits]
+            raise UsageError(f"no bits named {path[0]!r}", advice=nearest(str(path[0]), known))
+        integer, stop = kind.unpack(buf, at, end, scope)
+        target.start, target.stop, target.type = at, stop, _Bits(kind, bit, integer)
     elif isinstance(kind, Enclosed) and path != ["length"]:
         start, stop = kind.room(buf, at, end, scope)
-        found.lengths.append((kind, at, start, stop))
-        _find(kind.item, buf, start, stop, scope, path, found)
+        target.lengths.append((kind, at, start, stop))
+        _find(kind.item, buf, start, stop, scope, path, target)
     elif isinstance(kind, Bytes | Enclosed) and isinstance(kind.length, Type) and path == ["length"]:
-        _find(kind.length, buf, at, end, scope, [], found)
+        _find(kind.length, buf, at, end, scope, [], target)
     else:
-        raise UsageError(f"there is nothing called {path[0]!r} in {kind.label()}")
+        raise UsageError(f"no part named {path[0]!r} in {kind.label()}")
 
 
-def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | int], found: Found) -> None:
+def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | int], target: Target) -> None:
     name = str(path[0])
-    known = [one.name for one in struct.fields]
+    known = [each.name for each in struct.fields]
     if name not in known:
-        around_it = _around(struct, name)
-        if len(around_it) != 1:
+        holders = _holders(struct, name)
+        if len(holders) != 1:
             raise UsageError(f"{struct.name} has no field {name!r}", advice=nearest(name, known))
-        _find_field(struct, buf, at, end, [*around_it, *path], found)
+        _find_field(struct, buf, at, end, [*holders, *path], target)
         return
     around = Within(struct, {}, end, name)
-    found.within.append(around)
-    sums = {each for one in struct.fields if one.checksum for each in (one.name, one.checksum[1])}
-    sums |= {one.name for one in struct.fields if one.sizes or one.measures}
-    sums |= {one.until for one in struct.fields if one.until}
-    last = max(i for i, one in enumerate(struct.fields) if one.name == name or one.name in sums)
+    target.within.append(around)
+    sealed = {part for each in struct.fields if each.checksum for part in (each.name, each.checksum[1])}
+    sealed |= {each.name for each in struct.fields if each.sizes or each.measures}
+    sealed |= {each.until for each in struct.fields if each.until}
+    last = max(i for i, each in enumerate(struct.fields) if each.name == name or each.name in sealed)
     scope: Scope = {}
-    for i, one in enumerate(struct.fields[: last + 1]):
-        room = struct.room(one, buf, at, end, scope)
-        if one.name == name:
-            _find(one.type, buf, at, room, scope, path[1:], found)
-            if i == last and name not in sums:
+    for i, each in enumerate(struct.fields[: last + 1]):
+        room = struct.room(each, buf, at, end, scope)
+        if each.name == name:
+            _find(each.type, buf, at, room, scope, path[1:], target)
+            if i == last and name not in sealed:
                 break
         try:
-            scope[one.name], stop = one.type.unpack(buf, at, room, scope)
+            scope[each.name], stop = each.type.unpack(buf, at, room, scope)
         except DescriptionError:
             if name in around.spans:
-                return  # what follows can't be read, and is not asked for
+                return  # the fields behind the target cannot be parsed, and are not needed
             raise
-        around.spans[one.name] = at, stop
+        around.spans[each.name] = at, stop
         at = stop
 
 
-def _around(struct: Struct, name: str) -> list[str]:
-    """The fields that hold a structure with a field of this name: where there is one only, it need not be said."""
+def _holders(struct: Struct, name: str) -> list[str]:
+    """Return the fields that hold a structure with a field of this name. A path may omit the only one."""
     out = []
-    for one in struct.fields:
-        inner = one.type.item if isinstance(one.type, Enclosed) else one.type
-        if isinstance(inner, Struct) and any(field.name == name for field in inner.fields):
-            out.append(one.name)
+    for each in struct.fields:
+        inner = each.type.item if isinstance(each.type, Enclosed) else each.type
+        if isinstance(inner, Struct) and any(part.name == name for part in inner.fields):
+            out.append(each.name)
     return out
 
 
 def _find_item(
-    kind: Repeated, buf: bytes, at: int, end: int, scope: Scope, path: list[str | int], found: Found
+    kind: Repeated, buf: bytes, at: int, end: int, scope: Scope, path: list[str | int], target: Target
 ) -> None:
     if path == ["count"] and isinstance(kind.count, Type):
-        _find(kind.count, buf, at, end, scope, [], found)
+        _find(kind.count, buf, at, end, scope, [], target)
         return
     index = path[0]
     if not isinstance(index, int):
-        raise UsageError(f"say which of them: {index!r} is no number")
-    starts = list(_items(kind, buf, at, end, scope, None if index < 0 else index))
-    if not -len(starts) <= index < len(starts):
-        raise UsageError(f"there is no number {index}, there are {len(starts)}")
-    start, stop = starts[index]
+        raise UsageError(f"expected the number of an item, found {index!r}")
+    items = list(_items(kind, buf, at, end, scope, None if index < 0 else index))
+    if not -len(items) <= index < len(items):
+        raise UsageError(f"no item {index}; the list has {len(items)} items")
+    start, stop = items[index]
     if len(path) == 1:
-        found.start, found.stop, found.type = start, stop, kind.item
+        target.start, target.stop, target.type = start, stop, kind.item
     else:
-        _find(kind.item, buf, start, stop, scope, path[1:], found)
+        _find(kind.item, buf, start, stop, scope, path[1:], target)
 
 
 def _items(
     kind: Repeated, buf: bytes, at: int, end: int, scope: Scope, last: int | None
 ) -> Iterator[tuple[int, int]]:
-    """Where the items lie, up to number `last`."""
+    """Yield start and end of the items up to number `last`."""
     count: int | None = None
     if isinstance(kind.count, Type):
         count, at = kind.count.unpack(buf, at, end, scope)
@@ -253,61 +250,52 @@ def _items(
 
 
 class _Image:
-    """The frame as it becomes, and where what was somewhere is now."""
+    """The edited frame, and the mapping from old to new positions."""
 
     def __init__(self, frame: bytes) -> None:
         self.data = bytearray(frame)
         self._moves: list[tuple[int, int, int]] = []
 
-    def place(self, at: int, *, end: bool = False) -> int:
-        """Where byte `at` of the frame as it was is now; of an `end`, what ended there ends now."""
+    def moved(self, at: int, *, end: bool = False) -> int:
+        """Return the new position of byte `at` of the old frame, or of the `end` of a range that ended there."""
         return at + sum(by for start, stop, by in self._moves if stop <= at and (end or start < at))
 
     def splice(self, start: int, stop: int, new: bytes) -> None:
-        """Put other bytes in the place of `[start, stop)` of the frame as it was."""
-        first, last = self.place(start), self.place(stop, end=True)
+        """Replace `[start, stop)` of the old frame."""
+        first, last = self.moved(start), self.moved(stop, end=True)
         self.data[first:last] = new
         self._moves.append((start, stop, len(new) - (last - first)))
 
 
-def _reseal(found: Found, image: _Image, path: Path) -> None:
-    for kind, start, stop, end in found.lengths:
-        size = image.place(end, end=True) - image.place(stop, end=True)
+def _reseal(target: Target, image: _Image, path: Path) -> None:
+    for kind, start, stop, end in target.lengths:
+        size = image.moved(end, end=True) - image.moved(stop, end=True)
         _put(image, start, stop, Field("length", kind.length), size, path)
-    for around in reversed(found.within):
-        for one in around.struct.fields:
-            if one.sizes and one.name != around.child and one.name in around.spans:
-                start, stop = around.spans[one.name]
-                size = image.place(around.end, end=True) - image.place(stop, end=True)
-                _put(image, start, stop, one, size, path)
-            if one.measures and one.name != around.child and one.name in around.spans:
-                start, stop = around.spans[one.name]
-                size = image.place(around.end, end=True) - image.place(
-                    around.spans[around.struct.fields[0].name][0]
-                )
-                _put(image, start, stop, one, size, path)
-        for one in around.struct.fields:
-            if one.checksum is None:
+    for around in reversed(target.within):
+        spans, fields = around.spans, around.struct.fields
+        for each in fields:
+            if (each.sizes or each.measures) and each.name != around.child and each.name in spans:
+                start, stop = spans[each.name]
+                first = image.moved(stop, end=True) if each.sizes else image.moved(spans[fields[0].name][0])
+                _put(image, start, stop, each, image.moved(around.end, end=True) - first, path)
+        for each in fields:
+            if each.checksum is None:
                 continue
-            algorithm, first = one.checksum
-            if one.name == around.child:
+            algorithm, covers = each.checksum
+            if each.name == around.child:
                 raise UsageError(
-                    f"{one.name} is the checksum: to reseal makes it right again", advice="Leave reseal away"
+                    f"{each.name} is a checksum, which reseal would restore", advice="Leave out reseal"
                 )
-            if one.name in around.spans and first in around.spans:
-                start, stop = around.spans[one.name]
-                low, high = around.spans[first][0], around.end
-                if one.until and one.until not in around.spans:
-                    continue  # where the checksum ends can't be told
-                if one.until:
-                    high = around.spans[one.until][1]
-                high = high if low > start else start
-                covered = image.data[image.place(low) : image.place(high, end=True)]
-                _put(image, start, stop, one, algorithm(bytes(covered)), path)
+            if {each.name, covers, each.until or covers} <= spans.keys():
+                start, stop = spans[each.name]
+                low = spans[covers][0]
+                high = spans[each.until][1] if each.until else around.end
+                covered = image.data[image.moved(low) : image.moved(high if low > start else start, end=True)]
+                _put(image, start, stop, each, algorithm(bytes(covered)), path)
 
 
-def _put(image: _Image, start: int, stop: int, one: Field, value: int, path: Path) -> None:
+def _put(image: _Image, start: int, stop: int, field: Field, value: int, path: Path) -> None:
     try:
-        image.splice(start, stop, one.type.pack(value, {}))
+        image.splice(start, stop, field.type.pack(value, {}))
     except DescriptionError as error:
-        raise UsageError(f"{spell(path)} can't be resealed: {one.name}: {error.message}") from None
+        raise UsageError(f"{spell(path)} cannot be resealed: {field.name}: {error.message}") from None

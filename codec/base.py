@@ -27,60 +27,61 @@ from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Win
 
 
 class Match(IntEnum):
-    """How sure a codec is that a file is its own."""
+    """The confidence with which a codec recognises a file."""
 
     NO = 0
-    MAYBE = 1  # the first bytes could be
-    NAME = 2  # the name says so
-    SURE = 3  # the name and the first bytes say so
+    MAYBE = 1  # the first bytes match
+    NAME = 2  # the name matches
+    SURE = 3  # the name and the first bytes match
 
 
 @dataclass(frozen=True)
 class LossyColumn:
-    """What a row may say that is not written where rows alone are given: a column, unless it has one of the values `nothing`.
+    """A column that is lost when rows are written without their frames. Rows with one of the values `defaults` lose nothing.
 
-    `what` follows on the number of rows ("belong to transactions"). With an `advice` it is refused, unless a view was chosen.
+    `meaning` completes the sentence "`n` rows ..." ("belong to transactions"). With `advice`, writing such rows is an error unless a view
+    was chosen.
     """
 
     column: str
-    nothing: tuple[Any, ...]
-    what: str
+    defaults: tuple[Any, ...]
+    meaning: str
     advice: str = ""
 
 
 class Codec(ABC):
-    """One file format. Methods with a body have the answer of most formats; the others are abstract."""
+    """One file format. Methods with a body suit most formats; the others are abstract."""
 
     capabilities: FileCapabilities = FileCapabilities()
 
     name: str
     title: str
     structures: tuple[Struct, ...]
-    """What it is made of, for those who look at the bytes and change them by name: the first is that of a frame."""
+    """The structures of the format, for `explain`, `edit` and `damage`. The first is the structure of a frame."""
     described: tuple[Struct, ...] = ()
-    """The same for the format's page in the docs, where its first structure is the file, not one of its frames."""
+    """The structures of the format's page in the docs. The first is the structure of the file."""
     tables: Mapping[str, Table]
-    """"rows", "frames" and "file"; a frames table has the columns `position`, `size` and `codec.table.RAW`, a file table those of
+    """"rows", "frames" and "file". A frames table has the columns `position`, `size` and `codec.table.RAW`, a file table those of
     `codec.table.extent` and `codec.table.ending`."""
     options: tuple[Option, ...] = ()
-    """What decoding and encoding a file of its own takes."""
+    """The options for decoding and encoding a single file."""
     single_frame: bool = False
-    """True for small files that are one frame: they are always read as a single window."""
+    """True for small files of one frame, which are always read as a single window."""
     indexed: bool = False
-    """True if an index in the file says where frames lie: a stretch of the file alone is no file of that format."""
+    """True if frames are found by an index in the file, so that a range of the file cannot be read alone."""
     scans_empty: bool = False
-    """True where an empty file is scanned too, since it is no sound file of this format."""
+    """True if an empty file is scanned too, because a sound file is never empty."""
     sequential: bool = False
-    """True where what a frame means may depend on the frames before it: such a file is not split."""
+    """True if the meaning of a frame may depend on earlier frames. Such a file is not split."""
     ordered: str | None = None
-    """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
+    """The column by which the frames of a sound file are ordered, known from their headers (`frame_bounds`), if any."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
-    """How the system prints numbers of its own (`Fault.lost`), where not in decimal, by what they are: {"zxid": hex}, for "first_zxid"."""
+    """Formatters of the system's own numbers in `Fault.lost` that are not printed in decimal: {"zxid": hex} for "first_zxid"."""
     lossy_columns: tuple[LossyColumn, ...] = ()
-    """What is lost where only rows are given to be written."""
+    """The columns that are lost when only rows are written."""
 
     end_magic: bytes = b""
-    """The bytes that every sound file ends in, by which one under any name is recognised; empty where there are none."""
+    """The last bytes of every sound file, by which a file of any name is recognised; empty if there are none."""
 
     def with_capabilities(self, capabilities: FileCapabilities) -> Self:
         """Return this codec with its capabilities filled in."""
@@ -90,64 +91,65 @@ class Codec(ABC):
 
     @abstractmethod
     def recognise(self, name: str, head: bytes) -> Match:
-        """From the file's name (without folders) and its first bytes (up to 4096)."""
+        """Recognise a file by its name (without folders) and its first bytes (up to 4096)."""
         ...
 
     def context(self, name: str, options: Options, **hints: Any) -> Any:
-        """What decoding needs to know besides the bytes: topic and base offset from the name, what a view leaves out.
+        """Return the decoding context: topic and base offset from the file's name, rows that a view leaves out.
 
-        Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset). Scans may be
-        some windows ahead of decoding, in another thread: what the ones carry on and what the other does are different things.
-        One hint is given to all codecs: `directory`, the name of the folder that the file lies in ("" when not known).
+        A context is picklable and belongs to one pass over a file. It may carry state from window to window (the previous offset). A
+        scan may be some windows ahead of decoding, in another thread, so the two must not share state. All codecs get the hint
+        `directory`, the name of the file's folder ("" if unknown).
         """
         return None
 
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: Any) -> None:
-        """Read a footer or an index before the first `scan` with this context, of a file of `size` bytes.
+        """Optional: read a footer or an index of a file of `size` bytes before the first `scan` with this context.
 
-        `read(offset, length)` returns `length` bytes, or fewer at the end of the file; zeros where the disk cannot be read.
+        `read(offset, length)` returns `length` bytes, or fewer at the end of the file. Unreadable disk sectors read as zeros.
         """
         return
 
     @abstractmethod
     def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
-        """Find frames from `window.data[at]` on; with `check` their checksums too."""
+        """Find frames from `window.data[at]` on; with `check`, verify their checksums."""
         ...
 
     @abstractmethod
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: Any
     ) -> Iterator[Decoded]:
-        """The rows (or frames) of these frames, in order, in pieces of bounded memory; only the columns asked for."""
+        """Yield the rows (or frames) of these frames in order, in batches of bounded size, with only these columns."""
         ...
 
     def row_frames(self, window: Window, frames: Frames, context: Any) -> Iterator[RowFrames]:
-        """Return those of the frames that hold rows, for a reader that takes them as they are stored. Of a compressed file they are in
-        what it holds."""
+        """Yield the frames that hold rows, as stored. Those of a compressed file are positions in its decompressed content."""
         yield RowFrames(window, frames, context)
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any
     ) -> pa.RecordBatch:
-        """The one row of the file table, all columns. `tail` is what no frame covers at the end, then `zeros` zero bytes."""
+        """Return the single row of the file table. The file ends in `tail`, which no frame covers, and `zeros` zero bytes."""
         row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
         table = self.tables["file"]
         return pa.RecordBatch.from_pylist([row], schema=table.schema(table.names(detail=True)))
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        """Arrays of the smallest and largest value that a column can have in each frame; None where not known.
+        """Return arrays of the smallest and largest value that a column can have in each frame; None if unknown.
 
-        Times as integers, as they are in Arrow. Rows with null match no comparison, so they need no place in the bounds.
+        Times are integers, as in Arrow. Null matches no comparison, so bounds ignore it.
         """
         return None, None
 
     @abstractmethod
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
-        """The next place at or after `at` where a frame truly starts: (place, 0); (place, need) when so many bytes are
-        needed from there to be sure; (-1, keep) when there is none in this window but for its last `keep` bytes.
+        """Find the next frame at or after `at`.
 
-        `at` lies behind the damage at which the last scan with this context stopped; that place is in the window too unless
-        it is far away. Whole frames may be the content of another (a log within a log): such are no frames of this file.
+        Returns (position, 0) if a frame certainly starts there, (position, need) if `need` bytes from there are needed to decide, and
+        (-1, keep) if no frame starts in this window, except perhaps in its last `keep` bytes.
+
+        `at` is behind the damage that stopped the last scan with this context. The window includes that damage unless it is far away.
+        Frames inside the content of another frame (a log stored in a log) must not be returned.
         """
         ...
 
@@ -155,54 +157,56 @@ class Codec(ABC):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any
     ) -> Iterator[Chunk]:
-        """The bytes of a file. From rows alone with upstream's defaults; with the other tables exactly as it was."""
+        """Yield the bytes of a file: from rows alone with upstream's defaults, from all three tables exactly as it was."""
         ...
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        """All of the window, as nodes side by side: it is a `frame` just as a scan found it, or a stretch that is none (damage, or
-        what no frame covers). Never raises, whatever the bytes. Here: the first structure, again and again."""
-        return explain_values(self.structures[0] if self.structures else None, window, focus, one=frame)
+        """Return nodes that cover all of the window, which is one `frame` found by a scan, or other bytes (damage, a file's tail).
+
+        Never raises, whatever the bytes. The default explains the window as repetitions of the first structure.
+        """
+        return explain_values(self.structures[0] if self.structures else None, window, focus, single=frame)
 
     def field_names(self) -> Sequence[str]:
-        """The names of all fields that a path of `edit` may end in, and of what they lie in."""
+        """Return the names of all fields that a path of `edit` may contain."""
         return address.names(self.structures)
 
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        """A frame with one field changed by its name, to wrong values too. `path`: ("records", 3, "key"), see `codec.address`.
-        `change` gets the bytes of the field and what it holds, and gives others of any length. `reseal`: lengths and checksums around
-        it are made right again. Here: a frame is the first structure.
+        """Change one field of a frame, named by its path ("records", 3, "key"), see `codec.address`.
 
-        Raises `UsageError` for a field that there is not, or that can't be found in these bytes.
+        `change` gets the bytes of the field and its type, and returns new bytes of any length, valid or not. `reseal` recomputes the
+        lengths and checksums around it. By default a frame is the first structure.
+
+        Raises `UsageError` for a field that does not exist or cannot be found in these bytes.
         """
         return address.edit_frame(self.name, self.structures, frame, path, change, reseal=reseal)
 
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: Any
     ) -> tuple[int | None, Mapping[str, Any]]:
-        """Return `Fault.rows_lost` (None: not known) and `Fault.lost`, in the system's words, for a skipped stretch.
+        """Return `Fault.rows_lost` (None: unknown) and `Fault.lost` of a skipped range, if the fault itself does not have them.
 
-        Asked where the fault does not say so itself. `before` and `after` hold one frame each, the last good one before the
-        stretch and the first one after it; None where there is none.
+        `before` and `after` hold one frame each: the last good one before the range and the first good one after it, if any.
         """
         return None, {}
 
     def ends_early(self, last: Frames | None, size: int, torn: bool, context: Any) -> Fault | None:
-        """Return the fault of a file of `size` bytes that ends before other files of its directory say that it once ended.
+        """Return a fault if a file of `size` bytes is shorter than other files of its directory prove that it was.
 
-        `last` holds the last good frame, None without one. With `torn` the file ends in damage that is reported already.
+        `last` holds the last good frame, if any. With `torn` the file ends in damage that is already reported.
         """
         return None
 
     def writer_options(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
-        """Return the writing options that a file was made with, as far as it tells, so that a copy has them too.
+        """Return the writing options that a file was made with, as far as they are known from it, for use by a copy.
 
         `read(columns, filter, limit)` returns the sound frames of the file.
         """
         return {}
 
     def recompress(self, frames: pa.Table, options: Options) -> pa.Table | None:
-        """Return a frames table (all columns) as these options would have it, all else unchanged.
+        """Return a frames table (all columns) changed to these options, with everything else as it was.
 
-        None where rows have to be put into other frames for it.
+        None if that would move rows to other frames.
         """
         return None

@@ -1,6 +1,6 @@
-"""What a file format or a directory offers beyond its core (`codec.base`, `codec.layout`): one frozen record for each.
+"""Optional capabilities of a codec or layout: one frozen record each.
 
-A system's `__init__` fills in the records. A capability that a format does not have is None, so callers test for None.
+A system's `__init__` fills in the records. A capability that a format does not have is None.
 """
 
 from __future__ import annotations
@@ -24,44 +24,40 @@ from logwright.codec.store.view import Stream
 
 
 class RepairFile(Protocol):
-    """Repair a file whose good frames cannot simply be laid side by side: positions count, or the file stores them."""
+    """Repair a file whose good frames cannot simply be concatenated, because positions matter or are stored in it."""
 
     def __call__(
         self, listing: Listing, file: PlannedFile, strategy: Strategy, options: Options
     ) -> tuple[Iterator[Extent], Sequence[Removed]]:
-        """Return what the repaired file is made of (`SALVAGE` or `PREFIX`), and what is not kept.
+        """Return the extents of the file repaired by `SALVAGE` or `PREFIX`, and the ranges that are removed.
 
-        `options` are the codec's own. Raises `DamageError` where nothing is left of the file.
+        `options` are the codec's own. Raises `DamageError` if nothing of the file can be kept.
         """
         ...
 
 
 class EditFile(Protocol):
-    """Take rows out of a file, or values out of rows."""
+    """Drop rows of a file, or redact values."""
 
     def __call__(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
     ) -> tuple[Sequence[Extent], Sequence[Removed]]:
-        """Return what the file is made of afterwards: frames without a changed row stay byte for byte.
+        """Return the extents of the edited file, in which frames without a changed row keep their bytes.
 
-        The cuts say which frames are changed, and how many rows went (`rows_lost`). Raises `DamageError` for a damaged file.
+        Each changed frame is a `Removed` with the number of dropped rows (`rows_lost`). Raises `DamageError` for a damaged file.
         """
         ...
 
 
 @dataclass(frozen=True)
 class FileEdit:
-    """Edit one file."""
-
     edit: EditFile
     options: tuple[Option, ...] = ()
-    """What `edit` takes besides the codec's own options."""
+    """Options of `edit`, in addition to the codec's own."""
 
 
 @dataclass(frozen=True)
 class FileCapabilities:
-    """What a codec offers beyond its core."""
-
     repair: RepairFile | None = None
     edit: FileEdit | None = None
 
@@ -70,7 +66,7 @@ class FileCapabilities:
 
 
 class Combine(Protocol):
-    """Make the rows of a view from those of several files side by side."""
+    """Merge the rows of several files into the rows of a view."""
 
     def __call__(
         self,
@@ -80,16 +76,16 @@ class Combine(Protocol):
         columns: Sequence[str],
         report: Callable[[Fault], None],
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a group (`params` is `Group.params`), with these columns of the view's table, in pieces of bounded memory.
+        """Yield the rows of a group (`params` is `Group.params`), with these columns of the view's table, in batches of bounded size.
 
-        A run may be read several times. Runs without rows may be missing. `report` takes a fault of the whole, and raises it
-        where the read mode says so.
+        A run may be read several times. Runs without rows may be missing. `report` takes a fault of the directory, and raises it if
+        the read mode says so.
         """
         ...
 
 
 class Check(Protocol):
-    """Find what cannot be seen in a single file: a fold over the primary files into faults by file ("" is the directory itself)."""
+    """Check files against each other: a fold over the primary files into faults by file ("" is the directory itself)."""
 
     def __call__(
         self,
@@ -101,8 +97,8 @@ class Check(Protocol):
         live: bool | None,
         deep: bool,
     ) -> Fold[Iterable[tuple[str, Fault]]]:
-        """`clean`: whether the last stop counts as a clean one; None: the system's own marker decides. `deep`: the content of
-        frames is checked too, not only their headers."""
+        """`clean`: whether the last stop was clean (None: decided by the system's own marker). `deep`: check the content of frames,
+        not only their headers."""
         ...
 
 
@@ -112,18 +108,18 @@ class Repair(Protocol):
     def __call__(
         self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
     ) -> RepairPlan:
-        """Several `copies` are replicas: each frame is taken from whichever verifies.
+        """Several `copies` are replicas: each frame is taken from one in which it verifies.
 
-        Raises `UsageError` where copies diverged, saying where.
+        Raises `UsageError` with the position where copies have diverged.
         """
         ...
 
 
 class Rebuild(Protocol):
-    """Make the derived files of a directory again from its primary files."""
+    """Rebuild the derived files of a directory from its primary files."""
 
-    def __call__(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> RepairPlan:
-        """`what` is a subset of `DirectoryRepair.rebuilds`. Raises `DamageError` where a primary file is damaged."""
+    def __call__(self, listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
+        """`kinds` is a subset of `DirectoryRepair.rebuilds`. Raises `DamageError` for a damaged primary file."""
         ...
 
 
@@ -134,88 +130,87 @@ class DirectoryRepair:
     repair: Repair
     rebuild: Rebuild
     rebuilds: Sequence[str]
-    """What `rebuild` can make, in the system's words."""
+    """The kinds of derived files that `rebuild` can make, in the system's terms."""
     options: tuple[Option, ...] = ()
     preferred: Strategy = Strategy.SALVAGE
     """The default strategy."""
 
 
 class Edit(Protocol):
-    """Edit a directory."""
+    """Drop rows of a directory, or redact values."""
 
     def __call__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
-        """Files that derive from the changed ones are made again. Raises `DamageError` where a primary file is damaged."""
+        """Files derived from changed ones are rebuilt. Raises `DamageError` for a damaged primary file."""
         ...
 
 
 @dataclass(frozen=True)
 class DirectoryEdit:
-    """Take rows out of a directory, or values out of rows."""
-
     edit: Edit
     options: tuple[Option, ...] = ()
     recompress_options: Sequence[str] = ()
-    """The options that write frames in another form and keep all else that they say (`Change.every`)."""
+    """The options that only change the encoding of frames, not their rows (`Change.every`)."""
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """Recognise copies of one thing on several disks or machines."""
+    """Recognise replicas of one directory on several disks or machines."""
 
     copy_of: Callable[[Listing, Plan], tuple[str, str | None] | None]
-    """The name of what a directory is a copy of, and the id that tells it from others of this name; None where not known."""
+    """Return the name that replicas share, and the id that distinguishes it from others of this name; None if unknown."""
     reaches: Callable[[Listing, Plan], int]
-    """How far a copy reaches, in the system's own numbers."""
+    """Return the end of a replica, in the system's own numbers."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What a view knows of the rows of a followed directory."""
+    """The rows of a followed directory that a view may show."""
 
     stop: int | None
-    """The position from which on rows must not be given yet; None where all may be given."""
+    """The position from which on rows must not be shown yet; None if all may be."""
     hints: Callable[[int, int], Mapping[str, Any]]
-    """For `Codec.context`, of the rows `[start, end)` before `stop`."""
+    """Hints for `Codec.context` of the rows `[start, end)` before `stop`."""
 
 
 class Follow(Protocol):
     """Follow a directory while its system writes to it.
 
-    Its rows have a position, a whole number that grows from row to row, and that a row keeps as long as it is there: so a reader that
-    remembers one number can ask what is new since. It is the column by which the files' codec is `ordered`, and each part of a view
-    has its `bounds`. Frames are added behind the last one of the last part.
+    Each row has a position, an increasing integer that never changes, so a reader only remembers the last one. It is the column by
+    which the files' codec is `ordered`, and each part of a view has its `bounds`. New frames follow the last one of the last part.
     """
 
     options: tuple[Option, ...]
-    """The words of this system's own readers: which directories of a folder, from where, up to where, how much at a time."""
+    """Options named as in the system's own readers: the directories of a folder, first and last positions, rows per batch."""
 
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
-        """The view that is meant, and its column of positions. Raises `UsageError` for a view that has none."""
+        """Return the view and its position column. Raises `UsageError` for a view without one."""
         ...
 
     def leaves_out(self, options: Options) -> Sequence[str]:
-        """Columns of the view that are not given unless they are asked for."""
+        """Return the columns of the view that are read only on request."""
         ...
 
     def wanted(self, name: str, options: Options) -> bool:
-        """Whether a directory of this name is one of those that the options choose."""
+        """Return whether the options select a directory of this name."""
         ...
 
     def begins(self, plan: Plan) -> int:
-        """The first position that is served."""
+        """Return the first position that is served."""
         ...
 
     def span(
         self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
     ) -> tuple[int, int]:
-        """The positions `[low, high)` that the options ask for, of a directory that ends at `end`; of a `stream` the high one counts
-        for nothing. Not held against what there is. Raises `UsageError`."""
+        """Return the positions `[low, high)` that the options select in a directory that ends at `end`; a `stream` ignores `high`.
+
+        They may lie outside the directory. Raises `UsageError`.
+        """
         ...
 
     def fold(self, view: str) -> Fold[Settled] | None:
-        """Return what decides which rows of a view may be given; None for a view that gives each row at once.
+        """Return the fold that decides which rows of a view may be shown; None for a view that shows every row at once.
 
-        It takes all frames from a position on, and is asked for its result whenever it has seen new ones.
+        It takes all frames from a position on. Its result is read after each batch of new frames.
         """
         ...
 
@@ -226,8 +221,6 @@ class Follow(Protocol):
 
 @dataclass(frozen=True)
 class DirectoryCapabilities:
-    """What a layout offers beyond its core."""
-
     combine: Combine | None = None
     predict: Startup | None = None
     check: Check | None = None

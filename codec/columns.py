@@ -1,5 +1,7 @@
-"""Arrow arrays from NumPy arrays and bytes, without `pa.array` and `pa.scalar`: those import pandas where it is installed,
-which takes longer than reading a small file."""
+"""Build Arrow arrays from NumPy arrays and bytes without `pa.array` and `pa.scalar`.
+
+Those import pandas if it is installed, which takes longer than reading a small file.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ Int64s = npt.NDArray[np.int64]
 def numbers(
     kind: pa.DataType, values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """Numbers or booleans; `null` says where they are null. The array may share the memory of `values`."""
+    """Return an array of numbers or booleans. `null` marks null values. The array may share the memory of `values`."""
     if pa.types.is_boolean(kind):
         data = np.packbits(values, bitorder="little")
     else:
@@ -28,7 +30,7 @@ def numbers(
 
 
 def contents(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Bytes (or text as UTF-8) of a binary or string type; None is null."""
+    """Return a binary or string array of bytes (text as UTF-8); None is null."""
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum([0 if value is None else len(value) for value in values], out=ends[1:])
     null = np.array([value is None for value in values], np.bool_)
@@ -40,14 +42,13 @@ _constants: dict[tuple[pa.DataType, Any], pa.Array] = {}
 
 
 def constant(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
-    """A column that is the same everywhere: a slice of one kept for the purpose."""
-    kept = _constants.get((kind, value))
-    if kept is None or len(kept) < rows:
+    """Return a column of one repeated value: a slice of a cached array."""
+    cached = _constants.get((kind, value))
+    if cached is None or len(cached) < rows:
         if len(_constants) >= 64:
             _constants.clear()
-        kept = _repeated(kind, value, 1 << max(10, (rows - 1).bit_length()))
-        _constants[kind, value] = kept
-    return kept.slice(0, rows)
+        cached = _constants[kind, value] = _repeated(kind, value, 1 << max(10, (rows - 1).bit_length()))
+    return cached.slice(0, rows)
 
 
 def _repeated(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
@@ -72,7 +73,7 @@ def _bits(null: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
 
 @kernel("const u1[], const i8[], const i8[], i4[], u1[]")
 def gather(buf: Bytes, starts: Int64s, lengths: Int64s, ends: npt.NDArray[np.int32], out: Bytes) -> int:
-    """Copy `lengths[i]` bytes from `starts[i]` on one after the other; null (-1) is no bytes. `ends` becomes Arrow's offsets."""
+    """Copy `lengths[i]` bytes from `starts[i]`, concatenated. Null (-1) copies no bytes. `ends` is filled with Arrow's offsets."""
     at = 0
     ends[0] = 0
     for i in range(len(starts)):
@@ -85,7 +86,7 @@ def gather(buf: Bytes, starts: Int64s, lengths: Int64s, ends: npt.NDArray[np.int
 
 
 def slices(buf: Bytes, starts: Int64s, ends: Int64s) -> pa.Array:
-    """A binary column of stretches of `buf`, in order; without a copy where they are side by side. In all less than 2 GiB."""
+    """Return a binary column of the ranges of `buf`, in total less than 2 GiB. Adjacent ranges are not copied."""
     if not len(starts) or (starts[1:] != ends[:-1]).any():
         return binary(buf, starts, ends - starts)
     first = int(starts[0])
@@ -97,7 +98,7 @@ def slices(buf: Bytes, starts: Int64s, ends: Int64s) -> pa.Array:
 
 
 def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """A binary column of values that lie somewhere in `buf`; a length of -1 is null. In all less than 2 GiB."""
+    """Return a binary column of values anywhere in `buf`, in total less than 2 GiB. A length of -1 is null."""
     null = lengths < 0
     size = int(lengths.sum() + np.count_nonzero(null))
     out, ends = np.empty(size, np.uint8), np.empty(len(starts) + 1, np.int32)
@@ -107,7 +108,7 @@ def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
 
 
 def values_of(array: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
-    """Return the bytes of a binary or string column, and where value `i` starts and ends: `ends[i]`, `ends[i + 1]`. Null is no bytes."""
+    """Return the bytes of a binary or string column, and offsets: value `i` is `[ends[i], ends[i + 1])`. Null is empty."""
     kind = pa.binary() if pa.types.is_binary(array.type) else pa.string()
     plain = array.cast(kind) if array.null_count == 0 else array.cast(pa.binary()).fill_null(b"")
     _, places, data = plain.buffers()
@@ -119,13 +120,13 @@ def values_of(array: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
 
 @kernel("const u1[], const i8[], i8, u1[]")
 def gather_fixed(buf: Bytes, at: Int64s, width: int, out: Bytes) -> None:
-    """Copy `width` bytes from each place, one after the other."""
+    """Copy `width` bytes from each position, concatenated."""
     for i in range(len(at)):
         copy(out, i * width, buf, at[i], width)
 
 
 def fixed_at(buf: Bytes, at: Int64s, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return the values of a fixed-width type, of either byte order, that lie at these places of `buf`."""
+    """Return the values of a fixed-width type, in either byte order, at these positions of `buf`."""
     kind = np.dtype(dtype)
     out = np.empty(len(at) * kind.itemsize, np.uint8)
     gather_fixed(buf, at, kind.itemsize, out)

@@ -1,11 +1,10 @@
-"""The description language: each structure is written down once, and everything else comes from that.
+"""The description language for binary structures.
 
-A `Struct` is a list of fields in the order of their bytes. From one declaration come scalar `pack` and `unpack` (slow,
-obviously right: the reference that kernels are held to), the NumPy dtype of the fixed-width part and the byte offset of each
-field (what kernels use instead of literals), the smallest and largest encoded size, the tree of fields that `explain` shows
-(`codec.explain`), and the format's page in the docs.
+A `Struct` declares fields in the order of their bytes. The declaration provides scalar `pack` and `unpack` (slow and simple: the
+reference for the kernels), the NumPy dtype of the fixed-width part, the byte offsets that kernels use as constants, the smallest and
+largest encoded size, the field tree of `explain` (`codec.explain`), and the format's page in the docs.
 
-Values are plain Python: int, bytes or None, list, dict. Errors are `DescriptionError`, with the path through the structure.
+Values are plain Python: int, bytes, None, list, dict. Errors are `DescriptionError` with the path through the structure.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class DescriptionError(ValueError):
-    """Bytes or values that don't fit the description. `path` is the way through the structure, `offset` the byte."""
+    """Bytes or values do not match the description. `path` leads through the structure, `offset` is the byte."""
 
     def __init__(self, message: str, offset: int = 0, path: str = "") -> None:
         super().__init__(message)
@@ -38,7 +37,7 @@ class DescriptionError(ValueError):
 
 
 class Type:
-    """What a field holds. `dtype` is the NumPy type when the width is fixed, else None."""
+    """The type of a field. `dtype` is the NumPy type if the width is fixed."""
 
     dtype: str | None = None
     min_size: int = 0
@@ -54,12 +53,12 @@ class Type:
         return ""
 
     def label(self) -> str:
-        """How the docs page names the type."""
+        """Return the name of the type on the docs page."""
         raise NotImplementedError
 
 
 def time_of(milliseconds: int) -> str:
-    """A time as people read it; nothing where it is none (-1), or beyond what a calendar has."""
+    """Format a time; "" for -1 (no time) and for dates that a calendar does not have."""
     try:
         when = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -67,15 +66,14 @@ def time_of(milliseconds: int) -> str:
     return "" if milliseconds == -1 else f"{when:%Y-%m-%d %H:%M:%S}.{when.microsecond // 1000:03} UTC"
 
 
-def _left(at: int, end: int, want: int) -> None:
-    if want < 0 or want > end - at:
-        raise DescriptionError(f"{want} bytes wanted, {end - at} left", at)
+def _need(at: int, end: int, size: int) -> None:
+    if size < 0 or size > end - at:
+        raise DescriptionError(f"expected {size} bytes, {end - at} left", at)
 
 
 @dataclass(frozen=True)
 class Int(Type):
-    """An integer of 1, 2, 4 or 8 bytes. `values` names the values that mean something; `unit` "ms" is a time, in milliseconds
-    since 1970."""
+    """An integer of 1, 2, 4 or 8 bytes. `values` names special values. `unit` "ms" is a time in milliseconds since 1970."""
 
     width: int
     signed: bool = True
@@ -88,24 +86,24 @@ class Int(Type):
         object.__setattr__(self, "min_size", self.width)
         object.__setattr__(self, "max_size", self.width)
 
+    @property
+    def _byteorder(self) -> Literal["big", "little"]:
+        return "big" if self.order == ">" else "little"
+
     def pack(self, value: Any, scope: Scope) -> bytes:
         try:
-            return int(value).to_bytes(
-                self.width, "big" if self.order == ">" else "little", signed=self.signed
-            )
+            return int(value).to_bytes(self.width, self._byteorder, signed=self.signed)
         except (OverflowError, TypeError, ValueError):
             raise DescriptionError(f"{value!r} does not fit {self.label()}") from None
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
-        _left(at, end, self.width)
-        raw = bytes(buf[at : at + self.width])
-        return int.from_bytes(
-            raw, "big" if self.order == ">" else "little", signed=self.signed
-        ), at + self.width
+        stop = at + self.width
+        _need(at, end, self.width)
+        return int.from_bytes(bytes(buf[at:stop]), self._byteorder, signed=self.signed), stop
 
     def meaning(self, value: Any) -> str:
-        said = (self.values or {}).get(value, "")
-        return said or (time_of(value) if self.unit == "ms" else "")
+        name = (self.values or {}).get(value, "")
+        return name or (time_of(value) if self.unit == "ms" else "")
 
     def label(self) -> str:
         order = "" if self.width == 1 else (" BE" if self.order == ">" else " LE")
@@ -114,7 +112,7 @@ class Int(Type):
 
 @dataclass(frozen=True)
 class Bit:
-    """Some bits of an integer, counted from the lowest."""
+    """Adjacent bits of an integer, counted from the lowest."""
 
     name: str
     low: int
@@ -126,14 +124,14 @@ class Bit:
     def mask(self) -> int:
         return ((1 << self.count) - 1) << self.low
 
-    def of(self, whole: Any) -> Any:
-        """The bits' value, from an int or an integer array."""
-        return (whole >> self.low) & ((1 << self.count) - 1)
+    def of(self, integer: Any) -> Any:
+        """Extract the bits from an int or an integer array."""
+        return (integer >> self.low) & ((1 << self.count) - 1)
 
 
 @dataclass(frozen=True)
 class Flags(Type):
-    """An integer whose bits have names. The value stays the whole integer, so that unknown bits are not lost."""
+    """An integer with named bits. The value is the complete integer, so that unknown bits are preserved."""
 
     base: Int
     bits: tuple[Bit, ...]
@@ -152,15 +150,15 @@ class Flags(Type):
         return self.base.unpack(buf, at, end, scope)
 
     def meaning(self, value: Any) -> str:
-        said = []
+        texts = []
         for bit in self.bits:
             part = bit.of(value)
             if bit.values is not None:
-                said.append(f"{bit.name}={bit.values.get(part, part)}")
+                texts.append(f"{bit.name}={bit.values.get(part, part)}")
             elif part:
-                said.append(bit.name if bit.count == 1 else f"{bit.name}={part}")
+                texts.append(bit.name if bit.count == 1 else f"{bit.name}={part}")
         rest = value & ~sum(bit.mask for bit in self.bits)
-        return ", ".join([*said, f"unknown bits {rest:#x}"] if rest else said)
+        return ", ".join([*texts, f"unknown bits {rest:#x}"] if rest else texts)
 
     def label(self) -> str:
         return self.base.label()
@@ -168,7 +166,7 @@ class Flags(Type):
 
 @dataclass(frozen=True)
 class Varint(Type):
-    """LEB128, low group first, zig-zag or not, of 32 or 64 bits. Over-long forms are read; the shortest is written."""
+    """LEB128, low group first, with or without zig-zag, of 32 or 64 bits. Overlong forms are read; the shortest is written."""
 
     bits: int = 32
     zigzag: bool = True
@@ -192,7 +190,7 @@ class Varint(Type):
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
         number = 0
         for i in range(self.max_size):
-            _left(at + i, end, 1)
+            _need(at + i, end, 1)
             byte = buf[at + i]
             number |= (byte & 0x7F) << 7 * i
             if byte < 0x80:
@@ -206,10 +204,9 @@ class Varint(Type):
 
 @dataclass(frozen=True)
 class Bytes(Type):
-    """Bytes with a length before them (`length` is its type), of a fixed length (an int), of the length that an expression of earlier
-    fields has, or all that is left ("rest").
+    """Bytes. `length` is the type of a length prefix, a fixed length (an int), an expression of earlier fields, or "rest".
 
-    With `null`, any negative length means None, and None is written as that length; with `strict` that one alone means None.
+    With `null`, any negative length means None, and None is written as `null`. With `strict`, only `null` means None.
     """
 
     length: Type | int | str = "rest"
@@ -229,16 +226,16 @@ class Bytes(Type):
         if isinstance(self.length, Type):
             if value is None:
                 if self.null is None:
-                    raise DescriptionError("null where null is not allowed")
+                    raise DescriptionError("null is not allowed")
                 return self.length.pack(self.null, scope)
             return self.length.pack(len(value), scope) + bytes(value)
         size = self._size(scope, None)
         if value is None or (size is not None and len(value) != size):
-            raise DescriptionError(f"{self.length if size is None else size} bytes wanted, got {value!r}")
+            raise DescriptionError(f"expected {self.length if size is None else size} bytes, got {value!r}")
         return bytes(value)
 
     def _size(self, scope: Scope, left: int | None) -> int | None:
-        """The length that does not lie before the bytes themselves."""
+        """Return the length of bytes without a length prefix."""
         if isinstance(self.length, str) and self.length != "rest":
             return int(expression(self.length).value(scope, Ahead(0, UNBOUNDED)))
         return self.length if isinstance(self.length, int) else left
@@ -249,13 +246,13 @@ class Bytes(Type):
             size, at = self.length.unpack(buf, at, end, scope)
             if size < 0:
                 if self.null is None:
-                    raise DescriptionError(f"length {size}, null is not allowed here", start)
+                    raise DescriptionError(f"length {size}, but null is not allowed", start)
                 if self.strict and size != self.null:
                     raise DescriptionError(f"length {size}, null is {self.null}", start)
                 return None, at
         else:
             size = self._size(scope, size) or 0
-        _left(at, end, size)
+        _need(at, end, size)
         return bytes(buf[at : at + size]), at + size
 
     def meaning(self, value: Any) -> str:
@@ -271,8 +268,7 @@ class Bytes(Type):
 
 @dataclass(frozen=True)
 class Until:
-    """Where a list ends that says nowhere how long it is: where the integer that lies `at` bytes from where the next item would start
-    is `value`. `doc` says what that means."""
+    """Terminator of a list without a stored length: the integer `at` bytes behind the start of the next item equals `value`."""
 
     value: int
     kind: Int
@@ -281,7 +277,7 @@ class Until:
 
     @property
     def least(self) -> int:
-        """Bytes that are looked at."""
+        """The number of bytes that the test needs."""
         return self.at + self.kind.width
 
     def met(self, buf: Buffer, at: int, end: int) -> bool:
@@ -290,12 +286,11 @@ class Until:
 
 @dataclass(frozen=True)
 class Repeated(Type):
-    """Items one after the other. `count` is the type of a count before them, the name of a field before, or "rest".
+    """A list. `count` is the type of a count before the items, the name of an earlier field, or "rest".
 
-    `every`: each item is a block of so many bytes, the last perhaps shorter, that it need not fill. `least`: with fewer bytes left
-    there are no more items.
-    `null`: the count that says that there is no list, where one does; other counts below 0 say that it is empty then.
-    `until`: with "rest", what ends it before the end of the bytes.
+    `every`: the size of the block that each item occupies and need not fill; the last block may be shorter. `least`: the number of bytes
+    that must be left for another item. `null`: the count that means None; any other negative count means an empty list. `until`:
+    terminator of a list with count "rest".
     """
 
     item: Type
@@ -311,12 +306,12 @@ class Repeated(Type):
     def pack(self, value: Any, scope: Scope) -> bytes:
         if value is None:
             if self.null is None or not isinstance(self.count, Type):
-                raise DescriptionError("null where null is not allowed")
+                raise DescriptionError("null is not allowed")
             return self.count.pack(self.null, scope)
         head = self.count.pack(len(value), scope) if isinstance(self.count, Type) else b""
         if isinstance(self.count, str) and self.count != "rest" and scope[self.count] != len(value):
-            raise DescriptionError(f"{self.count} says {scope[self.count]}, there are {len(value)}")
-        return head + b"".join(self.item.pack(one, scope) for one in value)
+            raise DescriptionError(f"{self.count} is {scope[self.count]}, but there are {len(value)} items")
+        return head + b"".join(self.item.pack(item, scope) for item in value)
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
         if self.null is not None and isinstance(self.count, Type):
@@ -324,8 +319,8 @@ class Repeated(Type):
             if count < 0:
                 return None if count == self.null else [], stop
         out: list[Any] = []
-        for one, stop in self._items(buf, at, end, scope):
-            out.append(one)
+        for item, stop in self._items(buf, at, end, scope):
+            out.append(item)
             at = stop
         if not out and isinstance(self.count, Type):
             at = self.count.unpack(buf, at, end, scope)[1]
@@ -337,15 +332,15 @@ class Repeated(Type):
         while self.more(buf, at, end) if count is None else (done < count):
             stop = min(at + self.every, end) if self.every else end
             try:
-                one, at = self.item.unpack(buf, at, stop, scope)
+                item, at = self.item.unpack(buf, at, stop, scope)
             except DescriptionError as error:
                 raise error.within(f"[{done}]") from None
             at = stop if self.every else at
-            yield one, at
+            yield item, at
             done += 1
 
     def more(self, buf: Buffer, at: int, end: int) -> bool:
-        """Whether there is another item, of a list that nothing counts."""
+        """Return whether a list with count "rest" has another item."""
         return end - at >= self.least and (self.until is None or not self.until.met(buf, at, end))
 
     def _count(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int | None, int]:
@@ -368,10 +363,9 @@ class Repeated(Type):
 
 @dataclass(frozen=True)
 class Switch(Type):
-    """One type or another: that of the case whose key is the value of the expression `on`.
+    """The type of the case whose key matches the value of the expression `on`.
 
-    A key is a value, several values, or None for any other value. On writing no bytes lie ahead: `left` is 0 where the value is None,
-    and unlimited otherwise.
+    A key is a value, a tuple of values, or None for any other value. When writing, `left` is 0 if the value is None, else unlimited.
     """
 
     on: str
@@ -383,20 +377,18 @@ class Switch(Type):
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """The types of the cases, each once."""
+        """The distinct types of the cases."""
         return tuple({id(case): case for case in self.cases.values()}.values())
 
     def keys(self, kind: Type) -> tuple[int, ...] | None:
-        """Return the values of which something has this type; None: all that no other case has."""
-        found = [key for key, case in self.cases.items() if case is kind]
-        if None in found:
+        """Return the values that select this type; None for the default case."""
+        keys = [key for key, case in self.cases.items() if case is kind]
+        if None in keys:
             return None
-        return tuple(
-            one for key in found for one in (key if isinstance(key, tuple) else (key,)) if one is not None
-        )
+        return tuple(value for key in keys for value in (key if isinstance(key, tuple) else (key,)))
 
     def of(self, buf: Buffer, at: int, end: int, scope: Scope) -> Type:
-        """Return the type of what is to be read at `at`."""
+        """Return the type of the value at `at`."""
         return self._case(scope, Ahead(at, end, buf))
 
     def _case(self, scope: Scope, ahead: Ahead) -> Type:
@@ -420,14 +412,14 @@ class Switch(Type):
 
 @dataclass(frozen=True)
 class Nothing(Type):
-    """No bytes: a field that is left out. Its value is None."""
+    """An absent field of no bytes. Its value is None."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_size", 0)
 
     def pack(self, value: Any, scope: Scope) -> bytes:
         if value is not None:
-            raise DescriptionError(f"nothing can be here, got {value!r}")
+            raise DescriptionError(f"the field is absent here, got {value!r}")
         return b""
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[None, int]:
@@ -439,7 +431,7 @@ class Nothing(Type):
 
 @dataclass(frozen=True)
 class Either(Type):
-    """The first of two types, unless that cannot be read; then the second: the same cut short, or nothing."""
+    """The first of two types, or the second if the first cannot be read (such as a shorter form, or nothing)."""
 
     first: Type
     second: Type
@@ -448,7 +440,7 @@ class Either(Type):
         object.__setattr__(self, "min_size", min(self.first.min_size, self.second.min_size))
 
     def of(self, buf: Buffer, at: int, end: int, scope: Scope) -> Type:
-        """Return the type of what is to be read at `at`."""
+        """Return the type of the value at `at`."""
         try:
             self.first.unpack(buf, at, end, scope)
         except DescriptionError:
@@ -470,7 +462,7 @@ class Either(Type):
 
 @dataclass(frozen=True)
 class Enclosed(Type):
-    """Something with its length before it; what it holds fills these bytes."""
+    """A value with a length prefix, which fills exactly that many bytes."""
 
     length: Int
     item: Type
@@ -483,16 +475,16 @@ class Enclosed(Type):
         return self.length.pack(len(inner), scope) + inner
 
     def room(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
-        """Where what it holds starts and ends."""
+        """Return the start and end of the enclosed value."""
         size, start = self.length.unpack(buf, at, end, scope)
-        _left(start, end, size)
+        _need(start, end, size)
         return start, start + size
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
         start, stop = self.room(buf, at, end, scope)
         value, after = self.item.unpack(buf, start, stop, scope)
         if after != stop:
-            raise DescriptionError(f"{stop - after} bytes left behind {self.item.label()}", after)
+            raise DescriptionError(f"{stop - after} unused bytes after {self.item.label()}", after)
         return value, stop
 
     def label(self) -> str:
@@ -501,32 +493,30 @@ class Enclosed(Type):
 
 @dataclass(frozen=True)
 class Content:
-    """What bytes hold besides being bytes: something of the type `kind`, as it lies or packed.
+    """The inner structure of a bytes field: a value of type `kind`, stored plainly or packed (compressed).
 
-    Both conditions are expressions of the fields of the structure that the bytes are in, and of `outer`, the structure around that:
-    `when` the bytes hold it as it lies ("" always), when it is `packed` ("" never). `unpack(stored, scope, limit)` unpacks it, to `limit`
-    bytes at most, and raises `DescriptionError`.
+    The conditions `when` it is stored plainly and when it is `packed` are expressions of the fields of the enclosing structure and of
+    `outer`, the structure around that. `unpack(stored, scope, limit)` unpacks it to at most `limit` bytes, or raises `DescriptionError`.
     """
 
     kind: Type
     when: str | None = ""
-    """None: never."""
+    """"": always; None: never."""
     packed: str = ""
     unpack: Callable[[bytes, Scope, int], bytes] | None = None
 
     def plain(self, scope: Scope) -> bool:
-        """Whether the bytes hold it as it lies."""
         return self.when == "" or (self.when is not None and _holds(self.when, scope))
 
     def unpacked(self, stored: bytes, scope: Scope, limit: int) -> bytes | None:
-        """Return what is packed in the bytes; None where it is not packed."""
+        """Return the unpacked content; None if it is not packed."""
         if self.unpack is None or not _holds(self.packed, scope):
             return None
         return self.unpack(stored, scope, limit)
 
 
 def _holds(condition: str, scope: Scope) -> bool:
-    """Whether a condition is known to hold: not where the structure around is not known."""
+    """Return whether a condition holds; False if the structure around is unknown."""
     try:
         return bool(expression(condition).value(scope, Ahead(0, UNBOUNDED)))
     except KeyError:
@@ -535,8 +525,7 @@ def _holds(condition: str, scope: Scope) -> bool:
 
 @dataclass(frozen=True)
 class Points:
-    """What bytes say of a place in the file: the structure `to` (its name) lies there, from byte `at` on, of `size` bytes. Both are
-    expressions of the fields of the structure that says it."""
+    """A pointer to a structure elsewhere in the file: its name `to`, position `at` and `size` are expressions of the fields around."""
 
     to: str
     at: str
@@ -545,17 +534,19 @@ class Points:
 
 @dataclass(frozen=True)
 class Field:
-    """One field: name (upstream's, in Python spelling), type, one sentence, and what is special about it.
+    """One field: name (upstream's, in Python spelling), type and one sentence.
 
-    `sizes`: the value is the number of bytes that follow up to the end of the structure (it bounds them on reading and is
-    computed on writing when None). `checksum`: (algorithm, name of the first field it covers), up to the end of the structure, or
-    to the checksum itself where that comes later; computed on writing when None. `default` is written when the value is not given.
-    `until`: the last field that the checksum covers, where that is not the last of the structure. `measures`: the value is the size of the
-    whole structure, itself included; computed on writing when None.
-    `size` is an expression of `left` and of fields, later ones too: how many bytes it has.
+    - `default` is written if there is no value.
+    - `sizes`: the value is the number of bytes from here to the end of the structure.
+    - `measures`: the value is the size of the structure, itself included.
+    - `checksum`: (algorithm, first covered field). It covers the bytes up to the field `until`, or up to the end of the structure, or up to
+      the checksum itself if that comes later.
+    - `size`: the field's size, as an expression of `left` and of fields before and after it.
 
-    For those who look at the bytes: `only` is the one value that it may have, `holds` what lies in it, `says` what its value means
-    in this scope (see `OUTER`), `points` what lies where it leads to; `rows`: the items are the rows of the codec.
+    `sizes`, `measures` and `checksum` are computed on writing if the value is None.
+
+    For `explain`: `only` is the only valid value, `holds` the inner structure, `says(value, scope)` the meaning of the value (see `OUTER`),
+    `points` the structure that it points to. `rows`: the items are the rows of the codec.
     """
 
     name: str
@@ -589,22 +580,21 @@ class Struct(Type):
         self.head_dtype = np.dtype([(field.name, field.type.dtype) for field in fixed])
         """The fixed-width fields at the start, as a packed structured dtype."""
         self._offsets = {n: int(self.head_dtype.fields[n][1]) for n in self.head_dtype.names or ()}  # type: ignore[index]
-        self._offsets |= (
-            {fields[len(fixed)].name: self.head_dtype.itemsize} if len(fixed) < len(fields) else {}
-        )
         if len(fixed) == len(fields):
             self.dtype = self.head_dtype  # type: ignore[assignment]
+        else:
+            self._offsets[fields[len(fixed)].name] = self.head_dtype.itemsize
 
     def __getitem__(self, name: str) -> Field:
         return next(field for field in self.fields if field.name == name)
 
     def offset(self, name: str) -> int:
-        """The byte at which a field of the fixed part (or the first field after it) starts. Kernels take it as a constant."""
+        """Return the offset of a field of the fixed part, or of the first field after it. Kernels use it as a constant."""
         return self._offsets[name]
 
     @property
     def head_size(self) -> int:
-        """Bytes of the fixed-width fields at the start."""
+        """The size of the fixed-width fields at the start."""
         return int(self.head_dtype.itemsize)
 
     def label(self) -> str:
@@ -624,7 +614,7 @@ class Struct(Type):
             inner[field.name] = given
             if given is None and (field.sizes or field.checksum or field.measures):
                 pending.append(field)
-                parts[field.name] = b""
+                parts[field.name] = bytes(field.type.min_size)
                 continue
             try:
                 parts[field.name] = field.type.pack(given, inner)
@@ -632,18 +622,9 @@ class Struct(Type):
                 raise error.within(field.name) from None
         names = [field.name for field in self.fields]
         for field in reversed(pending):
-            if field.sizes:
-                # A fixed-width checksum still to be filled in counts with its width.
-                later = names[names.index(field.name) + 1 :]
-                size = sum(
-                    len(parts[n]) or (self[n].type.min_size if self[n] in pending else 0) for n in later
-                )
-                parts[field.name] = field.type.pack(size, inner)
-            if field.measures:
-                size = sum(
-                    len(parts[n]) or (self[n].type.min_size if self[n] in pending else 0) for n in names
-                )
-                parts[field.name] = field.type.pack(size, inner)
+            if field.sizes or field.measures:
+                start = names.index(field.name) + 1 if field.sizes else 0
+                parts[field.name] = field.type.pack(sum(len(parts[n]) for n in names[start:]), inner)
         for field in reversed(pending):
             if field.checksum:
                 algorithm, first = field.checksum
@@ -666,7 +647,7 @@ class Struct(Type):
                     buf, at, self.room(field, buf, at, stop, inner), inner
                 )
                 if field.sizes:
-                    _left(at, stop, inner[field.name])
+                    _need(at, stop, inner[field.name])
                     stop = at + inner[field.name]
             except DescriptionError as error:
                 raise error.within(field.name) from None
@@ -675,48 +656,48 @@ class Struct(Type):
         return inner, at
 
     def behind(self, name: str) -> int:
-        """Return the bytes from the start of a field to the end. Raises `TypeError` where they are not always the same."""
+        """Return the number of bytes from a field to the end of the structure. Raises `TypeError` if it varies."""
         later = self.fields[[field.name for field in self.fields].index(name) :]
         if any(field.type.min_size != field.type.max_size for field in later):
-            raise TypeError(f"{self.name}: where {name} starts is not known from the end")
+            raise TypeError(f"{self.name}: the distance of {name} from the end varies")
         return sum(field.type.min_size for field in later)
 
     def room(self, field: Field, buf: Buffer, at: int, end: int, scope: Scope) -> int:
-        """Return where a field has to end that starts at `at`. `scope`: the fields before it."""
+        """Return the end of the bytes that a field at `at` may use. `scope` holds the fields before it."""
         if not field.size:
             return end
         known = dict(scope)
         for name in expression(field.size).names:
             if name != LEFT and name not in known:
-                place = end - self.behind(name)
-                if place < at:
-                    raise DescriptionError(f"{at - place} bytes too few for what follows", at)
-                known[name] = self[name].type.unpack(buf, place, end, scope)[0]
+                start = end - self.behind(name)
+                if start < at:
+                    raise DescriptionError(f"{at - start} bytes too few for the following fields", at)
+                known[name] = self[name].type.unpack(buf, start, end, scope)[0]
         size = int(expression(field.size).value(known, Ahead(at, end, buf)))
         if size < 0:
-            raise DescriptionError(f"{-size} bytes too few for what follows", at)
-        _left(at, end, size)
+            raise DescriptionError(f"{-size} bytes too few for the following fields", at)
+        _need(at, end, size)
         return at + size
 
     def places(self, buf: Buffer, at: int, end: int) -> dict[str, tuple[int, int, Any]]:
-        """Where each field starts and ends, and its value."""
-        found: dict[str, tuple[int, int, Any]] = {}
+        """Return the start, end and value of each field."""
+        places: dict[str, tuple[int, int, Any]] = {}
         scope: Scope = {}
         for field in self.fields:
             try:
                 room = self.room(field, buf, at, end, scope)
                 scope[field.name], stop = field.type.unpack(buf, at, room, scope)
                 if field.sizes:
-                    _left(stop, end, scope[field.name])
+                    _need(stop, end, scope[field.name])
                     end = stop + scope[field.name]
             except DescriptionError as error:
                 raise error.within(field.name) from None
-            found[field.name] = at, stop, scope[field.name]
+            places[field.name] = at, stop, scope[field.name]
             at = stop
-        return found
+        return places
 
     def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
-        """The checksums of the structure in `buf[at:end]` that are wrong: (field, stored, computed)."""
+        """Return the wrong checksums of the structure in `buf[at:end]`: (field, stored, computed)."""
         places = self.places(buf, at, end)
         wrong = []
         for field in self.fields:
@@ -741,28 +722,28 @@ UVARINT, UVARLONG = Varint(32, zigzag=False), Varint(64, zigzag=False)
 
 
 def dtype_of(struct: Struct) -> np.dtype[Any]:
-    """The dtype of a structure all of whose fields have a fixed width."""
+    """Return the dtype of a structure of fixed-width fields."""
     if len(struct.head_dtype.names or ()) != len(struct.fields):
         raise TypeError(f"{struct.name} has fields of variable width")
     return struct.head_dtype
 
 
-def structures(of: Sequence[Struct]) -> Iterator[Struct]:
-    """These structures and all they contain, each once, outermost first."""
+def structures(roots: Sequence[Struct]) -> Iterator[Struct]:
+    """Yield these structures and all that they contain, each once, outermost first."""
     seen: set[int] = set()
-    queue: list[Type] = list(of)
+    queue: list[Type] = list(roots)
     while queue:
-        one = queue.pop(0)
-        if isinstance(one, Struct):
-            if id(one) in seen:
+        kind = queue.pop(0)
+        if isinstance(kind, Struct):
+            if id(kind) in seen:
                 continue
-            seen.add(id(one))
-            yield one
-            queue += [field.type for field in one.fields]
-            queue += [field.holds.kind for field in one.fields if field.holds]
-        elif isinstance(one, Repeated | Enclosed):
-            queue.append(one.item)
-        elif isinstance(one, Either):
-            queue += [one.first, one.second]
-        elif isinstance(one, Switch):
-            queue += one.types
+            seen.add(id(kind))
+            yield kind
+            queue += [field.type for field in kind.fields]
+            queue += [field.holds.kind for field in kind.fields if field.holds]
+        elif isinstance(kind, Repeated | Enclosed):
+            queue.append(kind.item)
+        elif isinstance(kind, Either):
+            queue += [kind.first, kind.second]
+        elif isinstance(kind, Switch):
+            queue += kind.types

@@ -1,10 +1,9 @@
-"""What bytes mean, byte by byte: a tree of fields, made from the description of a structure.
+"""Explain bytes as a tree of fields, from the description of a structure.
 
-Nothing is left out: the children of a node lie side by side and are all of it, what no field covers is a node of its own
-("unexplained"), and bytes that don't fit their description end as much of the tree as they have to. So the bytes of the leaves, one
-after the other, are the bytes that were given.
+The leaves of the tree cover every byte exactly once: bytes that no field covers become a node of kind "unexplained", and bytes that do not
+match their description end only the structure that they break.
 
-Bytes that hold others (compressed, or gathered from several places) have a `Space`: its bytes have addresses of their own.
+The content of compressed bytes, or of bytes gathered from several places, is a `Space` with its own addresses.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from logwright.codec.kernels.bitflip import find_flipped_bit
 from logwright.codec.window import Window
 
 UNEXPLAINED, SKIPPED, PADDING = "unexplained", "skipped", "padding"
-"""Kinds of nodes that are no fields: bytes that no field covers; items that are counted and not shown; bytes that fill a place."""
+"""Kinds of nodes that are not fields: bytes that no field covers, list items that are not shown, and padding."""
 LIMIT = 256 << 20
-"""Bytes that a space may have, where nothing else is said."""
+"""The default size limit of a space."""
 _AROUND = 2
-"""So many items before and behind the one that is asked for are shown, where not all are."""
+"""The number of items shown after the requested one if a list is not shown completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A checksum: what is stored, what the bytes have, and which bytes these are."""
+    """A checksum: stored and computed value, and the covered bytes."""
 
     stored: int
     computed: int
@@ -60,7 +59,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Some bits of an integer of `width` bytes."""
+    """Named bits of an integer of `width` bytes."""
 
     name: str
     low: int
@@ -71,7 +70,7 @@ class Bits:
     width: int
 
     def pattern(self) -> str:
-        """As people draw it: `.... .... ...1 ....`."""
+        """Return the bits as text: `.... .... ...1 ....`."""
         size = 8 * self.width
         digits = f"{self.value:0{self.count}b}"
         text = "." * (size - self.low - self.count) + digits + "." * self.low
@@ -80,41 +79,41 @@ class Bits:
 
 @dataclass(slots=True)
 class Node:
-    """Bytes `[start, end)` of a space and what they are."""
+    """Bytes `[start, end)` of a space and their meaning."""
 
     name: str
     start: int
     end: int
     kind: str
-    """struct, list, int, flags, varint, bytes, text, or one of those above."""
+    """struct, list, int, flags, varint, bytes, text, `UNEXPLAINED`, `SKIPPED` or `PADDING`."""
     value: Any = None
     meaning: str = ""
     doc: str = ""
     type: str = ""
     source: str = ""
     problem: str = ""
-    """What is wrong with it."""
+    """An error message."""
     broken: bool = False
-    """It does not end where its description would have it end: what follows can't be understood."""
+    """The end of the value is unknown, so the bytes behind it cannot be explained."""
     children: list[Node] = field(default_factory=list)
     bits: tuple[Bits, ...] = ()
     check: Check | None = None
     space: Space | None = None
-    """What it holds, unpacked."""
+    """The unpacked content."""
     row: int | None = None
-    """It is the row of this number, of those in what was explained."""
+    """The number of the row that the node is, among the explained rows."""
     role: str = ""
-    """checksum, length, or what the codec says."""
+    """"checksum", "length", or a term of the codec."""
 
     def leaves(self) -> Iterator[Node]:
-        """The nodes without children, in the order of their bytes."""
+        """Yield the nodes without children, in the order of their bytes."""
         if not self.children:
             yield self
         for child in self.children:
             yield from child.leaves()
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it in the same space."""
+        """Yield this node and all nodes below it in the same space."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -122,21 +121,25 @@ class Node:
 
 @dataclass(slots=True)
 class Space:
-    """Bytes that lie nowhere as they are: unpacked, or gathered. `start` is where in the space around their node begins."""
+    """Bytes that are not stored as they are: unpacked, or gathered from several places.
+
+    `start` is the start of their node in the enclosing space.
+    """
 
     start: int
     data: bytes
     how: str
     nodes: list[Node] = field(default_factory=list)
     gathered: tuple[tuple[int, int], ...] = ()
-    """Where the pieces lie in the space around that it is gathered from, one after the other."""
+    """The ranges of the enclosing space that the bytes are gathered from, in order."""
 
 
 @dataclass(frozen=True)
 class Focus:
-    """What is asked for: a byte, `at[0]` of the file, then of the space that is there, and so on; or a row; or nothing in particular.
+    """The position or row to show, if any.
 
-    `items`: so many of a list are shown, the others counted.
+    `at` is an address: byte `at[0]` of the file, then byte `at[1]` of the space at that byte, and so on. `items` is the number of list items
+    to show.
     """
 
     at: tuple[int, ...] = ()
@@ -145,20 +148,20 @@ class Focus:
     limit: int = LIMIT
 
     def inside(self, start: int) -> Focus:
-        """For the space of the bytes that begin at `start`."""
+        """Return the focus for the space of the node that begins at `start`."""
         here = len(self.at) > 1 and self.at[0] == start
         return Focus(self.at[1:] if here else (), self.row, self.items, self.limit)
 
 
 class Explainer:
-    """Makes nodes from the bytes `buf`, the first of which is byte `base` of their space."""
+    """Builds nodes from `buf`, which starts at byte `base` of its space."""
 
     def __init__(
         self, buf: Buffer, base: int = 0, focus: Focus = Focus(), rows: list[int] | None = None
     ) -> None:
         self.buf, self.base, self.focus = buf, base, focus
         self._rows = [0] if rows is None else rows
-        """How many were met, here and in the spaces within."""
+        """The number of rows so far, including inner spaces."""
 
     def all(
         self,
@@ -170,12 +173,12 @@ class Explainer:
         *,
         rows: bool = False,
     ) -> list[Node]:
-        """All of `buf[at:end]` as one value of this type, and what it leaves over."""
-        made = self.node(kind, at, end, scope or {}, name or kind.label(), rows=rows)
-        return [made, *self.rest(made.end - self.base, end)]
+        """Explain `buf[at:end]` as one value of this type and the bytes behind it."""
+        node = self.node(kind, at, end, scope or {}, name or kind.label(), rows=rows)
+        return [node, *self.rest(node.end - self.base, end)]
 
     def rest(self, at: int, end: int, why: str = "no field covers these bytes") -> list[Node]:
-        """What no field covers."""
+        """Return nodes for bytes that no field covers."""
         if at >= end:
             return []
         data = np.frombuffer(self.buf, np.uint8, end - at, at)
@@ -184,13 +187,13 @@ class Explainer:
         return [Node(UNEXPLAINED, self.base + at, self.base + end, UNEXPLAINED, bytes(self.buf[at:end]), why)]
 
     def padding(self, at: int, end: int, meaning: str) -> Node:
-        """Bytes that only fill a place."""
+        """Return a node for padding."""
         return Node(PADDING, self.base + at, self.base + end, PADDING, bytes(self.buf[at:end]), meaning)
 
     def node(
         self, kind: Type, at: int, end: int, scope: Scope, name: str, doc: str = "", *, rows: bool = False
     ) -> Node:
-        """One value of this type at `at`, which has to end at `end`. `rows`: where it is a list, its items are the rows."""
+        """Explain one value of this type at `at`, which must not exceed `end`. `rows`: the items of the list are rows."""
         try:
             while isinstance(kind, Switch | Either):
                 kind = kind.of(self.buf, at, end, scope)
@@ -208,15 +211,15 @@ class Explainer:
         return self._leaf(kind, at, stop, value, name, doc)
 
     def _leaf(self, kind: Type, at: int, stop: int, value: Any, name: str, doc: str) -> Node:
-        made = Node(
+        node = Node(
             name, self.base + at, self.base + stop, _kind(kind), value, kind.meaning(value), doc, kind.label()
         )
         if isinstance(kind, Flags):
-            made.bits = tuple(_bits(kind, value))
-        return made
+            node.bits = tuple(_bits(kind, value))
+        return node
 
     def _broken(self, kind: Type, at: int, end: int, name: str, doc: str, error: DescriptionError) -> Node:
-        """What was to be a value of this type, and is not."""
+        """Return a node for bytes that are not a value of this type."""
         data = bytes(self.buf[at:end])
         return Node(
             name, self.base + at, self.base + end, UNEXPLAINED, data, "", doc, kind.label(),
@@ -226,147 +229,143 @@ class Explainer:
     def _measured(
         self, kind: Bytes, length: Type, at: int, end: int, scope: Scope, name: str, doc: str
     ) -> Node:
-        """A length, and so many bytes."""
-        made = Node(name, self.base + at, self.base + end, _kind(kind), None, "", doc, kind.label())
-        size, start = length.unpack(self.buf, at, end, scope)
-        before = self._leaf(length, at, start, size, "length", "")
-        before.role = "length"
-        made.children.append(before)
+        """Explain bytes with a length prefix."""
+        node = Node(name, self.base + at, self.base + end, _kind(kind), None, "", doc, kind.label())
+        prefix, start = self._prefix(length, at, end, scope, "length", node)
         try:
             value, stop = kind.unpack(self.buf, at, end, scope)
         except DescriptionError as error:
-            before.problem = error.message
-            made.broken = True
-            made.children += self.rest(start, end, "not of the length that is said")
-            return made
-        made.value, made.end = value, self.base + stop
+            return self._wrong_length(node, prefix, start, end, error.message)
+        node.value, node.end = value, self.base + stop
         if value is None:
-            before.meaning = "null"
+            prefix.meaning = "null"
         else:
-            made.meaning = kind.meaning(value)
-            made.children.append(self._leaf(kind, start, stop, value, "data", ""))
-        return made
+            node.meaning = kind.meaning(value)
+            node.children.append(self._leaf(kind, start, stop, value, "data", ""))
+        return node
 
     def _enclosed(self, kind: Enclosed, at: int, end: int, scope: Scope, name: str, doc: str) -> Node:
-        """A length, and something that is all of so many bytes."""
-        made = Node(name, self.base + at, self.base + end, "struct", None, "", doc, kind.label())
-        size, start = kind.length.unpack(self.buf, at, end, scope)
-        before = self._leaf(kind.length, at, start, size, "length", "")
-        before.role = "length"
-        made.children.append(before)
-        if not 0 <= size <= end - start:
-            before.problem = f"{size} bytes should follow, there are {end - start}"
-            made.broken = True
-            made.children += self.rest(start, end, "not of the length that is said")
-            return made
-        made.end = self.base + start + size
-        made.children += self.all(kind.item, start, start + size, scope)
-        return made
+        """Explain a value with a length prefix."""
+        node = Node(name, self.base + at, self.base + end, "struct", None, "", doc, kind.label())
+        prefix, start = self._prefix(kind.length, at, end, scope, "length", node)
+        if not 0 <= prefix.value <= end - start:
+            text = f"expected {prefix.value} more bytes, found {end - start}"
+            return self._wrong_length(node, prefix, start, end, text)
+        node.end = self.base + start + prefix.value
+        node.children += self.all(kind.item, start, start + prefix.value, scope)
+        return node
+
+    def _prefix(
+        self, kind: Type, at: int, end: int, scope: Scope, name: str, parent: Node
+    ) -> tuple[Node, int]:
+        """Add the length or count in front of a value, and return it and its end."""
+        value, stop = kind.unpack(self.buf, at, end, scope)
+        prefix = self._leaf(kind, at, stop, value, name, "")
+        prefix.role = "length"
+        parent.children.append(prefix)
+        return prefix, stop
+
+    def _wrong_length(self, node: Node, prefix: Node, start: int, end: int, problem: str) -> Node:
+        prefix.problem, node.broken = problem, True
+        node.children += self.rest(start, end, "does not match the stored length")
+        return node
 
     # Structures
 
     def _struct(self, kind: Struct, at: int, end: int, scope: Scope, name: str, doc: str) -> Node:
         inner: Scope = {OUTER: scope}
-        made = Node(
+        node = Node(
             name, self.base + at, self.base + end, "struct", None, "", doc or kind.doc, kind.name, kind.source
         )
         stop = end
-        there: dict[str, Node] = {}
-        for one in kind.fields:
+        children: dict[str, Node] = {}
+        for each in kind.fields:
             try:
-                room = kind.room(one, self.buf, at, stop, inner)
-                child = self._field(one, at, room, inner)
+                room = kind.room(each, self.buf, at, stop, inner)
+                child = self._field(each, at, room, inner)
             except DescriptionError as error:
-                child = self._broken(one.type, at, stop, one.name, one.doc, error)
-            made.children.append(child)
-            there[one.name] = child
+                child = self._broken(each.type, at, stop, each.name, each.doc, error)
+            node.children.append(child)
+            children[each.name] = child
             at = child.end - self.base
             if child.broken:
-                # Up to where the structure is said to end, it is of no use; behind that, all may be well.
-                made.broken = stop == end
+                # If the structure's end is known, the bytes behind it can still be explained.
+                node.broken = stop == end
                 break
-            if one.sizes:
-                size = inner[one.name]
+            if each.sizes:
+                size = inner[each.name]
                 if 0 <= size <= stop - at:
                     stop = at + size
                 else:
-                    child.problem = f"{size} bytes should follow, there are {stop - at}"
-                    made.broken = True
-        sized = any(one.sizes for one in kind.fields)
-        if (sized or made.broken) and at < stop:
-            left = self.rest(at, stop, f"left over at the end of {kind.name}")
-            made.children += left
+                    child.problem = f"expected {size} more bytes, found {stop - at}"
+                    node.broken = True
+        sized = any(each.sizes for each in kind.fields)
+        if (sized or node.broken) and at < stop:
+            node.children += self.rest(at, stop, f"unused bytes at the end of {kind.name}")
             at = stop
-        made.end = self.base + at
-        for one in kind.fields:
-            if one.holds is not None and one.name in there and not there[one.name].broken:
-                self._open(one, one.holds, there[one.name], inner)
-        self._checksums(kind, there, at)
-        for one in kind.fields:
-            if (
-                one.measures
-                and one.name in there
-                and not made.broken
-                and there[one.name].value != made.end - made.start
-            ):
-                there[
-                    one.name
-                ].problem = f"{made.end - made.start} is expected, {there[one.name].value} found"
-        return made
+        node.end = self.base + at
+        readable = [each for each in kind.fields if each.name in children and not children[each.name].broken]
+        for each in readable:
+            if each.holds is not None:
+                self._open(each, each.holds, children[each.name], inner)
+        self._checksums(readable, children, at)
+        size = node.end - node.start
+        for each in readable:
+            child = children[each.name]
+            if each.measures and not node.broken and child.value != size:
+                child.problem = f"expected {size}, found {child.value}"
+        return node
 
-    def _field(self, one: Field, at: int, end: int, scope: Scope) -> Node:
-        child = self.node(one.type, at, end, scope, one.name, one.doc, rows=one.rows)
+    def _field(self, field: Field, at: int, end: int, scope: Scope) -> Node:
+        child = self.node(field.type, at, end, scope, field.name, field.doc, rows=field.rows)
         if child.broken:
             return child
-        scope[one.name] = child.value
-        if one.sizes or one.measures:
+        scope[field.name] = child.value
+        if field.sizes or field.measures:
             child.role = "length"
-        if one.checksum:
+        if field.checksum:
             child.role = "checksum"
-        if one.only is not None and child.value != one.only:
-            child.problem = f"{_plain(one.only)} is expected, {_plain(child.value)} found"
-        if one.says is not None:
-            child.meaning = one.says(child.value, scope) or child.meaning
+        if field.only is not None and child.value != field.only:
+            child.problem = f"expected {_plain(field.only)}, found {_plain(child.value)}"
+        if field.says is not None:
+            child.meaning = field.says(child.value, scope) or child.meaning
         return child
 
-    def _checksums(self, kind: Struct, there: dict[str, Node], end: int) -> None:
-        for one in kind.fields:
-            if one.checksum is None or one.name not in there or there[one.name].broken:
+    def _checksums(self, readable: Sequence[Field], children: dict[str, Node], end: int) -> None:
+        names = {each.name for each in readable}
+        for each in readable:
+            if each.checksum is None or not {each.checksum[1], each.until or each.name} <= names:
                 continue
-            algorithm, first = one.checksum
-            node = there[one.name]
-            if first not in there or there[first].broken:
-                continue
-            low = there[first].start - self.base
-            if one.until and (one.until not in there or there[one.until].broken):
-                continue
-            last = there[one.until].end - self.base if one.until else end
+            algorithm, first = each.checksum
+            node = children[each.name]
+            low = children[first].start - self.base
+            last = children[each.until].end - self.base if each.until else end
             high = last if low >= node.end - self.base else node.start - self.base
             computed = algorithm(bytes(self.buf[low:high]))
             node.check = Check(node.value, computed, self.base + low, self.base + high)
             if not node.check.right:
-                node.problem = f"{_hex(computed)} is expected, {_hex(node.value)} found"
-                self._find_flip(algorithm, node, node.check, there)
+                node.problem = f"checksum mismatch: stored {_hex(node.value)}, computed {_hex(computed)}"
+                self._find_flip(algorithm, node, node.check, children)
 
     def _find_flip(
-        self, algorithm: Callable[[bytes], int], node: Node, check: Check, there: dict[str, Node]
+        self, algorithm: Callable[[bytes], int], node: Node, check: Check, children: dict[str, Node]
     ) -> None:
-        """Where a single bit makes a checksum wrong, say which."""
-        found = find_flipped_bit(algorithm, check.stored, check.computed, check.end - check.start)
-        if found is None:
+        """Report the single bit whose flip would explain a checksum mismatch."""
+        flip = find_flipped_bit(algorithm, check.stored, check.computed, check.end - check.start)
+        if flip is None:
             return
-        place, bit = check.start + found[0], found[1]
-        if place == check.end:
-            node.problem += f": bit {bit} of the checksum itself is turned over"
+        position, bit = check.start + flip[0], flip[1]
+        if position == check.end:
+            node.problem += f". Only bit {bit} of the checksum itself differs"
             return
-        node.problem += f": right with bit {bit} of byte {place} turned over"
-        for one in there.values():
-            for leaf in one.leaves():
-                if leaf.start <= place < leaf.end and not leaf.problem:
-                    leaf.problem = f"bit {bit} of byte {place} is turned over, says the checksum"
+        node.problem += f". Flipping bit {bit} of byte {position} would fix it"
+        for child in children.values():
+            for leaf in child.leaves():
+                if leaf.start <= position < leaf.end and not leaf.problem:
+                    leaf.problem = f"bit {bit} of byte {position} is flipped, according to the checksum"
 
-    def _open(self, one: Field, content: Content, node: Node, scope: Scope) -> None:
-        """What lies in the bytes of a node."""
+    def _open(self, field: Field, content: Content, node: Node, scope: Scope) -> None:
+        """Explain the content of a bytes field."""
         if node.value is None:
             return
         try:
@@ -375,7 +374,7 @@ class Explainer:
             at, end = holder.start - self.base, holder.end - self.base
             if content.plain(scope):
                 name = node.name if isinstance(kind, Repeated) else ""
-                holder.children = self.all(kind, at, end, scope, name, rows=one.rows)
+                holder.children = self.all(kind, at, end, scope, name, rows=field.rows)
                 return
             data = content.unpacked(bytes(self.buf[at:end]), scope, self.focus.limit)
             if data is None:
@@ -383,7 +382,7 @@ class Explainer:
         except DescriptionError as error:
             node.problem = error.message
             return
-        node.space = self.space(node, data, "unpacked", kind, scope, rows=one.rows)
+        node.space = self.space(node, data, "unpacked", kind, scope, rows=field.rows)
 
     def space(
         self,
@@ -396,7 +395,7 @@ class Explainer:
         *,
         rows: bool = False,
     ) -> Space:
-        """The bytes that a node holds, explained as one value of this type."""
+        """Explain the content of a node as one value of this type."""
         inner = Explainer(data, 0, self.focus.inside(node.start), self._rows)
         name = node.name if isinstance(kind, Repeated) else ""
         nodes = inner.all(kind, 0, len(data), scope, name, rows=rows)
@@ -405,54 +404,51 @@ class Explainer:
     # Lists
 
     def _list(self, kind: Repeated, at: int, end: int, scope: Scope, name: str, doc: str, rows: bool) -> Node:
-        made = Node(name, self.base + at, self.base + end, "list", None, "", doc, kind.label())
+        node = Node(name, self.base + at, self.base + end, "list", None, "", doc, kind.label())
         count: int | None = None
         if isinstance(kind.count, Type):
-            count, start = kind.count.unpack(self.buf, at, end, scope)
-            before = self._leaf(kind.count, at, start, count, "count", "")
-            before.role = "length"
-            made.children.append(before)
-            at = start
+            prefix, at = self._prefix(kind.count, at, end, scope, "count", node)
+            count = int(prefix.value)
         elif kind.count != "rest":
             count = int(scope[kind.count])
         if count is not None and count < 0 and kind.null is not None:
-            made.meaning = "null" if count == kind.null else "no items"
-            made.end = self.base + at
-            return made
+            node.meaning = "null" if count == kind.null else "no items"
+            node.end = self.base + at
+            return node
         if count is not None and not 0 <= count <= end - at:
-            made.problem = f"{count} are announced, {end - at} bytes are left"
-            made.broken = True
-            made.children += self.rest(at, end)
-            return made
-        done = self._items(kind, at, end, scope, count, made, rows)
-        made.end = made.children[-1].end if made.children else self.base + at
-        made.value = done
-        made.meaning = f"{done} item{'' if done == 1 else 's'}"
-        if made.broken and count is not None and not made.problem:
-            made.problem = f"{count} are announced, {done} can be read"
-        return made
+            node.problem = f"count {count}, but {end - at} bytes are left"
+            node.broken = True
+            node.children += self.rest(at, end)
+            return node
+        done = self._items(kind, at, end, scope, count, node, rows)
+        node.end = node.children[-1].end if node.children else self.base + at
+        node.value = done
+        node.meaning = f"{done} item{'' if done == 1 else 's'}"
+        if node.broken and count is not None and not node.problem:
+            node.problem = f"count {count}, but only {node.meaning} can be read"
+        return node
 
     def _items(
-        self, kind: Repeated, at: int, end: int, scope: Scope, count: int | None, made: Node, rows: bool
+        self, kind: Repeated, at: int, end: int, scope: Scope, count: int | None, parent: Node, rows: bool
     ) -> int:
-        """The items, those that are not shown as one node. Returns how many there are."""
+        """Add the items to `parent`; each run of items that are not shown is one node. Returns the number of items."""
         done = skipped = 0
         left = self.focus.items
         first = at
-        label = made.name
+        label = parent.name
         after = 0
         while kind.more(self.buf, at, end) if count is None else (done < count):
             room = min(at + kind.every, end) if kind.every else end
             row = self._rows[0] if rows else None
             if left <= 0 and not after:
-                # Passed over, unless it turns out to be what was asked for.
+                # Skip the item unless it is the requested one.
                 try:
                     stop = kind.item.unpack(self.buf, at, room, scope)[1]
                     stop = room if kind.every else stop
                 except DescriptionError:
                     left = 1
                     continue
-                if self._wanted(at, stop, row):
+                if self._requested(at, stop, row):
                     after = _AROUND + 1
                     continue
                 if not skipped:
@@ -461,39 +457,39 @@ class Explainer:
                 self._rows[0] += rows
             else:
                 if skipped:
-                    made.children.append(self._skipped(label, done - skipped, skipped, first, at))
+                    parent.children.append(self._skipped(label, done - skipped, skipped, first, at))
                     skipped = 0
                 item = self.node(kind.item, at, room, scope, f"[{done}]", "")
                 if kind.every:
                     item.children += self.rest(item.end - self.base, room)
                     item.end = self.base + room
                 if item.broken and item.end <= item.start:
-                    made.broken = True
+                    parent.broken = True
                     break
                 item.row = row
-                made.children.append(item)
+                parent.children.append(item)
                 self._rows[0] += rows
                 left -= 1
                 after = max(after - 1, 0)
                 stop = item.end - self.base
                 if item.broken:
-                    made.broken = True
+                    parent.broken = True
                     break
             if stop == at and count is None:
                 break
             at, done = stop, done + 1
         if skipped:
-            made.children.append(self._skipped(label, done - skipped, skipped, first, at))
+            parent.children.append(self._skipped(label, done - skipped, skipped, first, at))
         return done
 
-    def _wanted(self, at: int, stop: int, row: int | None) -> bool:
+    def _requested(self, at: int, stop: int, row: int | None) -> bool:
         asked = self.focus.at[0] - self.base if self.focus.at else -1
         return at <= asked < stop or (row is not None and row == self.focus.row)
 
     def _skipped(self, name: str, first: int, count: int, at: int, end: int) -> Node:
         return Node(
             f"[{first}..{first + count - 1}]", self.base + at, self.base + end, SKIPPED, bytes(self.buf[at:end]),
-            f"{count} more {name}, not shown one by one", type="skipped",
+            f"{count} more {name}, not shown", type="skipped",
         )  # fmt: skip
 
 
@@ -530,33 +526,27 @@ def _hex(value: int) -> str:
     return f"{value:#010x}"
 
 
-# What codecs make of it
-
-
 def explain_values(
-    structure: Type | None, window: Window, focus: Focus, *, one: bool = False, name: str = ""
+    structure: Type | None, window: Window, focus: Focus, *, single: bool = False, name: str = ""
 ) -> list[Node]:
-    """A stretch of a file, made of nothing but values of one type, as far as it is: the window is all of it.
-
-    With `one`, of one value.
-    """
+    """Explain a window as consecutive values of one type, or with `single`, as a single value."""
     data = window.data.tobytes()
     explainer = Explainer(data, window.offset, focus)
     nodes: list[Node] = []
     at, end = 0, len(data)
-    # Zeros to the end are no values, but in what is known to be one.
-    used = end if one else 1 + int(np.flatnonzero(window.data).max(initial=-1))
-    while structure is not None and at < used and len(nodes) < (1 if one else focus.items):
-        made = explainer.node(structure, at, end, {}, name or structure.label())
-        nodes.append(made)
-        if made.end - window.offset <= at:
+    # Zeros at the end of consecutive values are padding.
+    used = end if single else 1 + int(np.flatnonzero(window.data).max(initial=-1))
+    while structure is not None and at < used and len(nodes) < (1 if single else focus.items):
+        node = explainer.node(structure, at, end, {}, name or structure.label())
+        nodes.append(node)
+        if node.end - window.offset <= at:
             break
-        at = made.end - window.offset
+        at = node.end - window.offset
     return [*nodes, *explainer.rest(at, end)]
 
 
 def joined(nodes: Sequence[Node], data: Buffer, base: int) -> bytes:
-    """The bytes of the leaves, one after the other: those that were given."""
+    """Return the concatenated bytes of the leaves, which are all the bytes that were explained."""
     return b"".join(
         bytes(data[leaf.start - base : leaf.end - base]) for node in nodes for leaf in node.leaves()
     )

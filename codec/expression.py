@@ -1,10 +1,10 @@
-"""Conditions and sizes of a description, as expressions of fields: `attributes & 7 != 0`.
+"""Conditions and sizes in a description, as expressions of fields: `attributes & 7 != 0`.
 
-One text serves all: the scalar codec evaluates it, the docs page prints it, and Kaitai Struct and ImHex get it in their own spelling.
+The scalar codec evaluates an expression, the docs page prints it, and Kaitai Struct and ImHex get it translated.
 
-The grammar and the precedence are Python's: names of fields, `a.b` for a field of a structure, integers, arithmetic, bits, comparisons,
-`and`, `or`, `a if c else b`, `key[3]` and `len(key)` for bytes. Three more words look at what is not read yet: `left`, the bytes from the
-start of the field to the end of what it lies in, and `i32be(n)` and `u32be(n)`, the integer that starts `n` bytes behind that start.
+Grammar and precedence are Python's: names of fields, `a.b` for a field of a structure, integers, arithmetic and bit operators,
+comparisons, `and`, `or`, `a if c else b`, `key[3]` and `len(key)` for bytes. Three names look ahead: `left` is the number of bytes from
+the start of the field to the end of the enclosing structure; `i32be(n)` and `u32be(n)` are the integer `n` bytes after that start.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 LEFT = "left"
 OUTER = "outer"
-"""The structure around the one that the field is in."""
+"""The name of the structure that encloses the field's structure."""
 PEEKS = {"i32be": True, "u32be": False}
-"""Calls that look ahead, and whether the integer is signed."""
+"""Look-ahead functions, and whether the integer is signed."""
 PEEK_SIZE = 4
 UNBOUNDED = (1 << 31) - 1
-"""The largest size of what has no smaller limit of its own: lengths are 32-bit in every format so far."""
+"""The largest size of a value without a smaller limit: lengths are 32-bit in every format so far."""
 
 _OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -44,14 +44,14 @@ _OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What `left` and the calls see: `data[at:end]` is not read yet. Without `data` there is nothing to look at, only room."""
+    """The bytes `data[at:end]` that are not read yet. `data` is None when writing."""
 
     at: int
     end: int
     data: bytes | bytearray | memoryview | None = None
 
     def peek(self, place: int, *, signed: bool) -> int | None:
-        """Return the integer `place` bytes ahead; None where bytes are missing."""
+        """Return the integer `place` bytes ahead; None if there are too few bytes."""
         start = self.at + place
         if self.data is None or start + PEEK_SIZE > self.end:
             return None
@@ -59,7 +59,7 @@ class Ahead:
 
 
 class Expression:
-    """One expression. Raises `SyntaxError` for a text that is none."""
+    """A parsed expression. Raises `SyntaxError`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -67,37 +67,36 @@ class Expression:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in it, each once, in their order; of `a.b` only `a`."""
-        found = [one for one in ast.walk(self.tree) if isinstance(one, ast.Name)]
-        calls = {id(one.func) for one in ast.walk(self.tree) if isinstance(one, ast.Call)}
-        ordered = sorted((one for one in found if id(one) not in calls), key=lambda one: one.col_offset)
-        return tuple(dict.fromkeys(one.id for one in ordered))
+        """The distinct names in order of appearance; `a` for `a.b`."""
+        calls = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and id(node) not in calls]
+        return tuple(dict.fromkeys(name.id for name in sorted(names, key=lambda name: name.col_offset)))
 
     @property
     def peeks(self) -> tuple[tuple[int, bool], ...]:
-        """The integers that it looks ahead at: (place, signed)."""
-        calls = [one for one in ast.walk(self.tree) if isinstance(one, ast.Call) and _called(one) in PEEKS]
-        return tuple(dict.fromkeys((_argument(one), PEEKS[_called(one)]) for one in calls))
+        """The distinct look-aheads: (place, signed)."""
+        calls = [
+            node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and _called(node) in PEEKS
+        ]
+        return tuple(dict.fromkeys((_argument(call), PEEKS[_called(call)]) for call in calls))
 
     @property
     def condition(self) -> bool:
-        """Whether it is a condition, not a number."""
+        """Whether the expression is a condition, not a number."""
         return isinstance(self.tree, ast.Compare | ast.BoolOp)
 
     @property
     def looks(self) -> bool:
-        """Whether it depends on bytes that are not read yet."""
+        """Whether the expression looks ahead."""
         return LEFT in self.names or bool(self.peeks)
 
     def value(self, scope: Mapping[str, Any], ahead: Ahead) -> Any:
-        """Return its value. Raises `KeyError` for a name that is not in the scope."""
+        """Evaluate the expression. Raises `KeyError` for a name that is not in the scope."""
         return _value(self.tree, scope, ahead)
 
 
-@cache
-def expression(text: str) -> Expression:
-    """Return the expression of a text."""
-    return Expression(text)
+expression = cache(Expression)
+"""Parse an expression, once per text."""
 
 
 def _called(call: ast.Call) -> str:
@@ -126,37 +125,37 @@ def _value(tree: ast.expr, scope: Mapping[str, Any], ahead: Ahead) -> Any:
         case ast.IfExp(test=test, body=body, orelse=other):
             return _value(body if _value(test, scope, ahead) else other, scope, ahead)
         case ast.BoolOp(op=op, values=values):
-            return (any if isinstance(op, ast.Or) else all)(_value(one, scope, ahead) for one in values)
+            return (any if isinstance(op, ast.Or) else all)(_value(value, scope, ahead) for value in values)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, scope, ahead)
         case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
             return _OPERATORS[type(op)][1](_value(left, scope, ahead), _value(right, scope, ahead))
-    raise SyntaxError(f"{ast.unparse(tree)!r} has no meaning in an expression of fields")
+    raise SyntaxError(f"{ast.unparse(tree)!r} is not supported in an expression")
 
 
 class Spelling:
-    """How another language writes an expression. A language says how it writes names and what lies ahead."""
+    """Translates expressions to another language. A subclass spells names and look-aheads."""
 
     both, either = "&&", "||"
 
     def name(self, name: str) -> str:
-        """Return a name of the expression, a field or `left`."""
+        """Spell the name of a field, or `left`."""
         raise NotImplementedError
 
     def peek(self, place: int, *, signed: bool) -> str:
-        """Return the integer `place` bytes ahead."""
+        """Spell the integer `place` bytes ahead."""
         raise NotImplementedError
 
     def member(self, inner: str, name: str) -> str:
-        """Return a field of a structure."""
+        """Spell a field of a structure."""
         return f"{inner}.{name}"
 
     def number(self, text: str) -> str:
-        """Return an expression as a number, which a condition is not."""
+        """Translate an expression to a number: 1 or 0 for a condition."""
         return f"{self.of(text)} ? 1 : 0" if expression(text).condition else self.of(text)
 
     def of(self, text: str) -> str:
-        """Return the expression in this spelling. Raises `TypeError` for what it cannot express."""
+        """Translate an expression. Raises `TypeError` for one that the language cannot express."""
         return self._of(expression(text).tree)
 
     def _of(self, tree: ast.expr) -> str:
@@ -173,7 +172,7 @@ class Spelling:
                 return f"{self._of(test)} ? {self._inner(body)} : {self._inner(other)}"
             case ast.BoolOp(op=op, values=values):
                 word = self.either if isinstance(op, ast.Or) else self.both
-                return f" {word} ".join(self._inner(one, ast.BoolOp) for one in values)
+                return f" {word} ".join(self._inner(value, ast.BoolOp) for value in values)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return f"-{self._inner(operand)}"
             case (
@@ -184,7 +183,7 @@ class Spelling:
         raise TypeError(f"{ast.unparse(tree)!r} cannot be expressed")
 
     def _inner(self, tree: ast.expr, inside: type[ast.expr] | None = None) -> str:
-        """A part of an expression: in parentheses, where precedence could be another one in that language."""
+        """Translate an operand, in parentheses if the language may have another precedence."""
         simple = (ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.UnaryOp)
         plain = isinstance(tree, simple) or (inside is ast.BoolOp and isinstance(tree, ast.Compare))
         return self._of(tree) if plain else f"({self._of(tree)})"

@@ -1,7 +1,7 @@
-"""Damage as data, and the errors people see.
+"""Faults, which describe damage as values, and the exceptions.
 
-A `Fault` is a value: a place, a size, a kind. Codecs return faults, readers decide by mode whether to raise, and the
-report keeps all of them. Errors derive from `LogwrightError`; each is also the builtin that a caller would expect.
+Codecs return faults. Readers raise them or not, depending on the mode, and reports list them all. Every exception derives from
+`LogwrightError` and from the builtin exception that a caller would expect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Kind(StrEnum):
-    """What is wrong. A small closed set: every codec of every system speaks with these words."""
+    """The kind of a fault. All codecs share this closed set."""
 
     TRUNCATED = "truncated"
     CHECKSUM = "checksum mismatch"
@@ -24,11 +24,11 @@ class Kind(StrEnum):
     LINK = "missing link to another file"
     PADDING = "unexpected padding"
     UNSUPPORTED = "unsupported"
-    """No damage: the checksum is right, and the version, type or attribute is not known here. Repair keeps such bytes or refuses."""
+    """Not damage: the checksum matches, but the version, type or attribute is unknown. Repair keeps such bytes or fails."""
 
 
 class Severity(StrEnum):
-    """How bad it is. Only `ERROR` makes a report not ok: preallocated zeros and the torn tail of a running system don't."""
+    """The severity of a fault. Only `ERROR` fails a report: preallocated zeros and the torn tail of a running system do not."""
 
     INFO = "info"
     WARNING = "warning"
@@ -37,10 +37,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One damaged region of one file.
+    """One damaged range of one file, in bytes.
 
-    `offset` and `length` are bytes of the file. `system` says what the real system would do on meeting it, `lost` what is
-    gone in the system's own words (INTERFACE: `{"first_offset": ..., "last_offset": ...}`), `rows_lost` is None when unknown.
+    `system` says what the real system does with it. `lost` identifies the lost rows in the system's own terms
+    (`{"first_offset": ..., "last_offset": ...}`); `rows_lost` is None if unknown.
     """
 
     codec: str
@@ -55,11 +55,11 @@ class Fault:
 
     @property
     def stops(self) -> bool:
-        """Whether mode `FAILFAST` raises: rows are missing or wrong, or can't be read here."""
+        """Whether mode `FAILFAST` raises: rows are missing, wrong or not supported."""
         return self.severity is Severity.ERROR or self.kind is Kind.UNSUPPORTED
 
     def moved(self, by: int) -> Fault:
-        """The same fault with its place counted from elsewhere."""
+        """Return the fault with its offset moved."""
         return replace(self, offset=self.offset + by)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,23 +75,23 @@ class Fault:
         }
 
 
-def join_lost(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is lost in two places (`Fault.lost`) as one range. Keys of `other` come after those of `one`."""
-    out = {**other, **one}
-    for name in one.keys() & other.keys():
+def join_lost(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Join the lost rows of two faults (`Fault.lost`) to one range. The rows of `second` follow those of `first`."""
+    out = {**second, **first}
+    for name in first.keys() & second.keys():
         if name.startswith("first_"):
-            out[name] = min(one[name], other[name])
+            out[name] = min(first[name], second[name])
         elif name.startswith("last_"):
-            out[name] = max(one[name], other[name])
+            out[name] = max(first[name], second[name])
         elif name == "largest":
-            out[name] = other[name]
+            out[name] = second[name]
     return out
 
 
 class LogwrightError(Exception):
-    """The root of all errors that logwright raises on purpose.
+    """The base class of all exceptions that logwright raises on purpose.
 
-    One paragraph: where (path, byte offset), what was expected and found, and what to do next.
+    The text is one paragraph: path and byte offset, what was expected and found, and what to do next.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ def _rebuild_error(kind: type[LogwrightError], message: str, state: dict[str, An
 
 
 class DamageError(LogwrightError, ValueError):
-    """The bytes are not what the format says (mode `FAILFAST`). `.fault` is the fault."""
+    """The bytes do not match the format (mode `FAILFAST`). `.fault` is the fault."""
 
     fault: Fault | None = None
 
@@ -135,23 +135,23 @@ class DamageError(LogwrightError, ValueError):
             f"{fault.kind}: {fault.detail} ({fault.length} bytes of {fault.codec})",
             path=path,
             offset=fault.offset,
-            advice="See all damage with `logwright verify`, or read what is sound with mode=PERMISSIVE or DROPMALFORMED",
+            advice="List all damage with `logwright verify`, or read the sound rows with mode=PERMISSIVE or DROPMALFORMED",
         )
         error.fault = fault
         return error
 
 
 class UsageError(LogwrightError, ValueError):
-    """What was asked can't be: an unknown option, column, view or codec, data of the wrong type."""
+    """An invalid request: an unknown option, column, view or codec, or data of the wrong type."""
 
     unknown: str | None = None
-    """An option that is unknown, as it was given."""
+    """An unknown option."""
     known: tuple[str, ...] = ()
-    """Where one is unknown, those that are known."""
+    """The known options, if one is unknown."""
 
 
 class UnsupportedError(LogwrightError, NotImplementedError):
-    """A legal file of a version that is recognised but not read yet. `.fault` is the place, where there is one."""
+    """A valid file of a version that is recognised but not supported. `.fault` is the fault, if there is one."""
 
     fault: Fault | None = None
 
@@ -172,11 +172,11 @@ class NotFoundError(LogwrightError, FileNotFoundError):
 
 
 class AccessError(LogwrightError, PermissionError):
-    """The operating system said no."""
+    """The operating system denied access."""
 
 
 class ExistsError(LogwrightError, FileExistsError):
-    """The target is there already, and the mode does not allow to touch it."""
+    """The target exists, and the mode does not allow changing it."""
 
 
 class BusyError(LogwrightError, BlockingIOError):
@@ -184,21 +184,21 @@ class BusyError(LogwrightError, BlockingIOError):
 
 
 class StorageError(LogwrightError, OSError):
-    """The disk or file system failed: full, read error, no such operation."""
+    """The disk or file system failed: full, read error, unsupported operation."""
 
 
 class UnreadableError(StorageError):
-    """The disk can't read `[offset, offset + length)` of a file, as far as that was found out. What lies before can be read."""
+    """The disk cannot read at least `[offset, offset + length)` of a file. The bytes before can be read."""
 
     length: int = 0
 
     @classmethod
     def of(cls, offset: int, length: int, why: str, path: str | None) -> UnreadableError:
         error = cls(
-            f"the disk can't read {length} bytes ({why})",
+            f"the disk cannot read {length} bytes ({why})",
             path=path,
             offset=offset,
-            advice="Read what is sound with mode=PERMISSIVE or DROPMALFORMED. Better, copy the disk with ddrescue before it "
+            advice="Read the sound rows with mode=PERMISSIVE or DROPMALFORMED. Better, copy the disk with ddrescue before it "
             "gets worse, and read the copy with option ddrescue.map",
         )
         error.length = length
@@ -206,25 +206,25 @@ class UnreadableError(StorageError):
 
     @property
     def start(self) -> int:
-        """Where the bytes begin that can't be read."""
+        """The start of the unreadable range."""
         return self.offset or 0
 
     @property
     def stop(self) -> int:
-        """Where they end."""
+        """The end of the unreadable range."""
         return self.start + self.length
 
     @property
     def detail(self) -> str:
-        """For a fault, whose place is that of the frame."""
+        """The detail of a fault whose offset is that of the frame."""
         return f"{self.message} at byte {self.start}"
 
     def fault(self, codec: str, offset: int | None = None) -> Fault:
-        """As damage of a file, from `offset` on, where the frame starts that it is in."""
+        """Return the fault from `offset` on, the start of the frame that contains the range."""
         start = self.start if offset is None else offset
         system = "it gets the same error from the disk"
         return Fault(codec, start, self.stop - start, Kind.PAYLOAD, self.detail, system=system)
 
 
 class DamageWarning(UserWarning):
-    """What was read is not all that was there, or not all is well with it; the text is that of the report."""
+    """Rows are missing or damaged. The text is that of the report."""

@@ -1,7 +1,6 @@
-"""Files that are arrays of entries of one fixed width: no header, no checksum, perhaps a tail of zeros allocated ahead. They are read and
-written by window.
+"""Files that are arrays of fixed-width entries, without header or checksums, and possibly with preallocated zeros at the end.
 
-A codec of such a file is its entry's description, the columns that its fields become, and the order that entries must have.
+A codec of such a file consists of the description of an entry, its columns, and the rules for the order of entries.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 Entries = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 Findings = Iterable[tuple[Mask, str]]
-"""Masks over all entries of what is wrong with each, and the sentence that says so."""
+"""Masks of the entries that break a rule, each with its message."""
 
 _MOST_FAULTS = 100
-"""So many findings of a kind are told one by one."""
-_PIECE = 1 << 20
-"""Entries that are decoded at a time."""
+"""The number of entries that break the same rule and are reported one by one."""
+_BATCH = 1 << 20
+"""The number of entries decoded at a time."""
 _STEP = 1 << 16
 _INT64_MAX = (1 << 63) - 1
 
@@ -40,15 +39,15 @@ FRAMES = Table(
     "frames",
     (
         Column("position", pa.int64(), "byte of the file where the entry starts", nullable=False),
-        Column("size", pa.int32(), "bytes of the entry"),
+        Column("size", pa.int32(), "size of the entry in bytes"),
         RAW,
     ),
-    "One row an entry.",
+    "One row per entry.",
 )
 FILE = Table(
     "file",
     (
-        Column("base", pa.int64(), "what relative fields count from: the number in the file's name"),
+        Column("base", pa.int64(), "the number in the file's name, to which relative fields are added"),
         *extent("entries"),
         *ending("entry"),
     ),
@@ -58,25 +57,27 @@ FILE = Table(
 
 @dataclass
 class FixedContext:
-    """`base`: the number in the file's name. `last`: the file is the one being written; None where not known."""
+    """`base`: the number in the file's name. `last`: whether the file is the one being written; None if unknown."""
 
     base: int | None = None
     last: bool | None = None
     used: int | None = None
-    """Bytes up to the last that is not zero, in the whole file; None before `FixedCodec.prepare`."""
+    """The size of the file without the zeros at its end; None before `FixedCodec.prepare`."""
     before: tuple[int, Entries] | None = None
-    """The last entry of the window before, and the byte of the file where it ends."""
+    """The last entry of the previous window, and the byte of the file where it ends."""
 
 
 class FixedCodec(Codec):
     """A codec of fixed-width entries.
 
-    `relative` maps columns to the field that is the column less the number in the file's name. `wrong(entries, base)` finds
-    entries that contradict their file; `version` is a field whose first byte must not be above 0. `pattern` is that of the file's
-    name, with one group where it has a number. `allocated`: the system
-    makes the file larger than it is, filled with zeros; elsewhere zeros at the end are damage.
-    `numbered` is a column that counts the entries: from the number in the file's name, which is then in bytes. `impossible`: which entries
-    are none, and the sentence that says so. `count`: a file has exactly this number of entries.
+    - `pattern` matches the file's name. Its group, if any, is the base number.
+    - `relative` maps columns to fields that hold the column minus the base number.
+    - `wrong(entries, base)` finds entries that contradict their file.
+    - `version` is a field whose high byte must be 0.
+    - `allocated`: the system preallocates the file with zeros. Otherwise zeros at the end are damage.
+    - `numbered` is a column that counts the entries, starting at the base number, which is then in bytes.
+    - `impossible` finds bytes that are not an entry, and says why.
+    - `count` is the exact number of entries of a file.
     """
 
     scans_empty = True
@@ -106,7 +107,7 @@ class FixedCodec(Codec):
         self.structures = (entry,)
         self.dtype = dtype_of(entry)
         self.tables = {
-            "rows": Table("rows", columns, "One row an entry."),
+            "rows": Table("rows", columns, "One row per entry."),
             "frames": FRAMES,
             "file": FILE,
         }
@@ -114,7 +115,7 @@ class FixedCodec(Codec):
     def explain(self, window: Window, context: FixedContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
         nodes = list(super().explain(window, context, focus, frame=frame))
         fields = {field: column for column, field in self.relative.items()}
-        for node in (child for one in nodes for child in one.children):
+        for node in (child for entry in nodes for child in entry.children):
             if node.name in fields and node.value is not None and not node.broken:
                 node.meaning = f"{fields[node.name]} {node.value + (context.base or 0)}"
         if frame and nodes:
@@ -125,16 +126,15 @@ class FixedCodec(Codec):
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO
 
     def context(self, name: str, options: Options, **hints: Any) -> FixedContext:
-        found = self.pattern.fullmatch(name)
-        named = int(found[1]) if found and found.groups() else None
-        base = hints.get("base_offset", named)
+        match = self.pattern.fullmatch(name)
+        base = hints.get("base_offset", int(match[1]) if match and match.groups() else None)
         return FixedContext(base if base is None or base <= _INT64_MAX else None, hints.get("last"))
 
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: FixedContext) -> None:
         end = size
-        while end and not (found := _without_zeros(read(max(0, end - _STEP), min(_STEP, end)))):
+        while end and not (used := _without_zeros(read(max(0, end - _STEP), min(_STEP, end)))):
             end = max(0, end - _STEP)
-        context.used = max(0, end - _STEP) + found if end else 0
+        context.used = max(0, end - _STEP) + used if end else 0
 
     def scan(self, window: Window, at: int, context: FixedContext, *, check: bool = True) -> Frames:
         size = self.dtype.itemsize
@@ -143,15 +143,17 @@ class FixedCodec(Codec):
         if self.count is not None and window.size != self.count * size:
             text = f"the file has {window.size} bytes, expected {self.count * size}"
             kind = Kind.TRUNCATED if window.size < self.count * size else Kind.PADDING
-            return self._none(at, Fault(self.name, first, len(data), kind, text, system=self.system))
-        # Of the bytes from here on, the ones before the zeros at the end of the file, and all.
+            fault = Fault(self.name, first, len(data), kind, text, system=self.system)
+            empty = np.empty(0, np.int64)
+            return Frames(empty, empty, np.empty(0, self.dtype), at, 0, fault)
+        # The number of bytes from here on, with and without the zeros at the end of the file.
         left = window.size - first
         used = left if self.count is not None else self._used(window, context) - first
         count = max(-(-used // size), 0)
         if count * size > left:
             count -= 1
         if not count and left == size and self.allocated and not first and self.impossible is None:
-            # A file of one entry that is zero: it was not allocated ahead.
+            # The file is a single zero entry; it was not preallocated.
             count, used = 1, size
         here = min(count, len(data) // size)
         entries = data[: here * size].view(self.dtype)
@@ -164,25 +166,25 @@ class FixedCodec(Codec):
             )
         count = here
         if self.version is not None:
-            odd = np.flatnonzero(entries[self.version].astype(np.int64) >> 8 > 0)
-            if len(odd):
-                count = int(odd[0])
-                text = f"version {int(entries[self.version][count])}, 0 was expected"
+            unknown = np.flatnonzero(entries[self.version].astype(np.int64) >> 8 > 0)
+            if len(unknown):
+                count = int(unknown[0])
+                text = f"version {int(entries[self.version][count])}, expected 0"
                 damage = Fault(self.name, first + count * size, size, Kind.MAGIC, text, system=self.system)
                 entries = entries[:count]
         if self.impossible is not None:
-            odd = np.flatnonzero(self.impossible[0](entries))
-            if len(odd):
-                count = int(odd[0])
-                place = first + count * size
-                damage = Fault(self.name, place, size, Kind.LENGTH, self.impossible[1], system=self.system)
+            bad = np.flatnonzero(self.impossible[0](entries))
+            if len(bad):
+                count = int(bad[0])
+                position = first + count * size
+                damage = Fault(self.name, position, size, Kind.LENGTH, self.impossible[1], system=self.system)
                 entries = entries[:count]
         faults = list(self._order(entries, first, context)) if check else []
         if self.relative and context.base is None and not first:
-            text = "the file's name has no offset to count from: 0 is taken"
+            text = "the file's name has no base offset; 0 is assumed"
             faults.append(Fault(self.name, 0, 0, Kind.LINK, text, Severity.INFO))
         if damage is not None and damage.kind is Kind.PADDING and self.allocated:
-            # Nothing is lost with them.
+            # Preallocated zeros hold no entries.
             faults.append(damage)
             damage = None
         stop = at + count * size
@@ -190,37 +192,33 @@ class FixedCodec(Codec):
         return Frames(start, start + size, entries, stop, 0 if damage is not None else need, damage, faults)
 
     def _used(self, window: Window, context: FixedContext) -> int:
-        """Return the bytes of the file before the zeros at its end."""
+        """Return the size of the file without the zeros at its end."""
         if context.used is not None:
             return min(context.used, window.size)
         return window.offset + _without_zeros(window.data) if window.final else window.size
 
-    def _none(self, at: int, damage: Fault) -> Frames:
-        empty = np.empty(0, np.int64)
-        return Frames(empty, empty, np.empty(0, self.dtype), at, 0, damage)
-
-    def _ending(self, context: FixedContext, offset: int, odd: int, left: int) -> Fault | None:
-        """What is wrong with the bytes that are no entries: `odd` of them, and zeros up to `left`."""
-        if odd:
-            text = f"{odd} bytes at the end are no whole entry of {self.dtype.itemsize} bytes"
+    def _ending(self, context: FixedContext, offset: int, partial: int, left: int) -> Fault | None:
+        """Return the fault of the `left` bytes behind the last entry: `partial` bytes of an entry, then zeros."""
+        if partial:
+            text = f"{partial} bytes at the end are not a complete entry of {self.dtype.itemsize} bytes"
             return Fault(self.name, offset, left, Kind.TRUNCATED, text, Severity.WARNING, self.system)
         if not left:
             return None
         if not self.allocated:
-            text = f"{left} zero bytes at the end, where the system puts none"
+            text = f"{left} zero bytes at the end, but the system does not preallocate this file"
             return Fault(self.name, offset, left, Kind.PADDING, text, system=self.system)
-        text, severity, system = f"{left} zero bytes allocated ahead", Severity.INFO, ""
+        text, severity, system = f"{left} preallocated zero bytes", Severity.INFO, ""
         if left % self.dtype.itemsize:
             text += f", not a multiple of {self.dtype.itemsize}"
             severity, system = Severity.WARNING, self.system
         elif context.last is False:
             text += ", in a file that is not the last of its kind"
-            severity, system = Severity.WARNING, "the system takes them for entries where it trusts the file"
+            severity, system = Severity.WARNING, "the system reads them as entries if it trusts the file"
         return Fault(self.name, offset, left, Kind.PADDING, text, severity, system)
 
     def _order(self, entries: Entries, first: int, context: FixedContext) -> Iterator[Fault]:
         size, base = self.dtype.itemsize, context.base or 0
-        # With the entry before, which the first one is compared with.
+        # The first entry is compared with the last one of the previous window.
         behind = context.before is not None and context.before[0] == first
         if behind:
             assert context.before is not None
@@ -230,31 +228,31 @@ class FixedCodec(Codec):
             context.before = first + len(entries) * size, entries[-1:].copy()
         for mask, text in (*self._range(entries, base), *self.wrong(entries, base)):
             mask[:behind] = False
-            found = np.flatnonzero(mask)
-            for i in found[:_MOST_FAULTS].tolist():
+            bad = np.flatnonzero(mask)
+            for i in bad[:_MOST_FAULTS].tolist():
                 yield Fault(self.name, first + i * size, size, Kind.ORDER, text, system=self.system)
-            if len(found) > _MOST_FAULTS:
-                at, end = (first + int(found[i]) * size for i in (_MOST_FAULTS, -1))
-                more = f"{text}: {len(found) - _MOST_FAULTS} more entries of which that is true"
+            if len(bad) > _MOST_FAULTS:
+                at, end = (first + int(bad[i]) * size for i in (_MOST_FAULTS, -1))
+                more = f"{text}: {len(bad) - _MOST_FAULTS} more entries like this"
                 yield Fault(self.name, at, end + size - at, Kind.ORDER, more, system=self.system)
 
     def _range(self, entries: Entries, base: int) -> Findings:
         for column, field in self.relative.items():
             number = entries[field].astype(np.int64)
             yield number < 0, f"{column} is below {base}, the number in the file's name"
-            yield number > _INT64_MAX - base, f"{column} is above what 64 bits hold"
+            yield number > _INT64_MAX - base, f"{column} exceeds 64 bits"
 
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: FixedContext
     ) -> Iterator[Decoded]:
         schema = self.tables[table].schema(columns)
-        for at in range(0, len(frames), _PIECE):
-            piece = frames.pick(slice(at, at + _PIECE))
+        for at in range(0, len(frames), _BATCH):
+            batch = frames.pick(slice(at, at + _BATCH))
             arrays = [
-                pa.nulls(len(piece), one.type)
-                if one.name == "raw"
-                else pa.array(self._values(window, piece, table, one.name, context)).cast(one.type)
-                for one in schema
+                pa.nulls(len(batch), field.type)
+                if field.name == "raw"
+                else pa.array(self._values(window, batch, table, field.name, context)).cast(field.type)
+                for field in schema
             ]
             yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
@@ -268,35 +266,28 @@ class FixedCodec(Codec):
         values: npt.NDArray[np.int64] = frames.header[self.relative.get(column, column)].astype(np.int64)
         if column not in self.relative:
             return values
-        # Where that wraps, the scan has found a fault, and encoding wraps back.
+        # If this wraps, the scan reports a fault, and encoding wraps back.
         return values + np.int64(context.base or 0)
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: FixedContext
     ) -> pa.RecordBatch:
-        row = {
-            "base": context.base,
-            "size": size,
-            "frames": frames,
-            "trailing": tail,
-            "trailing_zeros": zeros,
-        }
-        return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
+        row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
+        return pa.RecordBatch.from_pylist([{"base": context.base, **row}], schema=FILE.schema())
 
     def resync(self, window: Window, at: int, context: FixedContext) -> tuple[int, int]:
-        """The next entry: one that is bad says nothing about others."""
         context.before = None
         size = self.dtype.itemsize
-        place = -(-at // size) * size
+        start = -(-at // size) * size
         used = min(self._used(window, context) - window.offset, len(window.data))
-        if self.count is not None or place >= used:
+        if self.count is not None or start >= used:
             return -1, 0
         if self.impossible is not None:
-            whole = (min(-(-used // size) * size, len(window.data)) - place) // size * size
-            entries = window.data[place : place + whole].view(self.dtype)
+            length = (min(-(-used // size) * size, len(window.data)) - start) // size * size
+            entries = window.data[start : start + length].view(self.dtype)
             possible = np.flatnonzero(~self.impossible[0](entries))
-            return (place + int(possible[0]) * size, 0) if len(possible) else (-1, 0)
-        return place, 0
+            return (start + int(possible[0]) * size, 0) if len(possible) else (-1, 0)
+        return start, 0
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: FixedContext
@@ -304,17 +295,17 @@ class FixedCodec(Codec):
         base = single_value(file, "base")
         if base is None:
             base = context.base or 0
-        given = conform(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
-        if self.count is not None and file is None and given.num_rows != self.count:
-            raise UsageError(f"{self.name}: {given.num_rows} rows, the file has exactly {self.count}")
-        places = range(0, given.num_rows, _PIECE)
-        entries = (self._entries(given.slice(at, _PIECE), base, at, alone=file is None) for at in places)
-        yield from _around(entries, self.dtype.itemsize, frames)
+        rows = conform(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
+        if self.count is not None and file is None and rows.num_rows != self.count:
+            raise UsageError(f"{self.name}: {rows.num_rows} rows, expected exactly {self.count}")
+        starts = range(0, rows.num_rows, _BATCH)
+        entries = (self._entries(rows.slice(at, _BATCH), base, at, alone=file is None) for at in starts)
+        yield from _with_damage(entries, self.dtype.itemsize, frames)
         yield single_value(file, "trailing") or b""
         yield Zeros(single_value(file, "trailing_zeros") or 0)
 
     def _entries(self, rows: pa.Table, base: int, first: int, *, alone: bool) -> bytes:
-        """Return rows as entries. `first` is the number of the first one."""
+        """Encode rows. `first` is the number of the first one."""
         out = np.zeros(rows.num_rows, self.dtype)
         for column in self.columns:
             if column.name == self.numbered:
@@ -323,7 +314,7 @@ class FixedCodec(Codec):
             field = self.relative.get(column.name, column.name)
             if column.name in self.relative:
                 values = values - np.int64(base)
-                # Below its base no file should have any, but a damaged one is written as it was.
+                # No sound file has values below its base, but a damaged file is written as it was.
                 _fits(self.name, column.name, values, out.dtype[field], first, 0 if alone else None, base)
             else:
                 _fits(self.name, column.name, values, out.dtype[field], first)
@@ -331,20 +322,20 @@ class FixedCodec(Codec):
         return out.tobytes()
 
     def _numbered(self, rows: pa.Table, base: int, alone: bool) -> pa.Table:
-        """The rows with their numbers, which may be left out. Raises `UsageError` for a number that is not that of its place."""
+        """Add the `numbered` column if it is absent. Raises `UsageError` for a number that does not match the row's position."""
         if self.numbered is None:
             return rows
         numbers = base // self.dtype.itemsize + np.arange(rows.num_rows)
         column = self.tables["rows"][self.numbered]
         if self.numbered not in rows.column_names:
             return rows.append_column(column.field(), pa.array(numbers, column.type))
-        given = np.asarray(rows[self.numbered].cast(pa.int64()).fill_null(-1), np.int64)
-        odd = np.flatnonzero(given != numbers)
-        if alone and len(odd):
-            i = int(odd[0])
+        values = np.asarray(rows[self.numbered].cast(pa.int64()).fill_null(-1), np.int64)
+        wrong = np.flatnonzero(values != numbers)
+        if alone and len(wrong):
+            i = int(wrong[0])
             raise UsageError(
-                f"{self.name}: {self.numbered} of row {i} is {given[i]}, expected {numbers[i]} at this place",
-                advice="A file holds its entries without gaps, from the number in its name on",
+                f"{self.name}: {self.numbered} of row {i} is {values[i]}, expected {numbers[i]}",
+                advice="The entries of a file have no gaps, and start with the number in its name",
             )
         return rows
 
@@ -362,15 +353,15 @@ def _fits(
     bad = np.flatnonzero((numbers < (info.min if low is None else low)) | (numbers > info.max))
     if len(bad):
         i = int(bad[0])
-        less = "" if base is None else f" less {base}, the number in the file's name"
+        minus = "" if base is None else f" minus {base} (the number in the file's name)"
         raise UsageError(
-            f"{codec}: {column} of row {first + i}{less}, {numbers[i]}, does not fit {8 * dtype.itemsize} bits",
-            advice="" if base is None else "Is the file named after the segment that the rows are of?",
+            f"{codec}: {column} of row {first + i}{minus} is {numbers[i]}, which does not fit {8 * dtype.itemsize} bits",
+            advice="" if base is None else "Check that the file is named after the segment of the rows",
         )
 
 
-def _around(pieces: Iterable[bytes], size: int, frames: pa.Table | None) -> Iterator[bytes]:
-    """The entries, given in pieces, with the damaged stretches of the frames table between them."""
+def _with_damage(pieces: Iterable[bytes], size: int, frames: pa.Table | None) -> Iterator[bytes]:
+    """Yield the entries, with the damaged ranges of the frames table between them."""
     if (
         frames is None
         or not {"raw", "size"} <= set(frames.schema.names)
@@ -389,7 +380,7 @@ def _around(pieces: Iterable[bytes], size: int, frames: pa.Table | None) -> Iter
 
 
 def _without_zeros(data: Bytes) -> int:
-    """Bytes up to the last that is not zero."""
+    """Return the size without the zeros at the end."""
     end = len(data)
     while end:
         block = np.flatnonzero(data[max(0, end - _STEP) : end])

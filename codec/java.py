@@ -1,4 +1,4 @@
-"""Text as Java reads it: UTF-8 with replacement, which is not what Python's "replace" gives for surrogates."""
+"""Decode UTF-8 as Java does. It differs from Python's "replace" for encoded surrogates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from logwright.codec.columns import contents
 
 
 def java_string(data: bytes) -> str:
-    """What `new String(data, UTF_8)` gives: as Python's "replace", but one U+FFFD for a surrogate encoded in three bytes."""
+    """Return `new String(data, UTF_8)`: like Python's "replace", but one U+FFFD for a surrogate encoded in three bytes."""
     return data.decode("utf-8", "logwright.java")
 
 
 def java_strings(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """A binary column as Java decodes it from UTF-8, and which values are not UTF-8 (None: all are). Nulls stay null."""
+    """Decode a binary column as Java does; also return which values are not valid UTF-8 (None: none). Nulls stay null."""
     try:
         text = stored.cast(pa.string())
         text.validate(full=True)

@@ -1,6 +1,6 @@
 """The core of a layout: a directory is recognised, planned, read through views, and written by builders.
 
-A layout is pure, as a codec is (`codec.base`): it sees a `Listing`, and gives pieces of bytes with names.
+A layout is pure, like a codec (`codec.base`): it reads a `Listing` and yields named pieces of bytes.
 """
 
 from __future__ import annotations
@@ -24,38 +24,37 @@ from logwright.codec.table import Column
 
 
 class Layout(ABC):
-    """One kind of directory. What it offers beyond this core is in `capabilities`."""
+    """One kind of directory. Optional features are in `capabilities`."""
 
     capabilities: DirectoryCapabilities = DirectoryCapabilities()
 
     name: str
     title: str
     views: Mapping[str, View]
-    """Named views; "rows", "frames", "file" and "files" exist for all."""
+    """Named views; "rows", "frames", "file" and "files" exist for all layouts."""
     default_view: str
     options: tuple[Option, ...] = ()
+    """Options for writing."""
     read_options: tuple[Option, ...] = ()
-    """The ones that reading takes; `options` are for writing."""
     data_folder: str | None = None
-    """The folder of each root that holds the files, where people and the system's configuration name the directory above it
-    (`version-2`, `current`)."""
+    """The folder of each root that holds the files (`version-2`), if users and configuration files name the directory above it."""
     folders: Sequence[str] = ()
-    """Patterns of the sub-folders whose files belong to the store, such as `consumequeue/*/*`; folders on the way to them too."""
+    """Patterns of the sub-folders whose files belong to the store, such as `consumequeue/*/*`, and of the folders above them."""
     root_options: Sequence[str] = ()
-    """The options, of reading and of writing, that name further roots."""
+    """The read and write options that name further roots."""
     barrier: str | None = None
-    """The name of an empty file in the store's own directory that keeps the system from starting. It stands there while old files of
-    several roots are replaced or removed: no order of renames makes sense of old files in one root and new files in another."""
+    """The name of an empty file in the store's own directory that keeps the system from starting. It exists while old files of several
+    roots are replaced, because the system cannot make sense of old files in one root and new files in another."""
     alone: Mapping[str, Sequence[str]] = MappingProxyType({})
-    """Views of a single file, as if it were alone in its directory: their names, by the codec of the file."""
+    """The views that can be read from a single file, by the codec of the file."""
     leftovers_read: Sequence[str] = ()
-    """The codecs of leftover files that a view still reads: damage in them is reported as a note."""
+    """The codecs of leftover files that a view still reads. Damage in them is reported as a note."""
     nouns: tuple[str, str] = ("row", "file")
-    """What the system calls a row, and a primary file: ("record", "segment")."""
+    """The system's terms for a row and a primary file: ("record", "segment")."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
-    """As `Codec.printed`."""
+    """See `Codec.printed`."""
     advice: tuple[str, ...] = ()
-    """Sentences for whoever has a damaged directory: what could be done with the system's own means."""
+    """Ways to recover a damaged directory with the system's own tools, one sentence each."""
 
     def with_capabilities(self, capabilities: DirectoryCapabilities) -> Self:
         """Return this layout with its capabilities filled in."""
@@ -64,7 +63,7 @@ class Layout(ABC):
         return layout
 
     def roots(self, options: Options) -> Sequence[Root]:
-        """Return the further roots that options name. Each has one staging place of its own, and all are written by one commit."""
+        """Return the further roots that options name. Each has its own staging directory; one commit writes all roots."""
         return ()
 
     # Reading
@@ -77,43 +76,46 @@ class Layout(ABC):
 
     @abstractmethod
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
-        """What is to be read for a view, in order. Groups only where the layout combines them (`DirectoryCapabilities.combine`)."""
+        """Return the parts of a view in order. Groups are for layouts that merge files (`DirectoryCapabilities.combine`)."""
         ...
 
     def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        """What the headers in its files tell, for `inspect`, in the system's words, as `Plan.facts`; the headers of all primary
-        files are read for it, nothing is decoded."""
+        """Return facts for `inspect`, in the form of `Plan.facts`. Reads the headers of all primary files and decodes nothing."""
         return {}
 
     def discards(self, name: str) -> bool:
-        """Whether a directory of that name is one that the system is about to delete: nobody misses anything in it."""
+        """Return whether a directory of this name is one that the system is about to delete."""
         return False
 
     # Writing
 
     takes: Sequence[Column] = ()
-    """Further columns that rows to be written may have, besides those of the default view."""
+    """Columns that written rows may have in addition to those of the default view."""
     inner_staging: str = ".logwright"
-    """The name of a sub-directory, ignored by the system, where files to be added to an existing directory are made."""
+    """The name of a sub-directory, ignored by the system, in which files for an existing directory are staged."""
 
-    def above(self, options: Options) -> Mapping[str, bytes]:
-        """Small files that are not in its directory, but in the one above: what these options of writing ask for, by name. What is
-        there already is never changed."""
+    def parent_files(self, options: Options) -> Mapping[str, bytes]:
+        """Return the small files, by name, that these write options place in the parent directory. Existing ones are never changed."""
         return {}
 
     def locks(self) -> Sequence[str]:
-        """The files on which the running system holds an operating-system lock, relative to the directory (`../.lock`)."""
+        """Return the files that the running system locks, relative to the directory (`../.lock`)."""
         return ()
 
     def staging(self, name: str, token: str) -> str:
-        """The name of a sibling of the directory `name` where a new one is made: one that the system, started at any
-        moment, ignores or removes. `token` is 32 hexadecimal digits. Here: for a system that looks at no sibling."""
+        """Return the name of a sibling of the directory `name` in which a new one is staged.
+
+        The system must ignore or remove a sibling of this name whenever it starts. `token` is 32 hexadecimal digits. The default
+        suits a system that reads no siblings.
+        """
         return f".{name}.{token}"
 
     @abstractmethod
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """The order in which new or replaced files are put in place, so that the system, started in between, sees whole
-        files, a prefix of them. Names are those of the tree (`codec.store.roots`)."""
+        """Return file names (see `codec.store.roots`) in commit order.
+
+        If the system starts during a commit, it must find a prefix of the new files, each complete.
+        """
         ...
 
     @abstractmethod
@@ -126,11 +128,10 @@ class Layout(ABC):
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
-        """A builder for a new directory called `name`, or (with a listing) for an append to it.
+        """Return a builder for a new directory `name`, or with a listing, for appending to it.
 
-        `staged`: for one of several tasks, none of which knows its place; `assemble` puts their files together. What must wait until
-        all rows are known, and is too large for memory, may be put into `extra`, which is gone after `finish`; without it all is
-        held in memory.
+        `staged`: the builder is one of several tasks that do not know their position; `assemble` joins their files. `extra` is a
+        temporary stage for data that must wait for the last row and may exceed memory. It is deleted after `finish`.
         """
         ...
 
@@ -143,7 +144,7 @@ class Layout(ABC):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        """Put staged parts together, in the order given unless the rows say otherwise; what is made anew goes to `extra`."""
+        """Join staged parts, in this order unless the rows require another. Files that have to be rewritten go to `extra`."""
         ...
 
 
@@ -152,39 +153,38 @@ class Layout(ABC):
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a system's own configuration file says of its data: where it lies, in directories that hold several of a layout, and options
-    of that."""
+    """The settings in a system's configuration file that concern its data: the data directories and their options."""
 
     system: str
     directories: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What decides whether the system starts. None of it is a password."""
+    """Settings that decide whether the system starts. They never include a password."""
 
 
 class ConfigFile(Protocol):
-    """Knows a system's configuration file."""
+    """Parser of a system's configuration file."""
 
     layout: str
-    """The layout of what lies in the directories that it names."""
+    """The layout of the directories that it names."""
 
     def named(self, name: str) -> bool:
-        """Whether a file of this name may be one."""
+        """Return whether a configuration file may have this name."""
         ...
 
-    def understand(self, data: bytes) -> Configuration | None:
-        """What it says; None where it is none. Raises `UsageError` where it can't be followed."""
+    def parse(self, data: bytes) -> Configuration | None:
+        """Return the settings; None for another kind of file. Raises `UsageError` for settings that are not supported."""
         ...
 
 
 @dataclass(frozen=True)
 class RepairedStore:
-    """One store of a directory of stores, after a repair."""
+    """One store of a container, after a repair."""
 
     name: str
     """The name of its directory."""
     changed: bool
-    """Whether its primary files are not what they were."""
+    """Whether a primary file has changed."""
     ids: Mapping[str, Any]
     """`Summary.ids` of the result."""
     files: Sequence[str]
@@ -192,28 +192,27 @@ class RepairedStore:
 
 
 class Container(Protocol):
-    """A directory that holds several of one layout."""
+    """A directory that holds several stores of one layout."""
 
     name: str
     title: str
     layout: str
-    """The layout."""
     own_files: Collection[str]
-    """The names of files that belong to the directory itself."""
+    """The names of the files that belong to the container itself."""
     lock: str
-    """The name of the file in each directory on which the running system holds an operating-system lock."""
+    """The name of the file in the container that the running system locks."""
     startup: Startup
-    """The start of the system on all directories that it is given, before it loads a store."""
+    """The start of the system on all its containers, up to the point where it loads a store."""
 
     def recognise(self, listing: Listing) -> bool:
-        """Whether it is one, by the files beside what it holds."""
+        """Recognise a container by its own files."""
         ...
 
     def after_repair(
         self, name: str, data: bytes, stores: Sequence[RepairedStore]
     ) -> tuple[bytes | None, str]:
-        """Return the content of one of the directory's own files after its stores were repaired, and a sentence on what changed.
+        """Return the content of one of the container's own files after its stores were repaired, and a sentence on the change.
 
-        None stands for a file that must not be there. `stores` are all stores of the result. A file keeps its bytes unless it
-        promises what the repaired stores do not hold."""
+        None removes the file. `stores` are all stores of the result. A file changes only if it contradicts the repaired stores.
+        """
         ...

@@ -1,7 +1,7 @@
-"""Options: upstream's own property names, defaults and types, each declared once.
+"""Options with upstream's own property names, defaults and types.
 
-Names are compared without regard to case, `.`, `_` and `-`, so that `segment.bytes`, `segmentBytes`, `segment_bytes` and
-`--segment-bytes` are one option in Python, on the command line and in Spark.
+Names are compared without case, `.`, `_` and `-`: `segment.bytes`, `segmentBytes`, `segment_bytes` and `--segment-bytes` are one option
+in Python, in Spark and on the command line.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ _IGNORED = str.maketrans("", "", "._-")
 
 
 def fold(name: str) -> str:
-    """The form in which option names are compared."""
+    """Return the form of an option name that is compared."""
     return name.lower().translate(_IGNORED)
 
 
-@functools.lru_cache(maxsize=1 << 12)
-def _folded(name: str) -> str:
-    """The same of an upstream's name, of which there are not many: each file that is opened has its options."""
-    return fold(name)
+_fold_declared = functools.lru_cache(maxsize=1 << 12)(fold)
+"""`fold` for declared names, which every opened file needs again."""
 
 
 def parse_bool(text: Any) -> bool:
-    """true, 1 or yes; false, 0 or no. Raises `ValueError` for all else."""
+    """Parse true, 1 or yes; false, 0 or no. Raises `ValueError`."""
     if isinstance(text, bool):
         return text
     if str(text).lower() in ("true", "1", "yes"):
@@ -41,8 +39,7 @@ def parse_bool(text: Any) -> bool:
 
 
 def parse_hexadecimal(text: Any) -> int:
-    """A number that people write in hexadecimal, like a zxid: text is that, with 0x or without it, also when it is digits alone
-    ("100000003" as in a file's name)."""
+    """Parse text as a hexadecimal number, with or without 0x, even if it has decimal digits only (the zxid "100000003")."""
     if isinstance(text, bool):
         raise ValueError("expected a number like 0x1f")
     if isinstance(text, int):
@@ -68,7 +65,7 @@ _SCALE |= {"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}
 
 
 def parse_int(text: Any) -> int:
-    """An integer; sizes may carry a unit (`64k`, `128MiB`) and a `0x` prefix, underscores are allowed."""
+    """Parse an integer, optionally with a unit (`64k`, `128MiB`), a `0x` prefix or underscores."""
     if isinstance(text, bool):
         raise ValueError("expected an integer")
     if isinstance(text, int):
@@ -78,42 +75,39 @@ def parse_int(text: Any) -> int:
     try:
         return int(digits, 16 if digits.startswith("0x") else 10) * _SCALE[word[len(digits) :]]
     except (KeyError, ValueError):
-        raise ValueError("expected an integer, with k, m or g at will") from None
+        raise ValueError("expected an integer, optionally with unit k, m or g") from None
 
 
 def number(name: str, value: Any, low: int = 0) -> int:
-    """An argument that is a number, in 64 bits. Raises `UsageError`."""
+    """Check an argument that is a 64-bit integer. Raises `UsageError`."""
     try:
-        found = parse_int(value)
+        parsed = parse_int(value)
     except ValueError:
-        found = None
-    if found is None or not low <= found < 1 << 63:
-        advice = (
-            f"It is a whole number, {low} or more"
-            if found is None or found < low
-            else "The largest is 2^63-1"
-        )
+        parsed = None
+    if parsed is None or not low <= parsed < 1 << 63:
+        small = parsed is None or parsed < low
+        advice = f"Expected an integer of {low} or more" if small else "The largest value is 2^63-1"
         raise UsageError(f"{name} is {value!r}", advice=advice)
-    return found
+    return parsed
 
 
 def flag(name: str, value: Any) -> bool | None:
-    """An argument that is true, false or not given. Raises `UsageError`."""
+    """Check an argument that is true, false or absent. Raises `UsageError`."""
     try:
         return None if value is None else parse_bool(value)
     except ValueError:
-        raise UsageError(f"{name} is {value!r}", advice="It is true or false, or left away") from None
+        raise UsageError(f"{name} is {value!r}", advice="Expected true or false, or leave it out") from None
 
 
 def word(name: str, value: Any) -> str | None:
-    """An argument that is text or not given. Raises `UsageError`."""
+    """Check an argument that is text or absent. Raises `UsageError`."""
     if value is None or isinstance(value, str):
         return value
     raise UsageError(f"{name} is text, not {value!r}")
 
 
 class Verb(StrEnum):
-    """An operation that an option can belong to. The values are for messages."""
+    """An operation that uses options. The values appear in messages."""
 
     READ = "read"
     AS_SYSTEM = "read with mode=AS_SYSTEM"
@@ -135,14 +129,14 @@ DECODES = frozenset({Verb.READ, Verb.VERIFY, Verb.EXPLAIN, Verb.DIFF, Verb.ROUND
 ENCODES = frozenset({Verb.WRITE, Verb.ROUNDTRIP})
 """The verbs that encode a whole file."""
 STARTS = frozenset({Verb.AS_SYSTEM, Verb.VERIFY, Verb.REPAIR, Verb.REBUILD, Verb.EDIT})
-"""The verbs that simulate the start of the real system. All but the first do so to report what it would do with damage."""
+"""The verbs that simulate the start of the real system. All but the first do it to report how the system handles damage."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its upstream name, default, how to read it from text, and the values allowed.
+    """One option: its upstream name, default, parser, allowed values, and the operations that use it.
 
-    A declaration also says what uses the option. An option that is given to anything else is refused (`readers.usage`).
+    Passing it to any other operation is an error (`readers.usage`).
     """
 
     name: str
@@ -153,7 +147,7 @@ class Option:
     low: int | None = None
     high: int | None = None
     narrows: bool = False
-    """Whether it says which rows are read: what is read with it is not all there is."""
+    """Whether it selects rows, so that not all are read."""
     verbs: frozenset[Verb] = frozenset()
     """The verbs that use it. Empty: all verbs of the list that declares it."""
     views: tuple[str, ...] = ()
@@ -171,11 +165,11 @@ class Option:
                 f"option {self.name}: {value!r} is not valid ({error})", advice=self.doc
             ) from None
         if self.choices and parsed not in self.choices:
-            raise UsageError(f"option {self.name}: {value!r} is none of {', '.join(self.choices)}")
+            raise UsageError(f"option {self.name}: {value!r} is not one of {', '.join(self.choices)}")
         if (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high):
             top = "" if self.high is None else f" and at most {self.high}"
             raise UsageError(
-                f"option {self.name}: {parsed} is out of range, at least {self.low}{top} is needed"
+                f"option {self.name}: {parsed} is out of range; expected at least {self.low}{top}"
             )
         return parsed
 
@@ -186,7 +180,7 @@ def used_by(
     views: tuple[str, ...] | None = None,
     strategies: tuple[str, ...] | None = None,
 ) -> tuple[Option, ...]:
-    """Declare options for these verbs, and these views of reading."""
+    """Declare that these verbs, views and strategies use the options."""
     return tuple(
         replace(
             option,
@@ -202,22 +196,22 @@ class Options:
     """The values of a set of options, by upstream name: `options["segment.bytes"]`. Immutable, picklable."""
 
     def __init__(self, declared: Iterable[Option], given: Mapping[str, Any] | None = None) -> None:
-        by_fold = {_folded(option.name): option for option in declared}
+        by_fold = {_fold_declared(option.name): option for option in declared}
         self._values = {option.name: option.default for option in by_fold.values()}
         self._given: set[str] = set()
         for name, value in (given or {}).items():
             option = by_fold.get(fold(name))
             if option is None:
                 error = UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))
-                error.unknown, error.known = name, tuple(one.name for one in by_fold.values())
+                error.unknown, error.known = name, tuple(known.name for known in by_fold.values())
                 raise error
-            read = option.read(value)
-            if option.name in self._given and value is not None and read != self._values[option.name]:
+            parsed = option.read(value)
+            if option.name in self._given and value is not None and parsed != self._values[option.name]:
                 raise UsageError(
-                    f"option {option.name} is given twice: {self._values[option.name]!r} and {read!r}",
-                    advice="Its spellings are one option: leave one away",
+                    f"option {option.name} is given twice: {self._values[option.name]!r} and {parsed!r}",
+                    advice="Different spellings name the same option: leave one out",
                 )
-            self._values[option.name] = read
+            self._values[option.name] = parsed
             if value is not None:
                 self._given.add(option.name)
 
@@ -225,7 +219,7 @@ class Options:
         return self._values[name]
 
     def given(self, name: str) -> bool:
-        """Whether the caller said it (rather than the default being used)."""
+        """Return whether the caller set the option."""
         return name in self._given
 
     def to_dict(self) -> dict[str, Any]:
@@ -237,17 +231,17 @@ def _nearest(name: str, known: Mapping[str, Option]) -> str:
     if near:
         return f"Did you mean {known[near[0]].name!r}?"
     return (
-        f"Known here: {', '.join(sorted(option.name for option in known.values()))}"
+        f"Known options: {', '.join(sorted(option.name for option in known.values()))}"
         if known
-        else "None are known here"
+        else "No options are known here"
     )
 
 
 def parse_choice(text: Any) -> str:
-    """A word, compared in lower case."""
+    """Parse a word that is compared in lower case."""
     return str(text).lower()
 
 
 def parse_text(text: Any) -> str:
-    """Any text, as it is."""
+    """Accept any text."""
     return str(text)

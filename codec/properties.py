@@ -1,4 +1,4 @@
-"""Java's property files, the form of most configurations: `java.util.Properties.load(InputStream)`."""
+"""Parse Java property files, as `java.util.Properties.load(InputStream)` does."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 
 
 def properties(data: bytes, *, strict: bool = False) -> Iterator[tuple[str, str]]:
-    """Names and values, in order; of several of one name the last one counts.
+    """Yield names and values in order. If a name is repeated, the last value counts.
 
-    With `strict`, raise `ValueError` where Java throws: a `\\u` without four hexadecimal digits.
+    With `strict`, raise `ValueError` where Java throws: for `\\u` without four hexadecimal digits.
     """
     lines = iter(re.split(r"\r\n|\r|\n", data.decode("latin-1")))
     for line in lines:
         line = line.lstrip(_BLANK)
         if not line or line[0] in "#!":
             continue
-        while _goes_on(line):
+        while (
+            len(line) - len(line.rstrip("\\"))
+        ) % 2 == 1:  # an odd number of backslashes: the line continues
             line = line[:-1] + next(lines, "").lstrip(_BLANK)
         end = _end_of_name(line)
         value = line[end:].lstrip(_BLANK)
         if value[:1] in ("=", ":"):
             value = value[1:].lstrip(_BLANK)
-        yield _plain(line[:end], strict), _plain(value, strict)
-
-
-def _goes_on(line: str) -> bool:
-    """Whether it ends in an odd number of backslashes."""
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        yield _unescape(line[:end], strict), _unescape(value, strict)
 
 
 def _end_of_name(line: str) -> int:
@@ -43,8 +40,7 @@ def _end_of_name(line: str) -> int:
     return len(line)
 
 
-def _plain(text: str, strict: bool) -> str:
-    """Without escapes."""
+def _unescape(text: str, strict: bool) -> str:
     out, i = [], 0
     while i < len(text):
         letter = text[i]

@@ -1,4 +1,4 @@
-"""Every codec and layout by name. Adding a system is adding a folder and one line here."""
+"""All codecs and layouts by name. A new system needs a folder and one line here."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from logwright.codec.store.view import View
 from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb", "zookeeper", "rocketmq", "bookkeeper")
-"""Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`. In `corpora` and `roundtrip` each has a folder of the
-same name, with what makes its files and what checks them."""
+"""Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`. The folders of the same name in `corpora` and
+`roundtrip` generate and check its files."""
 
 
-def modules(room: str, name: str) -> Iterator[ModuleType]:
-    """The modules of a name that systems have in another room: `modules("logwright.corpora", "recipes")`; a system need not have one."""
+def modules(package: str, name: str) -> Iterator[ModuleType]:
+    """Yield the modules `package.SYSTEM.name` that exist: `modules("logwright.corpora", "recipes")`."""
     for system in SYSTEMS:
-        package = f"{room}.{system}"
-        if importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.{name}"):
-            yield importlib.import_module(f"{package}.{name}")
+        parent = f"{package}.{system}"
+        if importlib.util.find_spec(parent) and importlib.util.find_spec(f"{parent}.{name}"):
+            yield importlib.import_module(f"{parent}.{name}")
 
 
 @cache
@@ -52,85 +52,79 @@ _COLUMNS = {
     "frames": ("position", "size"),
     "file": ("size", "frames", "trailing", "trailing_zeros"),
 }
-"""Columns that the tables of every codec have."""
+"""The columns that the tables of every codec have."""
 
 
 def faults(codec: Codec) -> list[str]:
-    """Return what a codec lacks that readers and writers rely on, and where it goes."""
-    said = []
+    """Return one message for each attribute, method, table or column that a codec lacks."""
+    messages = []
     name = getattr(codec, "name", type(codec).__name__)
     for attribute in ("name", "title", "structures", "tables"):
         if not hasattr(codec, attribute):
-            said.append(f"{name} has no attribute {attribute!r}: see codec.base.Codec")
+            messages.append(f"{name} has no attribute {attribute!r}: see codec.base.Codec")
     for method in _METHODS:
         if getattr(type(codec), method, None) is getattr(Codec, method):
-            said.append(f"{name} has no method {method!r}: see codec.base.Codec.{method}")
-    for table, columns in _COLUMNS.items():
-        there = getattr(codec, "tables", {}).get(table)
-        if there is None:
-            said.append(f"{name} has no table {table!r}: add it to its tables")
+            messages.append(f"{name} has no method {method!r}: see codec.base.Codec.{method}")
+    for kind, columns in _COLUMNS.items():
+        table = getattr(codec, "tables", {}).get(kind)
+        if table is None:
+            messages.append(f"{name} has no table {kind!r}: add it to its tables")
             continue
-        known = there.names(detail=True)
-        said += [
-            f"{name}: the table {table!r} has no column {one!r}: see codec.table"
-            for one in columns
-            if one not in known
+        known = table.names(detail=True)
+        messages += [
+            f"{name}: the table {kind!r} has no column {column!r}: see codec.table"
+            for column in columns
+            if column not in known
         ]
-    return said
+    return messages
 
 
 def _hexadecimal() -> frozenset[str]:
-    """Options that are written in hexadecimal."""
-    known, layouts = _all()
-    of = (*(one.options for one in known.values()), *(one.options for one in layouts.values()))
-    read = (one.read_options for one in layouts.values())
-    return frozenset(
-        fold(option.name) for some in (*of, *read) for option in some if option.parse is parse_hexadecimal
-    )
+    """Return the names of options that are written in hexadecimal."""
+    codecs, layouts = _all()
+    options = [option for codec in codecs.values() for option in codec.options]
+    options += [option for layout in layouts.values() for option in (*layout.options, *layout.read_options)]
+    return frozenset(fold(option.name) for option in options if option.parse is parse_hexadecimal)
 
 
-def numbers(given: Mapping[str, str]) -> dict[str, Any]:
-    """Options that came through a place that makes text of numbers, as Spark does: digits alone were a number, also where text that
-    people write is hexadecimal."""
+def numbers(values: Mapping[str, str]) -> dict[str, Any]:
+    """Restore numbers that Spark has turned into text: decimal digits were a number, even for an option read as hexadecimal."""
     known = _hexadecimal()
     return {
         name: int(value) if value.isdecimal() and fold(name) in known else value
-        for name, value in given.items()
+        for name, value in values.items()
     }
 
 
 @cache
-def _beside() -> tuple[tuple[Container, ...], tuple[ConfigFile, ...]]:
-    """What systems have above their directories."""
+def _optional(name: str) -> tuple[Any, ...]:
+    """Return the objects that systems list under this optional name."""
     modules = [importlib.import_module(f"logwright.codec.{system}") for system in SYSTEMS]
-    return (
-        tuple(one for module in modules for one in getattr(module, "CONTAINERS", ())),
-        tuple(one for module in modules for one in getattr(module, "CONFIG_FILES", ())),
-    )
+    return tuple(item for module in modules for item in getattr(module, name, ()))
 
 
 def containers() -> Sequence[Container]:
-    return [one for one in _beside()[0] if one.layout in _all()[1]]
+    return [item for item in _optional("CONTAINERS") if item.layout in _all()[1]]
 
 
 def container(listing: Listing) -> Container | None:
-    """What holds several of a layout, when a directory is one."""
-    return next((one for one in containers() if one.recognise(listing)), None)
+    """Recognise a directory that holds several stores."""
+    return next((item for item in containers() if item.recognise(listing)), None)
 
 
-def _configurations(name: str) -> list[ConfigFile]:
-    return [one for one in _beside()[1] if one.layout in _all()[1] and one.named(name)]
+def _config_files(name: str) -> list[ConfigFile]:
+    return [item for item in _optional("CONFIG_FILES") if item.layout in _all()[1] and item.named(name)]
 
 
 def may_configure(name: str) -> bool:
-    """Whether a file of this name may be the configuration of a system."""
-    return bool(_configurations(name))
+    """Return whether a file of this name may be the configuration of a system."""
+    return bool(_config_files(name))
 
 
 def configuration(name: str, data: bytes) -> Configuration | None:
-    """What a file says, when it is the configuration of a system. Raises `UsageError` where it can't be followed."""
-    found = (one.understand(data) for one in _configurations(name))
-    return next((one for one in found if one is not None), None)
+    """Parse the configuration file of a system; None for another file. Raises `UsageError` for settings that are not supported."""
+    parsed = (item.parse(data) for item in _config_files(name))
+    return next((configuration for configuration in parsed if configuration is not None), None)
 
 
 def codecs() -> Sequence[Codec]:
@@ -142,14 +136,14 @@ def layouts() -> Sequence[Layout]:
 
 
 def find(name: str) -> Codec | Layout:
-    """The codec or layout of that name."""
+    """Return the codec or layout of this name. Raises `UsageError`."""
     known: dict[str, Codec | Layout] = {**_all()[0], **_all()[1]}
     if name in known:
         return known[name]
-    for one in containers():
-        if one.name == name:
+    for item in containers():
+        if item.name == name:
             raise UsageError(
-                f"{name} is read, inspected and verified as a whole: here one {one.layout} is needed",
+                f"{name} holds several directories of layout {item.layout}: this command takes one of them",
                 advice="Name one of its directories",
             )
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
@@ -158,44 +152,42 @@ def find(name: str) -> Codec | Layout:
 
 
 def get(name: str) -> Codec:
-    """The codec of that name."""
+    """Return the codec of this name. Raises `UsageError`."""
     codec = _all()[0].get(name)
     if codec is None:
-        found = find(name)
-        raise UsageError(f"{found.name} is a layout of a directory, a codec of a file is needed here")
+        raise UsageError(f"{find(name).name} is the layout of a directory; expected the codec of a file")
     return codec
 
 
 def get_layout(name: str) -> Layout:
-    """The layout of that name."""
+    """Return the layout of this name. Raises `UsageError`."""
     layout = _all()[1].get(name)
     if layout is None:
-        found = find(name)
-        raise UsageError(f"{found.name} is a codec of a file, a layout of a directory is needed here")
+        raise UsageError(f"{find(name).name} is the codec of a file; expected the layout of a directory")
     return layout
 
 
 def table_of(view: View) -> Table:
-    """The table whose rows a view gives."""
+    """Return the table of a view's rows."""
     return view.rows or get(view.codec).tables[view.table]
 
 
 def detect(name: str, head: bytes) -> Codec | None:
-    """The codec of a file, from its name (without folders) and its first bytes; None when none is sure enough."""
+    """Detect the codec of a file by its name (without folders) and its first bytes."""
     best = max(codecs(), key=lambda codec: codec.recognise(name, head), default=None)
     return best if best is not None and best.recognise(name, head) > Match.NO else None
 
 
 TAIL = 64
-"""Bytes of a file's end that `detect_by_end` takes."""
+"""The number of bytes at a file's end that `detect_by_end` takes."""
 
 
 def detect_by_end(tail: bytes) -> Codec | None:
-    """The codec of a file under another name, from the magic bytes that it ends in."""
+    """Detect the codec of a file by its last bytes."""
     return next((codec for codec in codecs() if codec.end_magic and tail.endswith(codec.end_magic)), None)
 
 
 def detect_layout(listing: Listing) -> Layout | None:
-    """The layout of a directory; None when it is none that we know."""
+    """Detect the layout of a directory."""
     best = max(layouts(), key=lambda layout: layout.recognise(listing), default=None)
     return best if best is not None and best.recognise(listing) > Match.NO else None

@@ -1,7 +1,7 @@
-"""Small files that are one frame: read as a whole, parsed by a function, written by its mirror.
+"""Codecs of small files that are one frame: one function parses the file, its inverse writes it.
 
-The bytes as they are stored are kept in the detail column `payload` of the frames table, and used again when they say the same
-as the rows: other line ends, say, are legal and come back.
+The detail column `payload` of the frames table keeps the stored bytes. Encoding reuses them if they parse to the same rows, so that
+legal variants (other line ends) survive a round trip.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ FILE = Table(
     "file",
     (
         Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), "1, or 0 when it can't be read", nullable=False),
-        Column("trailing", pa.binary(), "the bytes, when they can't be read", nullable=False),
-        Column("trailing_zeros", pa.int64(), "zero bytes after them", nullable=False),
+        Column("frames", pa.int64(), "1, or 0 if the file cannot be parsed", nullable=False),
+        Column("trailing", pa.binary(), "the bytes of a file that cannot be parsed", nullable=False),
+        Column("trailing_zeros", pa.int64(), "number of zero bytes after them", nullable=False),
     ),
     "One row.",
 )
 
 
 class ParseError(DescriptionError):
-    """Bytes that are no such file, with the kind of fault that is, and what the system does if not the usual."""
+    """The bytes cannot be parsed. `system` says what the real system does with the file, if not the usual."""
 
     def __init__(self, message: str, offset: int = 0, kind: Kind = Kind.PAYLOAD, system: str = "") -> None:
         super().__init__(message, offset)
@@ -51,10 +51,10 @@ class ParseError(DescriptionError):
 
 
 class SmallFileCodec(Codec):
-    """A codec of a small file: `parse` gives its rows, or raises `ParseError`; `form` is its mirror.
+    """A codec of a small file: `parse` returns its rows or raises `ParseError`; `form` is the inverse.
 
-    Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file. `text` describes the words of
-    a file that is none of fixed-width fields: for those who look at the bytes only.
+    Both use a table with all columns. `form` raises `DescriptionError` for rows that no file can hold. `text` describes a text file,
+    for `explain` and the docs.
     """
 
     single_frame = True
@@ -76,28 +76,28 @@ class SmallFileCodec(Codec):
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
         self.described = structures if text is None else (text,)
         self.tables = {
-            "rows": Table("rows", columns, "One row an entry."),
+            "rows": Table("rows", columns, "One row per entry."),
             "frames": FRAMES,
             "file": FILE,
         }
 
     def explain(self, window: Window, context: None, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        return explain.explain_values(self.described[0], window, focus, one=True)
+        return explain.explain_values(self.described[0], window, focus, single=True)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO
 
     def scan(self, window: Window, at: int, context: None, *, check: bool = True) -> Frames:
         data = window.data.tobytes()
-        empty, one = np.empty(0, np.int64), np.zeros(1, np.int64)
+        empty, zero = np.empty(0, np.int64), np.zeros(1, np.int64)
         try:
             self.parse(data)
         except DescriptionError as error:
             return Frames(empty, empty, empty, 0, 0, self._fault(error, len(data)))
-        return Frames(one, np.array([len(data)], np.int64), one, len(data))
+        return Frames(zero, np.array([len(data)], np.int64), zero, len(data))
 
     def _fault(self, error: DescriptionError, size: int) -> Fault:
-        """The whole file is lost, whatever byte of it is wrong."""
+        """Return a fault that covers the file: one bad byte makes all of it unreadable."""
         detail = f"{error.message} (at byte {error.offset})" if error.offset else error.message
         kind, system = Kind.PAYLOAD, self.system
         if isinstance(error, ParseError):
@@ -112,11 +112,11 @@ class SmallFileCodec(Codec):
             return
         data = window.data.tobytes()
         if table == "rows":
-            found = self.parse(data)
+            decoded = self.parse(data)
         else:
             row = {"position": 0, "size": len(data), "payload": data}
-            found = pa.Table.from_pylist([row], schema=FRAMES.schema(FRAMES.names(detail=True)))
-        for batch in found.select(list(columns)).cast(self.tables[table].schema(columns)).to_batches():
+            decoded = pa.Table.from_pylist([row], schema=FRAMES.schema(FRAMES.names(detail=True)))
+        for batch in decoded.select(list(columns)).cast(self.tables[table].schema(columns)).to_batches():
             yield Decoded(batch)
 
     def resync(self, window: Window, at: int, context: None) -> tuple[int, int]:
@@ -125,20 +125,20 @@ class SmallFileCodec(Codec):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: None
     ) -> Iterator[Chunk]:
-        given = conform(self.name, rows, self.tables["rows"])
+        rows = conform(self.name, rows, self.tables["rows"])
         stored = single_value(frames, "payload")
-        if stored is not None and self._says(stored, given):
+        if stored is not None and self._parses_to(stored, rows):
             yield stored
-        elif single_value(file, "frames") == 0 and not given.num_rows:
+        elif single_value(file, "frames") == 0 and not rows.num_rows:
             yield single_value(file, "trailing") or b""
             yield bytes(single_value(file, "trailing_zeros") or 0)
         else:
             try:
-                yield self.form(given)
+                yield self.form(rows)
             except DescriptionError as error:
                 raise UsageError(f"{self.name}: {error}") from None
 
-    def _says(self, stored: bytes, rows: pa.Table) -> bool:
+    def _parses_to(self, stored: bytes, rows: pa.Table) -> bool:
         try:
             return bool(self.parse(stored).cast(rows.schema).equals(rows))
         except DescriptionError:
@@ -146,9 +146,9 @@ class SmallFileCodec(Codec):
 
 
 def conform(codec: str, rows: pa.Table, table: Table) -> pa.Table:
-    """The rows with just the columns of a table, in their types. Detail columns may be absent: null then.
+    """Return the rows with exactly the columns and types of a table. Absent detail columns become null.
 
-    Raises `UsageError` for a column that is missing or of the wrong type, and for null where none is allowed.
+    Raises `UsageError` for a missing column, a wrong type, and null in a column that is not nullable.
     """
     arrays = []
     for column in table.columns:
@@ -164,13 +164,13 @@ def conform(codec: str, rows: pa.Table, table: Table) -> pa.Table:
         except pa.ArrowException as error:
             raise UsageError(f"{codec}: column {column.name!r} is not {column.type}: {error}") from None
         if array.null_count and not column.nullable:
-            raise UsageError(f"{codec}: null in column {column.name!r}, where none is allowed")
+            raise UsageError(f"{codec}: column {column.name!r} must not be null")
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=table.schema(table.names(detail=True)))
 
 
 def single_value(table: pa.Table | None, column: str) -> Any:
-    """A value of a table of one row; None when there is no such table, row or column."""
+    """Return a value of a table of one row; None without such a table, row or column."""
     if table is None or not table.num_rows or column not in table.schema.names:
         return None
     return table[column][0].as_py()

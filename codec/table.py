@@ -1,7 +1,7 @@
-"""Tables: the documented Arrow schemas of what a codec decodes to and encodes from.
+"""The documented Arrow schemas that a codec decodes to and encodes from.
 
-A column is *core* when it means something to a user; *detail* when it is needed on top to write the same bytes again.
-Types are those that Spark, Parquet, DuckDB and Polars all take: no unsigned, no dictionary, times as timestamp[ms, UTC].
+A *core* column is meaningful to users; a *detail* column is only needed to write the same bytes again.
+All types are supported by Spark, Parquet, DuckDB and Polars: no unsigned integers, no dictionaries, times as timestamp[ms, UTC].
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `prunes`: the codec knows its bounds in each frame, so that a filter on it skips whole frames. `elsewhere`: it is called
-    `position`, and says a place in another file, not where the frame of its row starts. `hexadecimal`: people write its numbers so."""
+    """One column.
+
+    `prunes`: the codec knows its bounds in each frame, so a filter on it skips frames. `elsewhere`: although named `position`, it is a
+    position in another file, not the start of the row's frame. `hexadecimal`: its numbers are usually written in hexadecimal.
+    """
 
     name: str
     type: pa.DataType
@@ -44,7 +47,7 @@ class Table:
     columns: tuple[Column, ...]
     doc: str = ""
     key: tuple[str, ...] = ()
-    """The columns that tell a row of a file, or of its directory, from the others, which come in their order (`-name`: descending)."""
+    """The columns that identify a row in a file or directory. Rows are sorted by them (`-name`: descending)."""
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
@@ -55,32 +58,30 @@ class Table:
     def names(self, *, detail: bool = False) -> tuple[str, ...]:
         return tuple(c.name for c in self.columns if detail or not c.detail)
 
-    def select(self, wanted: Sequence[str] | str | None) -> tuple[str, ...]:
-        """The columns asked for, in the order asked: None means the core ones, "*" also the detail ones."""
-        if wanted is None:
+    def select(self, columns: Sequence[str] | str | None) -> tuple[str, ...]:
+        """Return the names of selected columns, in the order of the argument. None selects core columns, "*" all columns."""
+        if columns is None:
             return self.names()
-        if isinstance(wanted, str):
-            wanted = [part.strip() for part in wanted.split(",") if part.strip()]
-        given: object = wanted
-        if not isinstance(given, Iterable) or isinstance(given, bytes):
-            raise UsageError(f"columns are names, not {given!r}")
-        chosen: list[str] = []
-        for name in wanted:
-            for one in self.names(detail=True) if name == "*" else (name,):
-                if one not in chosen:
-                    chosen.append(self._known(one))
-        return tuple(chosen)
+        if isinstance(columns, str):
+            columns = [part.strip() for part in columns.split(",") if part.strip()]
+        argument: object = columns
+        if not isinstance(argument, Iterable) or isinstance(argument, bytes):
+            raise UsageError(f"columns are names, not {argument!r}")
+        requested = [
+            each for name in columns for each in (self.names(detail=True) if name == "*" else (name,))
+        ]
+        return tuple(dict.fromkeys(self._known(name) for name in requested))
 
     def schema(self, columns: Iterable[str] | None = None) -> pa.Schema:
         names = self.names() if columns is None else tuple(columns)
-        found = self._schemas.get(names)
-        if found is None:
-            found = self._schemas[names] = pa.schema([self[name].field() for name in names])
-        return found
+        schema = self._schemas.get(names)
+        if schema is None:
+            schema = self._schemas[names] = pa.schema([self[name].field() for name in names])
+        return schema
 
     @cached_property
     def _schemas(self) -> dict[tuple[str, ...], pa.Schema]:
-        """By columns: to make one takes longer than to decode a few rows."""
+        """Schemas by columns. Building one takes longer than decoding a few rows."""
         return {}
 
     def _known(self, name: str) -> str:
@@ -88,32 +89,30 @@ class Table:
         if name in names:
             return name
         if not isinstance(name, str):
-            raise UsageError(f"the name of a column is text, not {name!r}")
+            raise UsageError(f"a column name is text, not {name!r}")
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}"
         raise UsageError(f"no column {name!r} in table {self.name!r}", advice=hint)
 
 
-# What the tables of codecs have in common
+# Columns that the tables of codecs share
 
-RAW = Column(
-    "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
-)
-"""Of a frames table."""
+RAW = Column("raw", pa.binary(), "the bytes of a damaged range; the other columns are null", detail=True)
+"""A column of frames tables."""
 
 
 def extent(frames: str) -> tuple[Column, ...]:
-    """Of a file table: how much there is of it; `frames` are what they are called."""
+    """Return the size columns of a file table. `frames` is the format's term for its frames."""
     return (
-        Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), f"good {frames}", nullable=False),
+        Column("size", pa.int64(), "file size in bytes", nullable=False),
+        Column("frames", pa.int64(), f"number of good {frames}", nullable=False),
     )
 
 
 def ending(frame: str) -> tuple[Column, ...]:
-    """Of a file table: what lies behind the last frame."""
-    text = f"what no {frame} covers at the end, without the zeros after it"
+    """Return the columns of a file table for the bytes behind the last frame."""
+    text = f"bytes behind the last {frame}, without the zeros at the end"
     return (
         Column("trailing", pa.binary(), text, nullable=False),
-        Column("trailing_zeros", pa.int64(), "zero bytes at the end", nullable=False),
+        Column("trailing_zeros", pa.int64(), "number of zero bytes at the end of the file", nullable=False),
     )

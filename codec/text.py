@@ -1,4 +1,4 @@
-"""Text described like everything else: words, each with what ends it."""
+"""Descriptions of text files: words and numbers with their separators."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _NAMES = {"\n": "a line end", " ": "a space", ": ": "a colon and a space"}
 
 @dataclass(frozen=True)
 class Word(Type):
-    """A word, or a number of `bits`, and what ends it: the rest of a line, up to a space, or up to a colon. Written with just that;
-    read with any spaces and line ends that Java takes for such. The end of the file ends a line too."""
+    """A word or a decimal number of `bits`, with its separator: a line end, a space, or a colon and a space.
+
+    The separator is written as given. Reading accepts all spaces and line ends that Java accepts, and the end of the file as a line end.
+    """
 
     end: str = "\n"
     bits: int = 0
@@ -28,19 +30,19 @@ class Word(Type):
         return f"{value}{self.end}".encode()
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
-        found = _ENDS[self.end].search(buf, at, end)
-        if at >= end or (found is None and self.end != "\n"):
-            raise DescriptionError(f"{self.label()} is expected", at)
-        stop, after = (end, end) if found is None else found.span()
+        separator = _ENDS[self.end].search(buf, at, end)
+        if at >= end or (separator is None and self.end != "\n"):
+            raise DescriptionError(f"expected {self.label()}", at)
+        stop, after = (end, end) if separator is None else separator.span()
         word = bytes(buf[at:stop])
         if self.bits:
             number = int(word) if _NUMBER.fullmatch(word) else 1 << self.bits
             if not -(1 << self.bits - 1) <= number < 1 << self.bits - 1:
-                raise DescriptionError(f"a number of {self.bits} bits is expected, found {word[:80]!r}", at)
+                raise DescriptionError(f"expected a {self.bits}-bit number, found {word[:80]!r}", at)
             return number, after
         if self.end != "\n" and (b"\n" in word or b"\r" in word):
-            raise DescriptionError(f"{self.label()} is expected, the line ends before", at)
+            raise DescriptionError(f"expected {self.label()}, found a line end", at)
         return word.decode("utf-8", "replace"), after
 
     def label(self) -> str:
-        return f"{f'number of {self.bits} bits' if self.bits else 'text'}, ended by {_NAMES[self.end]}"
+        return f"{f'{self.bits}-bit number' if self.bits else 'text'}, ended by {_NAMES[self.end]}"

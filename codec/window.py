@@ -17,7 +17,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Zeros:
-    """Zero bytes that are to be written. They take no memory, and no space on the disk: they become a hole in the file."""
+    """Zero bytes to be written. They take no memory and no disk space: they become a hole in the file."""
 
     size: int
 
@@ -34,7 +34,7 @@ Chunk = bytes | bytearray | memoryview | Bytes | Zeros
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some bytes of a file: `data[i]` is byte `offset + i` of a file of `size` bytes. The data is never written to."""
+    """A range of a file: `data[i]` is byte `offset + i` of a file of `size` bytes. Read-only."""
 
     data: Bytes
     offset: int
@@ -47,14 +47,17 @@ class Window:
 
 @dataclass(slots=True)
 class Frames:
-    """What a scan found in a window: whole frames, where it stopped, and why.
+    """The result of a scan: complete frames, the position where it stopped, and the reason.
 
-    `start` and `end` are positions in `window.data`; `header` is the codec's own structured array, one element a frame.
-    `stop` is the first byte not covered. `need` > 0: the frame at `stop` is longer than the window, so many bytes are
-    needed from `stop` on; where the window has 4096 bytes or more from `stop` on, that is the size of the whole frame, so that
-    a walk over the frames may jump. `damage` is the fault at `stop` that ended the scan (`need` is 0 then). Neither: the end
-    of the file.
-    `faults` are further findings that did not stop the scan. Offsets in faults count from the start of the file.
+    `start` and `end` are positions in `window.data`. `header` is the codec's own structured array, one element per frame.
+    `stop` is the first byte that no frame covers, and the scan ended there for one of three reasons:
+
+    - `need` > 0: the frame at `stop` exceeds the window, and `need` bytes from `stop` on are needed. If the window has at least 4096
+      bytes from `stop` on, that is the size of the frame, so a walk over frame headers can skip its content.
+    - `damage` is the fault at `stop`.
+    - Neither: the end of the file.
+
+    `faults` are findings that did not stop the scan. Offsets in faults count from the start of the file.
     """
 
     start: Positions
@@ -69,7 +72,7 @@ class Frames:
         return len(self.start)
 
     def pick(self, mask: npt.NDArray[np.bool_] | slice) -> Frames:
-        """The same with only some of the frames."""
+        """Return the result with only some of the frames."""
         return Frames(
             self.start[mask],
             self.end[mask],
@@ -83,7 +86,7 @@ class Frames:
 
 @dataclass(slots=True)
 class Decoded:
-    """Some decoded rows, and the frames among them that could not be decoded: (rows before it, fault)."""
+    """A batch of decoded rows, and for each frame that could not be decoded: (number of rows before it, fault)."""
 
     batch: pa.RecordBatch
     faults: list[tuple[int, Fault]] = field(default_factory=list)
@@ -91,7 +94,7 @@ class Decoded:
 
 @dataclass(slots=True)
 class RowFrames:
-    """Frames that hold rows, with the window and the context that decode them, and the faults of places where more frames were."""
+    """Frames that hold rows, the window and context to decode them with, and the faults of damaged ranges between them."""
 
     window: Window
     frames: Frames

@@ -285,7 +285,7 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
     known = list(codec.field_names())
     if not known:
         raise UsageError(
-            f"{codec.name} is no structure of fields that could be named",
+            f"{codec.name} has no named fields",
             advice="Name bytes instead, with at= and length=",
         )
     words = operation["field"] or ""

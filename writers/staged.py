@@ -142,7 +142,7 @@ class StagedWrite:
             self._options = Options(self.layout.options, given)
             begun = Transaction.begin(
                 self._files, self.layout, self.path, mode, many=True, process=process, txn=txn,
-                roots=self.layout.roots(self._options), above=self.layout.above(self._options),
+                roots=self.layout.roots(self._options), above=self.layout.parent_files(self._options),
             )  # fmt: skip
             self._ticket = begun.ticket
             self._work = begun.work

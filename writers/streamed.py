@@ -165,7 +165,7 @@ class StreamWrite:
                     self.mode,
                     txn=txn,
                     roots=self.layout.roots(self._options),
-                    above=self.layout.above(self._options),
+                    above=self.layout.parent_files(self._options),
                 )
             except Repeated:
                 self._sweep()

@@ -133,7 +133,7 @@ def _write_directory(
     given = rows.batches(data, table)
     names: set[str] = set()
     transaction = Transaction.begin(
-        files, layout, path, mode, roots=layout.roots(options), above=layout.above(options)
+        files, layout, path, mode, roots=layout.roots(options), above=layout.parent_files(options)
     )
     try:
         scratch = ScratchFolder(files, Roots(transaction.work.own).below("scratch"), transaction.target.name)

@@ -365,7 +365,7 @@ class FramedCodec(Codec):
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
         struct = self.struct_at(window.data.tobytes(), window.offset) if frame else self.spec.struct
-        nodes = explain_values(struct, window, focus, one=frame)
+        nodes = explain_values(struct, window, focus, single=frame)
         if frame and struct is self.spec.struct and nodes:
             nodes[0].row = 0
         return nodes

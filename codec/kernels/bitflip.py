@@ -1,6 +1,6 @@
-"""One bit that is turned over: a CRC-32C that is wrong tells which, where it is no more than one.
+"""Find the single flipped bit that explains a CRC-32C mismatch.
 
-The checksum is linear: what a turned bit changes in it depends on how far from the end the bit is, and on nothing else.
+CRCs are linear: the effect of a flipped bit on the checksum depends only on its distance from the end of the data.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from crc32c import crc32c
 
 _POLYNOMIAL = 0x82F63B78
 MOST = 1 << 20
-"""So many bytes are looked through. Behind more, a bit that fits by chance is not that rare, and it takes seconds."""
+"""Search limit in bytes. Beyond it a coincidental match becomes likely, and the search takes seconds."""
 UNMASK = "unmask"
-"""The attribute of a checksum function that takes what a format does to a CRC-32C away again."""
+"""The attribute of a checksum function that reverts a format's masking of a CRC-32C."""
 
 
 @cache
 def _table() -> list[int]:
-    """What a byte becomes by the eight steps of the register."""
+    """The CRC of each byte value."""
     out = []
     for byte in range(256):
         for _ in range(8):
@@ -31,22 +31,21 @@ def _table() -> list[int]:
 def find_flipped_bit(
     algorithm: Callable[[bytes], int], stored: int, computed: int, size: int
 ) -> tuple[int, int] | None:
-    """The byte, of `size` that are covered, and the bit that would make the checksum what is stored; None where there is none, or the
-    checksum is no CRC-32C. Byte `size` is the checksum itself: bits of what is stored, before it is masked, as a number."""
+    """Return the byte (of `size` covered bytes) and the bit that explain the mismatch; None if there is none, or for another checksum.
+
+    Byte `size` stands for the stored checksum itself; its bits are those of the number, after masking.
+    """
     unmask: Callable[[int], int] | None = getattr(algorithm, UNMASK, None)
     if algorithm is not crc32c and unmask is None:
         return None
-    if unmask is None:
-        change = stored ^ computed
-    else:
-        change = unmask(stored) ^ unmask(computed)
-    own = stored ^ computed
-    if own & own - 1 == 0:
-        return size, own.bit_length() - 1
+    difference = stored ^ computed
+    if difference & difference - 1 == 0:
+        return size, difference.bit_length() - 1
+    change = difference if unmask is None else unmask(stored) ^ unmask(computed)
     table = _table()
     effects = [table[1 << bit] for bit in range(8)]
     for at in range(size - 1, max(size - MOST, 0) - 1, -1):
         if change in effects:
             return at, effects.index(change)
-        effects = [table[one & 0xFF] ^ one >> 8 for one in effects]
+        effects = [table[effect & 0xFF] ^ effect >> 8 for effect in effects]
     return None

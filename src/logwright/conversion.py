@@ -436,9 +436,9 @@ class Native:
                 for each in lossy_columns:
                     count = _says(batch, each)
                     if count and each.advice and not told:
-                        raise UsageError(f"{count} rows {each.what}", path=self.source, advice=each.advice)
+                        raise UsageError(f"{count} rows {each.meaning}", path=self.source, advice=each.advice)
                     if count:
-                        gone[each.what] = gone.get(each.what, 0) + count
+                        gone[each.meaning] = gone.get(each.meaning, 0) + count
                 yield batch
 
         data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if lossy_columns else scan
@@ -519,7 +519,7 @@ def _says(batch: pa.RecordBatch, each: LossyColumn) -> int:
     import pyarrow.compute as pc
 
     column = batch.column(each.column)
-    nothing = pc.is_in(column, pa.array(each.nothing, column.type))
+    nothing = pc.is_in(column, pa.array(each.defaults, column.type))
     return len(column) - int(pc.sum(pc.or_kleene(nothing, pc.is_null(column))).as_py() or 0)
 
 

@@ -51,10 +51,10 @@ def test_no_more_than_a_megabyte_is_looked_through() -> None:
 )
 def test_the_field_is_named(system: str, case: str, said: str) -> None:
     found = lw.explain(cases(system)[case].partition, fault=1)
-    wrong = [one for one in all_nodes(found) if "is turned over, says the checksum" in one.problem]
+    wrong = [one for one in all_nodes(found) if "is flipped, according to the checksum" in one.problem]
     if wrong:
         assert [one.name for one in wrong] == [said]
-        assert any("right with bit" in one.problem for one in all_nodes(found))
+        assert any("Flipping bit" in one.problem for one in all_nodes(found))
 
 
 def test_blocks_and_records_too() -> None:
@@ -64,5 +64,5 @@ def test_blocks_and_records_too() -> None:
             if path.suffix in (".log", ".ldb") and path.stat().st_size:
                 found = lw.explain(path)
                 check_covers_file(found, path.read_bytes())
-                tried += any("turned over" in one.problem for one in all_nodes(found))
+                tried += any("Flipping bit" in one.problem for one in all_nodes(found))
     assert tried >= 1

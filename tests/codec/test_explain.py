@@ -37,7 +37,7 @@ def window(data: bytes, offset: int = 0) -> Window:
 
 
 def explain(struct: Struct, data: bytes, *, base: int = 0, **focus: Any) -> list[Node]:
-    nodes = explain_values(struct, window(data, base), Focus(**focus), one=True)
+    nodes = explain_values(struct, window(data, base), Focus(**focus), single=True)
     check_nodes_tile(nodes, data, base)
     return nodes
 
@@ -108,7 +108,7 @@ def test_checksums() -> None:
     assert bad.check is not None
     assert not bad.check.right
     computed, stored = zlib.crc32(b"\x07ac"), zlib.crc32(b"\x07ab")
-    assert bad.problem == f"{computed:#010x} is expected, {stored:#010x} found"
+    assert bad.problem == f"checksum mismatch: stored {stored:#010x}, computed {computed:#010x}"
 
 
 def test_a_checksum_of_what_comes_before_it() -> None:
@@ -129,17 +129,17 @@ def test_a_checksum_whose_bytes_are_not_there() -> None:
 def test_the_one_value_that_there_may_be() -> None:
     assert (
         child(one(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem
-        == "7 is expected, 8 found"
+        == "expected 7, found 8"
     )
     magic = Struct("Magic", Field("magic", Bytes(2), only=b"ab"))
-    assert child(one(magic, b"ac"), "magic").problem == "61 62 is expected, 61 63 found"
+    assert child(one(magic, b"ac"), "magic").problem == "expected 61 62, found 61 63"
 
 
 def test_what_is_left_over() -> None:
     """Within a structure that says how long it is, and behind what does not."""
     node = one(SEALED, b"\x09" + SEALED.pack({"kind": 7, "data": b"ab"})[1:] + b"xy")
     assert (node.children[-1].kind, node.children[-1].value) == (UNEXPLAINED, b"xy")
-    assert node.children[-1].meaning == "left over at the end of Sealed"
+    assert node.children[-1].meaning == "unused bytes at the end of Sealed"
     nodes = explain(PAIR, b"\0\0zz")
     assert [each.kind for each in nodes] == ["struct", UNEXPLAINED]
     assert explain(PAIR, b"\0\0\0\0")[1].kind == PADDING
@@ -152,10 +152,10 @@ def test_a_size_that_can_not_be(size: bytes) -> None:
     packed = size + SEALED.pack({"kind": 7, "data": b"ab"})[1:]
     node = one(SEALED, packed)
     if size == b"\x40":
-        assert child(node, "size").problem == "64 bytes should follow, there are 7"
+        assert child(node, "size").problem == "expected 64 more bytes, found 7"
         assert child(node, "data").value == b"ab"
     else:
-        assert child(node, "crc").problem == "4 bytes wanted, 2 left"
+        assert child(node, "crc").problem == "expected 4 bytes, 2 left"
         assert child(node, "crc").kind == UNEXPLAINED
     assert node.broken == (size == b"\x40")
 
@@ -168,8 +168,8 @@ def test_damage_within_an_item_stays_there() -> None:
     assert [each.children[-1].value for each in node.children] == [b"a", None, b"b"]
     data = node.children[1].children[-1]
     assert data.broken
-    assert data.children[0].problem == "63 bytes wanted, 1 left"
-    assert data.children[1].meaning == "not of the length that is said"
+    assert data.children[0].problem == "expected 63 bytes, 1 left"
+    assert data.children[1].meaning == "does not match the stored length"
     assert not node.broken
 
 
@@ -194,9 +194,9 @@ def test_lists() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\xc8\x01\0\1", "100 are announced, 2 bytes are left"),
-        (b"\x01\0\1", "-1 are announced, 2 bytes are left"),
-        (b"\x04\0\1\0", "2 are announced, 1 can be read"),
+        (b"\xc8\x01\0\1", "count 100, but 2 bytes are left"),
+        (b"\x01\0\1", "count -1, but 2 bytes are left"),
+        (b"\x04\0\1\0", "count 2, but only 1 item can be read"),
     ],
 )
 def test_lists_that_are_not_as_long_as_they_say(data: bytes, problem: str) -> None:
@@ -209,7 +209,7 @@ def test_lists_that_are_not_as_long_as_they_say(data: bytes, problem: str) -> No
 
 def test_a_count_that_is_not_there() -> None:
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
-    assert child(one(typed, b"\x80"), "items").problem == "1 bytes wanted, 0 left"
+    assert child(one(typed, b"\x80"), "items").problem == "expected 1 bytes, 0 left"
 
 
 # Only some of a long list
@@ -228,7 +228,7 @@ def test_some_items_of_many() -> None:
     assert node.value == 1000
     assert (node.children[-1].kind, node.children[-1].meaning) == (
         SKIPPED,
-        "998 more items, not shown one by one",
+        "998 more items, not shown",
     )
 
 
@@ -318,7 +318,7 @@ def test_one_type_or_another() -> None:
 def test_room_that_is_not_there() -> None:
     tail = Struct("Tail", Field("front", Bytes(), size="left - 2"), Field("back", I16BE))
     assert child(one(tail, b"abcd"), "front").value == b"ab"
-    assert child(one(tail, b"a"), "front").problem == "1 bytes too few for what follows"
+    assert child(one(tail, b"a"), "front").problem == "1 bytes too few for the following fields"
 
 
 def test_items_that_have_a_block_each() -> None:

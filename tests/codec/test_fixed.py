@@ -189,10 +189,10 @@ def test_rows_alone() -> None:
     ("rows", "text"),
     [
         (pa.table({"other": [1]}), "needs a column 'far'"),
-        (pa.table({"far": [None, 1]}), "null in column 'far'"),
+        (pa.table({"far": [None, 1]}), "column 'far' must not be null"),
         (pa.table({"far": ["x"]}), "not int64"),
-        (pa.table({"far": [19]}), "far of row 0 less 20"),
-        (pa.table({"far": [21, 20 + (1 << 31)]}), "far of row 1 less 20"),
+        (pa.table({"far": [19]}), "far of row 0 minus 20"),
+        (pa.table({"far": [21, 20 + (1 << 31)]}), "far of row 1 minus 20"),
         (pa.table({"far": [21], "version": [1 << 15]}), "not int16"),
         (pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["far", "far"]), "2 columns 'far'"),
     ],

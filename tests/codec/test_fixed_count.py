@@ -48,7 +48,7 @@ def test_one_entry_is_sound_whatever_it_holds() -> None:
 
 
 def test_another_number_of_rows_is_refused() -> None:
-    with pytest.raises(UsageError, match="2 rows, the file has exactly 1"):
+    with pytest.raises(UsageError, match="2 rows, expected exactly 1"):
         Specimen.of(b"", MARK, "mark").encode(pa.table({"id": [1, 2], "offset": [3, 4]}))
 
 
@@ -58,5 +58,5 @@ def test_numbers_of_entries_have_to_be_those_of_their_places() -> None:
         {"queue_offset": [2, 3], "physical_offset": [0, 100], "size": [100, 100], "tags_code": [0, 0]}
     )
     assert queue.with_bytes(queue.encode(rows)).read().table["queue_offset"].to_pylist() == [2, 3]
-    with pytest.raises(UsageError, match="queue_offset of row 0 is 0, expected 2 at this place"):
+    with pytest.raises(UsageError, match="queue_offset of row 0 is 0, expected 2"):
         queue.encode(rows.set_column(0, "queue_offset", pa.array([0, 1])))

@@ -99,20 +99,20 @@ def test_no(text: Any) -> None:
         (
             "segment.bytes",
             "x",
-            r"segment\.bytes: 'x' is not valid \(expected an integer, with k, m or g at will\)",
+            r"segment\.bytes: 'x' is not valid \(expected an integer, optionally with unit k, m or g\)",
         ),
         ("segment.bytes", True, r"segment\.bytes: True is not valid \(expected an integer\)"),
         ("segment.bytes", [1], r"is not valid"),
-        ("segment.bytes", 13, r"13 is out of range, at least 14 is needed"),
-        ("max.age", 61, r"61 is out of range, at least 0 and at most 60 is needed"),
+        ("segment.bytes", 13, r"13 is out of range; expected at least 14"),
+        ("max.age", 61, r"61 is out of range; expected at least 0 and at most 60"),
         ("max.age", -1, r"-1 is out of range"),
         ("preallocate", "perhaps", r"'perhaps' is not valid \(expected true or false\)\. Ahead of time"),
-        ("compression.type", "LZMA", r"'LZMA' is none of none, zstd"),
+        ("compression.type", "LZMA", r"'LZMA' is not one of none, zstd"),
         ("segment.byte", 1, r"unknown option 'segment\.byte'\. Did you mean 'segment\.bytes'"),
         (
             "q",
             1,
-            r"unknown option 'q'\. Known here: compression\.type, max\.age, name, preallocate, segment\.bytes",
+            r"unknown option 'q'\. Known options: compression\.type, max\.age, name, preallocate, segment\.bytes",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_options_that_are_refused(name: str, value: Any, message: str) -> None:
 
 
 def test_where_there_are_no_options() -> None:
-    with pytest.raises(UsageError, match="None are known here"):
+    with pytest.raises(UsageError, match="No options are known here"):
         Options((), {"q": 1})
 
 
@@ -171,8 +171,8 @@ def test_codecs_and_layouts_by_name() -> None:
 @pytest.mark.parametrize(
     ("call", "name", "message"),
     [
-        (registry.get, "kafka.partition", "kafka.partition is a layout of a directory, a codec of a file is needed here"),
-        (registry.get_layout, "kafka.log", "kafka.log is a codec of a file, a layout of a directory is needed here"),
+        (registry.get, "kafka.partition", "kafka.partition is the layout of a directory; expected the codec of a file"),
+        (registry.get_layout, "kafka.log", "kafka.log is the codec of a file; expected the layout of a directory"),
         (registry.get, "kafka.logs", "no codec or layout 'kafka.logs'. Did you mean 'kafka.log'"),
         (registry.get_layout, "kafka.partitions", "Did you mean 'kafka.partition'"),
         (registry.find, "x", "no codec or layout 'x'. Known: kafka.log"),

@@ -111,7 +111,7 @@ def test_what_could_not_be_read_comes_back() -> None:
         (rows(), "value: at least one number is needed"),
         (pa.table({"m": [1]}), "needs a column 'n'"),
         (pa.table({"n": ["one"]}), "column 'n' is not int64"),
-        (rows(1, None), "null in column 'n'"),
+        (rows(1, None), "column 'n' must not be null"),
         (pa.table([[1], [2]], ["n", "n"]), "there are 2 columns 'n'"),
     ],
 )

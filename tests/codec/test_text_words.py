@@ -33,13 +33,13 @@ def test_words(kind: Word, data: bytes, value: Any, stop: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "data", "text"),
     [
-        (Word(bits=32), b"", "number of 32 bits, ended by a line end is expected"),
-        (Word(bits=32), b"2147483648\n", "a number of 32 bits is expected, found b'2147483648'"),
-        (Word(bits=32), b"x\n", "a number of 32 bits is expected, found b'x'"),
-        (Word(bits=32), b"1" * 500, "a number of 32 bits is expected"),
-        (Word(" "), b"orders", "text, ended by a space is expected"),
+        (Word(bits=32), b"", "expected 32-bit number, ended by a line end"),
+        (Word(bits=32), b"2147483648\n", "expected a 32-bit number, found b'2147483648'"),
+        (Word(bits=32), b"x\n", "expected a 32-bit number, found b'x'"),
+        (Word(bits=32), b"1" * 500, "expected a 32-bit number"),
+        (Word(" "), b"orders", "expected text, ended by a space"),
         (Word(" "), b"orders\n0 1", "the line ends before"),
-        (Word(": "), b"version 0", "text, ended by a colon and a space is expected"),
+        (Word(": "), b"version 0", "expected text, ended by a colon and a space"),
     ],
 )
 def test_what_is_no_such_word(kind: Word, data: bytes, text: str) -> None:
@@ -88,4 +88,4 @@ def test_what_is_in_a_text(tmp_path: Any) -> None:
     assert values == {"version": 0, "count": 2, "topic": "other", "partition": 11, "offset": -1}
     assert [one.row for one in all_nodes(found) if one.row is not None] == [0, 1]
     path.write_bytes(b"0\n9\norders 0 5\n")
-    assert any("9 are announced" in one.problem for one in all_nodes(lw.explain(path)))
+    assert any("count 9, but only" in one.problem for one in all_nodes(lw.explain(path)))

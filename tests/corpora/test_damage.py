@@ -265,11 +265,11 @@ WRONG = {
     "set:frame=0,field=crc,value=abc": "is a number",
     "set:frame=0,field=crc,value=-1": "does not fit",
     "set:frame=0,recrod=0,field=key,text=a": "Did you mean 'record'",
-    "set:frame=0,record=99,field=key,text=a": "no number 99",
+    "set:frame=0,record=99,field=key,text=a": "no item 99",
     "set:frame=0,record=0,field=key,add=1": "is no number",
     "set:frame=0,field=records,value=1": "made of several fields",
     "set:frame=0,field=crc,null": "does not fit",
-    "set:file=partition.metadata,field=version,value=1": "no structure of fields",
+    "set:file=partition.metadata,field=version,value=1": "has no named fields",
     "insert:frame=0,field=crc,at=0,zeros=1g": "at most",
     "duplicate:frame=0,field=crc,times=1000000000": "more than",
 }  # fmt: skip

@@ -230,7 +230,7 @@ def test_problems_are_gone_through(open_browser: Page, tmp_path: Path) -> None:
     assert chosen(page) == "crc"
     assert (
         page.js("document.querySelector('#detail .bad').textContent")
-        == "0x6216ddb0 is expected, 0x1e15918d found: right with bit 1 of byte 349 turned over"
+        == "checksum mismatch: stored 0x1e15918d, computed 0x6216ddb0. Flipping bit 1 of byte 349 would fix it"
     )
     page.click("document.querySelector('#next')")
     assert chosen(page) == "attributes"

@@ -285,7 +285,7 @@ def test_words_of_the_command_line(disks: Path, capsys: pytest.CaptureFixture[st
         (
             ["--from", str(disks / "a"), "--to", str(disks / "o"), "--replicas", "last"],
             2,
-            "'last' is none of first, longest",
+            "'last' is not one of first, longest",
         ),
         (["--from", str(disks / "nowhere"), "--to", str(disks / "o")], 1, "there is no such file"),
         (

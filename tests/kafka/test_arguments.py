@@ -24,13 +24,13 @@ from logwright.writers.staged import StagedWrite
         ({"codec": 5}, "codec is text, not 5"),
         ({"columns": 5}, "columns are names, not 5"),
         ({"columns": b"key"}, "columns are names, not b'key'"),
-        ({"columns": [1]}, "the name of a column is text, not 1"),
-        ({"limit": "x"}, "limit is 'x'. It is a whole number, 0 or more"),
+        ({"columns": [1]}, "a column name is text, not 1"),
+        ({"limit": "x"}, "limit is 'x'. Expected an integer of 0 or more"),
         ({"limit": 2.5}, "limit is 2.5"),
-        ({"limit": 1 << 63}, "limit is 9223372036854775808. The largest is 2^63-1"),
-        ({"limit": -1}, "limit is -1. It is a whole number, 0 or more"),
+        ({"limit": 1 << 63}, "limit is 9223372036854775808. The largest value is 2^63-1"),
+        ({"limit": -1}, "limit is -1. Expected an integer of 0 or more"),
         ({"limit": True}, "limit is True"),
-        ({"clean": "maybe", "mode": "AS_SYSTEM"}, "clean is 'maybe'. It is true or false"),
+        ({"clean": "maybe", "mode": "AS_SYSTEM"}, "clean is 'maybe'. Expected true or false"),
         ({"path": "a\0b"}, "a path holds no zero byte"),
     ],
 )
@@ -45,7 +45,7 @@ def test_numbers_and_flags_as_text() -> None:
     for said, clean in (("no", False), ("yes", True)):
         assert lw.verify(place, as_system=True, clean=said)["system"]["clean"] is clean  # type: ignore[arg-type]
     for jobs in (0, "x"):
-        with pytest.raises(lw.UsageError, match="It is a whole number, 1 or more"):
+        with pytest.raises(lw.UsageError, match="Expected an integer of 1 or more"):
             lw.verify(place, jobs=jobs)
     assert lw.read(place.as_uri().replace("file:///", "file:/")).num_rows == 97
 

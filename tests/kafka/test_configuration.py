@@ -60,7 +60,7 @@ def test_the_form_is_that_of_java() -> None:
     ],
 )
 def test_where_the_logs_are(text: str, directories: tuple[str, ...] | None) -> None:
-    found = CONFIGURATION.understand(text.encode())
+    found = CONFIGURATION.parse(text.encode())
     assert (None if found is None else found.directories) == directories
 
 

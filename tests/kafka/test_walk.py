@@ -1,4 +1,4 @@
-"""Walking over the batches of a segment: each once by windows of any size, past damage and past what the disk can't read."""
+"""Walking over the batches of a segment: each once by windows of any size, past damage and past what the disk cannot read."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_past_what_the_disk_cant_read(bad: list[tuple[int, int]], gone: set[int]
     wanted = [n for n in range(10) if n not in gone]
     assert numbers(walk(Disk(WHOLE, bad), planned(WHOLE)), WHOLE) == wanted
     assert numbers(salvage(Disk(WHOLE, bad)), WHOLE) == wanted
-    with pytest.raises(UsageError, match="the disk can't read"):
+    with pytest.raises(UsageError, match="the disk cannot read"):
         list(appending(Disk(WHOLE, bad), planned(WHOLE)))
 
 

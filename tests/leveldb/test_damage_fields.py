@@ -129,8 +129,8 @@ def test_what_can_not_be_found_in_a_log(log: Path) -> None:
     for operation, said in (
         ("set:frame=2,field=magic,value=1", "has no field 'magic'"),
         ("set:frame=2,record=4,field=crc,value=1", "there is no record 4, there are 1"),
-        ("set:frame=2,operation=1,field=key,text=x", "there is no number 1, there are 1"),
-        ("set:frame=2,field=crc,value=1,reseal", "crc is the checksum"),
+        ("set:frame=2,operation=1,field=key,text=x", "no item 1; the list has 1 items"),
+        ("set:frame=2,field=crc,value=1,reseal", "crc is a checksum"),
         ("set:frame=2,field=records,value=1", "say which of the records"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -193,8 +193,8 @@ def test_lengths_in_a_block(tmp_path: Path) -> None:
 
 def test_what_can_not_be_found_in_a_block(table: Path) -> None:
     for operation, said in (
-        ("set:frame=0,field=crc,value=1,reseal", "crc is the checksum"),
-        ("set:frame=0,entry=99,field=value,text=x", "there is no number 99"),
+        ("set:frame=0,field=crc,value=1,reseal", "crc is a checksum"),
+        ("set:frame=0,entry=99,field=value,text=x", "no item 99"),
         ("set:frame=0,field=restarts,value=1", "say which|no"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -282,7 +282,7 @@ RECORD = b"\0\0\0\0\3\0\1abc"
         (b"abc", ("crc",), "no record"),
         (RECORD, ("records", "crc"), "say which of the records"),
         (RECORD, ("records", 1), "there is no record 1"),
-        (RECORD, ("sequence",), "can't be found"),
+        (RECORD, ("sequence",), "cannot be found"),
     ],
 )
 def test_records_that_can_not_be_taken_apart(frame: bytes, path: tuple[Any, ...], said: str) -> None:
@@ -299,7 +299,7 @@ def test_a_payload_that_became_too_short(log: Path) -> None:
     ("frame", "path", "said"),
     [
         (b"abc", ("type",), "are no block"),
-        (b"abc", (), "can't be resealed"),
+        (b"abc", (), "cannot be resealed"),
         (b"\xff\xff\xff\xff\0\0\0\0\0", ("entries", 0), "restart points are announced"),
         (b"\0\0\0\0\0", ("entries", 0), "restart points are announced"),
         (b"abc\1\0\0\0\0", ("entries", 0), "does not decompress"),

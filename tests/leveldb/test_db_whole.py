@@ -241,7 +241,7 @@ def test_what_has_no_key_is_not_cut(place: Path) -> None:
 
 KEY0100 = filters.understand([("key", "==", b"key0100")], table.ROWS)
 
-# What the disk can't read
+# What the disk cannot read
 
 
 def test_a_disk_that_can_not_read_current_or_the_manifest(place: Path, disk: FailingDisk) -> None:
@@ -250,7 +250,7 @@ def test_a_disk_that_can_not_read_current_or_the_manifest(place: Path, disk: Fai
     manifest = next(path.glob("MANIFEST-*")).name
     for name in ("CURRENT", manifest):
         disk.bad = {name: [(0, 1 << 20)]}
-        with pytest.raises(DamageError, match=f"IO error: {name}: the disk can't read"):
+        with pytest.raises(DamageError, match=f"IO error: {name}: the disk cannot read"):
             lw.read(path)
         with pytest.warns(lw.DamageWarning):
             assert pairs(lw.read(path, mode="DROPMALFORMED")) == made.live()

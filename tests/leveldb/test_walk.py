@@ -1,4 +1,4 @@
-"""Going over a file of a database from end to end: past damage, past what the disk can't read, and while it becomes shorter."""
+"""Going over a file of a database from end to end: past damage, past what the disk cannot read, and while it becomes shorter."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_what_the_disk_can_not_read_is_told_in_the_hole() -> None:
     data = written([batch(n, (b"k", b"v" * 50)) for n in range(1, 9)])
     read = ListedFile(Disk(data, (100, 120)), NAME, len(data))
     (hole,) = [one for one in over(read) if isinstance(one, Hole)]
-    assert "the disk can't read 20 bytes" in hole.fault.detail
+    assert "the disk cannot read 20 bytes" in hole.fault.detail
     assert hole.fault.severity is Severity.ERROR
 
 

@@ -63,7 +63,7 @@ def test_choosing_a_copy_keeps_the_order_of_the_rest(disks: Path) -> None:
 
 
 def test_unknown_choice_of_copy_is_refused(disks: Path) -> None:
-    with pytest.raises(UsageError, match="option replicas: 'last' is none of first, longest"):
+    with pytest.raises(UsageError, match="option replicas: 'last' is not one of first, longest"):
         count(disks / "a" / "orders-0", disks / "b" / "orders-0", replicas="last")
     assert count(disks / "a" / "orders-0", replicas="first") == 5
     assert count(str(disks / "*" / "orders-0"), view="files") > 9, "files are no copies"

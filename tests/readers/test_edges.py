@@ -80,7 +80,7 @@ def test_remote_file_that_ends_early_or_fails() -> None:
         def close(self) -> None: ...
 
     assert ArrowSource("far", File(b"abc", b"de", b"")).pread(0, 9).tobytes() == b"abcde"
-    with pytest.raises(lw.StorageError, match="at byte 0: the disk can't read 10 bytes"):
+    with pytest.raises(lw.StorageError, match="at byte 0: the disk cannot read 10 bytes"):
         ArrowSource("far", File(b"abc", OSError(errno.EIO, "bad"))).pread(0, 9)
     with pytest.raises(lw.StorageError, match="reading failed: no route"):
         ArrowSource("far", File(OSError("no route"))).pread(0, 9)

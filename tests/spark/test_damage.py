@@ -169,7 +169,7 @@ def test_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
         (
             FLIPPED,
             bad,
-            r"86\.log: at byte 327: checksum mismatch: .*\. See all damage with `logwright verify`",
+            r"86\.log: at byte 327: checksum mismatch: .*\. List all damage with `logwright verify`",
         ),
         (FLIPPED, {"mdoe": "PERMISSIVE"}, "unknown option 'mdoe'. Did you mean 'mode'"),
         (tmp_path / "orders-0", {}, "orders-0: there is no such file or directory"),

@@ -144,7 +144,7 @@ def test_recorded_fields_of_a_fault(tmp_path: Path) -> None:
     first = Fault("kafka.log", 101, 2, Kind.CHECKSUM, "no")
     assert described("shown", first, lambda: Dying(path.read_bytes()))["record"] is None
     cut = described("shown", fault, lambda: Dying(path.read_bytes()))["record"]
-    assert base64.b64decode(cut) == b"b", "zeros are not what the disk can't read"
+    assert base64.b64decode(cut) == b"b", "zeros are not what the disk cannot read"
 
 
 def test_observed_report_keeps_a_bounded_number_of_faults() -> None:

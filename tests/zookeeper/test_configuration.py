@@ -45,7 +45,7 @@ def test_it_stands_for_its_directory(configuration: Path) -> None:
     ],
 )
 def test_what_it_says(text: str, directories: tuple[str, ...] | None, options: dict[str, str] | None) -> None:
-    found = CONFIGURATION.understand(text.encode())
+    found = CONFIGURATION.parse(text.encode())
     assert (None if found is None else found.directories) == directories
     assert (None if found is None else dict(found.options)) == options
 

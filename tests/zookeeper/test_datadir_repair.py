@@ -552,7 +552,7 @@ def test_what_the_disk_can_not_read(name: str, low: int, high: int, kept: list[i
     (said,) = [
         fault.detail
         for file, fault in checked(disk)
-        if file == name and "the disk can't read" in fault.detail
+        if file == name and "the disk cannot read" in fault.detail
     ]
     assert f"at byte {low}" in said
     result, _ = repaired(disk)

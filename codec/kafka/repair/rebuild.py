@@ -16,7 +16,7 @@ from logwright.codec.store.listing import Listing, Plan, Role
 REBUILDS = ("index", "timeindex", "txnindex", "snapshot", EPOCH_FILE)
 
 
-def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> RepairPlan:
+def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` where a log is damaged."""
     surveys, notes = list[SegmentSurvey](), list[str]()
     for file in sound_segments(plan):
@@ -36,20 +36,20 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     if start > end:
         # A broker deletes all of it, unless that is set right.
         start = 0
-    if max(start, surveys[0].base) > 0 and {"txnindex", "snapshot"} & set(what):
+    if max(start, surveys[0].base) > 0 and {"txnindex", "snapshot"} & set(kinds):
         notes.append(
             f"What was before offset {surveys[0].base} is gone: producers that wrote nothing since are not in the snapshots, and"
             " of transactions begun there the records still in the log count from their first one here."
         )
     deriver, other = deriver_of(listing, plan, options, clock(surveys), start)
     segments = [(item.base, item.good, item.file.name) for item in surveys]
-    out = PartitionPlan([listing], segments, deriver, only=what)
+    out = PartitionPlan([listing], segments, deriver, only=kinds)
     out.first = [
         out.unchanged(file.name)
         for file in plan.files
-        if file.role is not Role.PRIMARY and not (file.role is Role.DERIVED and kind_of(file.name) in what)
+        if file.role is not Role.PRIMARY and not (file.role is Role.DERIVED and kind_of(file.name) in kinds)
     ]
     out.notes += notes
-    if {"index", "timeindex"} & set(what):
+    if {"index", "timeindex"} & set(kinds):
         out.notes += other
     return out

@@ -40,7 +40,7 @@ class BrokerConfiguration:
         # What stands in a log directory under a like name is no configuration.
         return name.endswith(".properties") and name != META_PROPERTIES_FILE
 
-    def understand(self, data: bytes) -> Configuration | None:
+    def parse(self, data: bytes) -> Configuration | None:
         settings = dict(properties(data))
         if not any(name in settings for name in _OURS):
             return None

@@ -179,9 +179,7 @@ def edit_block(frame: bytes, path: address.Path, change: address.Change, *, rese
         contents = change(contents, Bytes("rest"))
     elif path[0] in {one.name for one in TRAILER.fields}:
         if path[0] == "crc" and reseal:
-            raise UsageError(
-                "crc is the checksum: to reseal makes it right again", advice="Leave reseal away"
-            )
+            raise UsageError("crc is a checksum, which reseal would restore", advice="Leave out reseal")
         trailer = address.edit(TRAILER, trailer, path, change, reseal=False)
     else:
         contents = _edit_contents(contents, trailer[0], path, change, reseal=reseal)
@@ -191,7 +189,7 @@ def edit_block(frame: bytes, path: address.Path, change: address.Change, *, rese
 
 def _sealed_block(frame: bytes) -> bytes:
     if len(frame) < TRAILER_SIZE:
-        raise UsageError(f"{len(frame)} bytes are no block, and can't be resealed")
+        raise UsageError(f"{len(frame)} bytes are no block, and cannot be resealed")
     return sealed(frame[:-TRAILER_SIZE], frame[-TRAILER_SIZE])
 
 
@@ -202,7 +200,7 @@ def _edit_contents(
         plain = expand(np.frombuffer(contents, np.uint8), kind, LIMIT).tobytes()
     except CompressionError as error:
         raise UsageError(
-            f"{address.spell(path)} can't be found: the block does not decompress ({error})"
+            f"{address.spell(path)} cannot be found: the block does not decompress ({error})"
         ) from None
     new = _Contents.of(plain).edit(path, change, reseal=reseal)
     if kind == NONE:

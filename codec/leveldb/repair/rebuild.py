@@ -16,10 +16,10 @@ from logwright.codec.store.listing import Listing, Plan
 REBUILDS = ("manifest", "current")
 
 
-def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> RepairPlan:
+def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` for a damaged or missing table or log."""
     out = DatabaseRepair([listing], [plan], options).prepared()
-    if "manifest" not in what:
+    if "manifest" not in kinds:
         return _current(out.surveyed)
     refuse_damaged(out.surveyed)
     out.always = out.keeps_unused = True

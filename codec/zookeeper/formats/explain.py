@@ -37,7 +37,7 @@ def log_of(window: Window, focus: Focus, *, frame: bool, exploded: bool) -> list
         head = explainer.all(FILE_HEADER, 0, min(LOG_HEADER_SIZE, len(data)))
         behind = Window(window.data[LOG_HEADER_SIZE:], LOG_HEADER_SIZE, window.size)
         return [*head, *(log_of(behind, focus, frame=False, exploded=exploded) if len(behind.data) else ())]
-    nodes = explain_values(RECORD, window, focus, one=frame)
+    nodes = explain_values(RECORD, window, focus, single=frame)
     for one in nodes:
         _cover(one)
     if frame:
@@ -125,7 +125,7 @@ def _seal(node: Node, kind: str, place: int, shape: Shape) -> None:
         if one.name == "checksum":
             one.role, one.check = "checksum", Check(seal.stored, computed, 0, seal.at)
             if not one.check.right:
-                one.problem = f"{computed:#010x} is expected, {seal.stored:#010x} found"
+                one.problem = f"checksum mismatch: stored {seal.stored:#010x}, computed {computed:#010x}"
 
 
 def packed_of(

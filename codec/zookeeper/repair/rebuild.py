@@ -25,7 +25,7 @@ SNAPSHOT = "snapshot"
 REBUILDS = (SNAPSHOT, *EPOCHS)
 
 
-def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> RepairPlan:
+def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` where a log is damaged, or transactions are missing."""
     found = DataDirRepair([listing], [plan], options).prepared().found
     sound = [one for one in found.snapshots if one.sound]
@@ -36,7 +36,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     dropped: list[str] = []
     out = Rebuild(listing, made, dropped)
     out.rows = sum(one.rows for one in sound) + sum(len(log.zxid) for log in found.logs)
-    if SNAPSHOT in what:
+    if SNAPSHOT in kinds:
         base = _base(found)
         last = reach.furthest(found.logs, base.zxid)
         name = snapshot_name(last)
@@ -48,7 +48,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
             out.notes.append(f"{name} is made from {source}.")
         dropped += [one.file for one in found.snapshots if one.cut and one.file not in made]
     for name, value in startable_epochs(found.epochs, last).items():
-        if name in what and found.epochs.get(name) != value:
+        if name in kinds and found.epochs.get(name) != value:
             made[name] = [str(value).encode()]
     out.ids = {"last_zxid": zxid_text(last)}
     if found.epochs:

@@ -26,7 +26,7 @@ class ServerConfiguration:
     def named(self, name: str) -> bool:
         return name.endswith(".cfg")
 
-    def understand(self, data: bytes) -> Configuration | None:
+    def parse(self, data: bytes) -> Configuration | None:
         found = {name: value.strip() for name, value in properties(data)}
         if not found.get(_DATA_DIR):
             return None

@@ -89,7 +89,7 @@ class DataDir(Layout):
         looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
         return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
 
-    def above(self, options: Options) -> Mapping[str, bytes]:
+    def parent_files(self, options: Options) -> Mapping[str, bytes]:
         number = options[names.MYID]
         return {} if number is None else {names.MYID: str(number).encode()}
 

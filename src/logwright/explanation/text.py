@@ -89,7 +89,7 @@ class _Text:
         if len(nodes) == 1 and nodes[0].kind == SKIPPED:
             said = nodes[0].meaning
         else:
-            said = f"{len(nodes)} more, not shown one by one"
+            said = f"{len(nodes)} more, not shown"
         size = nodes[-1].end - nodes[0].start
         name = f"{nodes[0].name} …" if nodes[0].name != nodes[-1].name else nodes[0].name
         yield self._line(

@@ -43,13 +43,13 @@ def edit(frame: bytes, path: address.Path, change: address.Change, *, reseal: bo
     def again(stored: bytes, kind: Type) -> bytes:
         codec = attributes & COMPRESSION
         if codec >= len(COMPRESSION_NAMES):
-            raise UsageError(f"compression {codec} is unknown: {address.spell(path)} can't be found")
+            raise UsageError(f"compression {codec} is unknown: {address.spell(path)} cannot be found")
         name = COMPRESSION_NAMES[codec]
         try:
             plain = decompress(name, stored, LIMIT).tobytes()
         except CompressionError as error:
             raise UsageError(
-                f"{address.spell(path)} can't be found: the records do not decompress ({error})"
+                f"{address.spell(path)} cannot be found: the records do not decompress ({error})"
             ) from None
         return compress(name, address.edit(_PLAIN, plain, path, change, reseal=reseal))
 

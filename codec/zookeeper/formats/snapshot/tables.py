@@ -70,9 +70,7 @@ FRAMES = Table(
             "the frame as it is stored, where it is compressed or not what would be written from the rows and the file table",
             detail=True,
         ),
-        Column(
-            "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
-        ),
+        Column("raw", pa.binary(), "the bytes of a damaged range; the other columns are null", detail=True),
     ),
     "One row a section or node.",
 )

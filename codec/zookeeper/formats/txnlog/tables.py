@@ -38,7 +38,7 @@ FRAMES = Table(
             "the transaction as it is stored, where it is not what would be written from its rows; or the file's header",
             detail=True,
         ),
-        Column("raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True),
+        Column("raw", pa.binary(), "the bytes of a damaged range; the other columns are null", detail=True),
     ),
     "One row a record, the first one for the file's header.",
 )  # fmt: skip
