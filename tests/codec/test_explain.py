@@ -128,8 +128,7 @@ def test_a_checksum_whose_bytes_are_not_there() -> None:
 
 def test_the_one_value_that_there_may_be() -> None:
     assert (
-        child(one(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem
-        == "expected 7, found 8"
+        child(one(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem == "expected 7, found 8"
     )
     magic = Struct("Magic", Field("magic", Bytes(2), only=b"ab"))
     assert child(one(magic, b"ac"), "magic").problem == "expected 61 62, found 61 63"

@@ -38,7 +38,7 @@ def test_words(kind: Word, data: bytes, value: Any, stop: int) -> None:
         (Word(bits=32), b"x\n", "expected a 32-bit number, found b'x'"),
         (Word(bits=32), b"1" * 500, "expected a 32-bit number"),
         (Word(" "), b"orders", "expected text, ended by a space"),
-        (Word(" "), b"orders\n0 1", "the line ends before"),
+        (Word(" "), b"orders\n0 1", "found a line end"),
         (Word(": "), b"version 0", "expected text, ended by a colon and a space"),
     ],
 )
