@@ -508,7 +508,7 @@ class IndexFile(Codec):
 
     def explain(self, window: Window, context: IndexContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
         struct = self.struct_at(b"", window.offset) if frame else ENTRY
-        nodes = explain_values(struct, window, focus, one=frame)
+        nodes = explain_values(struct, window, focus, single=frame)
         if frame and struct is ENTRY and nodes:
             nodes[0].row = 0
         return nodes
