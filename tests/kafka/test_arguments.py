@@ -1,4 +1,4 @@
-"""Arguments of the wrong type, and numbers and flags as text, as forms and command lines have them."""
+"""Arguments of the wrong type, and numbers and flags given as text, as forms and command lines pass them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from logwright.writers.staged import StagedWrite
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"view": 5}, "view is text, not 5"),
         ({"codec": 5}, "codec is text, not 5"),
@@ -34,23 +34,23 @@ from logwright.writers.staged import StagedWrite
         ({"path": "a\0b"}, "a path holds no zero byte"),
     ],
 )
-def test_arguments_of_the_wrong_type(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(lw.UsageError, match=re.escape(said)):
-        lw.read(**{"path": CASES["dmg_base"].partition, **given})
+def test_arguments_of_the_wrong_type_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(lw.UsageError, match=re.escape(message)):
+        lw.read(**{"path": CASES["dmg_base"].partition, **arguments})
 
 
-def test_numbers_and_flags_as_text() -> None:
+def test_numbers_and_flags_may_be_text() -> None:
     place = CASES["dmg_base"].partition
     assert lw.read(place, limit="5").num_rows == 5
-    for said, clean in (("no", False), ("yes", True)):
-        assert lw.verify(place, as_system=True, clean=said)["system"]["clean"] is clean  # type: ignore[arg-type]
+    for text, clean in (("no", False), ("yes", True)):
+        assert lw.verify(place, as_system=True, clean=text)["system"]["clean"] is clean  # type: ignore[arg-type]
     for jobs in (0, "x"):
         with pytest.raises(lw.UsageError, match="Expected an integer of 1 or more"):
             lw.verify(place, jobs=jobs)
     assert lw.read(place.as_uri().replace("file:///", "file:/")).num_rows == 97
 
 
-def test_a_number_that_would_be_cut_is_refused(tmp_path: Path) -> None:
+def test_fractional_number_is_refused(tmp_path: Path) -> None:
     for name in ("offset", "timestamp"):
         with pytest.raises(lw.UsageError, match=rf"row 1, column '{name}': 2\.5 is no "):
             lw.write(
@@ -60,7 +60,7 @@ def test_a_number_that_would_be_cut_is_refused(tmp_path: Path) -> None:
             lw.write([{"value": "a", name: float("nan")}], tmp_path / "t-0", "kafka.partition")
 
 
-def test_what_is_handed_over_by_mistake(tmp_path: Path) -> None:
+def test_swapped_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError, match="the ChunkedArray can't be taken as rows"):
         lw.write(pa.chunked_array([["a"]]), tmp_path / "t-0", "kafka.partition")
     with pytest.raises(lw.UsageError, match="a path is text, not 5"):
@@ -69,7 +69,7 @@ def test_what_is_handed_over_by_mistake(tmp_path: Path) -> None:
         lw.write([{"value": "a"}], tmp_path / "t-0", None)  # type: ignore[arg-type]
 
 
-def test_convert_there_and_back(tmp_path: Path) -> None:
+def test_convert_round_trip(tmp_path: Path) -> None:
     place = CASES["dmg_base"].partition
     done = lw.convert(place, tmp_path / "rows.parquet")
     assert (done["rows"], done["files"]) == (97, [str(tmp_path / "rows.parquet")])
@@ -78,14 +78,14 @@ def test_convert_there_and_back(tmp_path: Path) -> None:
     assert lw.read(tmp_path / "copy-0", columns=columns).equals(lw.read(place, columns=columns))
 
 
-def test_convert_cuts_rows_of_a_table_file_too(tmp_path: Path) -> None:
+def test_convert_selects_rows_of_a_table_file(tmp_path: Path) -> None:
     rows = tmp_path / "rows.parquet"
     lw.convert(CASES["dmg_base"].partition, rows)
 
-    def offsets(name: str, **given: Any) -> list[int]:
-        lw.convert(rows, tmp_path / name, "kafka.partition", **given)
-        found: list[int] = lw.read(tmp_path / name, columns="offset")["offset"].to_pylist()
-        return found
+    def offsets(name: str, **selection: Any) -> list[int]:
+        lw.convert(rows, tmp_path / name, "kafka.partition", **selection)
+        offsets_read: list[int] = lw.read(tmp_path / name, columns="offset")["offset"].to_pylist()
+        return offsets_read
 
     assert offsets("a-0", filter="offset >= 90") == list(range(90, 97))
     assert offsets("b-0", filter="offset >= 90", limit=2) == [90, 91]
@@ -95,7 +95,7 @@ def test_convert_cuts_rows_of_a_table_file_too(tmp_path: Path) -> None:
     first = lw.read(rows_of := tmp_path / "a-0", limit=1, columns="timestamp")["timestamp"][0].as_py()
     assert offsets("f-0", filter=[("timestamp", "==", first)]) == [90]
     assert lw.read(rows_of, columns="key").num_rows == 7
-    for given, said in (
+    for request, message in (
         ({"filter": "ofset > 5"}, "no column 'ofset'"),
         ({"filter": "producer_id > 5"}, "no column 'producer_id' in the table file"),
         ({"columns": "producer_id"}, "no column 'producer_id' in the table file"),
@@ -103,12 +103,12 @@ def test_convert_cuts_rows_of_a_table_file_too(tmp_path: Path) -> None:
         ({"view": "log"}, "a table file holds rows as they are"),
         ({"mode": "PERMISSIVE"}, "a table file holds rows as they are"),
     ):
-        with pytest.raises(lw.UsageError, match=said):
-            lw.convert(rows, tmp_path / "x-0", "kafka.partition", **given)
+        with pytest.raises(lw.UsageError, match=message):
+            lw.convert(rows, tmp_path / "x-0", "kafka.partition", **request)
     assert not (tmp_path / "x-0").exists()
 
 
-def test_one_option_in_two_spellings(tmp_path: Path) -> None:
+def test_option_in_two_spellings_is_refused(tmp_path: Path) -> None:
     rows = [{"value": "a"}]
     lw.write(rows, tmp_path / "a-0", "kafka.partition", segment_bytes="1m", segmentBytes=1 << 20)
     with pytest.raises(lw.UsageError, match=r"option segment\.bytes is given twice: 65536 and 1048576"):
@@ -117,8 +117,8 @@ def test_one_option_in_two_spellings(tmp_path: Path) -> None:
         lw.write(rows, "", "kafka.partition")
 
 
-def test_a_column_that_is_misspelt_is_told(tmp_path: Path) -> None:
-    """Further columns are let through; one that looks like another that is missing leaves nulls behind."""
+def test_misspelt_column_is_reported(tmp_path: Path) -> None:
+    """Unknown columns are ignored, but a name similar to a missing column is reported: that column would be null."""
     written = lw.write(
         [{"key": "a", "vale": "b", "Timestamp": 5, "source": "x"}], tmp_path / "a-0", "kafka.partition"
     )
@@ -130,7 +130,7 @@ def test_a_column_that_is_misspelt_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"topic": "z", "partition": 1}, None),
         ({"partition": 1}, None),
@@ -140,23 +140,25 @@ def test_a_column_that_is_misspelt_is_told(tmp_path: Path) -> None:
         ({"partition": 3}, "z-3"),
     ],
 )
-def test_rows_of_another_partition_are_told(tmp_path: Path, row: dict[str, Any], said: str | None) -> None:
-    """By one writer, and by many."""
+def test_rows_of_another_partition_are_refused(
+    tmp_path: Path, row: dict[str, Any], message: str | None
+) -> None:
+    """By a single writer and by several tasks."""
     written = lw.write([row], tmp_path / "a" / "z-1", "kafka.partition")
     many = StagedWrite(str(tmp_path / "b" / "z-1"), "kafka.partition")
     task = many.task(0)
     task.add(pa.RecordBatch.from_pylist([row]))
-    text = f"the rows say that they are of {said}: they were written to z-1, and are of that now"
-    wanted = () if said is None else (text,)
-    assert written.warnings == wanted
-    assert many.commit([task.commit()]).warnings == wanted
+    text = f"the rows say that they are of {message}: they were written to z-1, and are of that now"
+    expected = () if message is None else (text,)
+    assert written.warnings == expected
+    assert many.commit([task.commit()]).warnings == expected
 
 
-def test_a_builder_without_a_name_takes_any_rows() -> None:
+def test_builder_without_a_name_takes_any_rows() -> None:
     assert elsewhere({("topic", "z")}, "") == ()
 
 
-def test_the_sink_of_spark_warns_as_write_does(tmp_path: Path) -> None:
+def test_spark_sink_warns_like_write(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     from logwright.writers.spark import Message, SparkSink
 
@@ -167,8 +169,8 @@ def test_the_sink_of_spark_warns_as_write_does(tmp_path: Path) -> None:
         SparkSink(write).commit([Message(task.commit()), None])
 
 
-def test_where_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No error names the directory in which a write is staged."""
+def test_unwritable_target_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error names the staging directory."""
     (tmp_path / "file").write_bytes(b"")
     rows = [{"value": "x"}]
     for below in ("a-0", "b/a-0"):
@@ -186,12 +188,12 @@ def test_where_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
-def test_where_no_directories_are_made() -> None:
+def test_memory_file_system_creates_no_directories() -> None:
     with pytest.raises(lw.LogwrightError, match=r"^/proc/a-0: .*can't be made"):
         lw.write([{"value": "x"}], "/proc/a-0", "kafka.partition")
 
 
-def test_what_keeps_from_rebuilding_is_named_by_its_path(tmp_path: Path) -> None:
+def test_obstacle_to_a_rebuild_is_named_by_its_path(tmp_path: Path) -> None:
     case = CASES["dmg_flip_payload"].partition
     with pytest.raises(lw.DamageError) as caught:
         lw.rebuild(case, tmp_path / "out")

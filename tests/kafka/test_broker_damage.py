@@ -1,4 +1,4 @@
-"""Laws of what is said that a broker would do, on partitions with random damage."""
+"""Invariants of the simulated start on partitions with random damage."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def opened(directory: Path, clean: bool) -> Started:
 @pytest.mark.parametrize(
     "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(60, 600))]
 )
-def test_what_is_said_holds_together(tmp_path: Path, seed: int) -> None:
+def test_verdict_is_consistent(tmp_path: Path, seed: int) -> None:
     directory, _ = damaged(seed, tmp_path)
-    before = {one.name: one.read_bytes() for one in directory.iterdir()}
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
     for clean in (False, True):
-        found = opened(directory, clean)
-        verdict = found.verdict
-        assert {one.name: one.read_bytes() for one in directory.iterdir()} == before
-        after = {entry.name: entry.size for entry in found.after.entries()}
+        started = opened(directory, clean)
+        verdict = started.verdict
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+        after = {entry.name: entry.size for entry in started.after.entries()}
         assert set(verdict.removes) == set(before) - set(after)
         assert set(verdict.creates) == set(after) - set(before)
         assert all(after[name] == size < len(before[name]) for name, size in verdict.truncates.items())
@@ -57,7 +57,7 @@ def test_what_is_said_holds_together(tmp_path: Path, seed: int) -> None:
         if not verdict.opens:
             assert verdict.error
             assert verdict.scope in ("process", "log_dir", "partition")
-            assert (verdict.rows, list(found.parts("read_uncommitted"))) == (0, [])
+            assert (verdict.rows, list(started.parts("read_uncommitted"))) == (0, [])
             with pytest.raises(lw.DamageError):
                 lw.read(directory, mode="AS_SYSTEM", clean=clean, **SETTINGS)
             continue
@@ -81,8 +81,8 @@ def test_what_is_said_holds_together(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1000, 1030))
-def test_a_second_start_finds_nothing_to_do(tmp_path: Path, seed: int) -> None:
-    """What a broker leaves after an unclean stop it takes as it is, after a clean stop and after an unclean one."""
+def test_second_start_changes_nothing(tmp_path: Path, seed: int) -> None:
+    """The result of a start after an unclean stop is accepted unchanged by the next start, after a clean stop and after an unclean one."""
     directory, _ = damaged(seed, tmp_path)
     first = opened(directory, False)
     if not first.verdict.opens:
@@ -91,8 +91,10 @@ def test_a_second_start_finds_nothing_to_do(tmp_path: Path, seed: int) -> None:
     left.mkdir(parents=True)
     for entry in first.after.entries():
         (left / entry.name).write_bytes(first.after.read(entry.name))
-    again = opened(left, False)
-    assert again.verdict.opens
-    assert again.verdict.truncates == {}
-    assert not [name for name in (*again.verdict.removes, *again.verdict.rewrites) if name.endswith(".log")]
-    assert again.verdict.rows == first.verdict.rows
+    restarted = opened(left, False)
+    assert restarted.verdict.opens
+    assert restarted.verdict.truncates == {}
+    assert not [
+        name for name in (*restarted.verdict.removes, *restarted.verdict.rewrites) if name.endswith(".log")
+    ]
+    assert restarted.verdict.rows == first.verdict.rows

@@ -1,4 +1,4 @@
-"""The broker's rules that whole directories seldom meet, called one by one; and what the replicas of a partition are known by."""
+"""Rules of the broker that complete directories rarely meet, called one by one, and the identity of replicas."""
 
 from __future__ import annotations
 
@@ -32,83 +32,86 @@ def partition(*batches: bytes, name: str = "orders-0", **segments: bytes) -> Mem
     return partition_directory({LOG: b"".join(batches), **later, METADATA_FILE: metadata.pack(ID)}, name)
 
 
-# What is served
+# Served rows
 
 
 def consumer(directory: MemoryDirectory) -> Consumer:
-    found = predict_start(directory)
+    started = predict_start(directory)
     return Consumer(
-        found.after, found.served._loaded, "orders-0", Options(LAYOUT.read_options), committed=True
+        started.after, started.served._loaded, "orders-0", Options(LAYOUT.read_options), committed=True
     )
 
 
-def test_up_to_where_is_served_when_offsets_are_missing() -> None:
-    one = consumer(partition(batch(0), batch(1), _9=batch(9)))
-    end = one.loaded.segments[9].size
-    assert one._limit(None) == one._limit(10) == (9, end)
-    assert one._limit(1) == (0, len(batch(0)))
-    # In the gap: the next segment's first batch.
-    assert one._limit(5) == (9, 0)
-    # Behind all batches, where the log is said to reach further.
-    one.loaded.log_end_offset = 20
-    assert one._limit(15) == (9, end)
+def test_served_rows_end_before_missing_offsets() -> None:
+    layered = consumer(partition(batch(0), batch(1), _9=batch(9)))
+    end = layered.loaded.segments[9].size
+    assert layered._limit(None) == layered._limit(10) == (9, end)
+    assert layered._limit(1) == (0, len(batch(0)))
+    # In the gap: the first batch of the next segment.
+    assert layered._limit(5) == (9, 0)
+    # After the last batch, if the log claims to reach further.
+    layered.loaded.log_end_offset = 20
+    assert layered._limit(15) == (9, end)
 
 
-def test_nothing_is_read_from_segments_behind_the_limit() -> None:
-    one = consumer(partition(batch(0), batch(1), _9=batch(9)))
-    one.limit = (0, 2 * len(batch(0)))
-    assert one._read(1)[0].base_offset == 0
+def test_segments_beyond_the_limit_are_not_read() -> None:
+    layered = consumer(partition(batch(0), batch(1), _9=batch(9)))
+    layered.limit = (0, 2 * len(batch(0)))
+    assert layered._read(1)[0].base_offset == 0
     for offset in (5, 9):
         with pytest.raises(fetch._Stop, match=f"no progress at offset {offset}"):
-            one._read(offset)
+            layered._read(offset)
 
 
-def test_the_type_of_a_control_batch_that_compaction_emptied() -> None:
+def test_type_of_a_control_batch_emptied_by_compaction() -> None:
     key = bytes([0, 0, 0, 1])
-    made = {
+    batches = {
         "full": batch(0, [record(key=key, value=bytes(6))], attributes=TRANSACTIONAL | CONTROL, **TXN),
         "empty": batch(0, [], attributes=TRANSACTIONAL | CONTROL, **TXN),
     }
-    found = {
+    first_entries = {
         name: next(entries(partition_directory({LOG: data}), LOG, 0, len(data)))
-        for name, data in made.items()
+        for name, data in batches.items()
     }
-    assert {name: fetch._key_type(one, 0) for name, one in found.items()} == {"full": 1, "empty": None}
+    assert {name: fetch._key_type(entry, 0) for name, entry in first_entries.items()} == {
+        "full": 1,
+        "empty": None,
+    }
 
 
-# The start
+# Start
 
 
-def test_bytes_that_are_no_batch_at_the_end_of_a_log_that_was_stopped_cleanly() -> None:
-    """The index leads behind them, so that the broker does not see them."""
+def test_garbage_at_the_end_of_a_cleanly_stopped_log() -> None:
+    """The index points beyond it, so the broker does not see it."""
     directory = partition(batch(0), bytes(100))
     entry = (1).to_bytes(4, "big") + (len(batch(0)) + 100).to_bytes(4, "big")
     directory.files |= {INDEX: entry, TIMEINDEX: b""}
     verdict = predict_start(directory, clean=True).verdict
-    assert any("100 bytes that are no batch stay at the end" in one for one in verdict.warnings)
+    assert any("100 bytes that are no batch stay at the end" in warning for warning in verdict.warnings)
 
 
-def test_an_open_transaction_before_a_log_start_within_a_gap() -> None:
+def test_open_transaction_before_a_log_start_in_a_gap() -> None:
     directory = partition(batch(0, attributes=TRANSACTIONAL, **TXN), batch(1), _5=batch(5))
     verdict = predict_start(directory, **{"log.start.offset": 3}).verdict
     assert verdict.opens
     assert (verdict.serves["first"], verdict.serves["last"]) == (5, 5)
 
 
-def test_a_compaction_that_was_cut_short_keeps_the_index_it_made() -> None:
+def test_interrupted_compaction_keeps_its_index() -> None:
     files = {
         **partition(batch(0), batch(1), batch(2)).files,
         f"{LOG}.swap": batch(0) + batch(2),
         f"{INDEX}.swap": b"",
         f"{TIMEINDEX}.swap": b"",
     }
-    found = predict_start(partition_directory(files))
-    assert found.after.read(LOG) == batch(0) + batch(2)
-    assert not [one.name for one in found.after.entries() if one.name.endswith(".swap")]
+    started = predict_start(partition_directory(files))
+    assert started.after.read(LOG) == batch(0) + batch(2)
+    assert not [entry.name for entry in started.after.entries() if entry.name.endswith(".swap")]
 
 
-def test_a_segment_that_can_not_be_split() -> None:
-    """Too far from the segment's base, and its last offset before its first."""
+def test_segment_that_cannot_be_split() -> None:
+    """Too far from the segment's base, with its last offset before its first."""
     far = batch((1 << 31) + 10, last_offset_delta=-3)
     verdict = predict_start(partition(batch(0), far, batch((1 << 31) + 20))).verdict
     assert not verdict.opens
@@ -118,8 +121,8 @@ def test_a_segment_that_can_not_be_split() -> None:
 ENDS: Any = {"attributes": TRANSACTIONAL | CONTROL, "producer_id": 1, "producer_epoch": 0}
 
 
-def test_a_marker_that_can_not_be_read() -> None:
-    """Only what is no `InvalidRecordException` ends the start where it is met (`LogSegment.recover`)."""
+def test_unreadable_marker_stops_the_start() -> None:
+    """Only exceptions other than `InvalidRecordException` end the start there (`LogSegment.recover`)."""
     for flags, java in ((0, "InvalidRecordException"), (6, "IllegalArgumentException")):
         bad = raw_batch(1, b"x" * 20, 1, **{**ENDS, "attributes": ENDS["attributes"] | flags})
         verdict = predict_start(partition(batch(0), bad, batch(2))).verdict
@@ -127,7 +130,7 @@ def test_a_marker_that_can_not_be_read() -> None:
         assert (verdict.scope, str(verdict.error_class).rpartition(".")[2]) == ("process", java)
 
 
-def test_batches_behind_a_marker_that_can_not_be_read_are_not_indexed() -> None:
+def test_batches_after_an_unreadable_marker_are_not_indexed() -> None:
     bad = raw_batch(1, b"x" * 20, 1, **ENDS)
     disk = Overlay(partition(batch(0), bad, *(batch(at) for at in range(2, 9))))
     segment = LogSegment(disk, 0, 1, 1 << 20)
@@ -137,8 +140,8 @@ def test_batches_behind_a_marker_that_can_not_be_read_are_not_indexed() -> None:
     assert segment.next_offset() == 2
 
 
-def test_an_index_that_is_larger_than_it_may_be() -> None:
-    """`AbstractIndex.resize` puts the position behind the new end; only the active segment's are made to fit."""
+def test_oversized_index() -> None:
+    """`AbstractIndex.resize` moves the position beyond the new end; only indexes of the active segment are trimmed."""
     directory = partition(batch(0), _1=batch(1))
     directory.files |= {segment_name(base, kind): b"" for base in (0, 1) for kind in (".index", ".timeindex")}
     large = {**INTERVAL, "segment.index.bytes": 4096}
@@ -160,15 +163,15 @@ def test_an_index_that_is_larger_than_it_may_be() -> None:
         ("0\n2\n0 0\n", "IOException", "log_dir"),
     ],
 )
-def test_leader_epochs_that_are_not_taken(text: str, java: str, scope: str) -> None:
+def test_invalid_leader_epochs(text: str, java: str, scope: str) -> None:
     files = partition(batch(0)).files | {EPOCH_FILE: text.encode()}
     verdict = predict_start(partition_directory(files)).verdict
     assert (verdict.opens, verdict.scope) == (False, scope)
     assert str(verdict.error_class).rpartition(".")[2] == java
 
 
-def test_the_last_offsets_of_all() -> None:
-    """A file's name may say a number so near the end that an offset 2147483647 above it is none."""
+def test_largest_offsets() -> None:
+    """With a base offset near the maximum no offset 2147483647 above it exists."""
     base = (1 << 63) - 50
     files = {segment_name(base, ".log"): batch(base) + bytes(100) + batch(base + 1)}
     verdict = predict_start(partition_directory({**files, METADATA_FILE: metadata.pack(ID)})).verdict
@@ -177,43 +180,43 @@ def test_the_last_offsets_of_all() -> None:
         predict_start(partition_directory(files), **{"log.start.offset": 1 << 63})
 
 
-# What a consumer gets
+# Consumer
 
 
-def test_a_control_batch_that_can_not_be_read_stops_a_consumer() -> None:
-    """It gives none of its records to anybody, and reads them all the same (`CompletedFetch.nextFetchedRecord`)."""
+def test_unreadable_control_batch_stops_a_consumer() -> None:
+    """Its records are not returned, but they are read (`CompletedFetch.nextFetchedRecord`)."""
     for flags, java in ((0, "KafkaException"), (6, "IllegalArgumentException")):
         bad = raw_batch(1, b"x" * 20, 1, attributes=CONTROL | flags)
         verdict = predict_start(partition(batch(0), bad, batch(2))).verdict
         assert verdict.opens
         assert str(verdict.error_class).rpartition(".")[2] == java
-        # What one call of poll collects is gone with an exception that it does not expect.
+        # An unexpected exception discards the records collected by that call of poll.
         assert verdict.serves["stops_at"] == (0 if flags else 1)
         assert verdict.rows == (0 if flags else 1)
 
 
-def test_where_a_consumer_stops_behind_offsets_without_records() -> None:
-    """Only at the end of a fetch it goes to the end of the batch."""
+def test_consumer_position_after_offsets_without_records() -> None:
+    """It moves to the end of the batch only at the end of a fetch."""
     bad = bytearray(batch(9))
     bad[-1] ^= 1
     directory = partition(batch(0, last_offset_delta=5), bytes(bad))
     directory.files |= {INDEX: b"", TIMEINDEX: b""}
     assert predict_start(directory, clean=True).verdict.serves["stops_at"] == 1
-    found = predict_start(directory, clean=True, **{"log.start.offset": 3}).verdict
-    assert (found.rows, found.serves["stops_at"]) == (0, 3)
+    verdict = predict_start(directory, clean=True, **{"log.start.offset": 3}).verdict
+    assert (verdict.rows, verdict.serves["stops_at"]) == (0, 3)
 
 
-def test_a_segment_emptied() -> None:
+def test_emptied_segment() -> None:
     data = batch(0) + batch(1)
     for files, cut in (({LOG: data, TXNINDEX: bytes(34)}, len(data)), ({LOG: b""}, 0)):
         disk = Overlay(partition_directory(files))
         segment = LogSegment(disk, 0, 4096, 1 << 20)
         assert segment.truncate_to_base() == cut
-        assert {one.name for one in disk.entries()} == {*files, INDEX, TIMEINDEX}
-        assert all(one.size == 0 for one in disk.entries())
+        assert {entry.name for entry in disk.entries()} == {*files, INDEX, TIMEINDEX}
+        assert all(entry.size == 0 for entry in disk.entries())
 
 
-def test_indexes_opened_for_appending_have_whole_entries() -> None:
+def test_indexes_opened_for_appending_have_complete_entries() -> None:
     for files, size in (({LOG: b"", INDEX: bytes(20), TIMEINDEX: bytes(30)}, 24), ({LOG: b""}, 0)):
         disk = Overlay(partition_directory(files))
         LogSegment(disk, 0, 4096, 1 << 20).trim()
@@ -224,15 +227,15 @@ def test_indexes_opened_for_appending_have_whole_entries() -> None:
 # Replicas
 
 
-def test_which_partition_and_how_far() -> None:
+def test_identity_and_end_of_a_replica() -> None:
     def asked(directory: MemoryDirectory) -> Any:
         plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
         return LAYOUT.capabilities.replicas.copy_of(directory, plan), LAYOUT.capabilities.replicas.reaches(
             directory, plan
         )
 
-    whole = partition(batch(0), batch(1), _9=batch(9, last_offset_delta=3), name="a-b-7")
-    assert asked(whole) == (("a-b-7", ID), 13)
+    full = partition(batch(0), batch(1), _9=batch(9, last_offset_delta=3), name="a-b-7")
+    assert asked(full) == (("a-b-7", ID), 13)
     assert asked(partition(batch(0), batch(1), _9=b"")) == (("orders-0", ID), 9)
     assert asked(partition(batch(0), batch(1), _1=bytes(100))) == (("orders-0", ID), 2)
     assert asked(partition_directory({LOG: batch(0)}, "backup")) == (None, 1)

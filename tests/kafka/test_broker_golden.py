@@ -1,4 +1,4 @@
-"""What a real broker did with the golden partitions, clean and unclean, and what is said that it would do."""
+"""The simulated start equals what a real broker did with the golden partitions, after a clean stop and after an unclean one."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ SETTINGS = {
     "producer.id.expiration.ms": 2147483647,
     "now": 1795300000000,
 }
-"""Of the broker that judged."""
+"""Settings of the broker that judged."""
 RUNS = {"no_marker": False, "marker": True}
 
-OUTSIDE = {
-    "dmg_pm_other": "another topic id than the cluster's metadata has: with option topic.id it is told"
-}
-"""What is not in the files."""
+OUTSIDE = {"dmg_pm_other": "another topic id than the cluster's metadata has: option topic.id gives it"}
+"""Causes outside of the files."""
 CHANGES_AFTERWARDS = {
-    "dmg_pm_missing": "renamed, and served anew without a record",
+    "dmg_pm_missing": "renamed, and served again without a record",
     "dmg_batch_swapped": "its consumer gets the same records over and over",
 }
 
@@ -52,9 +50,9 @@ IDS = [f"{case.name}-{run}" for case, run in MINE]
 
 def opened(directory: Path, clean: bool | None, **options: Any) -> Started:
     listing = LocalDirectory(str(directory))
-    given = Options(LAYOUT.read_options, {**SETTINGS, **options})
+    startup_options = Options(LAYOUT.read_options, {**SETTINGS, **options})
     return LAYOUT.capabilities.predict.run(
-        listing, LAYOUT.plan(listing, given), given, version=None, clean=clean
+        listing, LAYOUT.plan(listing, startup_options), startup_options, version=None, clean=clean
     )
 
 
@@ -69,16 +67,16 @@ def consumed(case: Case, run: str, view: str) -> list[int]:
 
 def ranges(offsets: list[int]) -> list[list[int]]:
     out: list[list[int]] = []
-    for one in offsets:
-        if out and out[-1][1] + 1 == one:
-            out[-1][1] = one
+    for offset in offsets:
+        if out and out[-1][1] + 1 == offset:
+            out[-1][1] = offset
         else:
-            out.append([one, one])
+            out.append([offset, offset])
     return out
 
 
 def scope(run: Mapping[str, Any], directory: str) -> str | None:
-    """How far the damage went."""
+    """Return the scope of the failure."""
     if not run["started"]:
         return "process"
     if run["log_dir_offline"]:
@@ -87,50 +85,50 @@ def scope(run: Mapping[str, Any], directory: str) -> str | None:
 
 
 @pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
-def test_whether_it_opens(case: Case, run: str) -> None:
+def test_start_or_refusal(case: Case, run: str) -> None:
     verdict = opened(case.partition, RUNS[run]).verdict
     expected = scope(case.runs[run], case.partition.name)
     assert (verdict.opens, verdict.scope) == (expected is None, expected), verdict.error
     assert verdict.clean is RUNS[run]
     if expected is not None:
-        said = "\n".join(case.runs[run]["log"])
-        # A stray partition is told of by the broker, not by an exception.
+        data = "\n".join(case.runs[run]["log"])
+        # The broker logs a stray partition; it throws no exception.
         assert verdict.error
-        assert verdict.error_class is None or verdict.error_class in said
+        assert verdict.error_class is None or verdict.error_class in data
 
 
 @pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
-def test_what_is_left_of_the_files(case: Case, run: str) -> None:
-    """Names, and every byte of what it cut and made anew, the leader epochs apart: a broker that leads adds its own."""
-    found, real = opened(case.partition, RUNS[run]), case.runs[run]
-    if not found.verdict.opens:
+def test_files_after_the_start(case: Case, run: str) -> None:
+    """Names, and every byte of truncated and rewritten files, except the leader epochs, to which a leading broker appends."""
+    started, real = opened(case.partition, RUNS[run]), case.runs[run]
+    if not started.verdict.opens:
         return
-    before = {one.name: one.read_bytes() for one in case.partition.iterdir()}
+    before = {path.name: path.read_bytes() for path in case.partition.iterdir()}
     expected = set(before) - set(real["files_removed"])
     expected |= {name for name in real["files_after"] if not name.endswith(".deleted")}
-    names = {entry.name for entry in found.after.entries()}
+    names = {entry.name for entry in started.after.entries()}
     assert names == expected
     for name in sorted(names - {EPOCH_FILE}):
-        content = found.after.read(name)
+        content = started.after.read(name)
         if name in real["files_after"]:
             assert hashlib.sha256(content).hexdigest() == real["files_after"][name]["sha256"], name
         else:
             assert content == before[name], name
-    assert found.verdict.truncates == {
-        name: len(found.after.read(name))
+    assert started.verdict.truncates == {
+        name: len(started.after.read(name))
         for name in before
         if name in names
-        and len(found.after.read(name)) < len(before[name])
-        and before[name].startswith(found.after.read(name))
-        and name in found.verdict.truncates
+        and len(started.after.read(name)) < len(before[name])
+        and before[name].startswith(started.after.read(name))
+        and name in started.verdict.truncates
     }
     logs = {name for name in before if name.endswith(".log") and name in names}
-    cut = {name for name in logs if len(found.after.read(name)) < len(before[name])}
-    assert cut <= set(found.verdict.truncates) | set(found.verdict.rewrites)
+    cut = {name for name in logs if len(started.after.read(name)) < len(before[name])}
+    assert cut <= set(started.verdict.truncates) | set(started.verdict.rewrites)
 
 
 @pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
-def test_what_a_consumer_gets(case: Case, run: str) -> None:
+def test_rows_for_a_consumer(case: Case, run: str) -> None:
     for view, real in (case.runs[run].get("consumer") or {}).items():
         if case.name in CHANGES_AFTERWARDS or scope(case.runs[run], case.partition.name) is not None:
             continue
@@ -144,8 +142,8 @@ def test_what_a_consumer_gets(case: Case, run: str) -> None:
             assert verdict.serves["stops_at"] == real["position"]
 
 
-def test_records_over_and_over() -> None:
-    """The consumer of this one makes no end; told is where, and each record once."""
+def test_repeated_records_are_returned_once() -> None:
+    """The real consumer never ends here; the verdict says where, and each record is returned once."""
     case = CASES["dmg_batch_swapped"]
     verdict = opened(case.partition, True).verdict
     assert verdict.opens
@@ -155,7 +153,7 @@ def test_records_over_and_over() -> None:
     assert ranges(consumed(case, "marker", "read_uncommitted"))[:2] == real[:2]
 
 
-def test_a_topic_of_another_id_is_set_aside() -> None:
+def test_topic_of_another_id_is_stray() -> None:
     case = CASES["dmg_pm_other"]
     assert opened(case.partition, True).verdict.opens
     verdict = opened(case.partition, True, **{"topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}).verdict
@@ -165,11 +163,11 @@ def test_a_topic_of_another_id_is_set_aside() -> None:
 
 @pytest.mark.parametrize("case", of_class("healthy"), ids=lambda case: case.name)
 def test_healthy_partitions_lose_nothing(case: Case, tmp_path: Path) -> None:
-    for given in case.partitions:
-        directory = tmp_path / given.name
-        shutil.copytree(given, directory)
+    for partition in case.partitions:
+        directory = tmp_path / partition.name
+        shutil.copytree(partition, directory)
         if not (directory / METADATA_FILE).exists():
-            # Written before there were topic ids.
+            # Written before topic ids existed.
             verdict = opened(directory, True).verdict
             assert (verdict.opens, verdict.scope) == (False, "partition")
             (directory / METADATA_FILE).write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
@@ -186,7 +184,7 @@ def test_healthy_partitions_lose_nothing(case: Case, tmp_path: Path) -> None:
 
 
 def start_of(case: Case) -> dict[str, int]:
-    """Where a partition's first records were deleted."""
+    """Return the log start offset of a partition whose first records were deleted."""
     served = case.runs.get("served", {}).get("consumer", {}).get("read_uncommitted")
     return {} if served is None else {"log.start.offset": served["log_start_offset"]}
 
@@ -197,8 +195,8 @@ def test_older_formats_are_refused(case: Case) -> None:
         opened(case.partition, False)
 
 
-def test_what_is_lost_is_told() -> None:
-    """The broker cuts an old segment and deletes the later ones: all that was good behind the damage is told of, with times."""
+def test_lost_rows_are_reported() -> None:
+    """The broker truncates an old segment and deletes the later ones: all sound records after the damage are reported, with times."""
     case = CASES["dmg_zero_old_tail"]
     verdict = opened(case.partition, False).verdict
     assert verdict.truncates == {"00000000000000000030.log": 1871}
@@ -210,21 +208,21 @@ def test_what_is_lost_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("dmg_torn_append", "40 bytes that are no batch stay at the end"),
         ("dmg_zero_tail_12", "12 bytes that are no batch stay at the end"),
         ("dmg_index_stale", "offsets from 86 on are given again"),
     ],
 )
-def test_what_goes_wrong_with_the_next_append(name: str, said: str) -> None:
-    """A start after a clean stop does not look, so that nobody is warned."""
+def test_failure_of_the_next_append_is_reported(name: str, message: str) -> None:
+    """A start after a clean stop does not verify, so the broker gives no warning."""
     case = CASES[name]
-    assert any(said in one for one in opened(case.partition, True).verdict.warnings)
-    assert not any(said in one for one in opened(case.partition, False).verdict.warnings)
+    assert any(message in warning for warning in opened(case.partition, True).verdict.warnings)
+    assert not any(message in warning for warning in opened(case.partition, False).verdict.warnings)
 
 
-def test_the_marker_above_counts(tmp_path: Path) -> None:
+def test_clean_shutdown_marker_is_used(tmp_path: Path) -> None:
     case = CASES["dmg_flip_payload"]
     place = tmp_path / case.partition.name
     shutil.copytree(case.partition, place)
@@ -236,12 +234,12 @@ def test_the_marker_above_counts(tmp_path: Path) -> None:
     assert opened(place, False).verdict.clean_from == "option"
 
 
-def test_a_version_that_is_not_known() -> None:
+def test_unknown_version_is_refused() -> None:
     with pytest.raises(lw.UsageError, match=r"4\.3"):
         lw.read(CASES["dmg_base"].partition, mode="AS_SYSTEM", as_system="0.8")
 
 
-def test_a_file_has_no_system(tmp_path: Path) -> None:
+def test_single_file_has_no_system(tmp_path: Path) -> None:
     log = next(CASES["dmg_base"].partition.glob("*.log"))
     with pytest.raises(lw.UsageError, match="one file"):
         lw.read(log, mode="AS_SYSTEM")
@@ -249,12 +247,12 @@ def test_a_file_has_no_system(tmp_path: Path) -> None:
         lw.read(CASES["dmg_base"].partition, clean=True)
 
 
-def test_only_a_view_of_its_own_is_served() -> None:
+def test_only_own_views_are_served() -> None:
     with pytest.raises(lw.UsageError, match="read_committed"):
         lw.read(CASES["dmg_base"].partition, view="files", mode="AS_SYSTEM")
 
 
-def test_where_it_does_not_open_that_is_raised_in_its_words() -> None:
+def test_refused_start_is_raised_in_the_words_of_the_broker() -> None:
     case = CASES["dmg_seg_alpha"]
     with pytest.raises(lw.DamageError, match=r'NumberFormatException: For input string: "foo"'):
         lw.read(case.partition, mode="AS_SYSTEM")

@@ -1,6 +1,7 @@
-"""Rows become a partition as a broker would have made it: how segments are rolled, what is beside them, what is refused.
+"""Rows become the partition that a broker would have written: rolling of segments, derived files, refused input.
 
-The derived files are held against `derive.rebuild`, which the golden tests hold against the broker.
+The derived files are compared with `derive.rebuild`, which the golden tests compare with the broker.
+
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Files = dict[str, bytes]
 def rows(
     count: int, *, size: int = 20, step: int = 1, start: int = T, offsets: Sequence[int] | None = None
 ) -> pa.RecordBatch:
-    """Rows of values of `size` bytes, `step` milliseconds apart."""
+    """Return rows with values of `size` bytes, `step` milliseconds apart."""
     columns: dict[str, Any] = {
         "key": pa.array([b"%d" % i for i in range(count)]),
         "value": pa.array([b"%d" % (i % 10) * size for i in range(count)], pa.binary()),
@@ -50,7 +51,7 @@ def rows(
 
 
 def build(*batches: pa.RecordBatch, **options: Any) -> tuple[Files, Summary]:
-    """The files of a new partition."""
+    """Return the files of a new partition."""
     builder = LAYOUT.builder(None, "orders-0", Options(LAYOUT.options, {"topic.id": TOPIC_ID, **options}))
     pieces = [piece for batch in batches for piece in builder.add(batch)]
     return take([*pieces, *builder.finish()]), builder.summary()
@@ -69,7 +70,7 @@ def batches_of(data: bytes) -> Any:
 
 
 def derived(files: Files, interval: int = 4096) -> Files:
-    """What a broker would derive from the logs alone."""
+    """Return the files that a broker would derive from the logs alone."""
 
     def walked(data: bytes) -> Any:
         window, frames = batches_of(data)
@@ -81,8 +82,8 @@ def derived(files: Files, interval: int = 4096) -> Files:
 # Files
 
 
-def test_the_files_of_a_small_partition() -> None:
-    files, said = build(rows(3))
+def test_files_of_a_small_partition() -> None:
+    files, summary = build(rows(3))
     assert sorted(files) == [
         "00000000000000000000.index",
         "00000000000000000000.log",
@@ -96,18 +97,18 @@ def test_the_files_of_a_small_partition() -> None:
     assert files["00000000000000000003.snapshot"].hex() == "000148674bc700000000"
     assert files["00000000000000000000.index"] == b""
     assert files["00000000000000000000.timeindex"] == (T + 2).to_bytes(8, "big") + (2).to_bytes(4, "big")
-    assert said.rows == 3
-    assert said.ids == {"first_offset": 0, "last_offset": 2}
+    assert summary.rows == 3
+    assert summary.ids == {"first_offset": 0, "last_offset": 2}
 
 
 def test_no_rows_make_an_empty_partition() -> None:
     for batches in ([], [rows(0)]):
-        files, said = build(*batches, first_offset=77)
+        files, summary = build(*batches, first_offset=77)
         assert {name: data for name, data in files.items() if data and "." in name and name[0] == "0"} == {}
         assert sorted(files)[:3] == [f"{77:020}{suffix}" for suffix in (".index", ".log", ".timeindex")]
         assert files["leader-epoch-checkpoint"] == b"0\n0\n"
         assert not any(name.endswith(".snapshot") for name in files)
-        assert (said.rows, said.ids) == (0, {})
+        assert (summary.rows, summary.ids) == (0, {})
 
 
 @pytest.mark.parametrize(
@@ -123,11 +124,11 @@ def test_no_rows_make_an_empty_partition() -> None:
     ],
     ids=str,
 )
-def test_derived_files_are_those_that_a_broker_would_rebuild(options: dict[str, Any]) -> None:
+def test_derived_files_equal_a_rebuild(options: dict[str, Any]) -> None:
     files, _ = build(rows(500, size=30), **options)
-    wanted = derived(files, options.get("index.interval.bytes", 4096))
-    assert {name: data for name, data in files.items() if name in wanted} == wanted
-    assert set(files) - set(wanted) == {f"{base:020}.log" for base in logs(files)} | {"partition.metadata"}
+    expected = derived(files, options.get("index.interval.bytes", 4096))
+    assert {name: data for name, data in files.items() if name in expected} == expected
+    assert set(files) - set(expected) == {f"{base:020}.log" for base in logs(files)} | {"partition.metadata"}
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.sampled_from(["none", "gzip"]))
@@ -138,16 +139,16 @@ def test_any_chunking_gives_the_same_bytes(counts: list[int], compression: str) 
         "index.interval.bytes": 100,
         "compression.type": compression,
     }
-    whole = rows(sum(counts), size=9)
+    all_rows = rows(sum(counts), size=9)
     ends = np.cumsum(counts).tolist()
-    pieces = [whole.slice(end - count, count) for end, count in zip(ends, counts, strict=True)]
-    assert build(*pieces, **options) == build(whole, **options)
+    pieces = [all_rows.slice(end - count, count) for end, count in zip(ends, counts, strict=True)]
+    assert build(*pieces, **options) == build(all_rows, **options)
 
 
 # Rolling
 
 
-def test_a_segment_is_rolled_before_it_would_be_too_large() -> None:
+def test_segment_is_rolled_before_it_becomes_too_large() -> None:
     files, _ = build(rows(200), **{"segment.bytes": 2000, "batch.size": 300})
     sizes = [len(data) for data in logs(files).values()]
     assert len(sizes) > 3
@@ -159,22 +160,22 @@ def test_a_segment_is_rolled_before_it_would_be_too_large() -> None:
     assert len(next(iter(logs(exact).values()))) == sizes[0]
 
 
-def test_a_segment_is_rolled_by_the_age_of_its_first_batch() -> None:
+def test_segment_is_rolled_by_the_age_of_its_first_batch() -> None:
     hours = rows(48, step=3_600_000)
-    for hour, wanted in ((10, [0, 11, 22, 33, 44]), (24, [0, 25]), (48, [0])):
+    for hour, expected in ((10, [0, 11, 22, 33, 44]), (24, [0, 25]), (48, [0])):
         files, _ = build(hours, **{"segment.ms": hour * 3_600_000, "batch.size": 0})
-        assert list(logs(files)) == wanted, "rolled when more than so many hours have gone by"
+        assert list(logs(files)) == expected, "rolled when more than the limit of hours have gone by"
     assert len(logs(build(rows(20, step=DAY), **{"batch.size": 0})[0])) == 3, "after 7 days by default"
 
 
-def test_rows_without_a_time_roll_nothing_by_age() -> None:
+def test_rows_without_timestamp_roll_nothing_by_age() -> None:
     none = pa.record_batch({"value": [b"x"] * 9, "timestamp": pa.nulls(9, pa.timestamp("ms"))})
     late = rows(3, start=T + 400 * DAY)
     assert list(logs(build(none, late, **{"segment.ms": 1, "batch.size": 0})[0])) == [0]
 
 
-def test_a_segment_is_rolled_when_an_index_is_full() -> None:
-    # 8 entries of 8 bytes; of the time index 5 of 12 bytes, one of which is kept for closing.
+def test_segment_is_rolled_when_an_index_is_full() -> None:
+    # 8 entries of 8 bytes; of the time index 5 of 12 bytes, one of which is reserved for closing.
     options = {"segment.index.bytes": 64, "index.interval.bytes": 0, "batch.size": 0}
     files, _ = build(rows(50), **options)
     assert list(logs(files))[:3] == [0, 5, 10]
@@ -187,14 +188,14 @@ def test_a_segment_is_rolled_when_an_index_is_full() -> None:
 
 def test_offsets_of_a_segment_fit_its_index() -> None:
     top = (1 << 31) - 1
-    files, said = build(rows(4, offsets=[5, 5 + top, 6 + top, 9 + 2 * top]), **{"batch.size": 0})
+    files, summary = build(rows(4, offsets=[5, 5 + top, 6 + top, 9 + 2 * top]), **{"batch.size": 0})
     assert list(logs(files)) == [5, 6 + top, 9 + 2 * top]
-    assert said.ids == {"first_offset": 5, "last_offset": 9 + 2 * top}
-    wanted = derived(files)
-    assert {name: data for name, data in files.items() if name in wanted} == wanted
+    assert summary.ids == {"first_offset": 5, "last_offset": 9 + 2 * top}
+    expected = derived(files)
+    assert {name: data for name, data in files.items() if name in expected} == expected
 
 
-def test_a_row_that_is_too_large_is_refused_and_no_batch_is() -> None:
+def test_too_large_row_is_refused_but_no_batch() -> None:
     with pytest.raises(lw.UsageError, match=r"offset 1 takes .* max\.message\.bytes allows 200"):
         build(rows(1), rows(1, size=300), **{"max.message.bytes": 200})
     with pytest.raises(lw.UsageError, match=r"segment\.bytes allows 200"):
@@ -208,9 +209,9 @@ def test_a_row_that_is_too_large_is_refused_and_no_batch_is() -> None:
 # Offsets
 
 
-def test_offsets_are_kept_where_they_increase() -> None:
-    files, said = build(rows(3, offsets=[100, 105, 106]), rows(1, offsets=[1000]))
-    assert said.ids == {"first_offset": 100, "last_offset": 1000}
+def test_increasing_offsets_are_kept() -> None:
+    files, summary = build(rows(3, offsets=[100, 105, 106]), rows(1, offsets=[1000]))
+    assert summary.ids == {"first_offset": 100, "last_offset": 1000}
     assert list(logs(files)) == [100]
     assert f"{1001:020}.snapshot" in files
     head = batches_of(files[f"{100:020}.log"])[1].header
@@ -222,7 +223,7 @@ def test_offsets_are_kept_where_they_increase() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunks", "said"),
+    ("chunks", "message"),
     [
         ([[0, 2, 1]], "row 2: offset 1 is not above 2"),
         ([[0, 0]], "row 1: offset 0 is not above 0"),
@@ -231,9 +232,9 @@ def test_offsets_are_kept_where_they_increase() -> None:
         ([[0, None]], "row 1: the offset is null"),
     ],
 )
-def test_offsets_that_do_not_increase_are_never_renumbered_in_silence(chunks: Any, said: str) -> None:
+def test_unordered_offsets_are_refused_not_renumbered(chunks: Any, message: str) -> None:
     batches = [rows(len(offsets), offsets=offsets) for offsets in chunks]
-    with pytest.raises(lw.UsageError, match=said) as caught:
+    with pytest.raises(lw.UsageError, match=message) as caught:
         build(*batches)
     assert "offsets=assign" in str(caught.value)
     files, summary = build(*batches, offsets="assign", first_offset=7)
@@ -242,7 +243,7 @@ def test_offsets_that_do_not_increase_are_never_renumbered_in_silence(chunks: An
     assert list(logs(files)) == [7]
 
 
-def test_offsets_said_one_way_and_given_another() -> None:
+def test_contradicting_offsets_are_refused() -> None:
     with pytest.raises(lw.UsageError, match="no column 'offset'"):
         build(rows(1), offsets="keep")
     with pytest.raises(lw.UsageError, match=r"first\.offset"):
@@ -257,8 +258,8 @@ def test_offsets_said_one_way_and_given_another() -> None:
     assert build(pa.record_batch({"value": [b"x"], "offset": pa.nulls(1)}), **{"batch.size": 0})[1].rows == 1
 
 
-def test_the_largest_offset_leaves_room_for_the_end(tmp_path: Path) -> None:
-    """A broker does not start where the end of the log is beyond int64."""
+def test_largest_offset_leaves_room_for_the_log_end(tmp_path: Path) -> None:
+    """A broker does not start if the log end offset exceeds int64."""
     rows = pa.table({"value": [b"x"], "offset": [(1 << 63) - 1]})
     with pytest.raises(lw.UsageError, match="the largest"):
         lw.write(rows, tmp_path / "orders-0", "kafka.partition")
@@ -294,37 +295,37 @@ def test_other_columns_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("topic_id", ["", "orders", "A" * 22, TOPIC_ID + "="])
-def test_a_topic_id_is_a_uuid(topic_id: str) -> None:
+def test_topic_id_must_be_a_uuid(topic_id: str) -> None:
     with pytest.raises(lw.UsageError, match=r"topic\.id"):
         build(rows(1), **{"topic.id": topic_id})
 
 
-def test_a_topic_id_is_made_up_and_that_is_said() -> None:
-    made = set()
+def test_generated_topic_id_is_reported() -> None:
+    topic_ids = set()
     for _ in range(20):
         builder = LAYOUT.builder(None, "orders-0", Options(LAYOUT.options))
         files = take([*builder.add(rows(1)), *builder.finish()])
-        made.add(files["partition.metadata"][-22:].decode())
-        assert any("partition.metadata" in one for one in builder.summary().before_you_start)
-    assert len(made) == 20
-    assert not any(one.startswith("-") for one in made)
+        topic_ids.add(files["partition.metadata"][-22:].decode())
+        assert any("partition.metadata" in line for line in builder.summary().before_you_start)
+    assert len(topic_ids) == 20
+    assert not any(id.startswith("-") for id in topic_ids)
 
 
-# Before you start
+# Notes before the start
 
 
-def test_only_what_applies_is_said_before_the_start() -> None:
-    def told(word: str, *batches: pa.RecordBatch, **options: Any) -> bool:
-        return any(word in one for one in build(*batches, **options)[1].before_you_start)
+def test_only_applicable_notes_are_printed() -> None:
+    def note_about(word: str, *batches: pa.RecordBatch, **options: Any) -> bool:
+        return any(word in line for line in build(*batches, **options)[1].before_you_start)
 
     now = pa.record_batch({"value": [b"x"]})
-    assert told("retention.ms", rows(3))
-    assert not told("retention.ms", now)
-    assert not told("retention.ms", rows(3), now), "what counts is the newest row of a segment"
-    assert told("retention.ms", rows(20), now, **{"segment.bytes": 200})
-    assert told("leader epoch", now, **{"partition.leader.epoch": 3})
-    assert not told("leader epoch", now)
-    assert told(TOPIC_ID, now)
+    assert note_about("retention.ms", rows(3))
+    assert not note_about("retention.ms", now)
+    assert not note_about("retention.ms", rows(3), now), "what counts is the newest row of a segment"
+    assert note_about("retention.ms", rows(20), now, **{"segment.bytes": 200})
+    assert note_about("leader epoch", now, **{"partition.leader.epoch": 3})
+    assert not note_about("leader epoch", now)
+    assert note_about(TOPIC_ID, now)
 
 
 # Appending
@@ -333,7 +334,7 @@ def test_only_what_applies_is_said_before_the_start() -> None:
 @pytest.fixture
 def copy(tmp_path: Path) -> Any:
     def copied(name: str) -> Path:
-        """A log directory with the golden partition in it, which may be changed."""
+        """Copy the golden partition into a log directory that may be changed."""
         shutil.copytree(CASES[name].data, tmp_path / "logs")
         for path in (tmp_path / "logs").rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
@@ -350,12 +351,12 @@ def append(directory: Path, data: Any, **options: Any) -> Any:
     return lw.write(data, directory, "kafka.partition", mode="append", **options)
 
 
-def test_an_append_goes_on_where_the_log_ends_and_changes_nothing(copy: Any) -> None:
+def test_append_continues_at_the_log_end_and_changes_nothing_else(copy: Any) -> None:
     path = copy("v2_rolled")
     before, old = contents(path), lw.read(path)
     end = old["offset"][-1].as_py() + 1
-    said = append(path, rows(5))
-    assert said.ids == {"first_offset": end, "last_offset": end + 4}
+    summary = append(path, rows(5))
+    assert summary.ids == {"first_offset": end, "last_offset": end + 4}
     after = contents(path)
     assert {name: after[name] for name in before} == before
     assert sorted(set(after) - set(before)) == [
@@ -366,22 +367,22 @@ def test_an_append_goes_on_where_the_log_ends_and_changes_nothing(copy: Any) -> 
     assert lw.verify(path).ok
 
 
-def test_producers_and_epochs_are_carried_on(copy: Any) -> None:
+def test_append_continues_producers_and_epochs(copy: Any) -> None:
     path = copy("v2_txn_interleaved")
     end = lw.read(path, view="log")["offset"][-1].as_py() + 1
     append(path, rows(5), **{"segment.bytes": 200, "batch.size": 100})
     files = contents(path)
-    wanted = derived(files)
-    snapshots = [name for name in wanted if name.endswith(".snapshot") and int(name[:20]) >= end]
+    expected = derived(files)
+    snapshots = [name for name in expected if name.endswith(".snapshot") and int(name[:20]) >= end]
     assert len(snapshots) > 2
-    assert {name: files[name] for name in snapshots} == {name: wanted[name] for name in snapshots}
+    assert {name: files[name] for name in snapshots} == {name: expected[name] for name in snapshots}
     assert (
         files["leader-epoch-checkpoint"]
         == contents(CASES[path.name[:-2]].partition)["leader-epoch-checkpoint"]
     )
 
 
-def test_an_append_has_the_latest_leader_epoch_or_a_later_one(copy: Any) -> None:
+def test_append_uses_the_latest_leader_epoch_or_a_later_one(copy: Any) -> None:
     path = copy("v2_epochs")
     stored = (path / "leader-epoch-checkpoint").read_text()
     latest = int(stored.split()[-2])
@@ -398,17 +399,17 @@ def test_an_append_has_the_latest_leader_epoch_or_a_later_one(copy: Any) -> None
     ]
 
 
-def test_an_append_without_leader_epochs_finds_them_in_the_logs(copy: Any) -> None:
+def test_append_finds_missing_leader_epochs_in_the_logs(copy: Any) -> None:
     path = copy("v2_epochs")
     stored = (path / "leader-epoch-checkpoint").read_text().splitlines()[2:]
     (path / "leader-epoch-checkpoint").unlink()
     end = append(path, rows(1)).ids["first_offset"]
-    found = (path / "leader-epoch-checkpoint").read_text().splitlines()[2:]
-    # One that a leader began, and in which nothing was written, is in the file alone.
-    assert found == [one for one in stored if int(one.split()[1]) < end]
+    stored_epochs = (path / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    # An epoch without records is known only from the file.
+    assert stored_epochs == [epoch_line for epoch_line in stored if int(epoch_line.split()[1]) < end]
 
 
-def test_kept_offsets_of_an_append_are_behind_the_end(copy: Any) -> None:
+def test_kept_offsets_of_an_append_are_beyond_the_end(copy: Any) -> None:
     path = copy("v2_none_java")
     end = lw.read(path)["offset"][-1].as_py() + 1
     before = contents(path)
@@ -425,14 +426,14 @@ def test_kept_offsets_of_an_append_are_behind_the_end(copy: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "end"), [("v2_empty", 0), ("craft_only_empty_segment", 77), ("craft_no_files", 0)]
 )
-def test_an_empty_last_segment_is_replaced(copy: Any, name: str, end: int) -> None:
+def test_empty_last_segment_is_replaced(copy: Any, name: str, end: int) -> None:
     path = copy(name)
     assert append(path, rows(2)).ids == {"first_offset": end, "last_offset": end + 1}
     assert list(logs(contents(path))) == [end]
     assert lw.read(path)["offset"].to_pylist() == [end, end + 1]
 
 
-def test_an_append_of_nothing_changes_nothing(copy: Any) -> None:
+def test_append_of_nothing_changes_nothing(copy: Any) -> None:
     path = copy("v2_none_java")
     before = contents(path)
     assert append(path, []).rows == 0
@@ -440,7 +441,7 @@ def test_an_append_of_nothing_changes_nothing(copy: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("killed_prealloc", "zeros"),
         ("dmg_trunc_body", "damaged at byte"),
@@ -455,21 +456,21 @@ def test_an_append_of_nothing_changes_nothing(copy: Any) -> None:
         ("dmg_ck_logstart_beyond", "log-start-offset-checkpoint"),
     ],
 )
-def test_nothing_is_appended_behind_damage(copy: Any, name: str, said: str) -> None:
+def test_append_after_damage_is_refused(copy: Any, name: str, message: str) -> None:
     path = copy(name)
     before = contents(path)
-    with pytest.raises(lw.UsageError, match=said) as caught:
+    with pytest.raises(lw.UsageError, match=message) as caught:
         append(path, rows(1))
     assert path.name in str(caught.value)
     assert contents(path) == before
 
 
-def test_what_a_broker_removes_is_no_obstacle(copy: Any) -> None:
+def test_append_ignores_files_that_a_broker_removes(copy: Any) -> None:
     path = copy("dmg_left_deleted")
     assert append(path, rows(1)).ids["first_offset"] == 97
 
 
-def test_indexes_that_a_killed_broker_left_allocated_are_rebuilt(copy: Any) -> None:
+def test_append_rebuilds_preallocated_indexes_of_a_killed_broker(copy: Any) -> None:
     path = copy("killed_plain")
     append(path, rows(1))
     files = contents(path)
@@ -478,25 +479,25 @@ def test_indexes_that_a_killed_broker_left_allocated_are_rebuilt(copy: Any) -> N
         assert files[f"{last:020}{suffix}"] == derived(files)[f"{last:020}{suffix}"]
 
 
-def test_an_append_after_a_clean_stop_tells_of_other_replicas(copy: Any) -> None:
+def test_append_after_a_clean_stop_mentions_other_replicas(copy: Any) -> None:
     path = copy("v2_none_java")
-    assert not any("replicas" in one for one in append(path, rows(1)).before_you_start)
+    assert not any("replicas" in line for line in append(path, rows(1)).before_you_start)
     (path.parent / ".kafka_cleanshutdown").touch()
-    assert any("replicas" in one for one in append(path, rows(1)).before_you_start)
+    assert any("replicas" in line for line in append(path, rows(1)).before_you_start)
 
 
-def test_open_transactions_are_told(copy: Any) -> None:
-    said = append(copy("v2_txn_open"), rows(1))
-    assert any("open" in one and "read_committed" in one for one in said.warnings)
+def test_append_reports_open_transactions(copy: Any) -> None:
+    summary = append(copy("v2_txn_open"), rows(1))
+    assert any("open" in warning and "read_committed" in warning for warning in summary.warnings)
 
 
-def test_a_topic_id_is_kept_and_none_is_made_up(copy: Any) -> None:
+def test_append_keeps_a_topic_id_and_generates_none(copy: Any) -> None:
     path = copy("v2_none_java")
     with pytest.raises(lw.UsageError, match=r"topic\.id"):
         append(path, rows(1), topic_id=OTHER_ID)
     (path / "partition.metadata").unlink()
-    said = append(path, rows(1))
+    summary = append(path, rows(1))
     assert not (path / "partition.metadata").exists()
-    assert any("partition.metadata" in one for one in said.before_you_start)
+    assert any("partition.metadata" in line for line in summary.before_you_start)
     append(path, rows(1), topic_id=OTHER_ID)
     assert (path / "partition.metadata").read_text().endswith(OTHER_ID)

@@ -1,4 +1,4 @@
-"""Parts that tasks wrote, put together to one partition: the same as if one had written it, but for where segments end."""
+"""A partition assembled from the parts of several tasks equals one written at once, except for segment boundaries."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Task = Sequence[pa.RecordBatch]
 def rows(
     values: Sequence[int], offsets: Sequence[int] | None = None, size: int = 1, **columns: Any
 ) -> pa.RecordBatch:
-    """A row a number, that much after T."""
-    made = {
+    """Return a row per number, with timestamps that much after T."""
+    arrays = {
         "value": pa.array([b"%d" % value * size for value in values]),
         "timestamp": pa.array([T + value for value in values], pa.int64()),
         **columns,
     }
     if offsets is not None:
-        made["offset"] = pa.array(offsets, pa.int64())
-    return pa.record_batch(made)
+        arrays["offset"] = pa.array(offsets, pa.int64())
+    return pa.record_batch(arrays)
 
 
 def write(path: Path, tasks: Sequence[Task], mode: str = "error", **options: Any) -> Written:
@@ -57,7 +57,7 @@ def write(path: Path, tasks: Sequence[Task], mode: str = "error", **options: Any
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    return {one.name: one.read_bytes() for one in path.iterdir()}
+    return {child.name: child.read_bytes() for child in path.iterdir()}
 
 
 def heads(data: bytes) -> Any:
@@ -69,11 +69,11 @@ def heads(data: bytes) -> Any:
 
 
 def assert_as_rebuilt(path: Path, since: int = 0, interval: int = 4096) -> None:
-    """The derived files from an offset on are those that a broker would make of the logs."""
+    """Check that the derived files from an offset on are those that a broker would derive from the logs."""
     files = contents(path)
     logs = {int(name[:20]): data for name, data in sorted(files.items()) if name.endswith(".log")}
-    made = rebuild([(base, [heads(data)]) for base, data in logs.items()], interval)
-    for name, data in made.items():
+    report = rebuild([(base, [heads(data)]) for base, data in logs.items()], interval)
+    for name, data in report.items():
         if not name[:20].isdigit() or int(name[:20]) >= since:
             assert files[name] == data, name
 
@@ -87,8 +87,8 @@ def path(tmp_path: Path) -> Path:
 def copy(tmp_path: Path) -> Any:
     def copied(name: str) -> Path:
         shutil.copytree(CASES[name].data, tmp_path / "logs")
-        for one in (tmp_path / "logs").rglob("*"):
-            one.chmod(0o755 if one.is_dir() else 0o644)
+        for path in (tmp_path / "logs").rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
         return tmp_path / "logs" / CASES[name].partition.name
 
     return copied
@@ -97,12 +97,12 @@ def copy(tmp_path: Path) -> Any:
 OPTIONS = {"segment.bytes": 300, "batch.size": 120, "index.interval.bytes": 100, "topic.id": TOPIC_ID}
 
 
-def test_tasks_follow_one_another(path: Path) -> None:
-    said = write(
+def test_parts_follow_one_another(path: Path) -> None:
+    report = write(
         path, [[rows(range(10))], [], [rows(range(10, 12)), rows(range(12, 30))], [rows([])]], **OPTIONS
     )
-    assert said.ids == {"first_offset": 0, "last_offset": 29}
-    assert said.rows == 30
+    assert report.ids == {"first_offset": 0, "last_offset": 29}
+    assert report.rows == 30
     table = lw.read(path)
     assert table["offset"].to_pylist() == list(range(30))
     assert table["value"].to_pylist() == [b"%d" % number for number in range(30)]
@@ -117,7 +117,7 @@ def test_tasks_follow_one_another(path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [61, 64, 100, 137, 4096])
-def test_batches_are_moved_whatever_the_window(
+def test_batches_are_moved_with_any_window_size(
     path: Path, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assemble, "_WINDOW", window)
@@ -129,17 +129,17 @@ def test_batches_are_moved_whatever_the_window(
     assert_as_rebuilt(path, interval=100)
 
 
-def test_no_rows_in_any_task(path: Path) -> None:
+def test_tasks_without_rows(path: Path) -> None:
     for tasks in ([], [[], [rows([])]]):
-        said = write(path, tasks, first_offset=5, topic_id=TOPIC_ID)
-        assert (said.rows, said.ids) == (0, {})
+        report = write(path, tasks, first_offset=5, topic_id=TOPIC_ID)
+        assert (report.rows, report.ids) == (0, {})
         assert {name for name, data in contents(path).items() if name[0] == "0" and data} == set()
         assert lw.read(path).num_rows == 0
-        assert [one.name for one in path.glob("*.log")] == [f"{5:020}.log"]
+        assert [log_path.name for log_path in path.glob("*.log")] == [f"{5:020}.log"]
         shutil.rmtree(path)
 
 
-def test_an_append_of_nothing_by_tasks_changes_nothing(copy: Any) -> None:
+def test_append_of_nothing_by_tasks_changes_nothing(copy: Any) -> None:
     path = copy("v2_none_java")
     before = contents(path)
     write(path, [[], []], "append")
@@ -151,8 +151,8 @@ def test_an_append_of_nothing_by_tasks_changes_nothing(copy: Any) -> None:
 
 def test_kept_offsets_decide_the_order(path: Path) -> None:
     tasks = [[rows([5, 6], [500, 600])], [], [rows([1, 2], [100, 101])], [rows([3], [102])]]
-    said = write(path, tasks, **OPTIONS)
-    assert said.ids == {"first_offset": 100, "last_offset": 600}
+    report = write(path, tasks, **OPTIONS)
+    assert report.ids == {"first_offset": 100, "last_offset": 600}
     table = lw.read(path)
     assert table["offset"].to_pylist() == [100, 101, 102, 500, 600]
     assert table["value"].to_pylist() == [b"1", b"2", b"3", b"5", b"6"]
@@ -160,7 +160,7 @@ def test_kept_offsets_decide_the_order(path: Path) -> None:
     assert_as_rebuilt(path, interval=100)
 
 
-def test_kept_offsets_of_two_tasks_may_not_overlap(path: Path) -> None:
+def test_kept_offsets_of_two_tasks_must_not_overlap(path: Path) -> None:
     with pytest.raises(lw.UsageError, match="overlap") as caught:
         write(path, [[rows([1, 2], [1, 5])], [rows([3], [5])]])
     assert "offsets=assign" in str(caught.value)
@@ -168,28 +168,30 @@ def test_kept_offsets_of_two_tasks_may_not_overlap(path: Path) -> None:
     assert write(path, [[rows([1, 2], [1, 5])], [rows([3], [5])]], offsets="assign").ids["last_offset"] == 2
 
 
-def test_all_tasks_have_offsets_or_none(path: Path) -> None:
+def test_either_all_tasks_have_offsets_or_none(path: Path) -> None:
     with pytest.raises(lw.UsageError, match="some rows have offsets"):
         write(path, [[rows([1], [1])], [rows([3])]])
     assert list(path.parent.iterdir()) == []
 
 
-def test_tasks_may_not_be_of_several_partitions(path: Path) -> None:
+def test_tasks_of_several_partitions_are_refused(path: Path) -> None:
     tasks = [[rows([1], topic=["a"])], [rows([2], topic=["b"])]]
     with pytest.raises(lw.UsageError, match="2 topics"):
         write(path, tasks)
     assert list(path.parent.iterdir()) == []
 
 
-# Appends
+# Append
 
 
-def test_tasks_append_behind_the_end(copy: Any) -> None:
+def test_tasks_append_after_the_end(copy: Any) -> None:
     path = copy("v2_txn_interleaved")
     before, old = contents(path), lw.read(path, view="log")
     end = old["offset"][-1].as_py() + 1
-    said = write(path, [[rows(range(10))], [rows(range(10, 25))]], "append", **{**OPTIONS, "topic.id": None})
-    assert said.ids == {"first_offset": end, "last_offset": end + 24}
+    report = write(
+        path, [[rows(range(10))], [rows(range(10, 25))]], "append", **{**OPTIONS, "topic.id": None}
+    )
+    assert report.ids == {"first_offset": end, "last_offset": end + 24}
     after = contents(path)
     assert {name: after[name] for name in before} == before
     assert lw.read(path, view="log").slice(0, len(old)).equals(old)
@@ -214,55 +216,55 @@ def test_tasks_append_in_the_latest_leader_epoch(copy: Any) -> None:
     assert lw.read(path, columns="leader_epoch")["leader_epoch"].to_pylist()[-2:] == [latest, latest + 1]
 
 
-def test_what_does_not_go_with_the_partition_is_refused(copy: Any) -> None:
+def test_options_that_contradict_the_partition_are_refused(copy: Any) -> None:
     path = copy("v2_none_java")
     end = lw.read(path)["offset"][-1].as_py() + 1
     before = contents(path)
-    for options, said in (({"topic.id": TOPIC_ID}, "topic.id"), ({"first.offset": end}, "first.offset")):
-        with pytest.raises(lw.UsageError, match=said):
+    for options, message in (({"topic.id": TOPIC_ID}, "topic.id"), ({"first.offset": end}, "first.offset")):
+        with pytest.raises(lw.UsageError, match=message):
             write(path, [[rows([1])]], "append", **options)
     with pytest.raises(lw.UsageError, match="below the end"):
         write(path, [[rows([1], [end - 1])]], "append")
     assert contents(path) == before
 
 
-def test_an_empty_last_segment_is_replaced(copy: Any) -> None:
+def test_empty_last_segment_is_replaced(copy: Any) -> None:
     path = copy("craft_only_empty_segment")
     write(path, [[rows([1])], [rows([2])]], "append")
     assert lw.read(path)["offset"].to_pylist() == [77, 78]
-    assert sorted(one.name for one in path.glob("*.log")) == [f"{77:020}.log", f"{78:020}.log"]
+    assert sorted(log_path.name for log_path in path.glob("*.log")) == [f"{77:020}.log", f"{78:020}.log"]
     assert_as_rebuilt(path)
 
 
-def test_indexes_left_allocated_are_rebuilt(copy: Any) -> None:
+def test_preallocated_indexes_are_rebuilt(copy: Any) -> None:
     path = copy("killed_txn")
-    said = write(path, [[rows([1])]], "append")
-    assert any("open" in one for one in said.warnings)
+    report = write(path, [[rows([1])]], "append")
+    assert any("open" in warning for warning in report.warnings)
     assert_as_rebuilt(path, 50)
 
 
-# What is said
+# Notes
 
 
-def test_many_small_segments_are_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_segments_are_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assemble, "_MANY", 3)
     few = write(path, [[rows([1])]] * 3)
-    assert not any("segments" in one for one in few.warnings)
+    assert not any("segments" in warning for warning in few.warnings)
     many = write(path, [[rows([1])]] * 4, "append")
-    assert any("4 of 4 segments" in one for one in many.warnings)
+    assert any("4 of 4 segments" in warning for warning in many.warnings)
 
 
-def test_what_is_needed_before_the_start(path: Path) -> None:
-    said = write(path, [[rows([1])]], **OPTIONS)
-    assert any(TOPIC_ID in one for one in said.before_you_start)
-    assert any("retention.ms" in one for one in said.before_you_start)
+def test_notes_before_the_start(path: Path) -> None:
+    report = write(path, [[rows([1])]], **OPTIONS)
+    assert any(TOPIC_ID in line for line in report.before_you_start)
+    assert any("retention.ms" in line for line in report.before_you_start)
 
 
-# Hostile
+# Hostile input
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48, 1 << 30])
-def test_a_staged_segment_that_was_changed_is_no_endless_loop(path: Path, length: int) -> None:
+def test_changed_staged_segment_does_not_loop_forever(path: Path, length: int) -> None:
     staged = StagedWrite(str(path), "kafka.partition", "error", {})
     messages = []
     for number in range(2):

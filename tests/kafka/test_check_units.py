@@ -1,4 +1,4 @@
-"""The checks of derived files against batches, one by one, where no whole partition goes."""
+"""Checks of derived files against batches, one by one, for cases that no complete partition covers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 
 
 def batches(*rows: tuple[int, int, int]) -> Batches:
-    """(base offset, last offset, largest timestamp) of batches of 100 bytes, one behind the other."""
+    """(base offset, last offset, largest timestamp) of consecutive batches of 100 bytes."""
     base, last, timestamp = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     start = np.arange(len(rows), dtype=np.int64) * 100
     return Batches(base, last, timestamp, start, start + 100)
@@ -28,21 +28,21 @@ def index(*entries: tuple[int, int]) -> IndexCheck:
 
 
 @pytest.mark.parametrize(
-    ("live", "said"),
+    ("live", "messages"),
     [
         (False, ["entry 1 says offset 25 of byte 100, where no batch has it"]),
         (True, []),
     ],
 )
-def test_an_entry_ahead_of_its_batch(live: bool, said: list[str]) -> None:
-    """A running broker may have written more batches since, of which that offset is one."""
+def test_index_entry_ahead_of_its_batch(live: bool, messages: list[str]) -> None:
+    """A running broker may have written more batches since, including that offset."""
     check = index((9, 0), (25, 100))
     check.add(batches((0, 9, 1), (10, 19, 2)))
     check.finish(200, 19, live=live, active=True)
-    assert [fault.detail for fault in check.faults()] == said
+    assert [fault.detail for fault in check.faults()] == messages
 
 
-def test_an_entry_ahead_of_its_batch_behind_the_end_of_one_that_is_running() -> None:
+def test_index_entry_beyond_the_end_of_a_running_log() -> None:
     check = index(
         (15, 0),
     )
@@ -52,16 +52,16 @@ def test_an_entry_ahead_of_its_batch_behind_the_end_of_one_that_is_running() -> 
     assert "entry 0 says offset 15 of byte 0, where no batch has it" in fault.detail
 
 
-def test_times_of_offsets_that_go_backwards_are_not_judged() -> None:
-    """Then an offset says nothing of a place."""
+def test_time_entries_are_not_checked_if_offsets_decrease() -> None:
+    """Then an offset does not determine a position."""
     data = TIMEINDEX_ENTRY.pack({"timestamp": 9, "relative_offset": 19})
     for parts in (
         [batches((10, 19, 2), (0, 9, 1))],
         [batches((5, 9, 2)), batches((0, 4, 1)), batches((10, 29, 3))],
     ):
         check = TimeIndexCheck(data, 0, True)
-        for one in parts:
-            check.add(one)
+        for part in parts:
+            check.add(part)
         check.finish(closed=True, complete=True, live=False)
         assert list(check.faults()) == []
     check = TimeIndexCheck(data, 0, True)
@@ -69,26 +69,26 @@ def test_times_of_offsets_that_go_backwards_are_not_judged() -> None:
     assert ["the largest up to there is 2" in fault.detail for fault in check.faults()] == [True]
 
 
-def test_entries_of_transactions_that_are_not_judged() -> None:
-    """One that its codec refuses already, and of a running broker what it wrote since."""
+def test_transaction_entries_that_are_not_checked() -> None:
+    """Those that the codec refuses, and those that a running broker wrote since."""
     entry = {"version": 0, "producer_id": 1, "first_offset": 5, "last_offset": 9, "last_stable_offset": 10}
     backwards = {**entry, "first_offset": 9, "last_offset": 5}
     below = {**entry, "first_offset": 0, "last_offset": 2}
-    data = b"".join(TXNINDEX_ENTRY.pack(one) for one in (backwards, below, entry))
+    data = b"".join(TXNINDEX_ENTRY.pack(values) for values in (backwards, below, entry))
     check = TxnIndexCheck(data, 4, True)
     assert list(check.faults(log_end=9, live=True)) == []
     (fault,) = check.faults(log_end=9, live=False)
     assert "entry 2 says that producer 1 aborted offsets 5 to 9: no marker there says so" in fault.detail
 
 
-def test_many_odd_epochs_are_named_up_to_a_number() -> None:
+def test_reported_epochs_are_capped() -> None:
     check = EpochCheck([(0, 0)])
     header = np.zeros(2 * _MOST + 1, HEAD)
     header["base_offset"] = np.arange(len(header))
     header["partition_leader_epoch"][1:] = 7
     start = np.arange(len(header)) * 70
     check.add("x.log", as_heads(header), start, start + 70)
-    found = list(check.finish(0, len(header), clean=True, live=False))
-    assert len(found) == _MOST
-    assert found[0][0] == "x.log"
-    assert found[0][1].detail == "leader epoch 7 of offset 1, leader-epoch-checkpoint says 0"
+    faults = list(check.finish(0, len(header), clean=True, live=False))
+    assert len(faults) == _MOST
+    assert faults[0][0] == "x.log"
+    assert faults[0][1].detail == "leader epoch 7 of offset 1, leader-epoch-checkpoint says 0"

@@ -1,4 +1,4 @@
-"""Text files and snapshots of a partition to the letter of Kafka's readers: what is taken, what is refused, and where."""
+"""Text files and snapshots of a partition, exactly as Kafka's readers accept or refuse them."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ ID = "q83vASNFZ4mrze8BI0VniQ"
         (b"0\n1\n0 0\xff\n", 7, Kind.PAYLOAD),
     ],
 )
-def test_epochs_that_are_refused(data: bytes, offset: int, kind: Kind) -> None:
+def test_refused_leader_epochs(data: bytes, offset: int, kind: Kind) -> None:
     with pytest.raises(ParseError) as caught:
         LEADER_EPOCH.unpack(data)
     assert (caught.value.offset, caught.value.kind) == (offset, kind)
 
 
 @pytest.mark.parametrize("data", [b"0\n1\n0 7\n", b"0\r1\r+0\t\x0b007 \r", b"0\n1\n0 " + b"0" * 5000 + b"7"])
-def test_epochs_that_are_taken(data: bytes) -> None:
+def test_accepted_leader_epochs(data: bytes) -> None:
     assert LEADER_EPOCH.unpack(data) == [(0, 7)]
 
 
-def test_a_broker_does_not_start_on_some_and_goes_offline_on_others() -> None:
-    """What is no number in an entry is a NumberFormatException, all else an IOException."""
+def test_invalid_epochs_stop_the_broker_or_take_the_directory_offline() -> None:
+    """An entry that is not a number is a NumberFormatException, everything else an IOException."""
     for form, number in ((LEADER_EPOCH, b"0\n1\n0 x\n"), (OFFSETS, b"0\n1\na 0 x\n")):
         with pytest.raises(ParseError) as caught:
             form.unpack(number)
@@ -63,15 +63,15 @@ def test_a_broker_does_not_start_on_some_and_goes_offline_on_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "expected"),
     [
         (f"version: 0\ntopic_id: {ID}", (0, ID)),
         (f"version: 3\r\ntopic_id:\t {ID}\r\n", (3, ID)),
         (f"any: 0\nname: {ID}==\nand more", (0, ID + "==")),
     ],
 )
-def test_topic_ids_that_are_taken(data: str, found: tuple[int, str]) -> None:
-    assert metadata.unpack(data.encode()) == found
+def test_accepted_topic_ids(data: str, expected: tuple[int, str]) -> None:
+    assert metadata.unpack(data.encode()) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_topic_ids_that_are_taken(data: str, found: tuple[int, str]) -> None:
         ("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAB", "zero"),
     ],
 )
-def test_topic_ids_that_are_refused(data: str, text: str) -> None:
+def test_refused_topic_ids(data: str, text: str) -> None:
     with pytest.raises(ParseError, match=text):
         metadata.unpack(data.encode())
 
 
-def test_a_topic_id_is_checked_on_writing() -> None:
+def test_topic_id_is_checked_on_writing() -> None:
     def written(**row: Any) -> bytes:
         rows = pa.Table.from_pylist([row], schema=metadata.CODEC.tables["rows"].schema())
         return b"".join(map(bytes, metadata.CODEC.encode(rows, None, None, None)))
@@ -106,14 +106,14 @@ def test_a_topic_id_is_checked_on_writing() -> None:
             written(**row)
 
 
-# Snapshots
+# Producer snapshots
 
 
-def test_an_empty_snapshot() -> None:
+def test_empty_snapshot() -> None:
     assert ProducerState().snapshot_bytes().hex() == "000148674bc700000000"
 
 
-def test_the_description_and_the_columns_say_the_same() -> None:
+def test_description_equals_columns() -> None:
     entry = dict(zip(snapshot.ENTRY.names or (), range(1, 9), strict=True))
     data = snapshot.PRODUCER_SNAPSHOT.pack({"count": 2, "entries": [entry, entry]})
     assert snapshot.pack(snapshot.unpack(data)) == data
@@ -121,8 +121,8 @@ def test_the_description_and_the_columns_say_the_same() -> None:
     assert snapshot.CODEC.form(snapshot.CODEC.parse(data)) == data
 
 
-def test_entries_are_taken_over_as_a_broker_does() -> None:
-    """Without a last offset there is no batch; of two entries of a producer the last counts."""
+def test_entries_are_loaded_as_by_a_broker() -> None:
+    """Without a last offset there is no batch. Of two entries of a producer the last one counts."""
     names = snapshot.ENTRY.names or ()
     entries = np.array([(5, 1, 7, 9, 0, 3, 2, -1), (5, 2, 7, -4, 3, 6, 2, -9)], snapshot.ENTRY)
     assert names[0] == "producer_id"
@@ -134,7 +134,7 @@ def test_entries_are_taken_over_as_a_broker_does() -> None:
     assert set(state.producers) == {5}
 
 
-def test_hundreds_of_thousands_of_producers_take_no_minutes() -> None:
+def test_hundreds_of_thousands_of_producers_load_in_seconds() -> None:
     count = 300_000
     header = np.zeros(count, HEAD)
     header["producer_id"] = np.arange(count) * 3
@@ -143,7 +143,7 @@ def test_hundreds_of_thousands_of_producers_take_no_minutes() -> None:
     started = time.perf_counter()
     state.add(as_heads(header), np.empty(0, MARKER))
     data = state.snapshot_bytes()
-    again = ProducerState()
-    again.load(data)
-    assert again.snapshot_bytes() == data
+    restored = ProducerState()
+    restored.load(data)
+    assert restored.snapshot_bytes() == data
     assert time.perf_counter() - started < 30

@@ -1,4 +1,4 @@
-"""A broker's configuration file, or its log directory, in the place of a partition."""
+"""A broker's configuration file, or its log directory, instead of a partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def configuration(tmp_path: Path, logs: Path) -> Path:
     return path
 
 
-def test_the_form_is_that_of_java() -> None:
+def test_java_properties_syntax() -> None:
     text = (
         "# c\n! c\r\n\r a = 1\\\n   2\nb:2\nc 3\n\td\\ e=x\\=y\nf\ng=\\u0041\\t\\q\\u00\nh==\ni\\\\=1\nj=1\\"
     )
@@ -59,13 +59,13 @@ def test_the_form_is_that_of_java() -> None:
         ("bootstrap.servers=x:9092", None),
     ],
 )
-def test_where_the_logs_are(text: str, directories: tuple[str, ...] | None) -> None:
-    found = CONFIGURATION.parse(text.encode())
-    assert (None if found is None else found.directories) == directories
+def test_log_dirs_are_resolved(text: str, directories: tuple[str, ...] | None) -> None:
+    configured = CONFIGURATION.parse(text.encode())
+    assert (None if configured is None else configured.directories) == directories
 
 
 @pytest.mark.parametrize("value", ["data", "${env:LOGS}"])
-def test_directories_that_can_not_be_followed(tmp_path: Path, value: str) -> None:
+def test_unusable_log_dirs_are_refused(tmp_path: Path, value: str) -> None:
     (tmp_path / "server.properties").write_text(f"log.dirs={value}\n")
     with pytest.raises(
         lw.UsageError, match=r"server\.properties: log\.dirs holds '.*Name the log directory itself"
@@ -73,7 +73,7 @@ def test_directories_that_can_not_be_followed(tmp_path: Path, value: str) -> Non
         lw.verify(tmp_path / "server.properties")
 
 
-def test_verify_of_a_configuration(configuration: Path, logs: Path, tmp_path: Path) -> None:
+def test_verify_a_configuration(configuration: Path, logs: Path, tmp_path: Path) -> None:
     report = lw.verify(configuration)
     assert report.ok
     assert [part.path for part in report.parts] == [f"{logs}/a-0", f"{logs}/a-1"]
@@ -82,23 +82,25 @@ def test_verify_of_a_configuration(configuration: Path, logs: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("codec", [None, "kafka.logdir", "kafka.partition"])
-def test_read_of_a_log_directory(logs: Path, codec: str | None) -> None:
+def test_read_a_log_directory(logs: Path, codec: str | None) -> None:
     rows = lw.read(logs, codec, columns="partition, offset").to_pylist()
     assert [(row["partition"], row["offset"]) for row in rows] == [(0, i) for i in range(3)] + [
         (1, i) for i in range(4)
     ]
 
 
-def test_read_of_a_configuration(configuration: Path) -> None:
+def test_read_a_configuration(configuration: Path) -> None:
     scan = lw.scan(configuration)
     assert scan.to_table().num_rows == 7
     assert any("empty" in note for note in scan.report.notes)
 
 
-def test_inspect_of_several(configuration: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_several_partitions(
+    configuration: Path, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for path in (configuration, logs):
-        found = lw.inspect(path)
-        assert (found["codec"], [one["path"] for one in found["directories"]]) == (
+        summary = lw.inspect(path)
+        assert (summary["codec"], [directory["path"] for directory in summary["directories"]]) == (
             "kafka.logdir",
             [f"{logs}/a-0", f"{logs}/a-1"],
         )
@@ -110,7 +112,7 @@ def test_inspect_of_several(configuration: Path, logs: Path, capsys: pytest.Capt
     assert "geheim" not in shown
 
 
-def test_options_of_a_configuration_hold_where_none_are_given(configuration: Path) -> None:
+def test_settings_of_the_file_are_defaults_of_options(configuration: Path) -> None:
     from logwright.readers.resolve import resolve
 
     (first, _) = resolve(configuration, passed=[])
@@ -119,46 +121,46 @@ def test_options_of_a_configuration_hold_where_none_are_given(configuration: Pat
     assert dict(first.options) == {"indexIntervalBytes": "4096"}
 
 
-def test_a_configuration_stands_for_all_its_partitions_in_a_repair(
+def test_repair_of_a_configuration_covers_all_its_partitions(
     configuration: Path, tmp_path: Path, logs: Path
 ) -> None:
     options = {"indexIntervalBytes": "4096"}
-    for number, (path, given) in enumerate(
+    for number, (path, path_options) in enumerate(
         ((configuration, {}), (configuration, options), (logs, {"codec": "kafka.logdir"}))
     ):
         out = tmp_path / f"out{number}"
-        report = lw.repair(path, out, **given)
+        report = lw.repair(path, out, **path_options)
         assert not report.failed, report.text()
         assert lw.read(out).num_rows == 7
     with pytest.raises(lw.UsageError, match="the configuration of kafka, which says that the data is in"):
         lw.edit(configuration, tmp_path / "edited", drop="offset == 1")
 
 
-def test_a_configuration_of_nothing(tmp_path: Path) -> None:
+def test_configuration_without_partitions(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}\n")
     with pytest.raises(lw.UsageError, match="nothing that we know is in"):
         lw.read(tmp_path / "server.properties")
 
 
-def test_several_things_are_not_inspected_as_one(tmp_path: Path) -> None:
+def test_inspect_refuses_several_stores_as_one(tmp_path: Path) -> None:
     case = CASES["dmg_base"].partition
     with pytest.raises(lw.UsageError, match="one can be inspected at a time"):
         lw.inspect(str(case / "*.log"))
 
 
-def test_meta_properties_are_no_configuration(logs: Path) -> None:
+def test_meta_properties_is_no_configuration(logs: Path) -> None:
     with pytest.raises(lw.UsageError, match="none that we know"):
         lw.read(logs / "meta.properties")
 
 
-def test_a_log_directory_is_listed_with_what_can_be_seen_of_it() -> None:
-    (one,) = lw.codecs("kafka.logdir")
-    assert one["title"].startswith("Kafka log directory")
-    assert one["views"] == lw.codecs("kafka.partition")[0]["views"]
+def test_directory_of_plain_files_is_listed() -> None:
+    (codec,) = lw.codecs("kafka.logdir")
+    assert codec["title"].startswith("Kafka log directory")
+    assert codec["views"] == lw.codecs("kafka.partition")[0]["views"]
     assert "kafka.logdir" in [each["name"] for each in lw.codecs()]
 
 
-def test_a_configuration_stands_for_the_one_thing_that_it_names(tmp_path: Path) -> None:
+def test_configuration_with_one_partition_stands_for_it(tmp_path: Path) -> None:
     lw.write([{"value": "a"}, {"value": "b"}], tmp_path / "logs" / "a-0", "kafka.partition")
     path = tmp_path / "server.properties"
     path.write_text(f"node.id=1\nlog.dirs={tmp_path / 'logs'}\n")
@@ -170,27 +172,29 @@ def test_a_configuration_stands_for_the_one_thing_that_it_names(tmp_path: Path) 
     assert lw.read(path).num_rows == 2
 
 
-def test_what_a_configuration_is(configuration: Path, logs: Path) -> None:
+def test_configuration_is_detected(configuration: Path, logs: Path) -> None:
     assert lw.detect(configuration) == lw.detect(logs) == "kafka.logdir"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_configuration_converted(configuration: Path, tmp_path: Path, jobs: int) -> None:
+def test_convert_a_configuration(configuration: Path, tmp_path: Path, jobs: int) -> None:
     done = lw.convert(configuration, tmp_path / "rows.parquet", jobs=jobs)
-    assert (done["rows"], [Path(one).name for one in done["files"]]) == (7, ["rows.parquet"])
+    assert (done["rows"], [Path(file).name for file in done["files"]]) == (7, ["rows.parquet"])
     done = lw.convert(configuration, tmp_path / "b-0", "kafka.partition", filter="partition == 1", jobs=jobs)
     assert done["rows"] == 4
 
 
-def test_spark_reads_what_a_configuration_names(configuration: Path) -> None:
+def test_spark_reads_a_configuration(configuration: Path) -> None:
     from logwright.readers.spark import SparkSource
     from logwright.readers.spark_request import Request
     from logwright.readers.spark_schema import schema_of
 
     asked = Request.of({"path": str(configuration), "columns": "partition, offset"})
     reader = SparkSource(asked, schema_of(asked))
-    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    assert [(row["partition"], row["offset"]) for row in found] == [
+    spark_rows = [
+        row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()
+    ]
+    assert [(row["partition"], row["offset"]) for row in spark_rows] == [
         (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3),
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What a consumer gets of a batch that it can't read to its end, and what it says: as kafka-clients 4.3.0 did, asked for each."""
+"""Records and errors of batches that a consumer cannot read to the end, as recorded from kafka-clients 4.3.0."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def rec(i: int, value: bytes = b"v" * 20) -> bytes:
 
 
 def lz4_head(flags: int, descriptor: int = 0x40, rest: bytes = b"", checksum: int | None = None) -> bytes:
-    said = bytes([flags, descriptor])
-    right = xxhash32(np.frombuffer(said, np.uint8), 0, 2) >> 8 & 0xFF
-    return b"\x04\x22\x4d\x18" + said + bytes([right if checksum is None else checksum]) + rest
+    data = bytes([flags, descriptor])
+    right = xxhash32(np.frombuffer(data, np.uint8), 0, 2) >> 8 & 0xFF
+    return b"\x04\x22\x4d\x18" + data + bytes([right if checksum is None else checksum]) + rest
 
 
 def block(data: bytes, *, stored: bool = True) -> bytes:
@@ -50,9 +50,9 @@ def put(data: bytes, at: int, value: int) -> bytes:
 TWO = rec(0) + rec(1)
 NOISE = [random.Random(i).randbytes(6000) for i in range(12)]
 MANY = b"".join(rec(i, NOISE[i]) for i in range(12))
-"""72 kB that can't be compressed."""
-GZ, LZ4, SN = (compress(one, TWO) for one in ("gzip", "lz4", "snappy"))
-Z, ZM = (zstandard.ZstdCompressor(write_checksum=True).compress(one) for one in (TWO, MANY))
+"""72 kB of incompressible data."""
+GZ, LZ4, SN = (compress(codec, TWO) for codec in ("gzip", "lz4", "snappy"))
+Z, ZM = (zstandard.ZstdCompressor(write_checksum=True).compress(records) for records in (TWO, MANY))
 FIELDS = b"\x1f\x8b\x08\x1e\0\0\0\0\0\0\x02\0abname\0said\0"
 SKIPPABLE = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
 
@@ -449,7 +449,7 @@ SAID = {
     ),
 }
 EXPECTED = ("KafkaException: ", "InvalidRecordException: ")
-"""What the consumer takes for a bad record."""
+"""Cases that the consumer takes for a bad record."""
 
 
 def array(data: bytes) -> Any:
@@ -457,20 +457,20 @@ def array(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_what_kafkas_own_consumer_got_and_said(name: str) -> None:
+def test_recorded_answer_of_kafkas_consumer(name: str) -> None:
     compression, stored, count = BATCHES[name]
     got = consume(compression, array(stored), count, 1 << 20)
     assert (got.records, "" if got.error is None else str(got.error)) == SAID[name]
     assert got.error is None or got.error.expected == SAID[name][1].startswith(EXPECTED)
 
 
-def test_the_bytes_are_those_of_the_records() -> None:
+def test_uncompressed_bytes_equal_the_records() -> None:
     assert consume(1, array(GZ[:-12]), 2, 1 << 20).data == rec(0)
     assert consume(0, array(TWO), 3, 1 << 20).data == TWO
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_no_more_is_made_than_allowed(codec: str) -> None:
+def test_output_is_bounded(codec: str) -> None:
     big = compress(codec, rec(0) + rec(1, bytes(1 << 20)))
     kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
     got = consume(kind, array(big), 2, 1 << 18)
@@ -478,9 +478,9 @@ def test_no_more_is_made_than_allowed(codec: str) -> None:
     assert got.error is not None
 
 
-# Cut after 50 000 bytes: in the second chunk of snappy, in the first block of lz4; what zstd stores it gives as it comes.
+# Cut after 50 000 bytes: in the second chunk of snappy, in the first block of lz4; zstd emits stored data immediately.
 @pytest.mark.parametrize(("codec", "records"), [("gzip", 1), ("snappy", 1), ("lz4", 0), ("zstd", 1)])
-def test_a_record_larger_than_the_buffer_is_read_in_one(codec: str, records: int) -> None:
+def test_record_larger_than_the_buffer_is_read_at_once(codec: str, records: int) -> None:
     big = rec(0) + rec(1, random.Random(1).randbytes(100_000)) + rec(2)
     kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
     assert consume(kind, array(compress(codec, big)), 3, 1 << 20).data == big
@@ -489,7 +489,7 @@ def test_a_record_larger_than_the_buffer_is_read_in_one(codec: str, records: int
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_large_record_of_a_stream_that_ends_in_order(codec: str) -> None:
+def test_large_record_of_a_complete_stream(codec: str) -> None:
     kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
     got = consume(kind, array(compress(codec, rec(0) + VARINT.pack(200_000, {}) + bytes(10))), 2, 1 << 20)
     assert got.records == 1
@@ -502,14 +502,14 @@ def test_incompressible_bytes_beyond_the_limit() -> None:
     assert "more bytes than are allowed here" in str(got.error)
 
 
-def test_an_lz4_frame_that_says_its_size() -> None:
-    whole = lz4.frame.compress(TWO, block_linked=False, store_size=True)
-    assert consume(3, array(whole), 2, 1 << 20).records == 2
-    got = consume(3, array(whole[:13]), 2, 1 << 20)
+def test_lz4_frame_with_content_size() -> None:
+    packed = lz4.frame.compress(TWO, block_linked=False, store_size=True)
+    assert consume(3, array(packed), 2, 1 << 20).records == 2
+    got = consume(3, array(packed[:13]), 2, 1 << 20)
     assert (got.records, "Stream ended prematurely" in str(got.error)) == (0, True)
 
 
-# The golden files
+# Golden files
 
 
 def batches(case: Case) -> list[bytes]:
@@ -526,49 +526,51 @@ def batches(case: Case) -> list[bytes]:
 
 
 def stops(case: Case) -> tuple[int, str] | None:
-    """Where the consumer stopped, and what it said; None unless it did so at the records of a batch."""
+    """Return the position and error where the consumer stopped, or None unless it stopped at the records of a batch."""
     for run in case.runs.values():
-        said = run.get("consumer", {}).get("read_uncommitted", {})
-        error = said.get("error", "")
+        outcome = run.get("consumer", {}).get("read_uncommitted", {})
+        error = outcome.get("error", "")
         if "Unknown compression" in error:
-            return said["position"], str(error)
-        _, found, cause = error.partition("continue consumption. <- ")
-        if found and "Record batch for partition" not in cause and "CorruptRecord" not in cause:
-            return said["position"], cause
+            return outcome["position"], str(error)
+        _, answered, cause = error.partition("continue consumption. <- ")
+        if answered and "Record batch for partition" not in cause and "CorruptRecord" not in cause:
+            return outcome["position"], cause
     return None
 
 
 STOPPED = {
-    name: found
+    name: stop
     for name, case in CASES.items()
     if name.startswith(("craft_", "dmg_fix"))
     and not name.startswith(("craft_v0", "craft_v1", "craft_no"))
-    and (found := stops(case))
+    and (stop := stops(case))
 }
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_golden_cases_where_a_consumer_stopped(name: str) -> None:
-    position, said = STOPPED[name]
+def test_golden_consumer_errors(name: str) -> None:
+    position, expected_error = STOPPED[name]
     for batch in batches(CASES[name]):
         base = int.from_bytes(batch[:8], "big")
-        whole = consume_batch(array(batch), 1 << 20)
-        if whole.error is not None:
-            # What the same poll has collected is gone where the exception is none that the consumer expects.
-            assert base + consume_batch(array(batch), 1 << 20).records == position or not whole.error.expected
-            assert str(consume_batch(array(batch), 1 << 20).error) == said
+        reading = consume_batch(array(batch), 1 << 20)
+        if reading.error is not None:
+            # An unexpected exception also discards what the same poll has collected.
+            assert (
+                base + consume_batch(array(batch), 1 << 20).records == position or not reading.error.expected
+            )
+            assert str(consume_batch(array(batch), 1 << 20).error) == expected_error
             return
     pytest.fail("all batches were read to their end")
 
 
-def test_there_are_such_golden_cases() -> None:
+def test_golden_files_have_consumer_errors() -> None:
     assert len(STOPPED) >= 15
 
 
 @pytest.mark.parametrize(
     "name", ["v2_none_java", "v2_gzip_java", "v2_snappy_java", "v2_lz4_java", "v2_zstd_java"]
 )
-def test_golden_batches_are_read_to_their_end(name: str) -> None:
+def test_other_golden_batches_are_read_to_the_end(name: str) -> None:
     seen = 0
     for batch in batches(CASES[name]):
         got = consume_batch(array(batch), 1 << 20)
@@ -584,29 +586,29 @@ def test_golden_batches_are_read_to_their_end(name: str) -> None:
 def rows(data: bytes, **hints: Any) -> tuple[list[int], list[str]]:
     asked = context(**hints)
     seen = window(data)
-    found = CODEC.scan(seen, 0, asked)
+    frames = CODEC.scan(seen, 0, asked)
     offsets: list[int] = []
     faults = []
-    for decoded in CODEC.decode(seen, found, "rows", ["offset"], asked):
+    for decoded in CODEC.decode(seen, frames, "rows", ["offset"], asked):
         offsets += decoded.batch.column(0).to_pylist()
         faults += [fault.detail for _, fault in decoded.faults]
     return offsets, faults
 
 
-def test_with_the_hint_partial_the_rows_before_a_failure_are_given() -> None:
+def test_partial_hint_returns_the_rows_before_a_failure() -> None:
     cut = compressed(0, GZ[:-12], "gzip", 2) + raw_batch(2, rec(0), 1)
     assert rows(cut) == ([2], ["gzip: the stream is cut off after 23 bytes, before its end and checksum"])
     offsets, faults = rows(cut, partial=True)
     assert (offsets, len(faults)) == ([0, 2], 1)
 
 
-def test_what_a_consumer_reads_to_its_end_is_no_fault_then() -> None:
+def test_batch_that_a_consumer_reads_to_the_end_is_no_fault() -> None:
     tail = compressed(0, zstandard.compress(TWO) + zstandard.compress(rec(1))[:8], "zstd", 2)
     assert rows(tail)[0] == []
     assert rows(tail, partial=True) == ([0, 1], [])
 
 
-def test_with_the_hint_stored_no_batch_is_out_of_place() -> None:
+def test_stored_hint_accepts_unordered_batches() -> None:
     data = (
         raw_batch(5, rec(0), 1)
         + raw_batch(900, rec(0), 1)
@@ -614,13 +616,13 @@ def test_with_the_hint_stored_no_batch_is_out_of_place() -> None:
         + raw_batch(7, rec(0), 1)
     )
     asked = context(stored=True)
-    found = CODEC.scan(window(data), 0, asked)
-    assert (len(found), found.damage, found.faults) == (4, None, [])
+    frames = CODEC.scan(window(data), 0, asked)
+    assert (len(frames), frames.damage, frames.faults) == (4, None, [])
     judged = CODEC.scan(window(data), 0, context())
     assert len(judged) < 4
 
 
-def test_an_exception_says_its_causes() -> None:
+def test_exception_has_its_causes() -> None:
     error = Thrown(KAFKA_EXCEPTION, "a", Thrown("java.io.IOException", "b"))
     assert str(error) == "KafkaException: a <- IOException: b"
     assert error.expected

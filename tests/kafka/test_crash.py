@@ -1,4 +1,4 @@
-"""The bytes of a Kafka partition through every crash, kill and failure of a write, read back as anyone reads them."""
+"""A Kafka partition after every crash, kill and failure of a write, as readers and a broker see it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from logwright.writers.recover import finish_or_undo
 
 
 class Reader:
-    """Reads partitions out of a file system in memory; the same bytes only once."""
+    """Reads partitions from a file system in memory, equal contents once."""
 
     def __init__(self, scratch: Path) -> None:
         self._place = scratch / "orders-0"
         self._known: dict[object, Rows | None] = {}
 
     def rows(self, files: MemoryFileSystem, *, overlay: bool = True) -> Rows | None:
-        """The rows in the directory, None when there is none; without `overlay` as the broker sees it."""
+        """Return the rows of the directory, or None if it does not exist; without `overlay`, as the broker sees it."""
         if files.stat(TARGET) is None:
             return None
         known = (overlay, tuple(sorted(files.tree(TARGET).items())))
@@ -45,7 +45,7 @@ def reader(tmp_path: Path) -> Reader:
     return Reader(tmp_path)
 
 
-def settled(files: MemoryFileSystem, reader: Reader) -> Rows | None:
+def rows_after_recovery(files: MemoryFileSystem, reader: Reader) -> Rows | None:
     finish_or_undo(files, LAYOUT, TARGET)
     assert [item.name for item in files.listdir("/logs")] in ([], ["orders-0"])
     assert not any(item.directory for item in files.listdir(TARGET)) if files.stat(TARGET) else True
@@ -53,7 +53,7 @@ def settled(files: MemoryFileSystem, reader: Reader) -> Rows | None:
 
 
 @pytest.mark.parametrize("name", ["append", "append by tasks", "new"])
-def test_a_broker_started_in_between_sees_a_sound_prefix(name: str, reader: Reader) -> None:
+def test_broker_started_in_between_sees_a_sound_prefix(name: str, reader: Reader) -> None:
     files, act, old, new = prepared(name)
     act(files)
     seen = []
@@ -67,22 +67,22 @@ def test_a_broker_started_in_between_sees_a_sound_prefix(name: str, reader: Read
         assert len(set(seen)) > 2, "segment by segment"
 
 
-def test_written_appended_and_replaced_on_a_real_disk(tmp_path: Path) -> None:
+def test_write_append_and_overwrite_on_a_real_disk(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
-    said = lw.write([{"key": "a", "value": b"1"}, {"value": "2"}], path, "kafka.partition")
-    assert (said.rows, said.ids) == (2, {"first_offset": 0, "last_offset": 1})
-    assert set(said.files) == {one.name for one in path.iterdir()}
-    said = lw.write(lw.scan(path), path, "kafka.partition", mode="append", offsets="assign")
-    assert said.ids == {"first_offset": 2, "last_offset": 3}
+    report = lw.write([{"key": "a", "value": b"1"}, {"value": "2"}], path, "kafka.partition")
+    assert (report.rows, report.ids) == (2, {"first_offset": 0, "last_offset": 1})
+    assert set(report.files) == {child.name for child in path.iterdir()}
+    report = lw.write(lw.scan(path), path, "kafka.partition", mode="append", offsets="assign")
+    assert report.ids == {"first_offset": 2, "last_offset": 3}
     table = lw.read(path)
     assert table["value"].to_pylist() == [b"1", b"2"] * 2
     lw.write(table.slice(1, 2), path, "kafka.partition", mode="overwrite", compression_type="zstd")
     assert lw.read(path).equals(table.slice(1, 2))
     assert lw.verify(path).ok
-    assert [one.name for one in tmp_path.iterdir()] == ["orders-0"]
+    assert [child.name for child in tmp_path.iterdir()] == ["orders-0"]
 
 
-def test_a_partition_is_not_overwritten_by_something_that_is_none(tmp_path: Path) -> None:
+def test_partition_is_not_overwritten_by_another_kind_of_store(tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError, match="no name of a partition"):
         lw.write([{"value": "2"}], tmp_path / "orders", "kafka.partition")
     with pytest.raises(lw.UsageError):

@@ -1,5 +1,5 @@
-"""A Kafka partition repaired in place, through every crash: readers see the damaged one or the repaired one, and a broker that is started in
-between opens it."""
+"""A Kafka partition repaired in place: after every crash readers see the damaged or the repaired one, and a broker started in between
+opens it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.recover import finish_or_undo
 
 
-class Eye:
-    """Looks at partitions in a file system in memory, at the same bytes only once."""
+class PartitionReader:
+    """Reads partitions from a file system in memory, equal contents once."""
 
     def __init__(self, scratch: Path) -> None:
         self._place = scratch / "orders-0"
@@ -31,13 +31,13 @@ class Eye:
         return self._place
 
     def rows(self, files: MemoryFileSystem) -> list[bytes]:
-        found: list[bytes] = (
+        rows: list[bytes] = (
             lw.scan(self._dump(files, True), mode="DROPMALFORMED").to_table()["value"].to_pylist()
         )
-        return found
+        return rows
 
     def opens(self, files: MemoryFileSystem) -> bool:
-        """Whether a broker would open what it sees, after a clean stop and after an unclean one."""
+        """Return whether a broker would open what it sees, after a clean stop and after an unclean one."""
         held = tuple((name, data) for name, data in sorted(files.tree(TARGET).items()) if "/" not in name)
         if held not in self._opens:
             path = self._dump(files, False)
@@ -48,8 +48,10 @@ class Eye:
 
 
 @pytest.mark.parametrize("strategy", [Strategy.SALVAGE, Strategy.PREFIX])
-def test_old_or_new_and_it_opens(strategy: Strategy, tmp_path: Path) -> None:
-    files, eye = damaged(), Eye(tmp_path)
+def test_crash_leaves_the_old_or_the_new_partition_and_a_broker_opens_it(
+    strategy: Strategy, tmp_path: Path
+) -> None:
+    files, eye = damaged(), PartitionReader(tmp_path)
     before = files.tree(TARGET)
     old = eye.rows(files)
     repair(files, strategy)
@@ -60,16 +62,16 @@ def test_old_or_new_and_it_opens(strategy: Strategy, tmp_path: Path) -> None:
     for prefix in range(len(files.trace) + 1):
         assert eye.opens(files.killed(prefix)), f"behind change {prefix}"
         for kept in (Kept.NOTHING, Kept.ALL, Kept.NAMES):
-            found = files.crash(prefix, kept)
-            holds = tuple(sorted(found.tree().items()))
+            disk = files.crash(prefix, kept)
+            holds = tuple(sorted(disk.tree().items()))
             if holds in known:
                 continue
             known.add(holds)
-            rows = eye.rows(found)
+            rows = eye.rows(disk)
             assert rows in (old, new)
-            finish_or_undo(found, LAYOUT, TARGET)
-            assert found.tree(TARGET) in (before, after)
-            seen.add(found.tree(TARGET) == after)
+            finish_or_undo(disk, LAYOUT, TARGET)
+            assert disk.tree(TARGET) in (before, after)
+            seen.add(disk.tree(TARGET) == after)
     assert seen == {False, True}
     changed = {name: data for name, data in before.items() if after.get(name) != data}
     saved = files.tree(BACKUP)

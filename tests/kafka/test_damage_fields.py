@@ -1,4 +1,4 @@
-"""Fields of batches and entries changed by name: every field, in every compression, resealed and not."""
+"""Editing fields of batches and entries by name: every field, in every compression, with and without reseal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG = registry.get("kafka.log")
 
 @pytest.fixture(scope="module", params=CODECS)
 def batch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """One batch of three records with headers."""
+    """A batch of three records with headers."""
     path = tmp_path_factory.mktemp("batch") / "orders-0"
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = pa.table(
@@ -51,7 +51,7 @@ def to(value: Any) -> address.Change:
 
 
 def value_of(frame: bytes, path: address.Path) -> Any:
-    """What a path leads to: read by way of a change that changes nothing."""
+    """Return the value at a path, by an edit that changes nothing."""
     seen: list[Any] = []
 
     def look(old: bytes, kind: Type) -> bytes:
@@ -70,11 +70,11 @@ def sums_up(frame: bytes) -> bool:
     return bool(value_of(frame, ("crc",)) == crc32c(frame[RECORD_BATCH.offset("attributes") :]))
 
 
-HEADER_FIELDS = [one.name for one in RECORD_BATCH.fields if one.name != "records"]
+HEADER_FIELDS = [field.name for field in RECORD_BATCH.fields if field.name != "records"]
 
 
 @pytest.mark.parametrize("name", HEADER_FIELDS)
-def test_every_field_of_the_header(batch: bytes, name: str) -> None:
+def test_every_header_field_can_be_edited(batch: bytes, name: str) -> None:
     before = value_of(batch, (name,))
     changed = edit(batch, (name,), to(before + 1))
     low, size = RECORD_BATCH.offset(name), RECORD_BATCH[name].type.min_size
@@ -109,15 +109,15 @@ RECORD_FIELDS: list[tuple[tuple[str | int, ...], Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(RECORD_FIELDS)))
-def test_fields_of_records_resealed(batch: bytes, number: int) -> None:
-    """All lengths and checksums around are right again, also where the bytes become more or fewer: only the one thing differs."""
+def test_record_fields_with_reseal(batch: bytes, number: int) -> None:
+    """All enclosing lengths and checksums are corrected, even if the size changes: the edited field is the only difference."""
     path, value = RECORD_FIELDS[number]
     sealed = edit(batch, path, to(value), reseal=True)
     window = Window(np.frombuffer(sealed, np.uint8).copy(), 0, len(sealed))
-    found = LOG.scan(window, 0, LOG.context("0.log", Options(LOG.options)))
-    assert len(found) == 1
-    assert found.damage is None
-    assert not found.faults
+    frames = LOG.scan(window, 0, LOG.context("0.log", Options(LOG.options)))
+    assert len(frames) == 1
+    assert frames.damage is None
+    assert not frames.faults
     assert wrong(sealed) == []
     assert (
         records(sealed)
@@ -131,15 +131,15 @@ def test_fields_of_records_resealed(batch: bytes, number: int) -> None:
 
 def records(frame: bytes) -> list[dict[str, Any]]:
     values, _ = RECORD_BATCH.unpack(frame)
-    found = values["records"]
-    if isinstance(found, bytes):
+    value = values["records"]
+    if isinstance(value, bytes):
         from logwright.codec.describe import Repeated
         from logwright.codec.kafka.formats.log.layout import RECORD
 
-        plain = decompress(COMPRESSION_NAMES[values["attributes"] & 7], found, 1 << 20).tobytes()
-        found, stop = Repeated(RECORD).unpack(plain, 0, len(plain), {})
+        plain = decompress(COMPRESSION_NAMES[values["attributes"] & 7], value, 1 << 20).tobytes()
+        value, stop = Repeated(RECORD).unpack(plain, 0, len(plain), {})
         assert stop == len(plain)
-    return [{name: one for name, one in record.items() if name != "length"} for record in found]
+    return [{name: field for name, field in record.items() if name != "length"} for record in value]
 
 
 def replaced(record: dict[str, Any], path: address.Path, value: Any) -> Any:
@@ -152,7 +152,7 @@ def replaced(record: dict[str, Any], path: address.Path, value: Any) -> Any:
     return {**record, path[0]: replaced(record[path[0]], path[1:], value)}  # type: ignore[index]
 
 
-def test_wrong_lengths_and_counts_stay_wrong(batch: bytes) -> None:
+def test_edited_lengths_and_counts_stay_wrong(batch: bytes) -> None:
     for path, value in (
         (("records", 0, "length"), 3),
         (("records", 0, "key", "length"), 100),
@@ -162,20 +162,20 @@ def test_wrong_lengths_and_counts_stay_wrong(batch: bytes) -> None:
         sealed = edit(batch, path, to(value), reseal=True)
         window = Window(np.frombuffer(sealed, np.uint8).copy(), 0, len(sealed))
         context = LOG.context("0.log", Options(LOG.options))
-        found = LOG.scan(window, 0, context)
-        assert len(found) == 1  # the checksum is right
-        (decoded,) = LOG.decode(window, found, "rows", ["offset"], context)
+        frames = LOG.scan(window, 0, context)
+        assert len(frames) == 1  # The checksum is right.
+        (decoded,) = LOG.decode(window, frames, "rows", ["offset"], context)
         assert decoded.batch.num_rows == 0
         assert len(decoded.faults) == 1, path
 
 
-def test_without_reseal_what_is_around_is_as_it_was(batch: bytes) -> None:
+def test_without_reseal_the_rest_is_unchanged(batch: bytes) -> None:
     changed = edit(batch, ("records", 0, "value"), to(b"z"))
     assert changed[:HEAD_SIZE] == batch[:HEAD_SIZE]
     assert changed != batch
 
 
-def test_bits_have_names(batch: bytes) -> None:
+def test_flag_bits_have_names(batch: bytes) -> None:
     before = value_of(batch, ("attributes",))
     changed = edit(batch, ("attributes", "is_transactional"), to(1))
     assert value_of(changed, ("attributes",)) == before | 16
@@ -191,14 +191,14 @@ def test_bits_have_names(batch: bytes) -> None:
     assert address._Bits(kind, kind["top"], 0).label() == "1 bit(s) of int8"
 
 
-def test_a_whole_record(batch: bytes) -> None:
-    """Taken out, lengths and checksum follow; the count is what it was, and wrong."""
+def test_complete_record_can_be_edited(batch: bytes) -> None:
+    """If it is removed, lengths and checksum follow; the count is not changed and so is wrong."""
     sealed = edit(batch, ("records", 1), lambda old, kind: b"", reseal=True)
     assert sums_up(sealed)
     assert value_of(sealed, ("records_count",)) == 3
-    whole = edit(batch, (), lambda old, kind: old[:-1] + b"!", reseal=True)
-    assert whole[-1:] == b"!"
-    assert sums_up(whole)
+    report = edit(batch, (), lambda old, kind: old[:-1] + b"!", reseal=True)
+    assert report[-1:] == b"!"
+    assert sums_up(report)
 
 
 @pytest.mark.parametrize(
@@ -212,17 +212,17 @@ def test_a_whole_record(batch: bytes) -> None:
         (("crc", 0), "no part named 0"),
     ],
 )
-def test_paths_that_lead_nowhere(batch: bytes, path: address.Path, text: str) -> None:
+def test_unknown_paths_are_refused(batch: bytes, path: address.Path, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         edit(batch, path, to(1))
 
 
-def test_bytes_that_can_not_be_understood(batch: bytes) -> None:
+def test_undecodable_bytes_are_refused(batch: bytes) -> None:
     with pytest.raises(UsageError, match="cannot be found in this frame"):
         edit(batch[:30], ("records_count",), to(1))
     with pytest.raises(UsageError, match="cannot be found"):
         edit(batch[:30], ("records", 0, "key"), to(1))
-    # What follows the field is not asked for: with a checksum behind that can't be read, it stays away.
+    # Fields after the edited one are not decoded. With an unreadable checksum after it, the edit omits it.
     assert edit(batch[:12], ("base_offset",), to(7), reseal=True)[:8] == (7).to_bytes(8)
     five = edit(batch, ("attributes", "compression"), to(5))
     with pytest.raises(UsageError, match="compression 5 is unknown"):
@@ -236,7 +236,7 @@ def test_bytes_that_can_not_be_understood(batch: bytes) -> None:
             )
 
 
-def test_a_length_that_does_not_fit() -> None:
+def test_length_that_does_not_fit_is_refused() -> None:
     from logwright.codec.describe import Bytes, Field, Struct
 
     struct = Struct("S", Field("length", Int(1), sizes=True), Field("body", Bytes("rest")))
@@ -246,8 +246,8 @@ def test_a_length_that_does_not_fit() -> None:
     assert address.spell(()) == "the frame"
 
 
-def test_marker_of_a_transaction() -> None:
-    """The key and value of a control record have fields of their own."""
+def test_transaction_marker() -> None:
+    """Key and value of a control record have named fields."""
     data = (CASES["dmg_tbase"].partition / f"{23:020}.log").read_bytes()[1289:]
     assert value_of(data, ("records", 0, "key", "type")) == 0
     assert value_of(data, ("records", 0, "value", "coordinator_epoch")) == 2
@@ -263,12 +263,12 @@ FILES = ("kafka.index", "kafka.timeindex", "kafka.txnindex", "kafka.producer_sna
 
 
 def frames_of(codec: str) -> Iterator[bytes]:
-    """A frame of each: an entry, or the file."""
+    """Return a frame per entry, or the whole file."""
     suffix = {"kafka.producer_snapshot": "snapshot"}.get(codec, codec.removeprefix("kafka."))
     path = next(iter(sorted(CASES["dmg_tbase"].partition.glob(f"*1.{suffix}"))))
     data = path.read_bytes()
-    found = registry.get(codec)
-    size = len(data) if suffix == "snapshot" else found.structures[0].head_size
+    known_codec = registry.get(codec)
+    size = len(data) if suffix == "snapshot" else known_codec.structures[0].head_size
     yield data[:size]
 
 
@@ -283,30 +283,30 @@ def test_entries_of_derived_files(name: str) -> None:
         low, size = codec.structures[0].offset(field.name), field.type.min_size
         assert changed[low : low + size] == field.type.pack(3, {})
         assert changed[:low] + changed[low + size :] == frame[:low] + frame[low + size :]
-    assert {one.name for one in codec.structures[0].fields} <= set(codec.field_names())
+    assert {known.name for known in codec.structures[0].fields} <= set(codec.field_names())
 
 
-def test_an_entry_of_a_snapshot_resealed() -> None:
+def test_snapshot_entry_with_reseal() -> None:
     codec = registry.get("kafka.producer_snapshot")
     (frame,) = frames_of("kafka.producer_snapshot")
     sealed = codec.edit(frame, ("entries", 0, "producer_epoch"), to(77), reseal=True)
     assert codec.structures[0].check(sealed, 0, len(sealed)) == []
     assert codec.structures[0].unpack(sealed)[0]["entries"][0]["producer_epoch"] == 77
     unsealed = codec.edit(frame, ("entries", 0, "producer_epoch"), to(77), reseal=False)
-    assert [one[0] for one in codec.structures[0].check(unsealed, 0, len(unsealed))] == ["crc"]
+    assert [problem[0] for problem in codec.structures[0].check(unsealed, 0, len(unsealed))] == ["crc"]
 
 
-def test_a_text_file_has_no_fields() -> None:
+def test_text_file_has_no_fields() -> None:
     codec = registry.get("kafka.partition_metadata")
     assert codec.field_names() == []
     with pytest.raises(UsageError, match="has no named fields"):
         codec.edit(b"version: 0\n", ("version",), to(1), reseal=False)
 
 
-def test_the_verb_finds_them(tmp_path: Path) -> None:
-    """`record=`, `header=`, `entry=` on the words of an operation; a field of the batch may be named beside a record."""
+def test_damage_command_accepts_record_header_and_entry(tmp_path: Path) -> None:
+    """`record=`, `header=`, `entry=` in an operation; a field of the batch may be named beside a record."""
     base = CASES["dmg_tbase"].partition
-    made = lw.damage(
+    damaged = lw.damage(
         base,
         tmp_path / "out",
         [
@@ -317,12 +317,12 @@ def test_the_verb_finds_them(tmp_path: Path) -> None:
             'insert:file=first,frame=0,record=0,field=value,at=end,text="!",reseal',
         ],
     )
-    fields = [one["found"]["field"] for one in made.operations]
+    fields = [operation["found"]["field"] for operation in damaged.operations]
     assert fields == ["records_count", "entries[0].producer_epoch", *["records[0].value"] * 3]
-    snapshot = lw.read(Path(made.path) / f"{40:020}.snapshot")
+    snapshot = lw.read(Path(damaged.path) / f"{40:020}.snapshot")
     assert snapshot["producer_epoch"][0].as_py() == 9
-    first = min(Path(made.path).glob("*.log"))
-    assert b"\x10bhanged!" in first.read_bytes()  # with its length, 8
+    first = min(Path(damaged.path).glob("*.log"))
+    assert b"\x10bhanged!" in first.read_bytes()  # With its length, 8.
     assert lw.read(first, mode="DROPMALFORMED")["value"][0].as_py() == b"bhanged!"
     nothing = ["set:frame=0,record=0,field=key,null,reseal", "flip:frame=0,record=0,field=key,at=0"]
     with pytest.raises(UsageError, match="is null"):

@@ -1,4 +1,4 @@
-"""The golden damaged partitions, made again from their bases by operations: byte for byte, every file."""
+"""The golden damaged partitions, created from their bases by operations, are equal in every byte of every file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCHS = "file=leader-epoch-checkpoint"
 
 
 def hexes(case: str, name: str, start: int, stop: int | None = None) -> str:
-    """What a case has there: garbage that was chosen by chance."""
+    """Return these bytes of a case: random garbage."""
     return (CASES[case].partition / name).read_bytes()[start:stop].hex()
 
 
@@ -111,10 +111,10 @@ MADE: dict[str, list[str]] = {
     ],
     "index_pos_shift": [f"set:{OLD}.index,frame={i},field=position,add=1" for i in range(4)],
     "index_stale": ["cut:frame=1"],
-    "left_deleted": [f"copy:{FIRST}.{one},to={'0' * 20}.{one}.deleted" for one in ("index", "log")],
+    "left_deleted": [f"copy:{FIRST}.{suffix},to={'0' * 20}.{suffix}.deleted" for suffix in ("index", "log")],
     "left_split": [f"copy:{OLD}.log,to={MIDDLE}.log.cleaned", f"copy:{A},to={ACTIVE}.log.swap"],
     "left_swap_indexes": [
-        f"rename:{FIRST}.{one},to={'0' * 20}.{one}.swap" for one in ("index", "timeindex")
+        f"rename:{FIRST}.{suffix},to={'0' * 20}.{suffix}.swap" for suffix in ("index", "timeindex")
     ],
     "len_13": [f"set:{B},field=batch_length,value=13"],
     "len_30": [f"set:{B},field=batch_length,value=30"],
@@ -126,9 +126,9 @@ MADE: dict[str, list[str]] = {
     "pm_zero_id": [f"write:file=partition.metadata,at=21,text={'A' * 22}"],
     "seg_alpha": [f"copy:{FIRST}.log,to=foo.log"],
     "seg_duplicate": [f"copy:{OLD}.log,to={31:020}.log"],
-    "seg_missing_first": [f"remove:{FIRST}.{one}" for one in ("log", "index", "timeindex")],
-    "seg_missing_last": [f"remove:file={ACTIVE}.{one}" for one in ("log", "index", "timeindex")],
-    "seg_missing_mid": [f"remove:{OLD}.{one}" for one in ("log", "index", "timeindex")],
+    "seg_missing_first": [f"remove:{FIRST}.{suffix}" for suffix in ("log", "index", "timeindex")],
+    "seg_missing_last": [f"remove:file={ACTIVE}.{suffix}" for suffix in ("log", "index", "timeindex")],
+    "seg_missing_mid": [f"remove:{OLD}.{suffix}" for suffix in ("log", "index", "timeindex")],
     "seg_overlap": [f"copy:{FIRST}.log,to={24:020}.log", f"drop:file={24:020}.log,frames=0..9"],
     "seg_unpadded": [f"copy:{FIRST}.log,to=5.log"],
     "seg_wrong_base_high": moved(30, 32),
@@ -166,7 +166,7 @@ MADE: dict[str, list[str]] = {
         f"set:{MARKER},record=0,field=key.type,value=9,reseal",
         f"set:{MARKER},record=0,field=value.coordinator_epoch,value=0,reseal",
     ],
-    "txn_no_index": [f"remove:file=*.{one}" for one in ("index", "timeindex", "txnindex", "snapshot")],
+    "txn_no_index": [f"remove:file=*.{suffix}" for suffix in ("index", "timeindex", "txnindex", "snapshot")],
     "txn_no_snap_txnindex": ["remove:file=*.snapshot", "remove:file=*.txnindex"],
     "txn_snapshot_crc": [f"flip:{LAST},field=crc,at=2,bit=5"],
     "txn_snapshot_empty": [f"cut:{LAST},at=0"],
@@ -186,28 +186,32 @@ MADE: dict[str, list[str]] = {
     "zero_tail_18": ["insert:at=end,zeros=18"],
     "zero_tail_4096": ["insert:at=end,zeros=4k"],
 }  # fmt: skip
-"""By case, without `dmg_`. The others differ in random bytes or in text that has no simpler form."""
+"""Operations by case, without `dmg_`. The other cases differ in random bytes or in text that has no simpler form."""
 
 
 def files(path: Path) -> dict[str, bytes]:
-    return {one.name: one.read_bytes() for one in sorted(path.iterdir()) if one.is_file()}
+    return {child.name: child.read_bytes() for child in sorted(path.iterdir()) if child.is_file()}
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_golden_damage_is_made_by_operations(name: str) -> None:
+def test_golden_damage_is_created_by_operations(name: str) -> None:
     case = CASES[f"dmg_{name}"]
-    with Input(str(base_of(case)), None) as given:
-        tree = given.tree()
+    with Input(str(base_of(case)), None) as source:
+        tree = source.tree()
         surgeon = Surgeon(tree)
-        done = [one for op in MADE[name] for one in surgeon.run(parse(op))]
-        found = {one: image.pread(0, image.size).tobytes() for one, image in tree.images.items()}
-        assert found == files(case.partition)
-        # And once more, from what was done.
-        tree = given.tree()
+        done = [effect for op in MADE[name] for effect in surgeon.run(parse(op))]
+        images = {
+            image_name: image.pread(0, image.size).tobytes() for image_name, image in tree.images.items()
+        }
+        assert images == files(case.partition)
+        # Replay the recorded operations.
+        tree = source.tree()
         surgeon = Surgeon(tree, seed=1)
-        again = [one for op in done for one in surgeon.run(parse(json.loads(json.dumps(op))))]
-        assert again == done
-        assert {one: image.pread(0, image.size).tobytes() for one, image in tree.images.items()} == found
+        replayed = [effect for op in done for effect in surgeon.run(parse(json.loads(json.dumps(op))))]
+        assert replayed == done
+        assert {
+            image_name: image.pread(0, image.size).tobytes() for image_name, image in tree.images.items()
+        } == images
 
 
 def base_of(case: Case) -> Path:
@@ -218,18 +222,18 @@ def base_of(case: Case) -> Path:
 @pytest.mark.parametrize(
     "name", ["flip_payload", "fix_count_plus", "seg_missing_mid", "left_swap_indexes", "txn_marker_type"]
 )
-def test_golden_damage_and_its_record(name: str, tmp_path: Path) -> None:
+def test_recorded_operations_recreate_golden_damage(name: str, tmp_path: Path) -> None:
     case = CASES[f"dmg_{name}"]
     base = base_of(case)
     before = files(base)
-    made = lw.damage(base, tmp_path / "out", MADE[name])
-    assert files(Path(made.path)) == files(case.partition)
+    damaged = lw.damage(base, tmp_path / "out", MADE[name])
+    assert files(Path(damaged.path)) == files(case.partition)
     assert files(base) == before
-    record = made.manifest
+    record = damaged.manifest
     assert record["changed"] or record["removed"] or record["added"]
-    again = lw.damage(base, tmp_path / "again", apply=made.manifest_path)
-    assert files(Path(again.path)) == files(case.partition)
-    assert Path(again.manifest_path).read_text() == Path(made.manifest_path).read_text()
+    replayed = lw.damage(base, tmp_path / "again", apply=damaged.manifest_path)
+    assert files(Path(replayed.path)) == files(case.partition)
+    assert Path(replayed.manifest_path).read_text() == Path(damaged.manifest_path).read_text()
 
 
 CHECKPOINTS = {
@@ -243,12 +247,12 @@ CHECKPOINTS = {
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_files_above_a_partition(name: str, tmp_path: Path) -> None:
-    """The log directory is damaged as a whole: its files, and those of the partitions in it."""
+def test_damage_of_a_log_directory(name: str, tmp_path: Path) -> None:
+    """The log directory is damaged as a whole: its files, and those of its partitions."""
     case, base = CASES[f"dmg_{name}"], CASES["dmg_base"]
-    wanted = files(case.data)
-    made = lw.damage(
-        base.data, tmp_path / "out", {"op": "create", "file": CHECKPOINTS[name], "hex": wanted[CHECKPOINTS[name]].hex()}
+    expected = files(case.data)
+    damaged = lw.damage(
+        base.data, tmp_path / "out", {"op": "create", "file": CHECKPOINTS[name], "hex": expected[CHECKPOINTS[name]].hex()}
     )  # fmt: skip
-    assert files(Path(made.path)) == wanted
-    assert files(Path(made.path) / "dmg_base-0") == files(base.partition)
+    assert files(Path(damaged.path)) == expected
+    assert files(Path(damaged.path) / "dmg_base-0") == files(base.partition)

@@ -1,4 +1,4 @@
-"""Rebuilding derived files: against a broker's recovery written down batch by batch, in any chunks, and what it would not accept."""
+"""Rebuilding derived files equals a broker's recovery written batch by batch, for any chunking; and the input that a broker refuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def heads(*batches: dict[str, int]) -> Any:
 
 
 def walked(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """The batches of a log by the description alone: (where each starts, its fields)."""
+    """Return the batches of a log by the description alone: (start, fields)."""
     data, at, out = path.read_bytes(), 0, []
     while at < len(data):
         fields, end = RECORD_BATCH.unpack(data, at, at + 12 + int.from_bytes(data[at + 8 : at + 12], "big"))
@@ -57,7 +57,7 @@ def header_of(batches: list[tuple[int, dict[str, Any]]]) -> Any:
 
 
 def recovered(base: int, interval: int, batches: list[tuple[int, dict[str, Any]]]) -> tuple[bytes, bytes]:
-    """`LogSegment.recover`, one batch after the other."""
+    """`LogSegment.recover`, one batch after another."""
     index, times = [], []
     last_position, timestamp, where = 0, -1, -1
     for at, fields in batches:
@@ -82,9 +82,9 @@ BATCHES = st.lists(
 """(bytes, gap before it, last_offset_delta, timestamp)"""
 
 
-def laid_out(base: int, some: list[tuple[int, int, int, int]]) -> list[tuple[int, dict[str, Any]]]:
+def laid_out(base: int, specs: list[tuple[int, int, int, int]]) -> list[tuple[int, dict[str, Any]]]:
     out, at, offset = [], 0, base
-    for size, gap, delta, timestamp in some:
+    for size, gap, delta, timestamp in specs:
         fields = {"base_offset": offset + gap, "last_offset_delta": delta, "max_timestamp": timestamp}
         out.append((at, fields))
         at, offset = at + size, offset + gap + delta + 1
@@ -97,8 +97,8 @@ def laid_out(base: int, some: list[tuple[int, int, int, int]]) -> list[tuple[int
     st.sampled_from([0, 7, 1 << 40]),
     st.lists(st.integers(0, 60), max_size=5),
 )
-def test_indexes_are_those_of_recovery(some: Any, interval: int, base: int, cuts: list[int]) -> None:
-    batches = laid_out(base, some)
+def test_indexes_equal_those_of_recovery(specs: Any, interval: int, base: int, cuts: list[int]) -> None:
+    batches = laid_out(base, specs)
     header = heads(*(fields for _, fields in batches))
     start = np.array([at for at, _ in batches], np.int64)
     indexer = SegmentIndexer(base, interval)
@@ -114,7 +114,7 @@ def test_indexes_are_those_of_recovery(some: Any, interval: int, base: int, cuts
 
 
 @pytest.mark.parametrize("name", ["v2_txn_interleaved", "v2_gzip_java", "craft_spec22"])
-def test_a_walk_by_the_description_gives_the_same_indexes(name: str) -> None:
+def test_indexes_equal_those_of_a_walk_by_the_description(name: str) -> None:
     for path in sorted(CASES[name].partition.glob("*.log")):
         base, batches = int(path.stem), walked(path)
         indexer = SegmentIndexer(base, 200)
@@ -122,7 +122,7 @@ def test_a_walk_by_the_description_gives_the_same_indexes(name: str) -> None:
         assert (indexer.index_bytes(), indexer.timeindex_bytes()) == recovered(base, 200, batches)
 
 
-def test_the_worked_example() -> None:
+def test_worked_example() -> None:
     """Five batches, with 100 bytes between entries."""
     start = 1_700_000_000_000
     batches = [(0, 0, 1, 5), (83, 2, 0, 10), (153, 3, 0, 20), (231, 4, 0, 30), (303, 5, 0, 40)]
@@ -138,14 +138,14 @@ def test_the_worked_example() -> None:
     assert indexer.timeindex_bytes().hex(" ", 4) == "0000018b cfe56814 00000003 0000018b cfe56828 00000005"
 
 
-def test_aborted_transactions_in_bytes() -> None:
+def test_aborted_transactions_as_bytes() -> None:
     assert txnindex_bytes([]) == b""
     assert txnindex_bytes([AbortedTxn(4000, 4, 5, 6)]).hex() == (
         "0000" + "0000000000000fa0" + "0000000000000004" + "0000000000000005" + "0000000000000006"
     )
 
 
-# Problems
+# Refused input
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_aborted_transactions_in_bytes() -> None:
         ([(20, 0), (21, 0)], [0, 1 << 31], 1, TOO_FAR),
     ],
 )
-def test_what_a_broker_would_not_index(
+def test_batches_that_a_broker_would_not_index(
     batches: list[tuple[int, int]], starts: list[int], at: int, refusal: int
 ) -> None:
     header = heads(*({"base_offset": base, "last_offset_delta": delta} for base, delta in batches))
@@ -171,8 +171,8 @@ def test_what_a_broker_would_not_index(
     assert (indexer.index_bytes(), indexer.timeindex_bytes()) == before
 
 
-def test_offsets_that_go_back_between_entries_are_not_noticed() -> None:
-    """As with a broker: only where an entry would be added."""
+def test_decreasing_offsets_between_entries_go_unnoticed() -> None:
+    """As in a broker, only offsets at which an entry is added are compared."""
     header = heads(*({"base_offset": offset} for offset in (20, 30, 25, 31)))
     indexer = SegmentIndexer(20)
     assert indexer.add(header, np.array([0, 100, 200, 5000], np.int64)) == 4
@@ -204,7 +204,7 @@ def test_an_offset_below_the_segment_is_refused() -> None:
     assert not CASES["craft_below_base"].runs["no_marker"]["started"]
 
 
-def test_batches_need_a_segment() -> None:
+def test_batches_require_a_segment() -> None:
     with pytest.raises(ValueError, match="before the first segment"):
         PartitionDeriver().add(heads({}), np.zeros(1, np.int64), NO_MARKERS)
 
@@ -212,7 +212,7 @@ def test_batches_need_a_segment() -> None:
 # Partitions
 
 
-def test_which_files_there_are() -> None:
+def test_names_of_derived_files() -> None:
     assert set(rebuild([])) == {EPOCH_FILE}
     empty = rebuild([(77, [])])
     assert empty == {
@@ -232,7 +232,7 @@ def test_which_files_there_are() -> None:
     }
 
 
-def test_an_abort_belongs_to_the_segment_of_its_marker() -> None:
+def test_aborted_transaction_is_listed_in_the_segment_of_its_marker() -> None:
     open_one = heads({"base_offset": 0, "producer_id": 3, "attributes": 0x10})
     end = heads({"base_offset": 1, "producer_id": 3, "attributes": 0x10 | CONTROL})
     marker = np.array([(0, 1, 50, 0, 2)], MARKER)
@@ -242,24 +242,24 @@ def test_an_abort_belongs_to_the_segment_of_its_marker() -> None:
     assert files[segment_name(1, ".txnindex")] == txnindex_bytes([AbortedTxn(3, 0, 1, 2)])
 
 
-# Epochs
+# Leader epochs
 
 
 @given(st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 30)), max_size=20), st.integers(0, 20))
-def test_epochs_of_batches(some: list[tuple[int, int]], cut: int) -> None:
-    """An epoch above all before it counts, at the first of its batches."""
-    header = heads(*({"partition_leader_epoch": epoch, "base_offset": offset} for epoch, offset in some))
+def test_epochs_of_batches(specs: list[tuple[int, int]], cut: int) -> None:
+    """An epoch greater than all before it starts at its first batch."""
+    header = heads(*({"partition_leader_epoch": epoch, "base_offset": offset} for epoch, offset in specs))
     cache = EpochCache()
     cache.add(header[:cut])
     cache.add(header[cut:])
     model: list[tuple[int, int]] = []
-    for epoch, offset in some:
+    for epoch, offset in specs:
         if epoch > (model[-1][0] if model else -1):
-            model = [*(one for one in model if one[1] < offset), (epoch, offset)]
+            model = [*(entry for entry in model if entry[1] < offset), (epoch, offset)]
     assert cache.entries == model
 
 
-def test_epochs_that_go_back_are_passed_over() -> None:
+def test_decreasing_epochs_are_ignored() -> None:
     cache = EpochCache()
     cache.add(heads(*({"partition_leader_epoch": e, "base_offset": i} for i, e in enumerate([0, 2, 1, 5]))))
     assert cache.to_bytes() == b"0\n3\n0 0\n2 1\n5 3\n"
@@ -276,8 +276,8 @@ def test_epochs_that_go_back_are_passed_over() -> None:
         (b"0\n3\n0 0\n1 5\n2 5\n", [(0, 0), (2, 5)]),
     ],
 )
-def test_stored_epochs_are_taken_as_a_broker_does(stored: bytes, kept: list[tuple[int, int]]) -> None:
-    """`LeaderEpochFileCache` assigns the entries of the file one after the other."""
+def test_stored_epochs_are_loaded_as_by_a_broker(stored: bytes, kept: list[tuple[int, int]]) -> None:
+    """`LeaderEpochFileCache` assigns the entries of the file one after another."""
     cache = EpochCache()
     cache.load(stored)
     assert cache.entries == kept
@@ -290,7 +290,7 @@ def test_stored_epochs_that_a_broker_refuses() -> None:
 
 
 def test_as_many_epochs_as_batches() -> None:
-    """A hostile log: each batch in an epoch of its own, each below the offset of the one before."""
+    """A hostile log: each batch has another epoch and an offset below the one before."""
     count = 200_000
     header = np.zeros(count, HEAD)
     header["partition_leader_epoch"] = np.arange(count)

@@ -1,4 +1,4 @@
-"""Reading a segment for a mending: the same is found by windows of any size, and all that is sound."""
+"""Surveying a segment for a repair gives the same sound batches for any window size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MORE: dict[str, tuple[bytes, set[int]]] = {
         put(STARTS[2], b"\0\0\0\0\0\0\7")[: STARTS[4] - 1] + b"?" + WHOLE[STARTS[4] :],
         {2, 3},
     ),
-    "a wrong magic and records that are none": (
+    "a wrong magic and invalid records": (
         replaced(2, compressed(20, b"what?", "gzip", 1, magic=7)),
         {2},
     ),
@@ -40,10 +40,10 @@ def read(data: bytes, bad: list[tuple[int, int]]) -> SegmentSurvey:
     return survey(Disk(data, bad), 0, planned(data), options())
 
 
-def kept(found: SegmentSurvey, data: bytes) -> set[int]:
-    """The batches in the runs, by their numbers."""
+def kept(examined: SegmentSurvey, data: bytes) -> set[int]:
+    """Return the numbers of the batches in the runs."""
     out = set()
-    for run in (*found.good, *found.misplaced):
+    for run in (*examined.good, *examined.misplaced):
         bytes_ = run.patch + data[run.start : run.stop]
         at = 0
         while at < len(bytes_):
@@ -52,10 +52,10 @@ def kept(found: SegmentSurvey, data: bytes) -> set[int]:
     return out
 
 
-def said(found: SegmentSurvey) -> Any:
+def summary_of(examined: SegmentSurvey) -> Any:
     return (
-        [(run.start, run.stop, run.patch) for run in found.misplaced],
-        [(cut.offset, cut.length, cut.rows_lost, dict(cut.lost)) for cut in found.cut],
+        [(run.start, run.stop, run.patch) for run in examined.misplaced],
+        [(cut.offset, cut.length, cut.rows_lost, dict(cut.lost)) for cut in examined.cut],
     )
 
 
@@ -73,16 +73,16 @@ CASES |= {
 @pytest.mark.parametrize("name", CASES)
 def test_windows_of_any_size(name: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data, gone, bad = CASES[name]
-    wanted = read(data, bad)
-    # Where only fields that no checksum covers are wrong, the batch can be mended.
-    assert kept(wanted, data) >= set(range(10)) - gone
+    expected = read(data, bad)
+    # If only fields outside of the checksum are wrong, the batch can be repaired.
+    assert kept(expected, data) >= set(range(10)) - gone
     walk_by(window, monkeypatch)
-    found = read(data, bad)
-    assert kept(found, data) == kept(wanted, data)
-    assert said(found) == said(wanted)
+    examined = read(data, bad)
+    assert kept(examined, data) == kept(expected, data)
+    assert summary_of(examined) == summary_of(expected)
 
 
-def test_runs_go_on_over_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_continue_over_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"".join(batch(n, [record(value=b"x" * 30)]) for n in range(50))
     walk_by(500, monkeypatch)
     (run,) = read(data, []).good
@@ -90,9 +90,9 @@ def test_runs_go_on_over_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 100, 300])
-def test_a_file_that_became_shorter(cut: int) -> None:
-    whole = {n for n in range(10) if STARTS[n] + len(BATCHES[n]) <= len(WHOLE) - cut}
+def test_file_that_became_shorter(cut: int) -> None:
+    expected = {n for n in range(10) if STARTS[n] + len(BATCHES[n]) <= len(WHOLE) - cut}
     for data in (WHOLE, put(STARTS[7] + LENGTH, b"\0\0\0\0")):
-        found = survey(Disk(data[:-cut]), 0, planned(WHOLE), options())
-        assert kept(found, data) >= whole - {7}
-        assert all(cut.file == NAME for cut in found.cut)
+        examined = survey(Disk(data[:-cut]), 0, planned(WHOLE), options())
+        assert kept(examined, data) >= expected - {7}
+        assert all(cut.file == NAME for cut in examined.cut)

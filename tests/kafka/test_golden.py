@@ -1,5 +1,5 @@
-"""Every golden file decodes to what a Kafka consumer got, encodes back to the same bytes, and gives the derived files that a
-broker made from it. Damage is in `test_golden_damage`."""
+"""Every golden file decodes to the records of a Kafka consumer, encodes to the same bytes, and yields the derived files that a broker
+wrote. Damage is in `test_golden_damage`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SERVED = of_class("healthy", "legal")
 BY_NAME = {"ids": lambda case: case.name if isinstance(case, Case) else None}
 
 
-def test_every_case_is_of_one_class() -> None:
+def test_every_case_is_in_one_class() -> None:
     assert CASES
     assert {name: classes_of(name) for name in CASES if len(classes_of(name)) != 1} == {}
 
 
-def test_no_class_names_what_is_not_there() -> None:
+def test_classes_name_existing_cases_only() -> None:
     every = [
         (pattern, name)
         for patterns in kafka_golden.CLASSES.values()
@@ -41,14 +41,14 @@ def test_no_class_names_what_is_not_there() -> None:
 
 
 def test_legal_cases_are_those_that_are_served() -> None:
-    """The crafted cases counted as legal are those on which a broker starts and a consumer gets to the end."""
+    """Crafted cases are legal if a broker starts on them and a consumer reads to the end."""
     for case in CASES.values():
         if case.kind != "crafted" or classes_of(case.name) == ["old"]:
             continue
         run = case.runs["no_marker"]
         got = run.get("consumer", {}).get("read_uncommitted", {})
-        whole = run["started"] and not got.get("error") and got.get("position") == got.get("end_offset")
-        assert classes_of(case.name) == (["legal"] if whole else ["refused"]), case.name
+        served = run["started"] and not got.get("error") and got.get("position") == got.get("end_offset")
+        assert classes_of(case.name) == (["legal"] if served else ["refused"]), case.name
 
 
 # Rows
@@ -59,26 +59,26 @@ def first_run(case: Case) -> dict[str, Any]:
 
 
 PASSED_OVER = ("craft_delta_beyond", "craft_delta_order")
-"""A consumer leaves records out in silence, whose offsets are not above those before: here that is a warning."""
+"""A consumer silently skips records whose offsets do not exceed those before; we warn."""
 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("committed", [False, True], ids=["uncommitted", "committed"])
 @pytest.mark.parametrize("case", SERVED, **BY_NAME)
-def test_rows_are_what_a_consumer_gets(case: Case, committed: bool) -> None:
+def test_rows_equal_those_of_a_consumer(case: Case, committed: bool) -> None:
     view = "read_committed" if committed else "read_uncommitted"
     start = first_run(case)["read_uncommitted"]["log_start_offset"]
     rows = lw.read(case.partition, view=view, columns=COLUMNS, log_start_offset=start)
     recorded = case.records(committed=committed)
     assert recorded is not None
-    found = as_recorded(rows)
-    for i, (one, other) in enumerate(zip(recorded, found, strict=False)):
-        assert other == one, f"row {i}"
-    assert len(found) == len(recorded)
+    rows_read = as_recorded(rows)
+    for i, (recorded_row, other) in enumerate(zip(recorded, rows_read, strict=False)):
+        assert other == recorded_row, f"row {i}"
+    assert len(rows_read) == len(recorded)
 
 
 @pytest.mark.parametrize("name", PASSED_OVER)
-def test_records_left_out_are_reported(name: str) -> None:
+def test_skipped_records_are_reported(name: str) -> None:
     with pytest.warns(lw.DamageWarning, match="1 records are left out"):
         lw.read(CASES[name].partition)
 
@@ -99,7 +99,7 @@ def test_old_magic_is_refused_by_name(case: Case) -> None:
     assert caught.value.offset is not None
 
 
-def test_the_topic_and_partition_come_from_the_directory() -> None:
+def test_topic_and_partition_come_from_the_directory() -> None:
     rows = lw.read(CASES["v2.dotted_name-with-dashes-7"].partition)
     assert rows["topic"].unique().to_pylist() == ["v2.dotted_name-with-dashes-7"]
     assert rows["partition"].unique().to_pylist() == [0]
@@ -109,7 +109,7 @@ def test_the_topic_and_partition_come_from_the_directory() -> None:
 
 
 def known_files() -> Iterator[tuple[str, Path]]:
-    """Every file of a kind that we know, of all cases with magic 2; copies of the same file once."""
+    """Return every file of a known kind of all cases with magic 2, equal files once."""
     seen = set()
     for case in of_class("healthy", "legal", "refused", "damaged", "directories"):
         for file in case.files():
@@ -132,14 +132,14 @@ def test_decode_and_encode_gives_the_same_bytes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("case", SERVED, **BY_NAME)
-def test_batches_encoded_anew_hold_the_same_rows(case: Case) -> None:
+def test_reencoded_batches_have_the_same_rows(case: Case) -> None:
     for path in sorted(case.partition.glob("*.log")):
         verdict = encoded_anew(path)
         assert verdict, f"{path.name}: {verdict.difference}"
 
 
 @pytest.mark.parametrize("case", SERVED, **BY_NAME)
-def test_kernels_read_what_the_description_says(case: Case) -> None:
+def test_kernels_equal_the_description(case: Case) -> None:
     for path in sorted(case.partition.iterdir()):
         if registry.detect(path.name, b"") is not None:
             verdict = kernel_equals_description(path)
@@ -157,13 +157,13 @@ EDITED = [
 
 
 @pytest.mark.parametrize("name", EDITED)
-def test_an_edit_of_one_compressed_value_is_found_again(name: str) -> None:
-    """Core columns win: a stored payload is used again only where it decodes to the rows given."""
+def test_edited_compressed_value_is_read_back(name: str) -> None:
+    """Core columns win: a stored payload is reused only if it decodes to the rows."""
     path = next(path for path in sorted(CASES[name].partition.glob("*.log")) if path.stat().st_size > 1000)
     rows = lw.read(path, columns="*", view="rows")
     frames = lw.read(path, view="frames", columns="*")
     file = lw.read(path, view="file", columns="*")
-    packed = [i for i, one in enumerate(frames["compression"].to_pylist()) if one != "none"]
+    packed = [i for i, row in enumerate(frames["compression"].to_pylist()) if row != "none"]
     batch = packed[len(packed) // 2]
     at = rows["position"].to_pylist().index(frames["position"][batch].as_py())
     values = rows["value"].to_pylist()
@@ -177,19 +177,19 @@ def test_an_edit_of_one_compressed_value_is_found_again(name: str) -> None:
 
     specimen = Specimen.of(path)
     data = b"".join(bytes(chunk) for chunk in codec.encode(edited, frames, file, specimen.context()))
-    again = specimen.with_bytes(data)
+    reread = specimen.with_bytes(data)
     keep = [column for column in rows.schema.names if column != "position"]
-    found = again.read("rows").table
-    assert found.select(keep).equals(edited.select(keep))
-    heads = again.read("frames").table.drop_columns(["position", "payload", "size", "batch_length", "crc"])
+    table = reread.read("rows").table
+    assert table.select(keep).equals(edited.select(keep))
+    heads = reread.read("frames").table.drop_columns(["position", "payload", "size", "batch_length", "crc"])
     assert heads.equals(frames.drop_columns(["position", "payload", "size", "batch_length", "crc"]))
-    # All other batches are the bytes they were.
-    before, after = frames.to_pylist(), again.read("frames").table.to_pylist()
+    # All other batches keep their bytes.
+    before, after = frames.to_pylist(), reread.read("frames").table.to_pylist()
     same = [
-        one["payload"] == other["payload"] and one["crc"] == other["crc"]
-        for one, other in zip(before, after, strict=True)
+        pair["payload"] == other["payload"] and pair["crc"] == other["crc"]
+        for pair, other in zip(before, after, strict=True)
     ]
-    assert [i for i, one in enumerate(same) if not one] == [batch]
+    assert [i for i, same_batch in enumerate(same) if not same_batch] == [batch]
 
 
 SPLIT = [

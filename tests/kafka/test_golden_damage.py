@@ -1,4 +1,4 @@
-"""The golden files with damage: whatever it is, no crash, no invented row, and a fault that names the file and the byte."""
+"""Damaged golden files: no crash, no invented row, and a fault that names the file and the byte."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ELSEWHERE = {
     "dmg_flip_offset_plus": "a base offset",
     "dmg_offset_overflow": "a base offset",
 }
-"""What no checksum covers was changed: rows may come with another offset or leader epoch than they had."""
+"""Changes outside of the checksum: rows may have another offset or leader epoch than before."""
 
 
 def read(
     case: Case, mode: str, **options: Any
 ) -> tuple[list[dict[str, Any]], Report, lw.LogwrightError | None]:
-    """The rows up to an error, if there is one, the report, and the error."""
+    """Return the rows up to an error, the report, and the error if any."""
     scan = lw.scan(case.partition, columns=COLUMNS, mode=mode, **options)
     batches = []
     error = None
@@ -80,12 +80,12 @@ def content(row: dict[str, Any]) -> str:
 
 
 UNTRUSTED = ("craft_gzip_bad_crc", "craft_gzip_truncated")
-"""The consumer gives the first record of a stream whose own checksum then fails, or is missing: we give none of it."""
+"""The consumer returns the first record of a stream whose own checksum then fails, or is missing; we return none."""
 
 
 @pytest.mark.parametrize("case", of_class("refused"), **BY_NAME)
-def test_what_a_consumer_got_is_there(case: Case) -> None:
-    """Where the broker's consumer stops we go on, but all that it got we give."""
+def test_records_of_a_consumer_are_returned(case: Case) -> None:
+    """We continue where the broker's consumer stops, but return all that it got."""
     got = [] if case.name in UNTRUSTED else case.records() or []
     for mode in MODES:
         rows, report, error = read(case, mode)
@@ -93,16 +93,19 @@ def test_what_a_consumer_got_is_there(case: Case) -> None:
         ours = {row["offset"]: row for row in rows}
         missing = [row for row in got if ours.get(row["offset"]) != row]
         if error is None:
-            # A consumer gets the records of a batch one by one until it meets the bad one; here a batch is damaged as a whole.
+            # A consumer returns the records of a batch one by one up to the bad one; here the batch is damaged as a whole.
             lost = [fault.lost for _, fault in report.faults if fault.lost]
             assert [
                 row
                 for row in missing
-                if not any(one["first_offset"] <= row["offset"] <= one["last_offset"] for one in lost)
+                if not any(
+                    offset_range["first_offset"] <= row["offset"] <= offset_range["last_offset"]
+                    for offset_range in lost
+                )
             ] == []
 
 
-# Where the fault is
+# Position of the fault
 
 
 def batches(path: Path) -> Iterator[tuple[int, int]]:
@@ -113,10 +116,10 @@ def batches(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def edits(case: Case) -> dict[str, tuple[int, int]]:
-    """The `.log` files that differ from those of the base case, and between which bytes a fault of it starts: from the start of
-    the batch that holds the first byte that differs to the end of the batch after it."""
+    """Return the `.log` files that differ from the base case, with the range in which their fault must start: from the start of the
+    batch with the first different byte to the end of the batch after it."""
     assert case.base is not None
-    found = {}
+    spans = {}
     for name in case.about["changed"]:
         ours, theirs = case.partition / name, CASES[case.base].partition / name
         if not (name.endswith(".log") and ours.exists() and theirs.exists()):
@@ -125,8 +128,8 @@ def edits(case: Case) -> dict[str, tuple[int, int]]:
         first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
         start = max((low for low, _ in batches(theirs) if low <= first), default=0)
         stop = [high for _, high in batches(theirs) if high > first][:2]
-        found[name] = start, stop[-1] if stop else first
-    return found
+        spans[name] = start, stop[-1] if stop else first
+    return spans
 
 
 SILENT = {
@@ -137,35 +140,40 @@ SILENT = {
     "dmg_flip_epoch_high": "a leader epoch that may be",
     "dmg_trunc_old_boundary": "a gap in the offsets is what compaction leaves",
 }
-"""Neither the log nor the files beside it say that records are missing."""
+"""Neither the log nor the files beside it show that records are missing."""
 
 
 @pytest.mark.parametrize("case", [case for case in of_class("damaged") if edits(case)], **BY_NAME)
-def test_damage_of_a_log_is_named(case: Case) -> None:
+def test_damage_of_a_log_is_located(case: Case) -> None:
     _, report, _ = read(case, "DROPMALFORMED")
-    found = [(name, fault.offset) for name, fault in report.faults if name.endswith(".log")]
+    located = [(name, fault.offset) for name, fault in report.faults if name.endswith(".log")]
     if case.name in SILENT:
-        assert found == []
+        assert located == []
         return
     for name, (low, high) in edits(case).items():
-        assert [one for one in found if one[0] == name and low <= one[1] <= high], (name, low, high, found)
+        assert [location for location in located if location[0] == name and low <= location[1] <= high], (
+            name,
+            low,
+            high,
+            located,
+        )
 
 
 UNTOLD = {
     "dmg_fix_attr_high": SILENT["dmg_fix_attr_high"],
 }
-"""Nothing in any file says that something is wrong."""
+"""No file shows that something is wrong."""
 
 
 @pytest.mark.parametrize("case", [case for case in of_class("damaged") if edits(case)], **BY_NAME)
-def test_other_files_tell_of_what_a_log_does_not(case: Case) -> None:
+def test_other_files_reveal_damage_that_a_log_hides(case: Case) -> None:
     report = lw.verify(case.partition, clean=True)
-    found = [one for one in report.faults if one[1].severity is not Severity.INFO]
-    assert bool(found) is (case.name not in UNTOLD)
+    errors = [fault for fault in report.faults if fault[1].severity is not Severity.INFO]
+    assert bool(errors) is (case.name not in UNTOLD)
 
 
 @pytest.mark.parametrize("case", of_class("damaged"), **BY_NAME)
-def test_failfast_raises_what_is_an_error(case: Case) -> None:
+def test_failfast_raises_errors(case: Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _, report, _ = read(case, "DROPMALFORMED")
@@ -182,32 +190,34 @@ def test_failfast_raises_what_is_an_error(case: Case) -> None:
     assert case.partition.name in caught.value.path
 
 
-# The other files
+# Other files
 
 UNSEEN = {
-    "dmg_ck_*": "the checkpoints of the log directory above are none of the partition's files",
+    "dmg_ck_*": "the checkpoints of the log directory above are not files of the partition",
     "dmg_epoch_crlf": "read as the broker reads it",
     "dmg_epoch_empty": "read as the broker reads it",
     "dmg_epoch_no_newline": "read as the broker reads it",
     "dmg_foreign_file": "what is not Kafka's is passed over",
     "dmg_index_empty_old": "an empty index may be",
-    "dmg_pm_other": "which topic it is can't be told from the partition",
+    "dmg_pm_other": "the partition alone does not determine its topic",
     "dmg_txn_index_version": "a reader looks at the first byte of the version only",
 }
-"""Nothing in the file itself says that something is wrong."""
+"""The file itself shows nothing wrong."""
 
 
 def edited(case: Case) -> list[str]:
-    """The files, other than logs, that are there and not as they were."""
+    """Return the changed files other than logs."""
     return [
-        one for one in case.about["changed"] if not one.endswith(".log") and (case.partition / one).exists()
+        entry
+        for entry in case.about["changed"]
+        if not entry.endswith(".log") and (case.partition / entry).exists()
     ]
 
 
 @pytest.mark.parametrize("case", [case for case in of_class("damaged") if edited(case)], **BY_NAME)
-def test_damage_of_another_file_is_named(case: Case) -> None:
+def test_damage_of_another_file_is_located(case: Case) -> None:
     report = lw.verify(case.partition)
-    found = {name for name, _ in report.faults}
+    named = {name for name, _ in report.faults}
     if not any(fnmatchcase(case.name, pattern) for pattern in UNSEEN):
-        assert found & set(edited(case)), report.text()
-    assert report.ok or found
+        assert named & set(edited(case)), report.text()
+    assert report.ok or named

@@ -1,4 +1,4 @@
-"""Derived files rebuilt from the `.log` files alone are those that a broker made: byte for byte, at three index intervals."""
+"""Derived files rebuilt from the `.log` files alone equal those of a broker byte for byte, at three index intervals."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from logwright.corpora.cases import Case
 DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 CLOCK = {"now": 1_795_300_000_000, "producer_expiration": 2_147_483_647}
-"""When the brokers ran, and their `producer.id.expiration.ms`, in milliseconds: producers idle for so long are forgotten."""
+"""Times at which the brokers ran, and their `producer.id.expiration.ms`, in milliseconds: producers idle for longer expire."""
 
 
 def segments(directory: Path) -> Iterator[tuple[int, Any]]:
-    """The batches of each `.log`, in order."""
+    """Return the batches of each `.log`, in order."""
     codec = registry.get("kafka.log")
     for path in sorted(directory.glob("*.log")):
         data = np.fromfile(path, np.uint8)
@@ -35,13 +35,13 @@ def segments(directory: Path) -> Iterator[tuple[int, Any]]:
 
 
 def without_last_line(data: bytes) -> bytes:
-    """The broker adds a line of its own when it becomes leader, and counts it."""
+    """The broker appends a line when it becomes leader, and counts it."""
     version, count, *lines = data.decode().splitlines()
     return "\n".join([version, str(int(count) - 1), *lines[:-1], ""]).encode()
 
 
 def judged(case: Case, run: str, folder: str, rebuilt: dict[str, bytes]) -> list[str]:
-    """What of the rebuilt files differs from what the broker left after a run: new files, or those it found and kept."""
+    """Return the rebuilt files that differ from those of the broker after a run, new or kept."""
     wrong = []
     left = dict(case.runs[run]["files_after"])
     theirs = (case.path / folder / EPOCH_FILE).read_bytes()
@@ -73,7 +73,7 @@ def test_healthy_partitions(case: Case, interval: int) -> None:
 
 @pytest.mark.parametrize("case", of_class("legal"), ids=lambda case: getattr(case, "name", None))
 def test_legal_partitions(case: Case) -> None:
-    """They were served after an unclean stop with an index interval of 250: all that had to be rebuilt was."""
+    """They were served after an unclean stop with an index interval of 250, so everything was rebuilt."""
     if case.name == "craft_no_files":
         pytest.skip("no .log: a new partition, nothing to rebuild from")
     assert judged(case, "no_marker", "after", rebuild(segments(case.partition), 250, **CLOCK)) == []

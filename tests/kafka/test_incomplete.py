@@ -1,4 +1,4 @@
-"""Mode AS_SYSTEM, where the broker does not serve all that is sound."""
+"""Mode AS_SYSTEM, if the broker does not serve all sound rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import logwright as lw
 from logwright.cli import group
 
 
-def test_rows_that_the_broker_does_not_serve_are_told(
+def test_rows_that_the_broker_does_not_serve_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it cuts off or its consumers do not get: a warning in Python, exit status 3 on the command line."""
+    """Rows that it truncates or that its consumers do not get: a warning in Python, exit status 3 on the command line."""
     place = CASES["dmg_flip_two"].partition
     with pytest.warns(lw.DamageWarning, match="loses 68 records"):
         assert lw.read(place, mode="AS_SYSTEM").num_rows == 24
@@ -24,6 +24,6 @@ def test_rows_that_the_broker_does_not_serve_are_told(
             words = [verb, str(CASES[case].partition), *(["-o"] if verb == "dump" else []), out]
             done = group.main(args=[*words, "--mode", "AS_SYSTEM"], standalone_mode=False)
             assert done == status, words
-            said = capsys.readouterr().err
-            assert ("INCOMPLETE" in said) is (status == 3), said
-            assert ("--as-system   says more of it" in said) is (status == 3), said
+            output = capsys.readouterr().err
+            assert ("INCOMPLETE" in output) is (status == 3), output
+            assert ("--as-system   says more of it" in output) is (status == 3), output

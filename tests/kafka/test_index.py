@@ -1,4 +1,4 @@
-"""Indexes of segments: the names they have, and entries that contradict their file."""
+"""Indexes of segments: names, and entries that contradict each other."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CODECS = (index.CODEC, timeindex.CODEC, txnindex.CODEC)
 
 def faults(codec: FixedCodec, *entries: dict[str, int], tail: bytes = b"") -> list[tuple[int, str]]:
     (entry,) = codec.structures
-    data = b"".join(entry.pack(one) for one in entries) + tail
+    data = b"".join(entry.pack(item) for item in entries) + tail
     name = f"{BASE:020d}.{codec.name.removeprefix('kafka.')}"
-    found = codec.scan(
+    frames = codec.scan(
         Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, codec.context(name, Options(()))
     )
-    every = [*found.faults, *([found.damage] if found.damage else [])]
+    every = [*frames.faults, *([frames.damage] if frames.damage else [])]
     assert all(
         fault.system
         for fault in every
@@ -53,7 +53,7 @@ def txn(first: int, last: int, **others: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-def test_names(codec: Any) -> None:
+def test_recognised_names(codec: Any) -> None:
     suffix = codec.name.removeprefix("kafka.")
     for end in ("", ".deleted", ".swap", ".cleaned"):
         assert codec.recognise(f"{BASE:020d}.{suffix}{end}", b"") is Match.NAME
@@ -73,7 +73,7 @@ def test_names(codec: Any) -> None:
         (txnindex.CODEC, [txn(4, 21, version=255)]),
     ],
 )
-def test_what_is_right(codec: Any, entries: list[dict[str, int]]) -> None:
+def test_valid_indexes(codec: Any, entries: list[dict[str, int]]) -> None:
     assert faults(codec, *entries) == []
 
 
@@ -93,13 +93,13 @@ def test_what_is_right(codec: Any, entries: list[dict[str, int]]) -> None:
         (txnindex.CODEC, [txn(4, 21), txn(5, 22, version=256)], 34, "version 256"),
     ],
 )
-def test_what_is_wrong(codec: Any, entries: list[dict[str, int]], place: int, text: str) -> None:
+def test_invalid_indexes(codec: Any, entries: list[dict[str, int]], place: int, text: str) -> None:
     ((offset, detail),) = faults(codec, *entries)
     assert offset == place
     assert text in detail
 
 
-def test_only_the_mapped_indexes_are_allocated_ahead() -> None:
+def test_only_mapped_indexes_are_preallocated() -> None:
     assert faults(index.CODEC, at(3, 153), tail=bytes(80)) == []
     assert faults(timeindex.CODEC, when(5, 3), tail=bytes(120)) == []
     ((offset, detail),) = faults(txnindex.CODEC, txn(4, 21), tail=bytes(34))

@@ -1,6 +1,7 @@
-"""The order of Java's HashMap without Java: digests of what OpenJDK 17's gave, over tables small and large, lists and trees.
+"""The iteration order of Java's HashMap: digests recorded from OpenJDK 17, for small and large tables, lists and trees.
 
-`tests/oracle/test_hash_map.py` asks a real one.
+`tests/oracle/test_hash_map.py` asks a real JDK.
+
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from logwright.codec.kafka.state.java_map import hash_map_order
 
 SIZES = (0, 1, 9, 12, 13, 25, 49, 60, 97, 500, 3000)
 # fmt: off
-JAVA = [  # (step, jump, the first half of the SHA-256 over the orders for all sizes, as 64-bit big-endian numbers)
+JAVA = [  # (step, jump, first half of the SHA-256 of the orders of all sizes, as 64-bit big-endian numbers)
     (1, 1, "e3a82537b4df7e2e"),
     (1, 5003, "4002622ba45fcd9c"),
     (1, 7, "1f12189c5f6dba2b"),
@@ -60,14 +61,14 @@ def keys(step: int, jump: int, size: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("step", "jump", "digest"), JAVA)
-def test_the_order_is_javas(step: int, jump: int, digest: str) -> None:
+def test_order_equals_that_of_java(step: int, jump: int, digest: str) -> None:
     orders = [hash_map_order(keys(step, jump, size)) for size in SIZES]
     assert [sorted(order.tolist()) for order in orders] == [sorted(keys(step, jump, size)) for size in SIZES]
     assert hashlib.sha256(b"".join(o.astype(">i8").tobytes() for o in orders)).hexdigest()[:16] == digest
 
 
-def test_the_last_key_of_a_bucket_becomes_the_root_of_its_tree() -> None:
-    given = [
+def test_last_key_of_a_bucket_becomes_the_root_of_its_tree() -> None:
+    key_list = [
         2386623744, 1350566912, 3741372608, 700495168, 985681792, 3770710336, 1279326016, 2957031424, 3066058624,
         1728109952, 4169146816, 4001410624,
     ]  # fmt: skip
@@ -75,5 +76,5 @@ def test_the_last_key_of_a_bucket_becomes_the_root_of_its_tree() -> None:
         4169146816, 3741372608, 2386623744, 1350566912, 700495168, 985681792, 3770710336, 4001410624, 1279326016,
         2957031424, 3066058624, 1728109952,
     ]  # fmt: skip
-    assert hash_map_order(given).tolist() == java
-    assert hash_map_order(np.array(given, np.int64)).tolist() == java
+    assert hash_map_order(key_list).tolist() == java
+    assert hash_map_order(np.array(key_list, np.int64)).tolist() == java

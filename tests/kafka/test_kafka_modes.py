@@ -1,4 +1,4 @@
-"""The codecs of Kafka in all three modes of their kernels: the laws on specimens, damage, writing, rebuilding."""
+"""Kafka's codecs in all three kernel modes: laws on specimens, damage, writing, rebuilding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOGS = [log for name in SMALL for log in sorted(CASES[name].partition.glob("*.lo
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.parent.name + "/" + path.name[-8:])
-def test_laws(path: Path) -> None:
+def test_laws_of_specimens(path: Path) -> None:
     for law in (laws.decode_encode, laws.encoded_anew, laws.kernel_equals_description):
         verdict = law(path)
         assert verdict, str(verdict)
@@ -42,11 +42,11 @@ def test_laws(path: Path) -> None:
     "name",
     ["dmg_flip_payload", "dmg_flip_len_plus", "dmg_garbage_mid", "dmg_zero_old_page", "dmg_fix_garbage"],
 )
-def test_damage_is_passed(name: str) -> None:
+def test_damage_is_skipped(name: str) -> None:
     case = CASES[name]
-    found = lw.scan(case.partition, mode="PERMISSIVE")
-    table = found.to_table()
-    assert not found.report.ok
+    frames = lw.scan(case.partition, mode="PERMISSIVE")
+    table = frames.to_table()
+    assert not frames.report.ok
     assert 0 < table["_corrupt_offset"].null_count < table.num_rows
 
 
@@ -58,7 +58,7 @@ def test_every_flip_of_a_specimen() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_rows_are_written_and_read_again(tmp_path: Path, compression: str) -> None:
+def test_rows_round_trip(tmp_path: Path, compression: str) -> None:
     count = 300
     table = pa.table(
         {
@@ -76,10 +76,10 @@ def test_rows_are_written_and_read_again(tmp_path: Path, compression: str) -> No
         segment_bytes=9000,
         compression_type=compression,
     )
-    again = lw.read(tmp_path / "t-0")
-    assert again["offset"].to_pylist() == list(range(count))
+    rows = lw.read(tmp_path / "t-0")
+    assert rows["offset"].to_pylist() == list(range(count))
     for name in table.schema.names:
-        assert again[name].to_pylist() == table[name].to_pylist()
+        assert rows[name].to_pylist() == table[name].to_pylist()
 
 
 def test_derived_files() -> None:

@@ -1,4 +1,4 @@
-"""Repair of a partition on a disk that can't read some places: what is lost is said, and nothing is made up."""
+"""Repair of a partition on a failing disk: lost rows are reported, and none are invented."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def values(path: Path) -> set[bytes]:
     return set(lw.read(path)["value"].to_pylist())
 
 
-def test_beside_and_in_place(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
-    whole = values(orders)
-    first, second = sorted(one.name for one in orders.glob("*.log"))[:2]
+def test_repair_out_of_place_and_in_place(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
+    all_values = values(orders)
+    first, second = sorted(path.name for path in orders.glob("*.log"))[:2]
     index = second.replace(".log", ".index")
     disk.bad = {first: [(8192, 12288)], index: [(0, 512)]}
     report = lw.repair(orders, tmp_path / "out" / "orders-0")
@@ -47,8 +47,8 @@ def test_beside_and_in_place(orders: Path, disk: FailingDisk, tmp_path: Path) ->
     assert cut["offset"] <= 8192
     assert cut["offset"] + cut["length"] >= 12288
     assert "can't read" in cut["why"]
-    said = lw.repair(orders, in_place=True, backup=tmp_path / "backup")
-    assert "the backup has zeros" in said.text()
+    in_place_report = lw.repair(orders, in_place=True, backup=tmp_path / "backup")
+    assert "the backup has zeros" in in_place_report.text()
     saved = json.loads((tmp_path / "backup" / "backup.json").read_text())["files"]
     assert saved[first]["unreadable"] == 4096
     size = (tmp_path / "backup" / first).stat().st_size
@@ -57,18 +57,18 @@ def test_beside_and_in_place(orders: Path, disk: FailingDisk, tmp_path: Path) ->
     disk.bad = {}
     forget_failures()
     kept = values(tmp_path / "out" / "orders-0")
-    assert kept < whole
+    assert kept < all_values
     assert len(kept) == report["rows"]
     assert values(orders) == kept
     assert lw.verify(tmp_path / "out" / "orders-0").ok
 
 
-def test_a_replica_has_what_the_disk_has_not(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
-    whole = values(orders)
+def test_replica_supplies_unreadable_records(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
+    all_values = values(orders)
     replica = tmp_path / "replica" / "orders-0"
     lw.repair(orders, replica)
-    name = min(one.name for one in orders.glob("*.log"))
-    # The disk is told by names: the other one has its files under the same.
+    name = min(path.name for path in orders.glob("*.log"))
+    # The failing disk goes by file names: the replica has the same ones.
     other = replica / name
     real = other.rename(other.with_name("elsewhere"))
     other.symlink_to(real)
@@ -77,10 +77,10 @@ def test_a_replica_has_what_the_disk_has_not(orders: Path, disk: FailingDisk, tm
     assert not report.incomplete
     disk.bad = {}
     forget_failures()
-    assert values(tmp_path / "out" / "orders-0") == whole
+    assert values(tmp_path / "out" / "orders-0") == all_values
 
 
-def test_one_segment(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
+def test_single_segment(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
     log = min(orders.glob("*.log"))
     disk.bad = {log.name: [(8192, 12288)]}
     out = tmp_path / "mended.log"
@@ -92,7 +92,9 @@ def test_one_segment(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
     assert report["rows"] < lw.read(log).num_rows
 
 
-def test_what_nobody_judges_is_left_away(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
+def test_unreadable_file_without_a_checker_is_left_out(
+    orders: Path, disk: FailingDisk, tmp_path: Path
+) -> None:
     (orders / "notes.txt").write_bytes(b"x" * 600)
     disk.bad = {"notes.txt": [(0, 512)]}
     report = lw.repair(orders, tmp_path / "out" / "orders-0")
@@ -100,16 +102,16 @@ def test_what_nobody_judges_is_left_away(orders: Path, disk: FailingDisk, tmp_pa
     assert "notes.txt can't be read" in report.text()
 
 
-def test_what_could_be_read_when_it_was_judged(
+def test_sector_that_fails_between_survey_and_copy_is_an_error(
     orders: Path, disk: FailingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A place that dies between the look and the copy: nothing stands for its bytes, so nothing is written."""
-    name = min(one.name for one in orders.glob("*.log"))
+    """Nothing guarantees the bytes then, so nothing is written."""
+    name = min(path.name for path in orders.glob("*.log"))
     able = LAYOUT.capabilities.repair
     assert able is not None
 
-    def then_dying(*given):  # type: ignore[no-untyped-def]
-        mending = able.repair(*given)
+    def then_dying(*arguments):  # type: ignore[no-untyped-def]
+        mending = able.repair(*arguments)
         disk.bad = {name: [(8192, 12288)]}
         return mending
 

@@ -1,4 +1,4 @@
-"""The verbs that mend, on partitions of real brokers: in place as beside, and again without a change."""
+"""`repair` and `rebuild` on partitions of real brokers: in place equals out of place, and a second run changes nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ SOME = (
 
 
 def files(path: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+    return {
+        str(child.relative_to(path)): child.read_bytes()
+        for child in sorted(path.rglob("*"))
+        if child.is_file()
+    }
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_in_place_as_beside_and_not_again(name: str, tmp_path: Path) -> None:
+def test_in_place_equals_out_of_place_and_is_idempotent(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     shutil.copytree(case.data, tmp_path / "logs")
     partition = tmp_path / "logs" / case.partition.name
@@ -38,20 +42,20 @@ def test_in_place_as_beside_and_not_again(name: str, tmp_path: Path) -> None:
     assert files(partition) == files(beside)
     around = {path: data for path, data in before.items() if not path.startswith(f"{partition.name}/")}
     assert {path: data for path, data in files(tmp_path / "logs").items() if path in around} == around
-    again = lw.repair(partition, in_place=True, backup=tmp_path / "again")
-    assert not again.incomplete
+    second_report = lw.repair(partition, in_place=True, backup=tmp_path / "again")
+    assert not second_report.incomplete
     assert not (tmp_path / "again").exists()
     saved = files(tmp_path / "backup") if (tmp_path / "backup").exists() else {}
     gone = {path: data for path, data in before.items() if files(tmp_path / "logs").get(path) != data}
     assert {path.partition("/")[2]: data for path, data in gone.items()}.items() <= saved.items()
 
 
-def test_what_people_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "fixed"
     with pytest.raises(SystemExit) as ended:
         main(["repair", str(CASES["dmg_flip_payload"].partition), "--out", str(out)])
     assert ended.value.code == 3
-    said = capsys.readouterr().out
-    assert "cut: 125 bytes in 1 stretch, 2 records lost" in said
-    assert "call the directory dmg_flip_payload-0 again" in said
-    assert said.splitlines()[-1].strip() == f"logwright verify {out}"
+    output = capsys.readouterr().out
+    assert "cut: 125 bytes in 1 stretch, 2 records lost" in output
+    assert "call the directory dmg_flip_payload-0 again" in output
+    assert output.splitlines()[-1].strip() == f"logwright verify {out}"

@@ -1,4 +1,4 @@
-"""What seldom happens to a log: each test a branch that no ordinary file takes."""
+"""Rare inputs of `kafka.log`: each test covers a branch that ordinary files do not reach."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ TOP, LOW = (1 << 63) - 1, -(1 << 63)
 
 def test_frames_without_columns_are_counted() -> None:
     data = batch(0) + batch(1)
-    found = CODEC.scan(window(data), 0, context())
-    (decoded,) = CODEC.decode(window(data), found, "frames", (), context())
+    frames = CODEC.scan(window(data), 0, context())
+    (decoded,) = CODEC.decode(window(data), frames, "frames", (), context())
     assert (decoded.batch.num_rows, decoded.batch.num_columns) == (2, 0)
 
 
-def test_a_first_batch_that_reaches_into_the_file_is_no_finding() -> None:
+def test_first_batch_that_began_before_the_window_is_no_fault() -> None:
     got = DecodedLog(batch(3, [record(i) for i in range(3)]) + batch(6), name=f"{4:020}.log")
     assert not got.faults
     assert got.offsets == [3, 4, 5, 6]
 
 
-def test_a_file_of_another_name_has_no_base() -> None:
+def test_file_of_another_name_has_no_base_offset() -> None:
     got = DecodedLog(batch(70) + b"x" * 70 + batch(80), name="copy.log", directory="")
     assert got.offsets == [70, 80]
     assert (
@@ -58,20 +58,20 @@ def test_a_file_of_another_name_has_no_base() -> None:
     assert CODEC.loss_between(None, None, bad.context) == (None, {})
 
 
-def test_a_length_beyond_reason_is_not_read_when_batches_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_implausible_length_is_not_trusted_if_batches_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "LIMIT", 10_000)
-    one = bytearray(batch(1))
-    one[10:12] = b"\x4e\x20"
-    data = batch(0) + bytes(one) + batch(2) + batch(3) + batch(4)
-    found = CODEC.scan(window(data, size=1 << 20), 0, context())
-    assert found.damage is not None
-    assert (found.need, found.damage.kind, found.damage.length) == (0, Kind.LENGTH, len(one))
-    # Nothing there that would speak against it.
-    alone = CODEC.scan(window(batch(0) + bytes(one), size=1 << 20), 0, context())
+    huge = bytearray(batch(1))
+    huge[10:12] = b"\x4e\x20"
+    data = batch(0) + bytes(huge) + batch(2) + batch(3) + batch(4)
+    frames = CODEC.scan(window(data, size=1 << 20), 0, context())
+    assert frames.damage is not None
+    assert (frames.need, frames.damage.kind, frames.damage.length) == (0, Kind.LENGTH, len(huge))
+    # Nothing contradicts the length.
+    alone = CODEC.scan(window(batch(0) + bytes(huge), size=1 << 20), 0, context())
     assert (alone.need, alone.damage) == (12 + 0x4E20, None)
 
 
-def test_a_value_of_a_length_below_minus_1_is_null_and_stays() -> None:
+def test_value_of_length_below_minus_1_is_null_and_kept() -> None:
     stored = bytes([16, 0, 0, 0, 2]) + b"k" + bytes([5, 0]) + b""
     stored = bytes([(len(stored) - 1) << 1]) + stored[1:]
     got = DecodedLog(raw_batch(0, stored, 1) + batch(1))
@@ -79,20 +79,20 @@ def test_a_value_of_a_length_below_minus_1_is_null_and_stays() -> None:
     assert got.encoded() == got.data
 
 
-def test_a_marker_of_a_negative_version_is_malformed() -> None:
+def test_marker_of_negative_version_is_malformed() -> None:
     data = batch(0, [record(0, b"\0\0\0\1", b"\xff\xff\0\0\0\1")], attributes=0x30, producer_id=1)
-    found = CODEC.scan(window(data), 0, context())
-    assert markers(window(data), found)["type"].tolist() == [MALFORMED]
+    frames = CODEC.scan(window(data), 0, context())
+    assert markers(window(data), frames)["type"].tolist() == [MALFORMED]
 
 
-def test_after_damage_the_rest_of_a_header_speaks_for_a_batch() -> None:
+def test_other_header_fields_identify_a_batch_after_damage() -> None:
     data = batch(0) + b"?" * 80 + batch(1) + batch(2)[:30]
     assert DecodedLog(data).offsets == [0, 1]
     bounded = batch(0) + b"?" * 80 + batch(1) + batch(900) + batch(2)
     assert DecodedLog(bounded, next_base=100).offsets == [0, 1, 2]
 
 
-def test_a_magic_alone_makes_no_header() -> None:
+def test_magic_alone_makes_no_header() -> None:
     fake = bytearray(b"\xff" * HEAD_SIZE * 2)
     fake[8:12] = (HEAD_SIZE * 4).to_bytes(4, "big")
     fake[16] = 2
@@ -102,12 +102,12 @@ def test_a_magic_alone_makes_no_header() -> None:
 # Writing
 
 
-def test_differences_wrap_around_as_in_java() -> None:
+def test_deltas_wrap_around_as_in_java() -> None:
     for a, b in ((5, 3), (TOP, -1), (LOW, 1), (TOP, LOW), (LOW, TOP), (-1, LOW), (0, LOW)):
         assert pack.difference(a, b) == (a - b - LOW) % (1 << 64) + LOW
 
 
-def test_times_that_wrapped_are_written_again() -> None:
+def test_wrapped_timestamps_round_trip() -> None:
     far = batch(
         0, [record(0, timestamp_delta=5), record(1, timestamp_delta=-1)], base_timestamp=TOP, max_timestamp=0
     )
@@ -116,7 +116,7 @@ def test_times_that_wrapped_are_written_again() -> None:
     assert got.encoded() == got.data
 
 
-def test_a_record_larger_than_a_batch_can_be() -> None:
+def test_record_larger_than_a_batch_can_be() -> None:
     huge = pack.Binary(
         np.array([0, TOP >> 32], np.int32), np.empty(0, np.uint8), pack.NO_NULLS, np.empty(0, np.uint8), 0
     )
@@ -128,7 +128,7 @@ def test_a_record_larger_than_a_batch_can_be() -> None:
         rows.write(np.empty(1000, np.uint8), 0, pack.closed(), np.empty(2, np.int64), batch_size=100)
 
 
-def test_what_is_more_than_2_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_2_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "MAX_INT32", 3)
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     with pytest.raises(UsageError, match="'headers': 4 headers in one batch of rows"):
@@ -139,11 +139,11 @@ def test_what_is_more_than_2_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         encode.assemble(np.zeros(1, HEAD), [b"four"])
 
 
-def test_many_rows_are_taken_up_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_encoded_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.record_batch({"value": [bytes(1000)] * 9, "timestamp": [T] * 9})
     settings = BatchSettings(batch_size=3000)
-    whole = BatchEncoder(settings)
-    expected = whole.add(rows, 5).data.tobytes() + whole.flush().data.tobytes()
+    at_once = BatchEncoder(settings)
+    expected = at_once.add(rows, 5).data.tobytes() + at_once.flush().data.tobytes()
     monkeypatch.setattr(encode, "_MOST", 2000)
     monkeypatch.setattr(encode, "_QUEUE", 0)
     encoder = BatchEncoder(settings)
@@ -154,24 +154,24 @@ def test_many_rows_are_taken_up_in_portions(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(encoder.add(rows.slice(0, 0)).data) == 0
 
 
-def test_a_file_larger_than_the_queue_comes_in_pieces() -> None:
+def test_file_larger_than_the_queue_comes_in_pieces() -> None:
     rows = pa.table({"value": [bytes(70_000)] * 3, "is_control": [False, None, False]})
     assert DecodedLog(encoded(rows)).rows.column("value").to_pylist() == [bytes(70_000)] * 3
 
 
-def test_no_headers_of_any_type() -> None:
+def test_absent_headers_of_any_type() -> None:
     assert pack.headers(pa.array([[], []], pa.list_(pa.null()))) is pack.NO_HEADERS
     assert pack.headers(pa.nulls(2)) is pack.NO_HEADERS
 
 
-# A file again
+# Reencoding
 
 
 def test_frames_of_few_columns_are_plain_batches() -> None:
     got = DecodedLog(batch(0, [record(0), record(1)], producer_id=9) + batch(2))
-    again = DecodedLog(got.encoded(frames=got.frames.select(["position", "base_offset"])))
-    assert again.offsets == [0, 1, 2]
-    assert again.frames.column("producer_id").to_pylist() == [-1, -1]
+    decoded = DecodedLog(got.encoded(frames=got.frames.select(["position", "base_offset"])))
+    assert decoded.offsets == [0, 1, 2]
+    assert decoded.frames.column("producer_id").to_pylist() == [-1, -1]
 
 
 def test_rows_without_offsets_count_within_their_frames() -> None:
@@ -182,12 +182,12 @@ def test_rows_without_offsets_count_within_their_frames() -> None:
         got.encoded(nulls)
 
 
-def test_frames_alone_are_batches_without_records() -> None:
+def test_frames_without_rows_are_empty_batches() -> None:
     got = DecodedLog(batch(0, [], records_count=0, last_offset_delta=4) + batch(5, [], records_count=0))
     assert got.encoded(got.rows.drop_columns(["position", "offset"])) == got.data
 
 
-def test_a_row_of_nothing_stands_for_the_tail() -> None:
+def test_row_of_nulls_stands_for_the_tail() -> None:
     got = DecodedLog(batch(0) + b"torn")
     nothing = pa.Table.from_arrays(
         [pa.nulls(1, field.type) for field in got.frames.schema], schema=got.frames.schema
@@ -195,21 +195,21 @@ def test_a_row_of_nothing_stands_for_the_tail() -> None:
     assert got.encoded(frames=pa.concat_tables([got.frames, nothing])) == got.data
 
 
-def test_unknown_compression_can_not_be_made() -> None:
+def test_unknown_compression_cannot_be_written() -> None:
     got = DecodedLog(batch(0))
     frames = got.frames.set_column(5, "compression", pa.array(["unknown 6"]))
     with pytest.raises(UsageError, match="compression 6 is unknown"):
         got.encoded(frames=frames)
 
 
-def test_rows_for_a_payload_that_can_not_be_read_replace_it() -> None:
+def test_rows_replace_an_undecodable_payload() -> None:
     got = DecodedLog(compressed(0, b"no zstd", "zstd", 1, base_timestamp=T, max_timestamp=T))
     assert got.offsets == []
     row = DecodedLog(batch(0)).rows
     assert DecodedLog(got.encoded(row)).rows.column("value").to_pylist() == [b"v"]
 
 
-def test_raw_header_keys_in_a_payload_stay() -> None:
+def test_raw_header_keys_in_a_payload_are_kept() -> None:
     stored = pack_records([record(0, headers=[("x", b"1")])]).replace(b"\2x", b"\2\xff")
     got = DecodedLog(
         compressed(0, compress("gzip", stored + stored.replace(b"\0\0\0\2k", b"\0\0\2\2k")), "gzip", 2)
@@ -217,14 +217,14 @@ def test_raw_header_keys_in_a_payload_stay() -> None:
     assert got.offsets == [0, 1]
     assert got.encoded() == got.data
     values = got.rows.set_column(1, "value", pa.array([b"v", b"edited"]))
-    again = DecodedLog(got.encoded(values))
-    assert again.rows.column("headers_raw").to_pylist() == got.rows.column("headers_raw").to_pylist()
-    assert again.rows.column("value").to_pylist() == [b"v", b"edited"]
-    # Without the detail column, what is stored still says which keys they were.
+    decoded = DecodedLog(got.encoded(values))
+    assert decoded.rows.column("headers_raw").to_pylist() == got.rows.column("headers_raw").to_pylist()
+    assert decoded.rows.column("value").to_pylist() == [b"v", b"edited"]
+    # Without the detail column, the stored payload still tells which keys they were.
     assert got.encoded(got.rows.drop_columns(["value"])) == got.data
 
 
-def test_a_row_taken_from_a_compressed_batch_is_gone() -> None:
+def test_row_removed_from_a_compressed_batch_is_gone() -> None:
     got = DecodedLog(
         compressed(0, compress("snappy", pack_records([record(i, b"%d" % i) for i in range(3)])), "snappy", 3)
     )
@@ -235,7 +235,7 @@ def test_a_row_taken_from_a_compressed_batch_is_gone() -> None:
     ]
 
 
-def test_transactions_of_others_are_served() -> None:
+def test_transactions_of_other_producers_are_served() -> None:
     log = batch(0, attributes=0x10, producer_id=1, producer_epoch=0) + batch(
         1, attributes=0x10, producer_id=2
     )

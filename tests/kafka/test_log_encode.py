@@ -1,8 +1,5 @@
-"""Encoding: batches as Kafka's producer makes them, and files written again exactly as they were.
-
-Invariants of the file: what the kernel writes is what the description packs; any chunking gives the same bytes; a stored
-payload is used again if and only if it says what the rows say.
-"""
+"""Encoding: batches as Kafka's producer writes them, and files reencoded to the same bytes.  Invariants: the kernel writes what the
+description packs; any chunking gives the same bytes; a stored payload is reused if and only if it decodes to the rows."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ def table_of(rows: list[Any]) -> pa.Table:
 
 
 def described(table: pa.Table, batch_size: int) -> bytes:
-    """The same file by the description, batches cut by `MemoryRecordsBuilder.hasRoomFor`."""
+    """Encode the file by the description, with batches cut by `MemoryRecordsBuilder.hasRoomFor`."""
     out, records, size, head = b"", [], 0, {}
 
     def close() -> bytes:
@@ -99,33 +96,33 @@ def described(table: pa.Table, batch_size: int) -> bytes:
                     "partition_leader_epoch": 0,
                 }
                 size = HEAD_SIZE
-            headers = [{"key": one["key"].encode(), "value": one["value"]} for one in row["headers"]]
-            made = {
+            headers = [{"key": header["key"].encode(), "value": header["value"]} for header in row["headers"]]
+            fields = {
                 "timestamp_delta": time - head["base_timestamp"],
                 "offset_delta": row["offset"] - head["base_offset"],
                 "key": row["key"],
                 "value": row["value"],
                 "headers": headers,
             }
-            stored = len(RECORD.pack(made))
+            stored = len(RECORD.pack(fields))
             if not records or size + stored <= batch_size:
                 break
             out += close()
             records = []
-        records.append(made)
+        records.append(fields)
         size += stored
         head["max_timestamp"] = max(head["max_timestamp"], time)
     return out + close() if records else out
 
 
 @given(ROWS, st.sampled_from([0, 100, 300, 16384]))
-def test_kernel_and_description_write_the_same(rows: list[Any], batch_size: int) -> None:
+def test_kernel_equals_description(rows: list[Any], batch_size: int) -> None:
     table = table_of(rows)
     assert encoded(table, batch_size=batch_size) == described(table, batch_size)
 
 
 @given(ROWS, st.sampled_from(COMPRESSION_NAMES), st.sampled_from([0, 200, 16384]))
-def test_rows_encoded_and_decoded_are_the_same_rows(rows: list[Any], codec: str, batch_size: int) -> None:
+def test_rows_round_trip(rows: list[Any], codec: str, batch_size: int) -> None:
     table = table_of(rows)
     got = DecodedLog(encoded(table, compression_type=codec, batch_size=batch_size))
     assert not got.faults
@@ -136,22 +133,27 @@ def test_rows_encoded_and_decoded_are_the_same_rows(rows: list[Any], codec: str,
 @given(ROWS, st.lists(st.integers(0, 25), max_size=4), st.sampled_from(["none", "lz4"]))
 def test_any_chunking_gives_the_same_bytes(rows: list[Any], cuts: list[int], codec: str) -> None:
     table = table_of(rows)
-    whole = encoded(table, compression_type=codec, batch_size=300)
+    encoded_file = encoded(table, compression_type=codec, batch_size=300)
     edges = sorted({0, len(table), *(cut for cut in cuts if cut < len(table))})
     parts = [table.slice(a, b - a) for a, b in itertools.pairwise(edges)]
     if parts:
-        assert encoded(pa.concat_tables(parts), compression_type=codec, batch_size=300) == whole
+        assert encoded(pa.concat_tables(parts), compression_type=codec, batch_size=300) == encoded_file
 
 
 def test_chunks_larger_than_the_queue() -> None:
-    one = pa.record_batch({"value": [bytes(50_000)] * 3, "timestamp": pa.array([T] * 3)})
+    batch = pa.record_batch({"value": [bytes(50_000)] * 3, "timestamp": pa.array([T] * 3)})
     encoder, other = (
         BatchEncoder(BatchSettings(batch_size=120_000)),
         BatchEncoder(BatchSettings(batch_size=120_000)),
     )
-    parts = [encoder.add(one), encoder.add(one), encoder.add(one), encoder.flush()]
-    whole = other.add(pa.Table.from_batches([one] * 3).combine_chunks().to_batches()[0]), other.flush()
-    assert b"".join(part.data.tobytes() for part in parts) == b"".join(part.data.tobytes() for part in whole)
+    parts = [encoder.add(batch), encoder.add(batch), encoder.add(batch), encoder.flush()]
+    encoded_file = (
+        other.add(pa.Table.from_batches([batch] * 3).combine_chunks().to_batches()[0]),
+        other.flush(),
+    )
+    assert b"".join(part.data.tobytes() for part in parts) == b"".join(
+        part.data.tobytes() for part in encoded_file
+    )
     for part in parts:
         assert part.header["base_offset"].tolist() == [
             int.from_bytes(part.data[at : at + 8].tobytes(), "big") for at in part.start
@@ -160,20 +162,27 @@ def test_chunks_larger_than_the_queue() -> None:
     assert len(encoder.flush().data) == 0
 
 
-# Rows alone: what may be left out, and what is refused
+# Rows alone: optional columns and refused input
 
 
-def test_a_row_with_only_key_and_value_is_enough() -> None:
+def test_row_of_key_and_value_is_enough() -> None:
     data = encoded([{"key": "k", "value": "v"}, {"key": None, "value": ""}])
-    (one,) = batches_of(data)
-    assert [(row["key"], row["value"]) for row in one["records"]] == [(b"k", b"v"), (None, b"")]
-    assert (one["producer_id"], one["base_sequence"], one["attributes"], one["base_offset"]) == (-1, -1, 0, 0)
-    assert abs(one["max_timestamp"] / 1000 - datetime.datetime.now().timestamp()) < 60
+    (packed_batch,) = batches_of(data)
+    assert [(row["key"], row["value"]) for row in packed_batch["records"]] == [(b"k", b"v"), (None, b"")]
+    assert (
+        packed_batch["producer_id"],
+        packed_batch["base_sequence"],
+        packed_batch["attributes"],
+        packed_batch["base_offset"],
+    ) == (-1, -1, 0, 0)
+    assert abs(packed_batch["max_timestamp"] / 1000 - datetime.datetime.now().timestamp()) < 60
 
 
-def test_no_columns_that_we_know_are_tombstones() -> None:
-    (one,) = batches_of(encoded(pa.table({"other": [1, 2]})))
-    assert [(row["key"], row["value"], row["headers"]) for row in one["records"]] == [(None, None, [])] * 2
+def test_rows_without_known_columns_are_tombstones() -> None:
+    (packed_batch,) = batches_of(encoded(pa.table({"other": [1, 2]})))
+    assert [(row["key"], row["value"], row["headers"]) for row in packed_batch["records"]] == [
+        (None, None, [])
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -182,7 +191,7 @@ def test_no_columns_that_we_know_are_tombstones() -> None:
      pa.dictionary(pa.int32(), pa.string())],
     ids=str,
 )  # fmt: skip
-def test_bytes_and_text_of_any_kind(kind: pa.DataType) -> None:
+def test_any_type_of_bytes_and_text(kind: pa.DataType) -> None:
     array = pa.array(["aa", None, "bb", "cc"], pa.string())
     array = array.cast(pa.binary()).cast(kind) if pa.types.is_fixed_size_binary(kind) else array.cast(kind)
     data = encoded(pa.table({"key": array, "value": array}).slice(1))
@@ -201,13 +210,13 @@ def test_bytes_and_text_of_any_kind(kind: pa.DataType) -> None:
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
-def test_times_of_any_unit(array: pa.Array, times: list[int]) -> None:
+def test_timestamps_of_any_unit(array: pa.Array, times: list[int]) -> None:
     assert (
         DecodedLog(encoded(pa.table({"timestamp": array}))).rows.column("timestamp_ms").to_pylist() == times
     )
 
 
-def test_the_raw_time_counts_where_the_other_is_null() -> None:
+def test_raw_timestamp_is_used_if_the_other_is_null() -> None:
     far = 1 << 60
     table = pa.table({"timestamp": pa.array([None, T * 1000], pa.timestamp("us")), "timestamp_ms": [far, 5]})
     assert DecodedLog(encoded(table)).rows.column("timestamp_ms").to_pylist() == [far, T]
@@ -226,7 +235,7 @@ def test_the_raw_time_counts_where_the_other_is_null() -> None:
     ],
     ids=["map", "large list", "the other way round"],
 )  # fmt: skip
-def test_headers_of_any_kind(array: pa.Array) -> None:
+def test_headers_of_any_type(array: pa.Array) -> None:
     expected = [
         [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
         [],
@@ -247,7 +256,7 @@ def test_headers_under_a_null_list_are_not_written() -> None:
     ]
 
 
-def test_raw_header_keys_count_while_they_are_what_the_text_came_from() -> None:
+def test_raw_header_keys_are_used_while_they_decode_to_the_text() -> None:
     raw = [{"key": b"\xff", "value": b"1"}]
     kind = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
     for text, stored in (("\ufffd", b"\xff"), ("x", b"x")):
@@ -257,8 +266,8 @@ def test_raw_header_keys_count_while_they_are_what_the_text_came_from() -> None:
                 "headers_raw": pa.array([raw, None], kind),
             }
         )
-        (one,) = batches_of(encoded(table))
-        assert one["records"][0]["headers"] == [{"key": stored, "value": b"1"}]
+        (packed_batch,) = batches_of(encoded(table))
+        assert packed_batch["records"][0]["headers"] == [{"key": stored, "value": b"1"}]
 
 
 @pytest.mark.parametrize(
@@ -280,13 +289,13 @@ def test_raw_header_keys_count_while_they_are_what_the_text_came_from() -> None:
     ],
     ids=lambda value: "" if isinstance(value, pa.Table) else value,
 )
-def test_rows_that_can_not_be_written(table: pa.Table, says: str) -> None:
+def test_invalid_rows_are_refused(table: pa.Table, says: str) -> None:
     with pytest.raises(UsageError) as raised:
         encoded(table)
     assert says in str(raised.value)
 
 
-def test_a_refused_addition_leaves_the_encoder_as_it_was() -> None:
+def test_refused_rows_leave_the_encoder_unchanged() -> None:
     encoder = BatchEncoder(BatchSettings())
     encoder.add(pa.record_batch({"value": [b"a"], "timestamp": [T]}))
     with pytest.raises(UsageError, match="row 1: timestamp -5"):
@@ -300,16 +309,18 @@ def test_a_refused_addition_leaves_the_encoder_as_it_was() -> None:
 def test_offsets_are_kept_or_counted() -> None:
     kept = encoded(pa.table({"offset": [4, 9, 1 << 40, (1 << 40) + 1]}))
     assert DecodedLog(kept, name="x.log").offsets == [4, 9, 1 << 40, (1 << 40) + 1]
-    assert [one["base_offset"] for one in batches_of(kept)] == [4, 1 << 40], "deltas have 32 bits"
+    assert [packed_batch["base_offset"] for packed_batch in batches_of(kept)] == [4, 1 << 40], (
+        "deltas have 32 bits"
+    )
     encoder = BatchEncoder(BatchSettings(batch_size=0))
-    one = pa.record_batch({"value": [b"a", b"b"]})
-    parts = [encoder.add(one, 7), encoder.add(one), encoder.add(one, 20), encoder.flush()]
+    batch = pa.record_batch({"value": [b"a", b"b"]})
+    parts = [encoder.add(batch, 7), encoder.add(batch), encoder.add(batch, 20), encoder.flush()]
     offsets = [offset for part in parts for offset in part.header["base_offset"].tolist()]
     assert offsets == [7, 8, 9, 10, 20, 21]
     assert encoder.next_offset == 22
 
 
-def test_append_time_has_one_time_a_batch() -> None:
+def test_append_time_is_one_per_batch() -> None:
     table = pa.table(
         {
             "timestamp_ms": [5, 5, 6, 6, 6],
@@ -317,8 +328,9 @@ def test_append_time_has_one_time_a_batch() -> None:
             "create_timestamp_ms": [1, 2, 3, 99, None],
         }
     )
-    made = batches_of(encoded(table))
-    assert [(one["attributes"], one["base_timestamp"], one["max_timestamp"], one["records_count"]) for one in made] == [
+    packed = batches_of(encoded(table))
+    columns = ("attributes", "base_timestamp", "max_timestamp", "records_count")
+    assert [tuple(header[name] for name in columns) for header in packed] == [
         (8, 1, 5, 2), (8, 3, 6, 1), (0, 6, 6, 2),
     ]  # fmt: skip
     got = DecodedLog(encoded(table)).rows
@@ -328,20 +340,20 @@ def test_append_time_has_one_time_a_batch() -> None:
     assert all_append["attributes"] == 8
 
 
-def test_options() -> None:
+def test_writer_options() -> None:
     rows = pa.table({"value": [b"a" * 1000], "timestamp": [T]})
     sizes = {
         level: len(encoded(rows, compression_type="gzip", compression_gzip_level=level)) for level in (1, 9)
     }
     assert all(size < 200 for size in sizes.values())
     assert encoded(rows, compression_type="uncompressed") == encoded(rows)
-    (one,) = batches_of(encoded(rows, partition_leader_epoch=7))
-    assert one["partition_leader_epoch"] == 7
+    (packed_batch,) = batches_of(encoded(rows, partition_leader_epoch=7))
+    assert packed_batch["partition_leader_epoch"] == 7
     assert BatchSettings.of(context(options={"compression.type": "zstd"}).options).level == 3
     assert BatchSettings.of(context(options={"compression.type": "snappy"}).options).level is None
 
 
-def test_rebase_moves_offsets_and_puts_the_epoch_and_nothing_else() -> None:
+def test_rebase_changes_offsets_and_epoch_only() -> None:
     data = np.frombuffer(batch(0) + batch(1) + batch(2), np.uint8).copy()
     epoch = int.from_bytes(batch(0)[12:16], "big", signed=True)
     assert rebase(data, 1000, epoch) == len(data)
@@ -350,8 +362,8 @@ def test_rebase_moves_offsets_and_puts_the_epoch_and_nothing_else() -> None:
     assert rebase(np.zeros(100, np.uint8), 1, 0) == -1, "a batch of no length is no endless loop"
 
 
-def test_what_kafka_writes() -> None:
-    """The first batch of the worked example, which Kafka's own builder makes."""
+def test_bytes_of_kafkas_own_builder() -> None:
+    """The first batch of the worked example, which Kafka's own builder creates."""
     hexed = (
         "0000000000000000 00000047 00000000 02 11b537f4 0000 00000001 0000018bcfe56800 0000018bcfe56805 ffffffffffffffff "
         "ffff ffffffff 00000002 1c0000000 46b310476310202680278 0c000a02010000"
@@ -363,7 +375,7 @@ def test_what_kafka_writes() -> None:
     assert encoded(rows) == bytes.fromhex(hexed.replace(" ", ""))
 
 
-# A file again
+# Reencoding
 
 LOGS = sorted(path for case in cases("kafka").values() for path in case.data.rglob("*.log"))
 
@@ -373,11 +385,11 @@ def golden(path: Any) -> DecodedLog | None:
     try:
         return DecodedLog(data, name=path.name, directory=path.parent.name)
     except UnsupportedError:
-        return None  # magic 0 or 1
+        return None  # Magic 0 or 1.
 
 
 @pytest.mark.extended
-def test_every_golden_log_is_written_again_byte_for_byte() -> None:
+def test_golden_logs_reencode_byte_for_byte() -> None:
     wrong, read = [], 0
     for path in LOGS:
         got = golden(path)
@@ -390,16 +402,16 @@ def test_every_golden_log_is_written_again_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_an_edit_in_a_compressed_batch_is_written(codec: str) -> None:
+def test_edit_in_a_compressed_batch_is_written(codec: str) -> None:
     plain = pack_records([record(i, value=b"v%d" % i) for i in range(3)])
     got = DecodedLog(batch(0) + compressed(1, compress(codec, plain), codec, 3, max_timestamp=-1) + batch(4))
     rows = got.rows.set_column(1, "value", pa.array([b"v", b"v0", b"edited", b"v2", b"v"], pa.binary()))
-    again = DecodedLog(got.encoded(rows))
-    assert again.rows.column("value").to_pylist() == [b"v", b"v0", b"edited", b"v2", b"v"]
-    assert again.frames.column("compression").to_pylist() == ["none", codec, "none"]
+    decoded = DecodedLog(got.encoded(rows))
+    assert decoded.rows.column("value").to_pylist() == [b"v", b"v0", b"edited", b"v2", b"v"]
+    assert decoded.frames.column("compression").to_pylist() == ["none", codec, "none"]
     # Payloads of other batches stay.
-    assert again.data.startswith(batch(0))
-    assert again.data.endswith(batch(4))
+    assert decoded.data.startswith(batch(0))
+    assert decoded.data.endswith(batch(4))
 
 
 EDITS: dict[str, Any] = {
@@ -432,13 +444,13 @@ def test_core_columns_win(column: str, stored: str) -> None:
     edited = got.rows.set_column(
         at, got.rows.schema.field(at), pa.array(values, got.rows.schema.field(at).type)
     )
-    again = DecodedLog(got.encoded(edited))
-    assert again.rows.column(column).to_pylist() == values
+    decoded = DecodedLog(got.encoded(edited))
+    assert decoded.rows.column(column).to_pylist() == values
     others = [name for name in ("key", "value", "offset", "headers") if name != column]
-    assert again.rows.select(others).to_pylist() == got.rows.select(others).to_pylist()
+    assert decoded.rows.select(others).to_pylist() == got.rows.select(others).to_pylist()
 
 
-def test_rows_taken_away_and_rows_in_another_order() -> None:
+def test_removed_and_reordered_rows() -> None:
     got = DecodedLog(batch(0, [record(i, b"%d" % i) for i in range(3)]) + batch(3) + batch(4))
     fewer = DecodedLog(got.encoded(got.rows.filter(pc.not_equal(got.rows.column("offset"), 1))))
     assert fewer.offsets == [0, 2, 3, 4]
@@ -460,14 +472,14 @@ def test_rows_find_their_frames_by_position_or_offset() -> None:
         got.encoded(frames=got.frames.drop_columns(["base_offset"]))
 
 
-def test_core_columns_alone_are_enough_for_plain_batches() -> None:
+def test_core_columns_are_enough_for_plain_batches() -> None:
     got = DecodedLog(batch(0, [record(0), record(1)]) + compressed(2, compress("zstd", pack_records([record(0)])), "zstd", 1,
                                                             base_timestamp=T, max_timestamp=T))  # fmt: skip
     core = got.frames.select(list(CODEC.tables["frames"].names()))
     rows = got.rows.select(list(CODEC.tables["rows"].names()))
-    again = DecodedLog(got.encoded(rows, core))
-    assert again.rows.drop_columns(["position"]).equals(got.rows.drop_columns(["position"]))
-    # With the payload, what the rows don't say stays as it was.
+    decoded = DecodedLog(got.encoded(rows, core))
+    assert decoded.rows.drop_columns(["position"]).equals(got.rows.drop_columns(["position"]))
+    # With the payload, fields that the rows do not hold are unchanged.
     assert got.encoded(rows) == got.data
 
 
@@ -491,7 +503,7 @@ def test_append_time_of_a_batch_is_that_of_its_rows() -> None:
         ("base_timestamp", "x", "a whole number is needed"),
     ],
 )
-def test_frames_that_can_not_be_written(column: str, value: Any, says: str) -> None:
+def test_invalid_frames_are_refused(column: str, value: Any, says: str) -> None:
     got = DecodedLog(batch(0))
     at = got.frames.schema.get_field_index(column)
     with pytest.raises(UsageError) as raised:
@@ -522,13 +534,13 @@ def test_core_columns_of_frames_win() -> None:
     assert decompress("gzip", data[HEAD_SIZE:], limit=1000).tobytes() == pack_records([record(0)])
 
 
-def test_an_offset_too_far_from_its_frame() -> None:
+def test_offset_too_far_from_its_frame_is_refused() -> None:
     got = DecodedLog(batch(0))
     with pytest.raises(UsageError, match="too far from its frame"):
         got.encoded(got.rows.set_column(4, "offset", pa.array([1 << 40])))
 
 
-def test_trailing_bytes_and_zeros_come_back() -> None:
+def test_trailing_bytes_and_zeros_are_restored() -> None:
     for tail in (b"", b"torn", bytes(3_000_000), b"torn" + bytes(5)):
         got = DecodedLog(batch(0) + tail)
         chunks = list(CODEC.encode(got.rows, got.frames, got.file, got.context))

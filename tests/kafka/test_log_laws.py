@@ -1,6 +1,7 @@
-"""Damage of any kind to small logs: nothing crashes, no row is invented, nothing sound is lost, and everything is reported.
+"""Arbitrary damage to small logs: no crash, no invented row, no sound row lost, and everything reported.
 
-Invariant of the file: whatever the bytes, what is read is a part of what was written, and what is written again is the bytes.
+Invariant: the rows of any bytes are a subset of those written, and reencoding gives the bytes.
+
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PLAIN = [record(0, headers=[("h", b"x")]), record(1, None, b"")]
 
 
 def specimen() -> bytes:
-    """A batch of each sort."""
+    """A log with a batch of each kind."""
     embedded = batch(3) + batch(4)
     return b"".join(
         [
@@ -44,7 +45,7 @@ WHOLE = specimen()
 
 
 @pytest.mark.extended
-def test_flips_and_cuts_of_batches_that_are_not_written_here() -> None:
+def test_flips_and_cuts_of_batches_we_never_write() -> None:
     verdict = damage_is_seen(
         WHOLE, "kafka.log", name=NAME, flips=[(at, at * 3 % 8) for at in range(len(WHOLE))]
     )
@@ -52,7 +53,7 @@ def test_flips_and_cuts_of_batches_that_are_not_written_here() -> None:
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 4))
-def test_stretches_overwritten_moved_and_taken_away(seed: int, times: int) -> None:
+def test_ranges_overwritten_moved_and_removed(seed: int, times: int) -> None:
     rnd = random.Random(seed)
     damaged = bytearray(WHOLE)
     for _ in range(times):
@@ -75,7 +76,7 @@ def test_stretches_overwritten_moved_and_taken_away(seed: int, times: int) -> No
 
 
 @given(st.binary(max_size=300), st.integers(-2, 20), st.integers(0, 0x7F))
-def test_any_bytes_as_records(stored: bytes, count: int, attributes: int) -> None:
+def test_arbitrary_bytes_as_records(stored: bytes, count: int, attributes: int) -> None:
     got = DecodedLog(raw_batch(0, stored, count, attributes=attributes, last_offset_delta=30) + batch(31))
     assert got.offsets[-1:] == [31] or attributes & 0x08
     assert got.encoded() == got.data
@@ -87,20 +88,20 @@ FIELDS = [
 
 
 @given(st.sampled_from(FIELDS), st.data())
-def test_any_header_with_a_right_checksum(field: str, data: Any) -> None:
+def test_arbitrary_header_with_a_correct_checksum(field: str, data: Any) -> None:
     kind = RECORD_BATCH[field].type
     bits = 8 * kind.min_size - 1
     value = data.draw(st.one_of(st.integers(-(1 << bits), (1 << bits) - 1), st.integers(-2, 3)))
-    one = bytearray(batch(0, PLAIN))
+    packed = bytearray(batch(0, PLAIN))
     at = RECORD_BATCH.offset(field)
-    one[at : at + kind.min_size] = kind.pack(value, {})
-    got = DecodedLog(reseal(bytes(one)) + batch(2))
+    packed[at : at + kind.min_size] = kind.pack(value, {})
+    got = DecodedLog(reseal(bytes(packed)) + batch(2))
     assert got.encoded() == got.data
     assert not got.offsets or got.offsets[-1] >= 2 or got.faults
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_as_a_log(data: bytes) -> None:
+def test_arbitrary_bytes_as_a_log(data: bytes) -> None:
     got = DecodedLog(data)
     assert got.offsets == []
     assert bool(got.damage) == bool(data)
@@ -116,6 +117,6 @@ def test_golden_logs_cut_and_flipped(name: str) -> None:
         assert damage_is_seen(str(path), cuts=range(0, size, 3), flips=flips)
 
 
-def test_a_header_alone_is_no_batch() -> None:
+def test_header_alone_is_no_batch() -> None:
     for size in range(1, HEAD_SIZE):
         assert DecodedLog(batch(0)[:size]).damage

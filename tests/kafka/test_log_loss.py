@@ -1,4 +1,4 @@
-"""What is lost with a damaged stretch of a log: offsets always, records and times where the batches bear them out."""
+"""Data lost with a damaged range of a log: always offsets; record counts and times if the neighbouring batches confirm them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_both_neighbours_agree(tmp_path: Path) -> None:
     assert fault.lost == lost(1, 4, first_timestamp=T, last_timestamp=T + 4000)
 
 
-def test_several_in_a_row(tmp_path: Path) -> None:
+def test_several_damaged_batches_in_a_row(tmp_path: Path) -> None:
     places = len(THREE[0]) + 70, len(THREE[0]) + len(THREE[1]) + 65
     fault = only_fault(tmp_path, hurt(b"".join(THREE) + batch(6), *places))
     assert fault.rows_lost == 5
@@ -55,7 +55,7 @@ def test_several_in_a_row(tmp_path: Path) -> None:
     assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (1, 5)
 
 
-def test_two_damaged_places(tmp_path: Path) -> None:
+def test_two_damaged_ranges(tmp_path: Path) -> None:
     data = b"".join([*THREE, batch(6), batch(7)])
     folder = tmp_path / "orders-0"
     folder.mkdir()
@@ -63,37 +63,37 @@ def test_two_damaged_places(tmp_path: Path) -> None:
     assert [fault.rows_lost for _, fault in lw.verify(folder / NAME).faults] == [4, 1]
 
 
-def test_a_gap_behind_it(tmp_path: Path) -> None:
+def test_gap_after_the_damage(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, hurt(THREE[0] + THREE[1] + batch(9), len(THREE[0]) + 70))
     assert fault.rows_lost is None
     assert fault.lost == lost(1, 8)
 
 
-def test_a_marker_is_no_row(tmp_path: Path) -> None:
+def test_marker_is_no_row(tmp_path: Path) -> None:
     marker = THREE[0] + batch(1, attributes=0x30, producer_id=1) + batch(2)
     assert only_fault(tmp_path, hurt(marker, len(THREE[0]) + 65)).rows_lost == 0
 
 
-def test_times_far_from_those_around_are_not_told(tmp_path: Path) -> None:
+def test_implausible_times_are_not_reported(tmp_path: Path) -> None:
     odd = batch(1, base_timestamp=1 << 50, max_timestamp=1 << 50)
     fault = only_fault(tmp_path, hurt(THREE[0] + odd + batch(2), len(THREE[0]) + 65))
     assert fault.rows_lost == 1
     assert fault.lost == lost(1, 1)
 
 
-def test_a_torn_batch_says_what_it_had(tmp_path: Path) -> None:
+def test_torn_batch_reports_its_header(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, (THREE[0] + THREE[1])[:-3])
     assert fault.rows_lost == 4
     assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (1, 4)
 
 
-def test_a_snapshot_says_how_far_the_log_went(tmp_path: Path) -> None:
+def test_snapshot_gives_the_log_end(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, (THREE[0] + THREE[1])[:-3], f"{9:020}.snapshot")
     assert fault.rows_lost is None
     assert fault.lost == lost(1, 8)
 
 
-def test_the_end_is_not_known(tmp_path: Path) -> None:
+def test_unknown_end(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, THREE[0] + b"\xff" * 70)
     assert fault.rows_lost is None
     assert fault.lost == {"topic": "orders", "partition": 0, "first_offset": 1}

@@ -1,6 +1,7 @@
-"""Rows: each column against what the description says, what is left out and why, and records that can't be read.
+"""Rows: each column compared with the description, skipped rows, and undecodable records.
 
-Invariant of the file: a batch whose records can't all be read gives no rows and one fault that names the record.
+Invariant: a batch with an undecodable record gives no rows and one fault that names the record.
+
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from logwright.codec.kernels.compress import compress
 
 
 def row(data: bytes, **hints: Any) -> dict[str, Any]:
-    (one,) = DecodedLog(data, **hints).rows.to_pylist()
-    return one  # type: ignore[no-any-return]
+    (row,) = DecodedLog(data, **hints).rows.to_pylist()
+    return row  # type: ignore[no-any-return]
 
 
 # Columns
@@ -55,7 +56,7 @@ def test_null_and_empty_differ(key: bytes | None, value: bytes | None) -> None:
     assert got.column("value").to_pylist() == [b"y", value, b"v"]
 
 
-def test_append_time_counts_for_all_and_the_producers_time_stays() -> None:
+def test_append_time_applies_to_all_and_the_producer_time_is_kept() -> None:
     got = DecodedLog(
         batch(0, [record(0), record(1, timestamp_delta=-7)], attributes=0x08, max_timestamp=T + 99)
     ).rows
@@ -64,7 +65,7 @@ def test_append_time_counts_for_all_and_the_producers_time_stays() -> None:
     assert got.column("timestampType").to_pylist() == [1, 1]
 
 
-def test_no_timestamp_is_null_and_kept_raw() -> None:
+def test_missing_timestamp_is_null_and_kept_raw() -> None:
     got = DecodedLog(
         batch(0, [record(0), record(1, timestamp_delta=1)], base_timestamp=-1, max_timestamp=0)
     ).rows
@@ -73,7 +74,7 @@ def test_no_timestamp_is_null_and_kept_raw() -> None:
     assert got.column("timestamp_ms").to_pylist() == [-1, 0]
 
 
-def test_times_wrap_around_as_in_java() -> None:
+def test_timestamps_wrap_around_as_in_java() -> None:
     top = (1 << 63) - 1
     got = DecodedLog(
         batch(0, [record(0, timestamp_delta=1), record(1, timestamp_delta=-1)], base_timestamp=top)
@@ -83,14 +84,14 @@ def test_times_wrap_around_as_in_java() -> None:
     assert low.column("timestamp_ms").to_pylist() == [top]
 
 
-def test_sequence_numbers_start_again_at_0() -> None:
+def test_sequence_numbers_wrap_to_0() -> None:
     got = DecodedLog(
         batch(5, [record(i) for i in range(4)], producer_id=1, producer_epoch=0, base_sequence=(1 << 31) - 2)
     )
     assert got.rows.column("sequence").to_pylist() == [(1 << 31) - 2, (1 << 31) - 1, 0, 1]
 
 
-def test_batches_that_differ_share_a_record_batch() -> None:
+def test_different_batches_share_a_record_batch() -> None:
     got = DecodedLog(
         batch(0, attributes=0x10, producer_id=5)
         + batch(1, partition_leader_epoch=3)
@@ -105,15 +106,15 @@ def test_batches_that_differ_share_a_record_batch() -> None:
 @pytest.mark.parametrize(
     "columns", [(), ("offset",), ("value",), ("headers_raw", "key"), ("control_type",), ("topic",)]
 )
-def test_only_the_columns_asked_for(columns: tuple[str, ...]) -> None:
+def test_only_requested_columns(columns: tuple[str, ...]) -> None:
     data = batch(0, [record(0, headers=[("h", b"")]), record(1)]) + batch(2)
-    found = CODEC.scan(window(data), 0, context())
-    (decoded,) = CODEC.decode(window(data), found, "rows", columns, context())
+    frames = CODEC.scan(window(data), 0, context())
+    (decoded,) = CODEC.decode(window(data), frames, "rows", columns, context())
     assert decoded.batch.schema == CODEC.tables["rows"].schema(columns)
     assert decoded.batch.num_rows == 3
-    whole = DecodedLog(data).rows
+    rows = DecodedLog(data).rows
     for name in columns:
-        assert decoded.batch.column(name).to_pylist() == whole.column(name).to_pylist()
+        assert decoded.batch.column(name).to_pylist() == rows.column(name).to_pylist()
 
 
 # Header keys
@@ -137,7 +138,7 @@ def test_only_the_columns_asked_for(columns: tuple[str, ...]) -> None:
         (b"\xf5\x80", "\ufffd\ufffd"),
     ],
 )
-def test_header_keys_are_what_java_makes_of_them(key: bytes, text: str) -> None:
+def test_header_keys_are_decoded_as_by_java(key: bytes, text: str) -> None:
     """Expected values: `new String(key, UTF_8)` of a JDK 17."""
     assert java_string(key) == text
     utf8 = pack_records([record(headers=[("xxxxx", b"1")])])
@@ -155,15 +156,15 @@ def test_header_keys_are_what_java_makes_of_them(key: bytes, text: str) -> None:
     assert got.encoded() == got.data
 
 
-# What is left out
+# Skipped rows
 
 
-def test_offsets_that_are_asked_for() -> None:
+def test_requested_offsets() -> None:
     data = batch(0, [record(i) for i in range(4)]) + batch(4, [record(i) for i in range(4)]) + batch(8)
     assert DecodedLog(data, start_offset=2, end_offset=6).offsets == [2, 3, 4, 5]
     assert DecodedLog(data, start_offset=9).offsets == []
     assert DecodedLog(data, start_offset=6).rows.column("key").to_pylist() == [b"k"] * 3
-    # Batches outside are not looked into.
+    # Batches outside of the range are not decoded.
     bad = raw_batch(9, b"\xff" * 20, 1)
     assert not DecodedLog(data + bad, end_offset=9).faults
 
@@ -179,31 +180,31 @@ def test_control_records() -> None:
     names = ["ABORT", "COMMIT", "LEADER_CHANGE", "UNKNOWN", "MALFORMED", "MALFORMED", "MALFORMED", None]
     assert got.rows.column("control_type").to_pylist() == names
     assert DecodedLog(data, control=False).offsets == [len(keys)]
-    found = CODEC.scan(window(data), 0, context())
-    made = markers(window(data), found)
-    assert made["type"].tolist() == [0, 1, 2, 42, MALFORMED, MALFORMED, MALFORMED]
-    assert made["coordinator_epoch"].tolist() == [7, 7, -1, -1, -1, -1, -1]
-    assert made["frame"].tolist() == made["offset"].tolist() == list(range(7))
+    frames = CODEC.scan(window(data), 0, context())
+    parsed_markers = markers(window(data), frames)
+    assert parsed_markers["type"].tolist() == [0, 1, 2, 42, MALFORMED, MALFORMED, MALFORMED]
+    assert parsed_markers["coordinator_epoch"].tolist() == [7, 7, -1, -1, -1, -1, -1]
+    assert parsed_markers["frame"].tolist() == parsed_markers["offset"].tolist() == list(range(7))
 
 
-def test_markers_without_a_producer_are_none_and_bad_ones_are_malformed() -> None:
+def test_markers_without_a_producer_are_ignored_and_bad_ones_malformed() -> None:
     data = control(0, b"\0\0\0\1", producer=-1) + control(1, b"\0\0\0\0", value=b"\0")
     data += raw_batch(2, b"\xff" * 12, 1, attributes=0x30, producer_id=4)
     data += compressed(3, compress("gzip", pack_records([record(0, b"\0\0\0\1", b"\0\0\0\0\0\1")])), "gzip", 1,
                        attributes=0x31, producer_id=4)  # fmt: skip
-    found = CODEC.scan(window(data), 0, context())
-    made = markers(window(data), found)
-    assert made["frame"].tolist() == [1, 2, 3]
-    # What a broker meets: it parses the second record, and can't read the batch after it.
-    assert [failure(kind) for kind in made["type"].tolist()] == [
+    frames = CODEC.scan(window(data), 0, context())
+    parsed_markers = markers(window(data), frames)
+    assert parsed_markers["frame"].tolist() == [1, 2, 3]
+    # Like a broker: it parses the second record and fails to read the next batch.
+    assert [failure(kind) for kind in parsed_markers["type"].tolist()] == [
         INVALID_RECORD,
         "java.lang.IllegalArgumentException",
         None,
     ]
-    assert made["type"].tolist()[::2] == [MALFORMED, 1]
+    assert parsed_markers["type"].tolist()[::2] == [MALFORMED, 1]
 
 
-def test_aborted_transactions_are_left_out() -> None:
+def test_aborted_transactions_are_skipped() -> None:
     def data(base: int, producer: int, attributes: int = 0x10) -> bytes:
         return batch(base, attributes=attributes, producer_id=producer, producer_epoch=0)
 
@@ -216,7 +217,7 @@ def test_aborted_transactions_are_left_out() -> None:
     assert not Aborted()
 
 
-# Records that can't be read
+# Undecodable records
 
 
 def only(records_: bytes, count: int = 1, **fields: Any) -> DecodedLog:
@@ -241,22 +242,22 @@ BAD = {
     "negative length": (b"\x01" * 8, 1, records.BAD_LENGTH),
     "length of 5": (VARINT.pack(5, {}) + b"\0" * 9, 1, records.BAD_LENGTH),
     "length beyond": (VARINT.pack(99, {}) + b"\0" * 9, 1, records.BAD_LENGTH),
-    "length without end": (b"\xff" * 9, 1, records.BAD_VARINT),
-    "time without end": (of(ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
-    "offset without end": (of(ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
-    "key length without end": (of(ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "length overlong": (b"\xff" * 9, 1, records.BAD_VARINT),
+    "time overlong": (of(ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "offset overlong": (of(ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "key length overlong": (of(ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
     "key beyond": (of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 1, records.BAD_KEY),
     "value beyond": (of(ZERO, ZERO, ZERO, ZERO, b"\x10", b"v", ZERO), 1, records.BAD_VALUE),
-    "value length without end": (of(ZERO, ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "value length overlong": (of(ZERO, ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
     "no value": (of(ZERO, ZERO, ZERO, b"\x04", b"kk"), 1, records.BAD_VARINT),
     "no headers": (of(ZERO, ZERO, ZERO, ZERO, b"\x02", b"v"), 1, records.BAD_VARINT),
     "negative headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x01"), 1, records.BAD_HEADERS),
     "many headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x7e", b"\0" * 9), 1, records.BAD_HEADERS),
     "header key null": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x01\x00"), 1, records.BAD_HEADER_KEY),
     "header key beyond": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x7e\x00"), 1, records.BAD_HEADER_KEY),
-    "header key without end": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\xff\xff"), 1, records.BAD_VARINT),
+    "header key overlong": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\xff\xff"), 1, records.BAD_VARINT),
     "header value beyond": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x7e"), 1, records.BAD_HEADER_VALUE),
-    "header value without end": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\xff"), 1, records.BAD_VARINT),
+    "header value overlong": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\xff"), 1, records.BAD_VARINT),
     "bytes after the headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, b"x"), 1, records.BAD_REST),
     "bytes after a header": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x01", b"x"), 1, records.BAD_REST),
 }
@@ -267,9 +268,9 @@ def test_every_reason_is_tested() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 16], ids=["at the end of the buffer", "with room"])
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_record_costs_its_batch_and_is_named(what: str, padding: int) -> None:
-    stored, count, reason = BAD[what]
+@pytest.mark.parametrize("defect", BAD)
+def test_bad_record_costs_its_batch_and_is_named(defect: str, padding: int) -> None:
+    stored, count, reason = BAD[defect]
     data = raw_batch(0, stored, count)
     got = DecodedLog(data if not padding else data + batch(2000))
     assert got.offsets == ([] if not padding else [2000])
@@ -280,19 +281,19 @@ def test_a_bad_record_costs_its_batch_and_is_named(what: str, padding: int) -> N
     assert got.encoded() == got.data
 
 
-def test_the_fault_says_which_record() -> None:
+def test_fault_names_the_record() -> None:
     good = pack_records([record(0), record(1)])
     got = only(good + of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 3)
     assert f"record 2, at byte {len(good)} of the stored records" in got.faults[0].detail
     assert got.faults[0].rows_lost == 3
     assert got.offsets == [9]
-    # A consumer gets those before it.
+    # A consumer gets the records before it.
     served = DecodedLog(got.data, partial=True)
     assert served.offsets == [0, 1, 9]
     assert served.faults[0].rows_lost == 1
 
 
-def test_a_bad_batch_leaves_no_trace_among_good_ones() -> None:
+def test_bad_batch_leaves_no_trace_in_good_ones() -> None:
     nulls = pack_records([record(0, None, None, headers=[("h", None)]), record(1, None, b"")])
     bad = raw_batch(1, nulls + b"\x01" * 8, 3, base_timestamp=-1)
     got = DecodedLog(batch(0) + bad + batch(5, [record(0, headers=[("a", b"b")])]))
@@ -303,7 +304,7 @@ def test_a_bad_batch_leaves_no_trace_among_good_ones() -> None:
     assert got.rows.column("timestamp").null_count == 0
 
 
-def test_records_out_of_order_are_left_out_as_a_consumer_does() -> None:
+def test_unordered_records_are_skipped_as_by_a_consumer() -> None:
     got = DecodedLog(batch(0, [record(1), record(0), record(2)]))
     assert got.offsets == [1, 2]
     assert [(fault.kind, fault.rows_lost) for fault in got.faults] == [(Kind.ORDER, 1)]
@@ -314,8 +315,8 @@ def test_records_out_of_order_are_left_out_as_a_consumer_does() -> None:
 
 def test_rows_before_a_fault_are_counted() -> None:
     data = batch(0, [record(0), record(1)]) + raw_batch(2, b"\1" * 9, 1) + batch(3)
-    found = CODEC.scan(window(data), 0, context())
-    (decoded,) = CODEC.decode(window(data), found, "rows", ("offset",), context())
+    frames = CODEC.scan(window(data), 0, context())
+    (decoded,) = CODEC.decode(window(data), frames, "rows", ("offset",), context())
     assert [(before, fault.offset) for before, fault in decoded.faults] == [
         (2, len(batch(0, [record(0), record(1)])))
     ]
@@ -335,7 +336,7 @@ def test_compressed_and_plain_batches_in_turn(codec: str) -> None:
     assert got.encoded() == data
 
 
-def test_a_bomb_is_a_bad_payload() -> None:
+def test_decompression_bomb_is_a_bad_payload() -> None:
     plain = pack_records([record(0, value=bytes(100_000))])
     data = compressed(0, gzip.compress(plain), "gzip", 1) + batch(1)
     got = DecodedLog(data, options={"max.decompressed.bytes": 50_000})
@@ -361,14 +362,17 @@ def test_many_compressed_batches_come_in_portions(monkeypatch: pytest.MonkeyPatc
     data = b"".join(compressed(i, stored, "zstd", 1) for i in range(7)) + b"".join(
         batch(7 + i, [record(0, value=bytes(400))]) for i in range(7)
     )
-    found = CODEC.scan(window(data), 0, context())
-    pieces = [one.batch.num_rows for one in CODEC.decode(window(data), found, "rows", ("offset",), context())]
+    frames = CODEC.scan(window(data), 0, context())
+    pieces = [
+        decoded.batch.num_rows
+        for decoded in CODEC.decode(window(data), frames, "rows", ("offset",), context())
+    ]
     assert sum(pieces) == 14
     assert max(pieces) <= 3
     assert DecodedLog(data).encoded() == data
 
 
-# Varints, against their description
+# Varints compared with their description
 
 
 @given(st.one_of(st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-70, 70)), st.integers(0, 4))
@@ -395,7 +399,7 @@ def test_varlong(value: int, extra: int) -> None:
     assert records.varlong(buf, 0, len(stored) - 1)[1] == -1
 
 
-def test_bits_that_do_not_fit_are_dropped_and_noticed() -> None:
+def test_excess_bits_are_dropped_and_reported() -> None:
     buf = window(b"\x80\x80\x80\x80\x7f").data
     assert records.varint(buf, 0, 5) == (VARINT.unpack(b"\x80\x80\x80\x80\x7f", 0, 5, {})[0], 5, 1)
     buf = window(b"\x80" * 9 + b"\x7f").data

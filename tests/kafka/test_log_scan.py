@@ -1,7 +1,7 @@
-"""Scanning: where batches are, what ends a file, which damage is which, and where the next batch starts.
+"""Scanning: positions of batches, the end of a file, kinds of damage, and the next batch after damage.
 
-Invariant of the file: whatever window a scan gets, the frames it gives are those of the whole file, and it asks for more
-rather than guess.
+Invariant: a scan of any window gives the frames of the complete file, and asks for more bytes rather than guess.
+
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ def starts(data: bytes, **hints: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_a_window_cut_anywhere_asks_for_more_and_then_gives_the_same(check: bool) -> None:
-    whole = CODEC.scan(window(FILE), 0, context(), check=check)
-    assert whole.start.tolist() == [0, len(THREE[0]), len(THREE[0]) + len(THREE[1])]
-    assert (whole.stop, whole.need, whole.damage) == (len(FILE), 0, None)
+def test_cut_window_asks_for_more_and_then_gives_the_same(check: bool) -> None:
+    frames = CODEC.scan(window(FILE), 0, context(), check=check)
+    assert frames.start.tolist() == [0, len(THREE[0]), len(THREE[0]) + len(THREE[1])]
+    assert (frames.stop, frames.need, frames.damage) == (len(FILE), 0, None)
     for cut in range(len(FILE)):
         first = CODEC.scan(window(FILE[:cut], size=len(FILE)), 0, context(), check=check)
         assert first.damage is None
         assert first.need > cut - first.stop, "more than there is"
-        assert first.start.tolist() == whole.start[: len(first)].tolist()
+        assert first.start.tolist() == frames.start[: len(first)].tolist()
         rest = CODEC.scan(window(FILE[first.stop :], first.stop), 0, context(), check=check)
-        assert (rest.start + first.stop).tolist() == whole.start[len(first) :].tolist()
+        assert (rest.start + first.stop).tolist() == frames.start[len(first) :].tolist()
 
 
-def test_need_is_the_size_of_the_frame_for_a_walk_that_jumps() -> None:
+def test_needed_bytes_are_those_of_the_frame_for_a_jumping_walk() -> None:
     big = batch(0, [record(0, value=bytes(20_000))])
-    found = CODEC.scan(window(big[:4096], size=len(big)), 0, context(), check=False)
-    assert (found.stop, found.need) == (0, len(big))
+    frames = CODEC.scan(window(big[:4096], size=len(big)), 0, context(), check=False)
+    assert (frames.stop, frames.need) == (0, len(big))
 
 
-def test_headers_are_those_of_the_description() -> None:
-    found = CODEC.scan(window(FILE), 0, context())
-    for start, end, head in zip(found.start, found.end, found.header, strict=True):
+def test_headers_equal_the_description() -> None:
+    frames = CODEC.scan(window(FILE), 0, context())
+    for start, end, head in zip(frames.start, frames.end, frames.header, strict=True):
         values, stop = RECORD_BATCH.unpack(FILE, int(start), int(end))
         assert stop == end
         values["last_offset"] = values["base_offset"] + values.pop("last_offset_delta")
@@ -63,14 +63,14 @@ def test_headers_are_those_of_the_description() -> None:
         }
 
 
-def test_many_small_batches_are_more_than_the_first_guess() -> None:
+def test_many_small_batches_exceed_the_first_estimate() -> None:
     empty = [batch(i, [], records_count=0) for i in range(1000)]
     assert len(starts(b"".join(empty))) == 1000
 
 
-def test_an_empty_file_is_whole() -> None:
-    found = CODEC.scan(window(b""), 0, context())
-    assert (len(found), found.stop, found.need, found.damage) == (0, 0, 0, None)
+def test_empty_file_is_sound() -> None:
+    frames = CODEC.scan(window(b""), 0, context())
+    assert (len(frames), frames.stop, frames.need, frames.damage) == (0, 0, 0, None)
 
 
 # The end of a file
@@ -95,22 +95,22 @@ def test_an_empty_file_is_whole() -> None:
         (bytes(5000), Kind.PADDING),
     ],
 )
-def test_a_torn_tail_is_an_error_only_in_an_older_segment(
+def test_torn_tail_is_an_error_only_in_an_older_segment(
     hints: dict[str, Any], severity: Severity, tail: bytes, kind: Kind
 ) -> None:
     data = THREE[0] + tail
-    found = CODEC.scan(window(data), 0, context(**hints))
-    assert found.damage is not None
+    frames = CODEC.scan(window(data), 0, context(**hints))
+    assert frames.damage is not None
     if kind is Kind.PADDING and severity is Severity.WARNING:
-        severity = Severity.INFO  # a file that was preallocated, of a broker that was killed
-    assert (found.damage.kind, found.damage.severity) == (kind, severity)
-    assert (found.damage.offset, found.damage.length) == (len(THREE[0]), len(tail))
-    assert found.stop == len(THREE[0])
+        severity = Severity.INFO  # A preallocated file of a killed broker.
+    assert (frames.damage.kind, frames.damage.severity) == (kind, severity)
+    assert (frames.damage.offset, frames.damage.length) == (len(THREE[0]), len(tail))
+    assert frames.stop == len(THREE[0])
 
 
-def test_what_looks_torn_is_damage_when_a_batch_follows() -> None:
+def test_torn_looking_batch_followed_by_a_batch_is_damage() -> None:
     wrong = bytearray(FILE)
-    wrong[len(THREE[0]) + 8] = 1  # a length beyond the end of the file
+    wrong[len(THREE[0]) + 8] = 1  # A length beyond the end of the file.
     got = DecodedLog(bytes(wrong), last=True, live=True)
     assert [(fault.kind, fault.severity) for fault in got.damage] == [(Kind.LENGTH, Severity.ERROR)]
     assert got.offsets == [0, 1, 2, 4, 5]
@@ -150,7 +150,7 @@ def flipped(data: bytes, field: str, value: int, at: int = 0) -> bytes:
         ("base_offset", 1 << 40, Kind.ORDER),
     ],
 )
-def test_a_wrong_field_is_a_fault_of_its_kind_and_costs_no_other_batch(
+def test_wrong_field_is_a_fault_of_its_kind_and_costs_no_other_batch(
     field: str, value: int, kind: Kind
 ) -> None:
     got = DecodedLog(flipped(FILE, field, value, len(THREE[0])))
@@ -173,7 +173,7 @@ def test_older_formats_are_named_not_called_damage(magic: int) -> None:
     ) as raised:
         CODEC.scan(window(THREE[0] + entry + bytes(40)), 0, context())
     assert raised.value.offset == len(THREE[0])
-    # In a window that ends within it, it is asked for.
+    # A window that ends within it asks for more.
     cut = CODEC.scan(window((THREE[0] + entry)[:-3], size=len(THREE[0] + entry)), 0, context())
     assert (cut.damage, cut.need) == (None, len(entry))
 
@@ -181,7 +181,7 @@ def test_older_formats_are_named_not_called_damage(magic: int) -> None:
 # Order
 
 
-def test_a_batch_that_is_there_twice_gives_no_row_twice() -> None:
+def test_duplicated_batch_gives_no_row_twice() -> None:
     got = DecodedLog(THREE[0] + THREE[1] + THREE[1] + THREE[2])
     assert got.offsets == [0, 1, 2, 3, 4, 5]
     (fault,) = got.damage
@@ -191,7 +191,7 @@ def test_a_batch_that_is_there_twice_gives_no_row_twice() -> None:
     assert got.encoded() == got.data
 
 
-def test_offsets_outside_of_the_file_that_the_next_batch_bears_out_are_a_finding() -> None:
+def test_impossible_offsets_confirmed_by_the_next_batch_are_a_warning() -> None:
     got = DecodedLog(batch(3) + batch(4), name=f"{4:020}.log")
     assert [fault.kind for fault in got.faults] == [Kind.ORDER]
     assert "outside of the file's range, 4 to" in got.faults[0].detail
@@ -201,39 +201,39 @@ def test_offsets_outside_of_the_file_that_the_next_batch_bears_out_are_a_finding
     assert got.offsets == [9, 10]
 
 
-def flipped_offset(one: bytes, bit: int) -> bytes:
-    return (int.from_bytes(one[:8], "big") ^ 1 << bit).to_bytes(8, "big") + one[8:]
+def flipped_offset(data: bytes, bit: int) -> bytes:
+    return (int.from_bytes(data[:8], "big") ^ 1 << bit).to_bytes(8, "big") + data[8:]
 
 
-def four(offset: int) -> bytes:
+def segment_of_four(offset: int) -> bytes:
     return batch(offset, [record(i, value=b"%d" % offset) for i in range(4)])
 
 
 @pytest.mark.parametrize("bit", range(64))
 @pytest.mark.parametrize("i", range(3))
-def test_no_row_is_given_at_an_offset_that_the_batches_around_exclude(i: int, bit: int) -> None:
-    """One flipped bit in base_offset of a segment without gaps, whose end the next segment tells."""
-    whole = [four(16), four(20), four(24)]
-    whole[i] = flipped_offset(whole[i], bit)
-    got = DecodedLog(b"".join(whole), name=f"{16:020}.log", next_base=28)
+def test_no_row_has_an_offset_that_its_neighbours_exclude(i: int, bit: int) -> None:
+    """One flipped bit in base_offset, in a segment without gaps whose end the next segment gives."""
+    segment = [segment_of_four(16), segment_of_four(20), segment_of_four(24)]
+    segment[i] = flipped_offset(segment[i], bit)
+    got = DecodedLog(b"".join(segment), name=f"{16:020}.log", next_base=28)
     first = 16 + 4 * i
     assert got.offsets == [offset for offset in range(16, 28) if not first <= offset < first + 4]
     (fault,) = got.damage
-    assert (fault.kind, fault.offset, fault.length) == (Kind.ORDER, i * len(whole[0]), len(whole[0]))
+    assert (fault.kind, fault.offset, fault.length) == (Kind.ORDER, i * len(segment[0]), len(segment[0]))
     assert (fault.rows_lost, fault.lost["first_offset"], fault.lost["last_offset"]) == (4, first, first + 3)
     assert got.encoded() == got.data
 
 
 @pytest.mark.parametrize("bit", [*range(31, 64)])
-def test_no_row_is_given_at_an_offset_that_a_segment_can_not_hold(bit: int) -> None:
-    got = DecodedLog(four(16) + flipped_offset(four(20), bit), name=f"{16:020}.log")
+def test_no_row_has_an_offset_that_its_segment_cannot_hold(bit: int) -> None:
+    got = DecodedLog(segment_of_four(16) + flipped_offset(segment_of_four(20), bit), name=f"{16:020}.log")
     assert got.offsets == [16, 17, 18, 19]
     (fault,) = got.damage
     assert fault.rows_lost == 4
     assert ("outside of the file's range, 16 to 2147483663" in fault.detail) == (bit < 63)
 
 
-def test_batches_out_of_place_one_after_the_other_are_faults_of_their_own() -> None:
+def test_consecutive_misplaced_batches_are_separate_faults() -> None:
     got = DecodedLog(batch(0) + batch(3) + batch(4) + batch(1) + batch(2) + batch(5))
     assert got.offsets == [0, 3, 4, 5]
     assert [fault.offset for fault in got.damage] == [3 * len(batch(0)), 4 * len(batch(0))]
@@ -249,10 +249,10 @@ def records_of(count: int, offset: int = 0, **fields: Any) -> bytes:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize("claims", [3, 4, 5, 12])
-def test_a_last_offset_delta_that_claims_the_next_batch_is_a_finding_of_that_header(
+def test_last_offset_delta_that_claims_the_next_batch_is_a_fault_of_its_header(
     claims: int, codec: str
 ) -> None:
-    """The next batch is wholly within what is claimed, or goes on behind it: it is in order."""
+    """The next batch is within the claimed offsets or reaches beyond them: it is in order."""
     wrong = records_of(3, 3, last_offset_delta=claims)
     if codec != "none":
         wrong = compressed(
@@ -274,7 +274,7 @@ def test_a_last_offset_delta_that_claims_the_next_batch_is_a_finding_of_that_hea
     assert got.encoded() == got.data
 
 
-def test_a_last_offset_delta_that_claims_the_next_segment_is_a_finding_of_that_header() -> None:
+def test_last_offset_delta_that_claims_the_next_segment_is_a_fault_of_its_header() -> None:
     got = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=4), next_base=6)
     assert got.offsets == list(range(6))
     assert [fault.offset for fault in got.faults] == [len(records_of(3))]
@@ -282,7 +282,7 @@ def test_a_last_offset_delta_that_claims_the_next_segment_is_a_finding_of_that_h
 
 
 @pytest.mark.parametrize("delta", [-7, -1, 0, 1])
-def test_a_last_offset_delta_below_the_records_is_a_finding_and_costs_no_record(delta: int) -> None:
+def test_last_offset_delta_below_the_records_is_a_warning_and_costs_no_record(delta: int) -> None:
     for rest in (records_of(2, 6), b""):
         got = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=delta) + rest)
         assert got.offsets == list(range(8 if rest else 6))
@@ -295,7 +295,7 @@ def test_a_last_offset_delta_below_the_records_is_a_finding_and_costs_no_record(
         assert not got.damage
 
 
-def test_offsets_that_compaction_left_claimed_are_no_finding() -> None:
+def test_offsets_left_claimed_by_compaction_are_no_fault() -> None:
     compacted = batch(3, [record(0), record(2)], last_offset_delta=7)
     got = DecodedLog(records_of(3) + compacted + records_of(2, 11))
     assert got.offsets == [0, 1, 2, 3, 5, 11, 12]
@@ -303,61 +303,61 @@ def test_offsets_that_compaction_left_claimed_are_no_finding() -> None:
     assert not got.damage
 
 
-def test_of_a_compacted_batch_and_a_next_one_out_of_place_the_next_one_is_damage() -> None:
-    """The header of the first may be right: the next one fits behind what it claims, and does not go on behind its records."""
+def test_misplaced_batch_after_a_compacted_one_is_the_damaged_one() -> None:
+    """The header of the first one is plausible: the next batch fits after its claimed offsets, but does not continue after its records."""
     compacted = batch(3, [record(0), record(2)], last_offset_delta=9)
     got = DecodedLog(records_of(3) + compacted + records_of(2, 9) + records_of(2, 15))
     assert got.offsets == [0, 1, 2, 3, 5, 15, 16]
     assert [fault.offset for fault in got.damage] == [len(records_of(3) + compacted)]
 
 
-def test_a_batch_with_a_negative_last_offset_delta_and_no_records_is_damage() -> None:
+def test_negative_last_offset_delta_without_records_is_damage() -> None:
     got = DecodedLog(batch(5, [], records_count=0, last_offset_delta=-2) + batch(6))
     assert [fault.kind for fault in got.damage] == [Kind.ORDER]
     assert got.offsets == [6]
 
 
-def test_a_header_is_held_against_the_next_batch_across_windows() -> None:
+def test_header_is_compared_with_the_next_batch_across_windows() -> None:
     first, second = records_of(3, last_offset_delta=4), records_of(2, 3)
     data = first + second
-    one = context()
-    found = CODEC.scan(window(first, size=len(data)), 0, one)
-    assert (len(found), found.need) == (0, len(first) + HEAD_SIZE)
-    found = CODEC.scan(window(data), 0, one)
-    assert (len(found), [fault.offset for fault in found.faults]) == (2, [0])
+    scan_context = context()
+    frames = CODEC.scan(window(first, size=len(data)), 0, scan_context)
+    assert (len(frames), frames.need) == (0, len(first) + HEAD_SIZE)
+    frames = CODEC.scan(window(data), 0, scan_context)
+    assert (len(frames), [fault.offset for fault in frames.faults]) == (2, [0])
 
 
-def test_order_is_kept_from_window_to_window() -> None:
-    one = context()
-    assert len(CODEC.scan(window(THREE[0], size=1000), 0, one)) == 1
-    found = CODEC.scan(window(batch(2), len(THREE[0])), 0, one)
-    assert found.damage is not None
-    assert found.damage.kind is Kind.ORDER
-    # Reading the same place again is no step back.
-    assert CODEC.scan(window(THREE[0], size=1000), 0, one).damage is None
+def test_order_is_kept_across_windows() -> None:
+    scan_context = context()
+    assert len(CODEC.scan(window(THREE[0], size=1000), 0, scan_context)) == 1
+    frames = CODEC.scan(window(batch(2), len(THREE[0])), 0, scan_context)
+    assert frames.damage is not None
+    assert frames.damage.kind is Kind.ORDER
+    # Reading the same position twice is no step back.
+    assert CODEC.scan(window(THREE[0], size=1000), 0, scan_context).damage is None
 
 
-def test_a_gap_at_the_end_of_a_window_is_looked_at_with_what_follows() -> None:
+def test_gap_at_the_end_of_a_window_is_judged_with_the_next_window() -> None:
     first, second = batch(0), batch(50)
     data = first + second + batch(60)
-    found = CODEC.scan(window((first + second), size=len(data)), 0, context())
-    assert (len(found), found.stop, found.need) == (1, len(first), len(second) + HEAD_SIZE)
+    frames = CODEC.scan(window((first + second), size=len(data)), 0, context())
+    assert (len(frames), frames.stop, frames.need) == (1, len(first), len(second) + HEAD_SIZE)
     assert starts(data) == [0, len(first), len(first) + len(second)]
 
 
-# The next batch
+# Finding the next batch
 
 
 def inside(payload: bytes, **fields: Any) -> bytes:
     return batch(1, [record(0, value=payload)], **fields)
 
 
-def test_batches_within_a_value_are_no_batches() -> None:
+def test_batches_inside_a_value_are_no_batches() -> None:
     log = b"".join(batch(2 + i) for i in range(3))
     data = batch(0) + inside(log) + batch(7)
     assert DecodedLog(data).offsets == [0, 1, 7]
     hurt = bytearray(data)
-    hurt[len(batch(0)) + HEAD_SIZE] ^= 0x40  # the checksum is wrong, the length is right
+    hurt[len(batch(0)) + HEAD_SIZE] ^= 0x40  # The checksum is wrong, the length is right.
     assert DecodedLog(bytes(hurt)).offsets == [0, 7]
     longer = flipped(data, "batch_length", len(data), len(batch(0)))
     assert DecodedLog(longer).offsets == [0, 7]
@@ -368,12 +368,12 @@ def test_batches_within_a_value_are_no_batches() -> None:
 def test_batches_hidden_by_a_wrong_length_are_found() -> None:
     same = [batch(i) for i in range(6)]
     data = b"".join(same)
-    # The second claims to take the third and fourth as well, and a good one follows there.
+    # The second claims to contain the third and fourth, and a good one follows there.
     wrong = flipped(data, "batch_length", 3 * len(same[0]) - 12, len(same[0]))
     assert DecodedLog(wrong).offsets == [0, 2, 3, 4, 5]
 
 
-def test_a_good_batch_between_two_damaged_ones_is_found() -> None:
+def test_good_batch_between_two_damaged_ones_is_found() -> None:
     same = [batch(i, [record(value=bytes([i]) * 30)]) for i in range(5)]
     hurt = bytearray(b"".join(same))
     size = len(same[0])
@@ -383,7 +383,7 @@ def test_a_good_batch_between_two_damaged_ones_is_found() -> None:
     assert DecodedLog(bytes(hurt)).offsets == [0, 2, 4]
 
 
-def test_resync_asks_for_the_bytes_it_wants() -> None:
+def test_resync_asks_for_missing_bytes() -> None:
     big = batch(9, [record(0, value=bytes(500))])
     data = b"junk" * 20 + big + batch(10)
     for cut in range(90, len(data)):
@@ -397,10 +397,10 @@ def test_resync_asks_for_the_bytes_it_wants() -> None:
     assert CODEC.resync(window(b"junk" * 20), 0, context()) == (-1, 0)
 
 
-@pytest.mark.parametrize("what", ["fakes", "batches in a value", "noise", "zeros"])
-def test_salvage_takes_linear_time(what: str) -> None:
+@pytest.mark.parametrize("pattern", ["fakes", "batches in a value", "noise", "zeros"])
+def test_salvage_takes_linear_time(pattern: str) -> None:
     size = 1 << 20
-    if what == "fakes":
+    if pattern == "fakes":
         # Headers, each of which claims all the rest.
         head = bytearray(batch(1)[:HEAD_SIZE])
         pieces = []
@@ -408,19 +408,19 @@ def test_salvage_takes_linear_time(what: str) -> None:
             head[8:12] = (size + 200 - at - 12).to_bytes(4, "big")
             pieces.append(bytes(head))
         body = b"".join(pieces)
-    elif what == "batches in a value":
+    elif pattern == "batches in a value":
         body = inside(b"".join(batch(2 + i, [], records_count=0) for i in range(size // HEAD_SIZE)))
         body = body[:70] + b"\xff" + body[71:]
-    elif what == "noise":
+    elif pattern == "noise":
         body = np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes()
     else:
         body = bytes(size)
     data = batch(0) + body + b"\0" * 61 + batch(1 << 20)
-    CODEC.resync(window(FILE), 1, context())  # kernels are compiled
+    CODEC.resync(window(FILE), 1, context())  # Compiles the kernels.
     started = time.process_time()
     place = CODEC.resync(window(data), len(batch(0)) + 1, context())[0]
     assert time.process_time() - started < 5
-    if what != "batches in a value":
+    if pattern != "batches in a value":
         assert place == len(data) - len(batch(1 << 20))
 
 
@@ -440,7 +440,7 @@ def test_salvage_takes_linear_time(what: str) -> None:
         ("00000000000000000000.index", b"", Match.NO),
     ],
 )
-def test_recognise(name: str, head: bytes, match: Match) -> None:
+def test_recognised_names_and_bytes(name: str, head: bytes, match: Match) -> None:
     assert CODEC.recognise(name, head) == match
 
 
@@ -461,31 +461,34 @@ def test_unknown_hints_are_refused() -> None:
         context(colour="red")
 
 
-def test_what_is_lost_is_what_lies_between() -> None:
-    found = CODEC.scan(window(FILE), 0, context())
-    one = found.pick(slice(0, 1)), found.pick(slice(2, 3))
-    assert CODEC.loss_between(*one, context()) == (
+def test_lost_offsets_are_those_between_the_frames() -> None:
+    frames = CODEC.scan(window(FILE), 0, context())
+    neighbours = frames.pick(slice(0, 1)), frames.pick(slice(2, 3))
+    assert CODEC.loss_between(*neighbours, context()) == (
         None,
         {"topic": "orders", "partition": 0, "first_offset": 3, "last_offset": 3},
     )
-    assert CODEC.loss_between(found.pick(slice(0, 1)), found.pick(slice(1, 2)), context()) == (0, {})
+    assert CODEC.loss_between(frames.pick(slice(0, 1)), frames.pick(slice(1, 2)), context()) == (0, {})
     assert CODEC.loss_between(None, None, context(next_base=9))[1]["last_offset"] == 8
 
 
 def test_bounds_of_frames() -> None:
     append = batch(9, [record(0), record(1)], attributes=0x08, max_timestamp=77)
-    found = CODEC.scan(window(THREE[0] + append), 0, context())
-    low, high = CODEC.frame_bounds(found, "offset")
+    frames = CODEC.scan(window(THREE[0] + append), 0, context())
+    low, high = CODEC.frame_bounds(frames, "offset")
     assert (low.tolist(), high.tolist()) == ([0, 9], [2, 10])
-    low, high = CODEC.frame_bounds(found, "timestamp")
+    low, high = CODEC.frame_bounds(frames, "timestamp")
     assert (low[1], high[1]) == (77, 77)
     assert high[0] == 1_700_000_000_000
-    assert CODEC.frame_bounds(found, "key") == (None, None)
-    # A first record above the largest: then nothing is known.
+    assert CODEC.frame_bounds(frames, "key") == (None, None)
+    # A first record above the largest timestamp: nothing is known.
     odd = CODEC.scan(window(batch(0, max_timestamp=5)), 0, context())
     assert CODEC.frame_bounds(odd, "timestamp")[1][0] == (1 << 63) - 1
 
 
 def test_compressed_batches_scan_alike() -> None:
-    one = compressed(0, b"whatever", "zstd", 1)
-    assert starts(one + reseal(one.replace(b"\0" * 8, (9).to_bytes(8, "big"), 1))) == [0, len(one)]
+    packed_batch = compressed(0, b"whatever", "zstd", 1)
+    assert starts(packed_batch + reseal(packed_batch.replace(b"\0" * 8, (9).to_bytes(8, "big"), 1))) == [
+        0,
+        len(packed_batch),
+    ]

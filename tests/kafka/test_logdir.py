@@ -1,4 +1,4 @@
-"""A log directory's own files beside repaired partitions: what a broker may still be promised."""
+"""A log directory's checkpoints and markers after a repair of its partitions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_offsets_beyond_the_end_of_a_repaired_log_are_lowered_to_it(name: str) -
     assert "gone-0 removed" in note
 
 
-def test_a_log_start_beyond_the_end_is_removed_since_the_broker_would_delete_the_log() -> None:
+def test_log_start_beyond_the_end_is_removed_because_the_broker_would_delete_the_log() -> None:
     after, note = LOG_DIRECTORY.after_repair("log-start-offset-checkpoint", CHECKPOINT, STORES)
     assert after == b"0\n2\norders 0 30\ngone 0 7\n"
     assert "orders-1 removed (300 is beyond the log end offset 200)" in note
@@ -40,21 +40,21 @@ def test_a_log_start_beyond_the_end_is_removed_since_the_broker_would_delete_the
 @pytest.mark.parametrize(
     "data", [b"0\r\n1\r\norders 0 30", b"0\n2\norders 1 200\norders 0 0\n", b"0\n0\n", b""]
 )
-def test_a_checkpoint_that_holds_keeps_its_bytes(name: str, data: bytes) -> None:
+def test_valid_checkpoint_keeps_its_bytes(name: str, data: bytes) -> None:
     assert LOG_DIRECTORY.after_repair(name, data, STORES) == (data, "")
 
 
 @pytest.mark.parametrize(
     "data", [b"0\n9\norders 0 30\n\n\xff\norders 1 x\norders 1 12\n", b"0\nx\norders 0 30\norders 1 12\n"]
 )
-def test_a_malformed_checkpoint_keeps_the_entries_that_can_be_read(data: bytes) -> None:
+def test_malformed_checkpoint_keeps_its_readable_entries(data: bytes) -> None:
     after, note = LOG_DIRECTORY.after_repair("replication-offset-checkpoint", data, STORES)
     assert after == b"0\n2\norders 0 30\norders 1 12\n"
     assert "it was malformed" in note
     assert "2 of its entries could be read" in note
 
 
-def test_the_marker_of_a_clean_stop_goes_only_with_a_changed_partition() -> None:
+def test_clean_shutdown_marker_is_removed_only_with_a_changed_partition() -> None:
     name = ".kafka_cleanshutdown"
     assert LOG_DIRECTORY.after_repair(name, b"{}", [BELOW_END]) == (b"{}", "")
     after, note = LOG_DIRECTORY.after_repair(name, b"{}", STORES)
@@ -67,7 +67,7 @@ def test_other_files_keep_their_bytes() -> None:
         assert LOG_DIRECTORY.after_repair(name, b"\x00x", STORES) == (b"\x00x", "")
 
 
-def test_the_end_of_a_log_without_records_is_the_base_of_its_last_segment() -> None:
+def test_end_of_a_log_without_records_is_the_base_of_its_last_segment() -> None:
     empty = RepairedStore("orders-1", True, {}, ["00000000000000000120.log", "00000000000000000000.log"])
     nothing = RepairedStore("orders-0", True, {}, ["partition.metadata"])
     after, note = LOG_DIRECTORY.after_repair("recovery-point-offset-checkpoint", CHECKPOINT, [empty, nothing])
@@ -75,7 +75,7 @@ def test_the_end_of_a_log_without_records_is_the_base_of_its_last_segment() -> N
     assert "orders-0 removed" in note
 
 
-def test_a_partition_set_aside_does_not_stand_for_the_one_of_its_name() -> None:
+def test_stray_partition_does_not_represent_the_one_of_its_name() -> None:
     aside = [
         RepairedStore(f"orders-1.0123456789abcdef0123456789abcdef-{why}", False, {"last_offset": 5}, [])
         for why in ("future", "stray")

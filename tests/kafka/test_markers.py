@@ -1,4 +1,4 @@
-"""Markers read by column are those that the description reads one by one."""
+"""Markers read by column equal those that the description reads one by one."""
 
 from __future__ import annotations
 
@@ -54,60 +54,60 @@ def batch(offset: int, records: list[dict[str, Any]], flags: int = 0, **others: 
     )
 
 
-def found(data: bytes) -> list[tuple[int, ...]]:
+def markers_of(data: bytes) -> list[tuple[int, ...]]:
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
     context = log.CODEC.context(f"{0:020d}.log", Options(log.CODEC.options))
     return markers(window, log.CODEC.scan(window, 0, context)).tolist()
 
 
-def test_a_marker_as_a_broker_writes_it() -> None:
-    assert found(batch(3, [record(0, 9)])) == [(0, 3, 1000, 0, 9)]
-    assert found(batch(3, [record(1, -1)])) == [(0, 3, 1000, 1, -1)]
+def test_marker_as_a_broker_writes_it() -> None:
+    assert markers_of(batch(3, [record(0, 9)])) == [(0, 3, 1000, 0, 9)]
+    assert markers_of(batch(3, [record(1, -1)])) == [(0, 3, 1000, 1, -1)]
 
 
-def test_the_time_of_the_append_counts() -> None:
+def test_append_time_is_the_time_of_the_marker() -> None:
     """`DefaultRecord.readFrom` gives records of such batches the batch's largest timestamp."""
-    assert found(batch(3, [record(1, 9)], TIMESTAMP_TYPE)) == [(0, 3, 5000, 1, 9)]
-    assert found(batch(3, [record(1, 9, timestamp_delta=2)], TIMESTAMP_TYPE)) == [(0, 3, 5000, 1, 9)]
-    assert found(batch(3, [record(1, 9, timestamp_delta=2)])) == [(0, 3, 1002, 1, 9)]
+    assert markers_of(batch(3, [record(1, 9)], TIMESTAMP_TYPE)) == [(0, 3, 5000, 1, 9)]
+    assert markers_of(batch(3, [record(1, 9, timestamp_delta=2)], TIMESTAMP_TYPE)) == [(0, 3, 5000, 1, 9)]
+    assert markers_of(batch(3, [record(1, 9, timestamp_delta=2)])) == [(0, 3, 1002, 1, 9)]
 
 
 def test_far_timestamps_wrap_as_in_java() -> None:
     data = batch(3, [record(1, 9, timestamp_delta=1)], base_timestamp=(1 << 63) - 1)
-    assert found(data) == [(0, 3, -(1 << 63), 1, 9)]
+    assert markers_of(data) == [(0, 3, -(1 << 63), 1, 9)]
 
 
-def test_what_is_no_marker() -> None:
-    assert found(batch(0, [record(1, 0)], producer_id=-1)) == []
-    assert found(batch(0, [])) == []
-    assert found(batch(0, [record(2, 0)]))[0][3] == 2
+def test_other_control_records_are_no_markers() -> None:
+    assert markers_of(batch(0, [record(1, 0)], producer_id=-1)) == []
+    assert markers_of(batch(0, [])) == []
+    assert markers_of(batch(0, [record(2, 0)]))[0][3] == 2
     for key, value in (
         (b"\0\0\0", b"\0" * 6),
         (b"\0\0\0\1", b"\0" * 5),
         (None, None),
         (b"\x80\0\0\1", b"\0" * 6),
     ):
-        assert found(batch(0, [{"key": key, "value": value}]))[0][3] == MALFORMED
-    assert found(batch(0, [{"key": b"\0\0\0\1", "value": b"\x80" + b"\0" * 5}]))[0][3] == MALFORMED
+        assert markers_of(batch(0, [{"key": key, "value": value}]))[0][3] == MALFORMED
+    assert markers_of(batch(0, [{"key": b"\0\0\0\1", "value": b"\x80" + b"\0" * 5}]))[0][3] == MALFORMED
 
 
-def test_what_a_broker_meets_at_a_marker_that_it_cannot_read() -> None:
-    """As `DefaultRecordBatch.iterator` throws it: one record is looked at, or all of them where they are compressed."""
+def test_errors_of_a_broker_at_unreadable_markers() -> None:
+    """As `DefaultRecordBatch.iterator` throws them: one record is read, or all of them if compressed."""
 
-    def met(data: bytes) -> str | None:
-        return failure(found(data)[0][3])
+    def broker_error(data: bytes) -> str | None:
+        return failure(markers_of(data)[0][3])
 
     good = record(1, 9)
     invalid, illegal = "org.apache.kafka.common.InvalidRecordException", "java.lang.IllegalArgumentException"
     flags = TRANSACTIONAL | CONTROL
-    assert met(batch(0, [good])) is None
-    assert met(batch(0, [record(-(1 << 15), 0)])) is None
-    assert met(raw_batch(0, RECORD.pack(good), -1, attributes=flags, producer_id=7)) == invalid
-    assert met(raw_batch(0, RECORD.pack(good) + b"x", 1, attributes=flags, producer_id=7)) == invalid
-    assert met(raw_batch(0, RECORD.pack(good) + b"x", 2, attributes=flags, producer_id=7)) is None
-    assert met(raw_batch(0, b"x" * 20, 1, attributes=flags | 5, producer_id=7)) == illegal
-    assert met(raw_batch(0, b"x" * 20, 1, attributes=flags | GZIP, producer_id=7)) == KAFKA_EXCEPTION
-    assert found(raw_batch(0, b"x" * 20, 0, attributes=flags | 5, producer_id=7)) == []
+    assert broker_error(batch(0, [good])) is None
+    assert broker_error(batch(0, [record(-(1 << 15), 0)])) is None
+    assert broker_error(raw_batch(0, RECORD.pack(good), -1, attributes=flags, producer_id=7)) == invalid
+    assert broker_error(raw_batch(0, RECORD.pack(good) + b"x", 1, attributes=flags, producer_id=7)) == invalid
+    assert broker_error(raw_batch(0, RECORD.pack(good) + b"x", 2, attributes=flags, producer_id=7)) is None
+    assert broker_error(raw_batch(0, b"x" * 20, 1, attributes=flags | 5, producer_id=7)) == illegal
+    assert broker_error(raw_batch(0, b"x" * 20, 1, attributes=flags | GZIP, producer_id=7)) == KAFKA_EXCEPTION
+    assert markers_of(raw_batch(0, b"x" * 20, 0, attributes=flags | 5, producer_id=7)) == []
 
 
 BATCHES = st.lists(
@@ -128,9 +128,9 @@ BATCHES = st.lists(
 
 
 @given(BATCHES)
-def test_any_markers(some: list[Any]) -> None:
+def test_arbitrary_markers(specs: list[Any]) -> None:
     data, expected = b"", []
-    for i, (flags, records) in enumerate(some):
+    for i, (flags, records) in enumerate(specs):
         base = 10 * i
         data += batch(
             base,
@@ -142,4 +142,4 @@ def test_any_markers(some: list[Any]) -> None:
             (i, base, 5000 if flags & TIMESTAMP_TYPE else 1000 + late, kind, epoch if kind in (0, 1) else -1)
             for kind, epoch, late, _ in records
         ]
-    assert found(data) == expected
+    assert markers_of(data) == expected

@@ -1,4 +1,4 @@
-"""Mending: rules that few directories meet, each on a log of a few batches."""
+"""Repair rules that few directories need, each on a log of a few batches."""
 
 from __future__ import annotations
 
@@ -40,27 +40,29 @@ def three(offset: int, value: bytes = b"", **more: Any) -> bytes:
 
 
 def directory(name: str = "orders-0", **segments: bytes) -> MemoryDirectory:
-    """Segments by their base offset, as `_0`."""
+    """A directory of segments, named by their base offset as `_0`."""
     files = {segment_name(int(base[1:]), ".log"): data for base, data in segments.items()}
     return partition_directory({**files, METADATA_FILE: metadata.pack(ID)}, name)
 
 
-def logs(made: MemoryDirectory) -> dict[int, bytes]:
-    return {int(name[:20]): data for name, data in sorted(made.files.items()) if name.endswith(".log")}
+def logs(listing: MemoryDirectory) -> dict[int, bytes]:
+    return {int(name[:20]): data for name, data in sorted(listing.files.items()) if name.endswith(".log")}
 
 
 # Order
 
 
 def reaching(last: int) -> bytes:
-    """Three records, then what is none: a consumer stops there. It claims offsets up to `last`."""
+    """Pack three records and an invalid one, where a consumer stops. The batch claims offsets up to `last`."""
     stored = pack_records(record(i) for i in range(3)) + b"\x7f"
     return raw_batch(0, stored, 4, last_offset_delta=last)
 
 
 @pytest.mark.parametrize("window", [64, 1 << 20])
-def test_a_cut_batch_that_reaches_into_the_next_segment(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of it does not cost the records of the next segment, whose checksums are right."""
+def test_cut_batch_that_claims_offsets_of_the_next_segment(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kept part does not cost the records of the next segment, whose checksums are right."""
     walk_by(window, monkeypatch)
     was = directory(_0=reaching(9), _3=b"".join(three(at) for at in (3, 6, 9, 12, 15)))
     mended, mending = repair(was, **OPTIONS)
@@ -68,30 +70,30 @@ def test_a_cut_batch_that_reaches_into_the_next_segment(window: int, monkeypatch
     served = b"".join(logs(mended).values())
     assert served.endswith(b"".join(three(at) for at in (3, 6, 9, 12, 15)))
     assert verdict.rows == 3 + 15
-    assert sum(one.rows_lost or 0 for one in mending.cut) == 1
-    # Where nothing of the next segment lies above.
+    assert sum(removed.rows_lost or 0 for removed in mending.cut) == 1
+    # If nothing of the next segment is above it.
     mended, _ = repair(directory(_0=reaching(9), _3=three(3) + three(6)), **OPTIONS)
     assert check_broker_accepts(mended).rows == 3 + 6
 
 
-def test_the_place_between_its_neighbours_is_taken() -> None:
-    """What belongs there lies in another file, so the batch that is there has no place."""
+def test_position_taken_by_a_batch_of_another_file() -> None:
+    """The batch that belongs there is in another file, so the one in between has no position."""
     was = directory(_0=three(0) + three(77, b"other") + three(6), _9=three(3))
     mended, mending = repair(was, **OPTIONS)
     assert b"".join(logs(mended).values()) == b"".join(three(at) for at in (0, 3, 6))
-    (cut,) = [one for one in mending.cut if one.rows_lost]
+    (cut,) = [removed for removed in mending.cut if removed.rows_lost]
     assert (cut.rows_lost, cut.lost["first_offset"]) == (3, 77)
 
 
-def test_offsets_below_zero() -> None:
+def test_negative_offsets() -> None:
     mended, mending = repair(directory(_0=three(0) + three(-9, b"other") + three(3)), **OPTIONS)
     assert logs(mended) == {0: three(0) + three(3)}
-    assert [(one.rows_lost, one.lost.get("first_offset")) for one in mending.cut] == [(3, -9)]
+    assert [(removed.rows_lost, removed.lost.get("first_offset")) for removed in mending.cut] == [(3, -9)]
 
 
-def test_a_header_set_right_where_its_offsets_are_taken() -> None:
+def test_corrected_header_whose_offsets_are_taken() -> None:
     wrong = bytearray(three(0, b"other"))
-    wrong[16] = 7  # magic
+    wrong[16] = 7  # Magic.
     mended, mending = repair(directory(_0=three(0) + bytes(wrong) + three(3)), **OPTIONS)
     assert logs(mended) == {0: three(0) + three(3)}
     (cut,) = mending.cut
@@ -117,9 +119,9 @@ def spanning(first: int, last: int) -> Run:
 
 
 def test_empty_segments_that_others_reach_over() -> None:
-    assert [one.base for one in name_segments([(spanning(0, 20), 0)], [0, 10, 21], 0)] == [0, 21]
-    made = name_segments([(spanning(3, 4), 7)], [5], 0)
-    assert [(one.base, len(one.runs)) for one in made] == [(3, 1)]
+    assert [segment.base for segment in name_segments([(spanning(0, 20), 0)], [0, 10, 21], 0)] == [0, 21]
+    segments = name_segments([(spanning(3, 4), 7)], [5], 0)
+    assert [(segment.base, len(segment.runs)) for segment in segments] == [(3, 1)]
 
 
 # Runs
@@ -144,14 +146,14 @@ def test_parts_of_a_run() -> None:
     assert lost(directory(_0=data), run.heads)[0] == 12
 
 
-def test_what_is_lost_without_times() -> None:
+def test_lost_rows_without_timestamps() -> None:
     was = directory(_0=three(0, base_timestamp=-1, max_timestamp=-1))
     heads = run_of(was.files[LOG]).heads
     place = {"topic": "orders", "partition": 0}
-    rows, what = lost(was, heads)
-    assert (rows, what) == (3, {**place, "first_offset": 0, "last_offset": 2})
+    rows, loss = lost(was, heads)
+    assert (rows, loss) == (3, {**place, "first_offset": 0, "last_offset": 2})
     assert lost(was, heads[:0]) == (0, {})
-    assert join_lost(what, {"first_offset": 9, "last_offset": 9, "first_timestamp": 5}) == {
+    assert join_lost(loss, {"first_offset": 9, "last_offset": 9, "first_timestamp": 5}) == {
         **place, "first_offset": 0, "last_offset": 9, "first_timestamp": 5,
     }  # fmt: skip
 
@@ -159,7 +161,7 @@ def test_what_is_lost_without_times() -> None:
 # Transactions
 
 
-def own(offset: int, flags: int = 0, producer: int = 12, **more: Any) -> bytes:
+def batch_of(offset: int, flags: int = 0, producer: int = 12, **more: Any) -> bytes:
     return batch(
         offset, attributes=flags, producer_id=producer, producer_epoch=0, base_sequence=offset, **more
     )
@@ -167,46 +169,56 @@ def own(offset: int, flags: int = 0, producer: int = 12, **more: Any) -> bytes:
 
 def marker(offset: int, kind: int = 1) -> bytes:
     # Key and value: version and type, and for the end of a transaction the coordinator's epoch.
-    made = record(key=b"\0\0\0" + bytes([kind]), value=bytes(6))
+    packed_record = record(key=b"\0\0\0" + bytes([kind]), value=bytes(6))
     return batch(
-        offset, [made], attributes=TRANSACTIONAL | CONTROL, producer_id=12, producer_epoch=0, base_sequence=-1
+        offset,
+        [packed_record],
+        attributes=TRANSACTIONAL | CONTROL,
+        producer_id=12,
+        producer_epoch=0,
+        base_sequence=-1,
     )
 
 
-def test_batches_behind_the_end_of_a_transaction_are_fine() -> None:
-    data = own(0, TRANSACTIONAL) + marker(1) + own(2) + own(3, producer=13)
+def test_batches_after_the_end_of_a_transaction_are_kept() -> None:
+    data = batch_of(0, TRANSACTIONAL) + marker(1) + batch_of(2) + batch_of(3, producer=13)
     mended, mending = repair(directory(_0=data), **OPTIONS)
     assert logs(mended) == {0: data}
     assert not mending.cut
 
 
-def test_a_marker_that_compaction_emptied_ends_nothing() -> None:
+def test_marker_emptied_by_compaction_ends_nothing() -> None:
     emptied = batch(1, [], attributes=TRANSACTIONAL | CONTROL, producer_id=12, producer_epoch=0)
-    begun = own(0, TRANSACTIONAL)
-    mended, mending = repair(directory(_0=begun + emptied + own(2)), **OPTIONS)
+    begun = batch_of(0, TRANSACTIONAL)
+    mended, mending = repair(directory(_0=begun + emptied + batch_of(2)), **OPTIONS)
     assert logs(mended) == {0: begun + emptied}
-    assert ["outside of the transaction" in one.why for one in mending.cut] == [True]
+    assert ["outside of the transaction" in removed.why for removed in mending.cut] == [True]
 
 
 @pytest.mark.parametrize("window", [64, 1 << 20])
 def test_prefix_ends_at_a_batch_outside_of_its_transaction(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is behind it goes: in the same window, in the next ones, and in other segments."""
+    """Everything after it is removed: in the same window, in the next ones, and in other segments."""
     walk_by(window, monkeypatch)
-    kept = own(0, TRANSACTIONAL)
-    was = directory(_0=kept + own(1) + own(2, producer=13) + three(3), _6=three(6))
+    kept = batch_of(0, TRANSACTIONAL)
+    was = directory(_0=kept + batch_of(1) + batch_of(2, producer=13) + three(3), _6=three(6))
     mended, mending = repair(was, strategy="prefix", **OPTIONS)
     assert b"".join(logs(mended).values()) == kept
-    assert ["outside of the transaction" in one.why for one in mending.cut] == [True, False, False, False]
-    assert {one.why for one in mending.cut[1:]} == {"after the first damage"}
-    assert [(one.file, one.offset) for one in mending.cut] == [
+    assert ["outside of the transaction" in removed.why for removed in mending.cut] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert {removed.why for removed in mending.cut[1:]} == {"after the first damage"}
+    assert [(removed.file, removed.offset) for removed in mending.cut] == [
         (LOG, len(kept)),
         (LOG, 2 * len(kept)),
         (LOG, 3 * len(kept)),
         (segment_name(6, ".log"), 0),
     ]
-    # Nothing is made from such a log.
+    # Nothing is rebuilt from such a log.
     with pytest.raises(DamageError, match="producer 12 writes outside"):
         rebuild(was, "index", **OPTIONS)
 
@@ -214,8 +226,8 @@ def test_prefix_ends_at_a_batch_outside_of_its_transaction(
 # Replicas
 
 
-def test_a_copy_that_has_what_is_no_loss() -> None:
-    """Bytes of the first copy that held no record stay told as they are."""
+def test_replica_with_the_missing_bytes_prevents_a_loss() -> None:
+    """Bytes of the first replica that held no record stay reported as they are."""
     sound = b"".join(three(at) for at in (0, 3, 6))
     first = directory(_0=three(0) + three(0) + three(6))
     mended, mending = repair(first, directory(_0=sound), **OPTIONS)
@@ -226,10 +238,10 @@ def test_a_copy_that_has_what_is_no_loss() -> None:
     assert "another copy" not in cut.why
 
 
-# The interval of indexes
+# Index interval
 
 
-def test_no_interval_where_indexes_say_nothing() -> None:
+def test_interval_is_unknown_without_index_entries() -> None:
     entry = np.array([(1, 50)], ">i4,>i4").tobytes()
 
     class Failing(MemoryDirectory):
@@ -246,16 +258,16 @@ def test_no_interval_where_indexes_say_nothing() -> None:
 # Strategy system
 
 
-def test_zeros_behind_the_last_batch_are_cut_and_are_no_loss() -> None:
-    made, mending = repair(directory(_0=three(0) + bytes(500)), strategy="system")
-    assert logs(made) == {0: three(0)}
+def test_trailing_zeros_are_removed_without_loss() -> None:
+    repaired, mending = repair(directory(_0=three(0) + bytes(500)), strategy="system")
+    assert logs(repaired) == {0: three(0)}
     (cut,) = mending.cut
     assert (cut.offset, cut.length, cut.rows_lost) == (len(three(0)), 500, 0)
 
 
-def test_of_what_is_cut_only_what_lies_in_it_is_lost() -> None:
-    """A damaged first batch of the first segment is not what the broker cuts; a torn last one is."""
+def test_only_removed_batches_are_lost() -> None:
+    """The broker does not remove a damaged first batch of the first segment, but a torn last one."""
     torn = three(3)[:-4]
-    made, mending = repair(directory(_0=three(0) + torn), strategy="system")
-    assert logs(made) == {0: three(0)}
+    repaired, mending = repair(directory(_0=three(0) + torn), strategy="system")
+    assert logs(repaired) == {0: three(0)}
     assert [(cut.offset, cut.length) for cut in mending.cut] == [(len(three(0)), len(torn))]

@@ -1,7 +1,8 @@
-"""Missing data is reported: what the other files of a partition and the checkpoints beside it prove to be lost.
+"""Missing data is reported if other files of the partition, or the checkpoints beside it, prove a loss.
 
 The partition has segments 0, 30, 58 and 86 and ends at 97. Producer snapshots were taken at 30, 51, 58, 86 and 97; at 51 the broker
 stopped within a segment.
+
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TOPIC = "dmg_base"
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """The partition below a log directory of a broker that was stopped."""
+    """The partition in the log directory of a stopped broker."""
     place = tmp_path / "logs" / f"{TOPIC}-0"
     shutil.copytree(CASES["dmg_base"].partition, place)
     (tmp_path / "logs" / ".kafka_cleanshutdown").touch()
@@ -41,7 +42,7 @@ def checkpoint(partition: Path, name: str, offset: int, topic: str = TOPIC) -> N
 
 
 def lost(report: lw.Report) -> list[tuple[int, int | None]]:
-    """The ranges of offsets that errors report as lost."""
+    """Return the ranges of offsets that errors report as lost."""
     return sorted(
         (fault.lost["first_offset"], fault.lost.get("last_offset"))
         for _, fault in report.faults
@@ -53,8 +54,8 @@ def errors(report: lw.Report) -> list[Fault]:
     return [fault for _, fault in report.faults if fault.severity is ERROR]
 
 
-def assert_said(partition: Path, *ranges: tuple[int, int]) -> None:
-    """`verify` and every mode of reading say that offsets are lost, and a repair lists the same ones."""
+def assert_loss_is_reported(partition: Path, *ranges: tuple[int, int]) -> None:
+    """Check that `verify` and every mode of reading report lost offsets, and that a repair lists the same ones."""
     assert lost(lw.verify(partition)) == list(ranges)
     with pytest.raises(lw.DamageError):
         lw.read(partition, columns="offset")
@@ -71,70 +72,70 @@ def assert_said(partition: Path, *ranges: tuple[int, int]) -> None:
     assert "nothing lost" not in report.text()
 
 
-# Logs that are missing as a whole
+# Missing logs
 
 
-def test_the_only_log_is_missing(partition: Path) -> None:
+def test_only_log_is_missing(partition: Path) -> None:
     for base in (30, 58, 86):
         remove(partition, base, ".log", ".index", ".timeindex", ".snapshot")
     remove(partition, 51, ".snapshot")
     remove(partition, 0, ".log")
-    assert_said(partition, (0, 96))
+    assert_loss_is_reported(partition, (0, 96))
 
 
-def test_all_logs_are_missing_and_partition_metadata_too(partition: Path) -> None:
+def test_all_logs_and_partition_metadata_are_missing(partition: Path) -> None:
     for base in (0, 30, 58, 86):
         remove(partition, base, ".log")
     (partition / "partition.metadata").unlink()
-    assert_said(partition, (0, 96))
+    assert_loss_is_reported(partition, (0, 96))
 
 
 @pytest.mark.parametrize(("base", "last"), [(0, 29), (30, 57), (58, 85), (86, 96)])
-def test_an_index_without_its_log_proves_a_loss(partition: Path, base: int, last: int) -> None:
+def test_index_without_its_log_proves_a_loss(partition: Path, base: int, last: int) -> None:
     remove(partition, base, ".log")
-    assert_said(partition, (base, last))
+    assert_loss_is_reported(partition, (base, last))
 
 
-def test_an_empty_index_proves_that_a_segment_began(partition: Path) -> None:
+def test_empty_index_proves_that_a_segment_began(partition: Path) -> None:
     remove(partition, 30, ".log", ".timeindex", ".snapshot")
     (partition / segment_name(30, ".index")).write_bytes(b"")
-    assert_said(partition, (30, 57))
+    assert_loss_is_reported(partition, (30, 57))
 
 
-def test_a_snapshot_in_a_gap_between_segments_proves_a_loss(partition: Path) -> None:
+def test_snapshot_in_a_gap_between_segments_proves_a_loss(partition: Path) -> None:
     remove(partition, 30, ".log", ".index", ".timeindex")
-    assert_said(partition, (30, 57))
+    assert_loss_is_reported(partition, (30, 57))
 
 
-def test_snapshots_tell_of_two_segments_in_a_row(partition: Path) -> None:
+def test_snapshots_reveal_two_missing_segments_in_a_row(partition: Path) -> None:
     for base in (30, 58):
         remove(partition, base, ".log", ".index", ".timeindex")
-    assert_said(partition, (30, 85))
+    assert_loss_is_reported(partition, (30, 85))
 
 
-def test_the_last_segments_are_known_by_a_snapshot(partition: Path) -> None:
+def test_snapshot_reveals_missing_last_segments(partition: Path) -> None:
     remove(partition, 86, ".log", ".index", ".timeindex")
-    assert_said(partition, (86, 96))
+    assert_loss_is_reported(partition, (86, 96))
 
 
-def test_epochs_and_a_snapshot_together_prove_that_the_first_segments_are_missing(partition: Path) -> None:
+def test_epochs_and_a_snapshot_prove_that_the_first_segments_are_missing(partition: Path) -> None:
     for base in (0, 30):
         remove(partition, base, ".log", ".index", ".timeindex")
     first = lw.inspect(partition)["facts"]["leader_epochs"][0]["start_offset"]
     assert first < 30
-    assert_said(partition, (first, 57))
+    assert_loss_is_reported(partition, (first, 57))
 
 
-def test_two_losses_are_reported_apart(partition: Path) -> None:
+def test_two_losses_are_reported_separately(partition: Path) -> None:
     remove(partition, 0, ".log")
     remove(partition, 86, ".log")
-    assert_said(partition, (0, 29), (86, 96))
+    assert_loss_is_reported(partition, (0, 29), (86, 96))
 
 
-# What is legal
+# Legal states
 
 
-def test_a_deleted_segment_is_not_lost(partition: Path) -> None:
+def test_deleted_segment_is_not_lost(partition: Path) -> None:
     """A broker renames the log first, and removes the files a minute later."""
     log = partition / segment_name(0, ".log")
     log.rename(f"{log}.deleted")
@@ -146,14 +147,14 @@ def test_a_deleted_segment_is_not_lost(partition: Path) -> None:
     assert lw.read(partition, columns="offset").num_rows == 67
 
 
-def test_what_lies_before_the_log_start_offset_is_not_lost(partition: Path) -> None:
+def test_offsets_below_the_log_start_are_not_lost(partition: Path) -> None:
     remove(partition, 0, ".log")
     checkpoint(partition, "log-start", 40)
     assert lost(lw.verify(partition)) == []
     assert lw.read(partition, columns="offset")["offset"].to_pylist() == list(range(40, 97))
 
 
-def test_of_a_segment_with_the_log_start_offset_the_rest_is_lost(partition: Path) -> None:
+def test_missing_segment_that_contains_the_log_start_is_lost_from_there(partition: Path) -> None:
     remove(partition, 0, ".log")
     checkpoint(partition, "log-start", 20)
     assert lost(lw.verify(partition)) == [(20, 29)]
@@ -169,8 +170,8 @@ def test_retention_may_leave_a_snapshot_taken_within_a_segment(partition: Path) 
     assert lw.read(partition, columns="offset").num_rows == 39
 
 
-def test_a_log_start_before_the_first_segment_is_a_hint(partition: Path) -> None:
-    """With remote storage it is legal, and after a crash the checkpoint may be a minute old."""
+def test_log_start_before_the_first_segment_is_a_hint(partition: Path) -> None:
+    """It is legal with remote storage, and after a crash the checkpoint may be a minute old."""
     remove(partition, 0, ".log", ".index", ".timeindex")
     checkpoint(partition, "log-start", 3)
     for clean, severity in ((True, WARNING), (False, INFO)):
@@ -180,14 +181,14 @@ def test_a_log_start_before_the_first_segment_is_a_hint(partition: Path) -> None
 
 
 @pytest.mark.parametrize(("cleaned", "severity"), [(TOPIC, WARNING), ("other", ERROR), (None, ERROR)])
-def test_the_cleaner_checkpoint_says_whether_a_gap_may_be_compaction(
+def test_cleaner_checkpoint_decides_whether_a_gap_may_be_compaction(
     partition: Path, cleaned: str | None, severity: Severity
 ) -> None:
     remove(partition, 30, ".log", ".index", ".timeindex")
     if cleaned is not None:
         checkpoint(partition, "cleaner", 58, cleaned)
-    said = [fault.severity for _, fault in lw.verify(partition).faults if "in no batch" in fault.detail]
-    assert said == [severity]
+    severities = [fault.severity for _, fault in lw.verify(partition).faults if "in no batch" in fault.detail]
+    assert severities == [severity]
     if severity is ERROR:
         with pytest.raises(lw.DamageError, match="segment began there"):
             lw.read(partition, columns="offset")
@@ -195,8 +196,8 @@ def test_the_cleaner_checkpoint_says_whether_a_gap_may_be_compaction(
         assert lw.read(partition, columns="offset").num_rows == 69
 
 
-def test_a_snapshot_in_a_gap_of_a_compacted_log_is_no_proof(partition: Path) -> None:
-    """Records are missing within a batch too, so that the gap may be of the same origin."""
+def test_snapshot_in_a_gap_of_a_compacted_log_is_no_proof(partition: Path) -> None:
+    """Records are missing within a batch too, so the gap may be compaction."""
     remove(partition, 30, ".log", ".index", ".timeindex")
     log = batch(0, [record(offset_delta=0), record(offset_delta=29)], last_offset_delta=29)
     (partition / segment_name(0, ".log")).write_bytes(log)
@@ -205,14 +206,14 @@ def test_a_snapshot_in_a_gap_of_a_compacted_log_is_no_proof(partition: Path) -> 
     assert lw.scan(partition, columns="offset").to_table().num_rows
 
 
-def test_the_last_offsets_of_producers_prove_a_loss(partition: Path) -> None:
+def test_last_offsets_of_producers_prove_a_loss(partition: Path) -> None:
     remove(partition, 30, ".log", ".index", ".timeindex", ".snapshot")
     remove(partition, 51, ".snapshot")
     assert lost(lw.verify(partition)) == [(30, 57)]
 
 
-def test_a_snapshot_in_a_gap_where_no_producer_wrote_is_no_proof(tmp_path: Path) -> None:
-    """A writer that keeps offsets leaves such a gap behind the snapshot at the old end."""
+def test_snapshot_in_a_gap_without_producers_is_no_proof(tmp_path: Path) -> None:
+    """A writer that keeps offsets leaves such a gap after the snapshot at the old end."""
     place = tmp_path / "orders-0"
     lw.write([{"offset": i, "value": b"x"} for i in range(5)], place, "kafka.partition")
     lw.write([{"offset": i, "value": b"x"} for i in range(10, 15)], place, "kafka.partition", mode="append")
@@ -222,7 +223,7 @@ def test_a_snapshot_in_a_gap_where_no_producer_wrote_is_no_proof(tmp_path: Path)
     assert lw.read(place, columns="offset").num_rows == 10
 
 
-def test_a_gap_without_evidence_is_reported_and_no_damage(partition: Path) -> None:
+def test_gap_without_evidence_is_reported_and_is_no_damage(partition: Path) -> None:
     remove(partition, 30, ".log", ".index", ".timeindex", ".snapshot")
     for base in (51, 58):
         remove(partition, base, ".snapshot")
@@ -238,41 +239,41 @@ def test_a_gap_without_evidence_is_reported_and_no_damage(partition: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["replication", "recovery-point"])
-def test_a_checkpoint_beyond_the_log_end_proves_a_loss(partition: Path, name: str) -> None:
+def test_checkpoint_beyond_the_log_end_proves_a_loss(partition: Path, name: str) -> None:
     checkpoint(partition, name, 120)
-    assert_said(partition, (97, 119))
+    assert_loss_is_reported(partition, (97, 119))
     assert (
         f"../{name}-offset-checkpoint says that it went up to 119" in errors(lw.verify(partition))[0].detail
     )
 
 
 @pytest.mark.parametrize("name", ["replication", "recovery-point"])
-def test_a_checkpoint_behind_the_log_end_is_legal(partition: Path, name: str) -> None:
-    """They are written every few seconds, and when the broker stops."""
+def test_checkpoint_below_the_log_end_is_legal(partition: Path, name: str) -> None:
+    """Checkpoints are written every few seconds, and when the broker stops."""
     for offset in (0, 90, 97):
         checkpoint(partition, name, offset)
         assert lw.verify(partition).ok
         assert lw.read(partition, columns="offset").num_rows == 97
 
 
-def test_a_checkpoint_of_another_partition_says_nothing(partition: Path) -> None:
+def test_checkpoint_of_another_partition_proves_nothing(partition: Path) -> None:
     checkpoint(partition, "replication", 120, "other")
     assert lw.verify(partition).ok
 
 
-def test_a_future_replica_is_not_held_against_the_checkpoint(partition: Path) -> None:
+def test_future_replica_is_not_compared_with_the_checkpoint(partition: Path) -> None:
     future = partition.with_name(f"{TOPIC}-0.{'0' * 32}-future")
     partition.rename(future)
     checkpoint(future, "replication", 120)
     assert lw.verify(future).ok
 
 
-def test_a_damaged_checkpoint_says_nothing(partition: Path) -> None:
+def test_damaged_checkpoint_proves_nothing(partition: Path) -> None:
     (partition.parent / "replication-offset-checkpoint").write_bytes(b"\xff\0garbage")
     assert lw.verify(partition).ok
 
 
-def test_a_partition_without_logs_below_a_high_watermark_is_damaged(partition: Path) -> None:
+def test_partition_without_logs_below_a_high_watermark_is_damaged(partition: Path) -> None:
     for file in partition.iterdir():
         if file.name != "partition.metadata":
             file.unlink()
@@ -284,7 +285,7 @@ def test_a_partition_without_logs_below_a_high_watermark_is_damaged(partition: P
         lw.read(partition)
 
 
-def test_the_log_alone_is_held_against_the_checkpoint_too(partition: Path) -> None:
+def test_single_log_is_compared_with_the_checkpoint(partition: Path) -> None:
     checkpoint(partition, "replication", 120)
     with pytest.raises(lw.DamageError, match="went up to 119"):
         lw.read(partition / segment_name(86, ".log"))
@@ -301,7 +302,7 @@ def test_rows_before_the_end_are_read_without_an_error(partition: Path) -> None:
 
 @pytest.fixture
 def torn(tmp_path: Path) -> Path:
-    """A partition of 399 records whose log was cut by 777 bytes, within its last batch. The snapshot at its end is there."""
+    """A partition of 399 records whose log was cut by 777 bytes, within its last batch. The snapshot at its end exists."""
     place = tmp_path / "orders-0"
     rows = [{"offset": i, "key": b"%d" % i, "value": bytes([i & 255]) * 300} for i in range(399)]
     lw.write(rows, place, "kafka.partition", **{"batch.size": 2500})
@@ -311,7 +312,7 @@ def torn(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_torn_batch_that_a_snapshot_knows_of_is_lost(torn: Path, tmp_path: Path) -> None:
+def test_torn_batch_known_from_a_snapshot_is_lost(torn: Path, tmp_path: Path) -> None:
     report = lw.verify(torn)
     (fault,) = [fault for fault in errors(report) if fault.length]
     rows = fault.rows_lost
@@ -335,7 +336,7 @@ def test_a_torn_batch_that_a_snapshot_knows_of_is_lost(torn: Path, tmp_path: Pat
     assert lw.read(torn, columns="offset").num_rows == 399 - rows
 
 
-def test_a_torn_batch_that_nothing_else_knows_of_is_what_a_crash_leaves(torn: Path, tmp_path: Path) -> None:
+def test_torn_batch_known_from_nothing_else_is_a_crash(torn: Path, tmp_path: Path) -> None:
     for suffix in (".index", ".timeindex"):
         remove(torn, 0, suffix)
     remove(torn, 399, ".snapshot")
@@ -346,27 +347,27 @@ def test_a_torn_batch_that_nothing_else_knows_of_is_what_a_crash_leaves(torn: Pa
 
 
 @pytest.mark.parametrize("name", ["replication", "recovery-point"])
-def test_a_torn_batch_below_a_checkpoint_is_lost(torn: Path, tmp_path: Path, name: str) -> None:
+def test_torn_batch_below_a_checkpoint_is_lost(torn: Path, tmp_path: Path, name: str) -> None:
     for suffix in (".index", ".timeindex"):
         remove(torn, 0, suffix)
     remove(torn, 399, ".snapshot")
     checkpoint(torn, name, 405, "orders")
-    said = [fault.lost for fault in errors(lw.verify(torn)) if fault.lost]
+    losses = [fault.lost for fault in errors(lw.verify(torn)) if fault.lost]
     repaired = lw.repair(torn, in_place=True, backup=tmp_path / "backup")
     assert repaired.incomplete
-    assert [cut["lost"] for cut in repaired["cut"]] == said
-    assert said[0]["last_offset"] == 404
-    # The checkpoint is still there, so the loss is still reported.
-    assert lost(lw.verify(torn)) == [(said[0]["first_offset"], 404)]
+    assert [cut["lost"] for cut in repaired["cut"]] == losses
+    assert losses[0]["last_offset"] == 404
+    # The checkpoint still exists, so the loss is still reported.
+    assert lost(lw.verify(torn)) == [(losses[0]["first_offset"], 404)]
 
 
 # Repair
 
 
-def test_a_repair_below_a_high_watermark_writes_its_result_and_reports_the_loss(
+def test_repair_below_a_high_watermark_writes_its_result_and_reports_the_loss(
     partition: Path, tmp_path: Path
 ) -> None:
-    """The last log is missing: the checkpoint is held against another log after the repair than before."""
+    """The last log is missing, so after the repair another log is compared with the checkpoint."""
     remove(partition, 86, ".log")
     checkpoint(partition, "replication", 120)
     repaired = lw.repair(partition, in_place=True, backup=tmp_path / "backup")
@@ -377,7 +378,7 @@ def test_a_repair_below_a_high_watermark_writes_its_result_and_reports_the_loss(
     assert lost(lw.verify(partition)) == [(86, 119)]
 
 
-def test_replicas_with_different_losses_are_complete_together(partition: Path, tmp_path: Path) -> None:
+def test_replicas_with_different_losses_complete_each_other(partition: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / partition.name
     shutil.copytree(partition, other)
     remove(partition, 30, ".log")
@@ -387,7 +388,7 @@ def test_replicas_with_different_losses_are_complete_together(partition: Path, t
     assert report.rows == 97
 
 
-def test_nothing_is_appended_where_a_log_is_missing(partition: Path) -> None:
+def test_append_to_a_partition_with_a_missing_log_is_refused(partition: Path) -> None:
     remove(partition, 86, ".log")
     with pytest.raises(lw.UsageError, match="are gone"):
         lw.write([{"value": b"x"}], partition, "kafka.partition", mode="append")
@@ -395,5 +396,5 @@ def test_nothing_is_appended_where_a_log_is_missing(partition: Path) -> None:
 
 def test_inspect_names_missing_logs(partition: Path) -> None:
     remove(partition, 30, ".log")
-    found: list[dict[str, Any]] = lw.inspect(partition)["faults"]
-    assert any(one["file"] == segment_name(30, ".log") and one["lost"] for one in found)
+    summary_faults: list[dict[str, Any]] = lw.inspect(partition)["faults"]
+    assert any(fault["file"] == segment_name(30, ".log") and fault["lost"] for fault in summary_faults)

@@ -1,4 +1,4 @@
-"""What the Kafka oracle asks and makes of the answers, without Kafka: a session and a broker that say what they are told to."""
+"""Requests and parsed answers of the Kafka oracle, without Kafka: a session and a broker with fixed answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ERROR = {"class": "a.CorruptRecordException", "message": "bad", "causes": [], "t
 
 
 class Session:
-    """Answers by operation; `asked` is what it was asked."""
+    """Answers by operation; `asked` has the requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -27,16 +27,16 @@ class Session:
     def ask(self, op: str, **fields: Any) -> tuple[list[Any], Any]:
         self.asked.append({"op": op, **fields})
         answer = self.answers[op]
-        found: tuple[list[Any], Any] = answer(**fields) if callable(answer) else answer
-        return found
+        answered: tuple[list[Any], Any] = answer(**fields) if callable(answer) else answer
+        return answered
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
-    one = Session()
-    monkeypatch.setattr(kafka, "SESSION", one)
-    monkeypatch.setattr(kafka_broker, "SESSION", one)
-    return one
+    fake_session = Session()
+    monkeypatch.setattr(kafka, "SESSION", fake_session)
+    monkeypatch.setattr(kafka_broker, "SESSION", fake_session)
+    return fake_session
 
 
 def batch(*records: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def record(offset: int, key: str | None = None, value: str | None = "7631") -> d
 # Files
 
 
-def test_bytes_come_as_bytes(session: Session, tmp_path: Path) -> None:
+def test_bytes_are_decoded(session: Session, tmp_path: Path) -> None:
     session.answers["batches"] = lambda **_: ([batch(record(5)), {"base_offset": 6}], None)
-    found = kafka.batches(tmp_path / "x.log")
-    assert found[0]["records"][0] == {
+    packed = kafka.batches(tmp_path / "x.log")
+    assert packed[0]["records"][0] == {
         "offset": 5, "timestamp": 9, "key": None, "value": b"v1", "headers": [(b"h", None), (b"i", b"\n")],
     }  # fmt: skip
     assert session.asked == [{"op": "batches", "path": str(tmp_path / "x.log"), "records": True}]
@@ -67,7 +67,7 @@ def test_bytes_come_as_bytes(session: Session, tmp_path: Path) -> None:
     assert session.asked[1]["records"] is False
 
 
-def test_records_of_a_directory_are_flat(session: Session, tmp_path: Path) -> None:
+def test_records_of_a_directory_are_flattened(session: Session, tmp_path: Path) -> None:
     for name in ("2.log", "1.log", "1.index"):
         (tmp_path / name).touch()
     session.answers["batches"] = lambda path, **_: ([batch(record(int(Path(path).stem)))], None)
@@ -80,12 +80,12 @@ def test_records_of_a_directory_are_flat(session: Session, tmp_path: Path) -> No
         kafka.records(tmp_path / "2.log")
 
 
-def test_a_summary_is_a_plain_one(session: Session, tmp_path: Path) -> None:
+def test_summary_of_a_log(session: Session, tmp_path: Path) -> None:
     session.answers["summary"] = ([], {"records": 3, "valid": True})
     assert kafka.summary(tmp_path / "x.log") == {"records": 3, "valid": True}
 
 
-def test_batches_are_built_of_hex_digits(session: Session) -> None:
+def test_batches_are_built_from_hexadecimal(session: Session) -> None:
     session.answers["build"] = ([], "0aff")
     spec = {
         "records": [{"key": b"\1", "value": None, "headers": ((memoryview(b"h"), bytearray(b"i")),)}],
@@ -98,7 +98,7 @@ def test_batches_are_built_of_hex_digits(session: Session) -> None:
     ]
 
 
-def test_what_a_batch_is_made_of_again() -> None:
+def test_arguments_that_recreate_a_batch() -> None:
     head: dict[str, Any] = dict.fromkeys(kafka._SPEC)
     head |= {"magic": 2, "base_offset": 5, "producer_id": -1}
     plain = {"magic": 2, "base_offset": 5, "producer_id": -1}
@@ -113,20 +113,20 @@ def test_what_a_batch_is_made_of_again() -> None:
     }  # fmt: skip
 
 
-def test_the_tool_gets_copies_of_indexes(session: Session, tmp_path: Path) -> None:
-    """It cuts an index that does not end in an entry; what it says names the original."""
+def test_dump_tool_gets_copies_of_indexes(session: Session, tmp_path: Path) -> None:
+    """It truncates an index with a partial last entry; its messages name the original."""
     log, index, lone = tmp_path / "1.log", tmp_path / "1.index", tmp_path / "2.timeindex"
-    for one in (log, index, lone):
-        one.write_bytes(b"original")
+    for path in (log, index, lone):
+        path.write_bytes(b"original")
 
     def cut(args: list[str], **_: Any) -> tuple[list[Any], Any]:
-        given = [Path(one) for one in args[1].split(",")]
-        assert given[0] == log
-        assert [one.name for one in given[1:]] == ["1.index", "2.timeindex"]
-        assert sorted(one.name for one in given[1].parent.iterdir()) == ["1.index", "1.log"]
-        assert given[1].with_suffix(".log").resolve() == log
-        given[1].write_bytes(b"")
-        return [], {"out": f"Dumping {given[1]}\n", "err": "mismatch\n", "status": 0}
+        arguments = [Path(word) for word in args[1].split(",")]
+        assert arguments[0] == log
+        assert [name.name for name in arguments[1:]] == ["1.index", "2.timeindex"]
+        assert sorted(path.name for path in arguments[1].parent.iterdir()) == ["1.index", "1.log"]
+        assert arguments[1].with_suffix(".log").resolve() == log
+        arguments[1].write_bytes(b"")
+        return [], {"out": f"Dumping {arguments[1]}\n", "err": "mismatch\n", "status": 0}
 
     session.answers["dump"] = cut
     assert kafka.dump([log, index, lone], "--deep-iteration") == f"Dumping {index}\nmismatch\n"
@@ -134,7 +134,7 @@ def test_the_tool_gets_copies_of_indexes(session: Session, tmp_path: Path) -> No
     assert session.asked[0]["args"][2:] == ["--deep-iteration"]
 
 
-def test_a_tool_that_fails(session: Session, tmp_path: Path) -> None:
+def test_failing_tool_is_an_error(session: Session, tmp_path: Path) -> None:
     session.answers["dump"] = ([], {"out": "half", "err": "no such file", "status": 1})
     with pytest.raises(OracleError, match="ended with status 1: no such file"):
         kafka.dump(tmp_path / "1.log")
@@ -144,7 +144,7 @@ def test_a_tool_that_fails(session: Session, tmp_path: Path) -> None:
         kafka.dump(tmp_path / "1.log")
 
 
-def test_the_checks_see_copies_of_all_but_logs(session: Session, tmp_path: Path) -> None:
+def test_checks_get_copies_of_all_files_but_logs(session: Session, tmp_path: Path) -> None:
     place = tmp_path / "orders-0"
     (place / "folder").mkdir(parents=True)
     for name in ("1.log", "1.index", "leader-epoch-checkpoint"):
@@ -152,16 +152,16 @@ def test_the_checks_see_copies_of_all_but_logs(session: Session, tmp_path: Path)
 
     def checked(dir: str) -> tuple[list[Any], Any]:
         copy = Path(dir)
-        assert sorted(one.name for one in copy.iterdir()) == ["1.index", "leader-epoch-checkpoint"]
+        assert sorted(path.name for path in copy.iterdir()) == ["1.index", "leader-epoch-checkpoint"]
         assert copy != place
         item = {"file": "1.index", "class": "a.Corrupt", "message": f"in {copy}/1.index"}
         return [{"file": "leader-epoch-checkpoint"}, item, {**item, "message": None}], None
 
     session.answers["sanity"] = checked
-    assert [one["message"] for one in kafka.sanity(place)] == [f"in {place}/1.index", ""]
+    assert [problem["message"] for problem in kafka.sanity(place)] == [f"in {place}/1.index", ""]
 
 
-def test_derived_files_are_made_in_a_copy(session: Session, tmp_path: Path) -> None:
+def test_derived_files_are_created_in_a_copy(session: Session, tmp_path: Path) -> None:
     place = tmp_path / "orders-0"
     place.mkdir()
     (place / "1.log").write_bytes(b"log")
@@ -169,7 +169,7 @@ def test_derived_files_are_made_in_a_copy(session: Session, tmp_path: Path) -> N
 
     def load(dir: str, config: dict[str, str], **_: Any) -> tuple[list[Any], Any]:
         assert config == {"index.interval.bytes": "7", "segment.index.bytes": "10485760", "retention.ms": "1"}
-        assert [one.name for one in Path(dir).iterdir()] == ["1.log"]
+        assert [path.name for path in Path(dir).iterdir()] == ["1.log"]
         for name in ("1.index", "1.snapshot", "leader-epoch-checkpoint", "partition.metadata"):
             Path(dir, name).write_bytes(name.encode())
         return [], {"log_end_offset": 5}
@@ -198,7 +198,7 @@ def test_snapshots_and_maps(session: Session, tmp_path: Path) -> None:
     assert kafka.write_snapshot([{"producer_id": 4}]) == b"[{'producer_id': 4}]"
 
 
-def test_whether_kafka_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_why_kafka_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     class Project:
         def why_not(self) -> str | None:
             return "needs a JDK"
@@ -207,7 +207,7 @@ def test_whether_kafka_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kafka.available() == "needs a JDK"
 
 
-# A broker
+# Broker
 
 STARTED = "INFO KafkaRaftServer -  Kafka Server started\n"
 ANY_ID = "AAECAwQFBgcICQoLDA0ODw"
@@ -228,7 +228,7 @@ while sys.stdin.buffer.read(1):
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Say what the broker's process prints, start by start; it stays unless that has the word `ends`."""
+    """Set the output of the broker's process, start by start. It keeps running unless the output has the word `ends`."""
     place = tmp_path / "fake"
     place.mkdir()
     (place / "java").write_text(f"#!{sys.executable}\n{JAVA}")
@@ -252,14 +252,14 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 @pytest.fixture
 def broker(session: Session, java: Any) -> Iterator[Broker]:
     def formatted(dirs: list[str], **_: Any) -> tuple[list[Any], Any]:
-        for one in dirs:
-            Path(one).mkdir(exist_ok=True)
-            Path(one, "meta.properties").write_text(f"version=1\ndirectory.id=id-of-{Path(one).name}\n")
+        for path in map(Path, dirs):
+            path.mkdir(exist_ok=True)
+            (path / "meta.properties").write_text(f"version=1\ndirectory.id=id-of-{path.name}\n")
         return [], None
 
     session.answers["format"] = formatted
-    with Broker({"log.flush.interval.messages": "1"}) as one:
-        yield one
+    with Broker({"log.flush.interval.messages": "1"}) as directory:
+        yield directory
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def orders(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_broker_is_started_and_stopped(broker: Broker, session: Session, java: Any) -> None:
+def test_broker_starts_and_stops(broker: Broker, session: Session, java: Any) -> None:
     broker.start()
     config = dict(line.split("=", 1) for line in (broker.home / "server.properties").read_text().splitlines())
     assert config["log.flush.interval.messages"] == "1"
@@ -285,13 +285,13 @@ def test_a_broker_is_started_and_stopped(broker: Broker, session: Session, java:
             act()
     java(STARTED)
     broker.start()
-    assert [one["op"] for one in session.asked] == ["format", "format", "format"], (
+    assert [question["op"] for question in session.asked] == ["format", "format", "format"], (
         "topics only the first time"
     )
 
 
 @pytest.mark.parametrize("busy", [1, 3])
-def test_a_port_that_someone_else_took(broker: Broker, java: Any, busy: int) -> None:
+def test_occupied_port_is_replaced(broker: Broker, java: Any, busy: int) -> None:
     taken = "ERROR SocketServer - ends\njava.net.BindException: in use\n\tat x.Y\n"
     java(*[taken] * busy, STARTED)
     if busy == 1:
@@ -303,7 +303,7 @@ def test_a_port_that_someone_else_took(broker: Broker, java: Any, busy: int) -> 
     assert caught.value.lines == ["ERROR SocketServer: ends", "  java.net.BindException: in use"]
 
 
-def test_a_broker_that_ends(broker: Broker, java: Any) -> None:
+def test_broker_that_ends_is_an_error(broker: Broker, java: Any) -> None:
     java("INFO LogManager - all is well\nINFO X - ends\n", STARTED)
     with pytest.raises(BrokerError, match="ended during its start") as caught:
         broker.start()
@@ -312,7 +312,7 @@ def test_a_broker_that_ends(broker: Broker, java: Any) -> None:
     )
 
 
-def test_a_broker_that_takes_too_long(broker: Broker, java: Any) -> None:
+def test_broker_that_hangs_is_an_error(broker: Broker, java: Any) -> None:
     java("INFO X - loading\n")
     with pytest.raises(BrokerError, match=r"did not start within 0\.3 s"):
         broker.start(timeout=0.3)
@@ -324,9 +324,7 @@ def test_a_broker_that_takes_too_long(broker: Broker, java: Any) -> None:
         broker.stop()
 
 
-def test_a_partition_is_placed_in_a_directory_of_its_own(
-    broker: Broker, session: Session, orders: Path
-) -> None:
+def test_partition_is_placed_in_its_own_directory(broker: Broker, session: Session, orders: Path) -> None:
     name = broker.place(
         orders,
         configs={"retention.ms": "-1"},
@@ -340,18 +338,18 @@ def test_a_partition_is_placed_in_a_directory_of_its_own(
     assert (place.parent / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 3 10\n"
     assert (place.parent / kafka_broker.MARKER).exists()
     broker.place(orders)
-    assert not (place.parent / kafka_broker.MARKER).exists(), "placed anew"
+    assert not (place.parent / kafka_broker.MARKER).exists(), "placed again"
     assert not (place.parent / "recovery-point-offset-checkpoint").exists()
     broker.place(orders, "copy", 0, leader_epoch=4)
     broker.start()
-    topics = {one["name"]: one for one in session.asked[-1]["topics"]}
+    topics = {topic["name"]: topic for topic in session.asked[-1]["topics"]}
     assert topics["orders"]["id"] == ANY_ID
     assert topics["orders"]["configs"] == {"retention.ms": "-1"}
     assert topics["orders"]["partitions"] == {"3": {"directory": "id-of-logs-orders-3", "leader_epoch": 10}}
     assert topics["copy"]["partitions"] == {"0": {"directory": "id-of-logs-copy-0", "leader_epoch": 4}}
     assert topics["copy"]["id"] != ANY_ID, "an id is one topic's"
-    made = broker.files("copy")["partition.metadata"].decode()
-    assert made == f"version: 0\ntopic_id: {topics['copy']['id']}"
+    decoded = broker.files("copy")["partition.metadata"].decode()
+    assert decoded == f"version: 0\ntopic_id: {topics['copy']['id']}"
     with pytest.raises(OracleError, match="the broker is running"):
         broker.place(orders)
 
@@ -359,7 +357,7 @@ def test_a_partition_is_placed_in_a_directory_of_its_own(
 @pytest.mark.parametrize(
     "content", [b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", b"\xff", b"version: 1", None]
 )
-def test_a_topic_without_a_usable_id_gets_one(broker: Broker, orders: Path, content: bytes | None) -> None:
+def test_topic_without_a_usable_id_gets_one(broker: Broker, orders: Path, content: bytes | None) -> None:
     (orders / "partition.metadata").unlink()
     if content is not None:
         (orders / "partition.metadata").write_bytes(content)
@@ -370,7 +368,7 @@ def test_a_topic_without_a_usable_id_gets_one(broker: Broker, orders: Path, cont
         assert broker.files("orders", 3)["partition.metadata"] == content
 
 
-def test_what_was_created_is_replaced_between_two_starts(
+def test_topic_is_replaced_between_two_starts(
     broker: Broker, session: Session, java: Any, orders: Path
 ) -> None:
     session.answers["create_topic"] = ([], ANY_ID)
@@ -393,16 +391,16 @@ def test_what_was_created_is_replaced_between_two_starts(
         broker.place(orders, configs={"retention.ms": "5"})
 
 
-def test_a_directory_without_a_number_is_the_first(broker: Broker, orders: Path) -> None:
+def test_directory_without_a_number_is_the_first(broker: Broker, orders: Path) -> None:
     place = orders.rename(orders.with_name("golden-copy"))
     assert broker.place(place, "orders") == "orders"
     assert broker.partition_dir("orders", 0).exists()
 
 
-def test_a_directory_that_got_no_id(broker: Broker, session: Session, orders: Path) -> None:
+def test_directory_without_an_id_is_formatted(broker: Broker, session: Session, orders: Path) -> None:
     def formatted(dirs: list[str], **_: Any) -> tuple[list[Any], Any]:
-        for one in dirs:
-            Path(one, "meta.properties").write_text("version=1\n")
+        for directory in dirs:
+            Path(directory, "meta.properties").write_text("version=1\n")
         return [], None
 
     session.answers["format"] = formatted
@@ -416,19 +414,22 @@ def test_ids_do_not_look_like_options(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, first: int) -> None:
             self.bytes = bytes([first]) + bytes(15)
 
-    given = iter([Uuid(0xF8), Uuid(0)])
-    monkeypatch.setattr(kafka_broker.uuid, "uuid4", lambda: next(given))
+    uuids = iter([Uuid(0xF8), Uuid(0)])
+    monkeypatch.setattr(kafka_broker.uuid, "uuid4", lambda: next(uuids))
     assert kafka_broker._uuid() == "A" * 22
 
 
 # Clients
 
 
-def test_a_consumer_reads_to_the_end(broker: Broker, session: Session) -> None:
+def test_consumer_reads_to_the_end(broker: Broker, session: Session) -> None:
     broker.start()
     done = {"log_start_offset": 0, "end_offset": 2, "position": 2, "error": None}
     session.answers["consume"] = lambda **_: ([record(0), record(1, "6b")], done)
-    assert [one["key"] for one in broker.consume("orders", "read_committed", partition=3)] == [None, b"k"]
+    assert [consumed["key"] for consumed in broker.consume("orders", "read_committed", partition=3)] == [
+        None,
+        b"k",
+    ]
     asked = session.asked[-1]
     assert (asked["isolation"], asked["partition"], asked["timeout_ms"]) == ("read_committed", 3, 15000)
     assert "limit" not in asked
@@ -439,10 +440,10 @@ def test_a_consumer_reads_to_the_end(broker: Broker, session: Session) -> None:
         ConsumeError, match=r"of orders-0 stopped at offset 1 of 2: a\.CorruptRecordException: bad"
     ) as caught:
         broker.consume("orders")
-    assert [one["offset"] for one in caught.value.consumed.records] == [0]
+    assert [record["offset"] for record in caught.value.consumed.records] == [0]
 
 
-def test_a_producer_and_offsets(broker: Broker, session: Session) -> None:
+def test_producer_and_offsets(broker: Broker, session: Session) -> None:
     broker.start()
     session.answers["produce"] = ([], (4, 5))
     assert broker.produce("orders", [{"value": b"v"}], abort=True, configs={"transactional.id": "t"}) == [
@@ -455,10 +456,10 @@ def test_a_producer_and_offsets(broker: Broker, session: Session) -> None:
     assert broker.offsets("orders") == {"high_watermark": 5}
 
 
-# What it said
+# Output of the broker
 
 
-def test_what_is_said_of_a_partition(broker: Broker, java: Any, orders: Path) -> None:
+def test_log_lines_about_a_partition(broker: Broker, java: Any, orders: Path) -> None:
     broker.place(orders)
     place = broker.home / "logs-orders-3"
     java(

@@ -1,4 +1,4 @@
-"""The layout `kafka.partition`: what it takes a directory for, what it says is wrong with it, and what its views leave out."""
+"""The layout `kafka.partition`: recognition, faults of the directory, and rows that its views skip."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from logwright.codec.store.listing import Plan, Role
 LAYOUT = registry.get_layout("kafka.partition")
 TOKEN = "0123456789abcdef0123456789abcdef"
 FIRST, SECOND, LAST = 0, 30, 86
-"""Base offsets of segments of `dmg_base`, which has four: 0, 30, 58, 86; its log ends at 97."""
+"""Base offsets of the four segments of `dmg_base`, whose log ends at 97."""
 
 
 def golden(case: str) -> MemoryDirectory:
@@ -42,16 +42,16 @@ def planned(directory: MemoryDirectory, **options: Any) -> Plan:
 
 
 def faults(plan: Plan) -> dict[str, tuple[Severity, str]]:
-    """By file: how bad, and all that is said."""
+    """Return severity and details of the faults by file."""
     return {name: (fault.severity, f"{fault.detail}: {fault.system}") for name, fault in plan.faults}
 
 
 def on_disk(case: str, tmp_path: Path) -> Path:
-    """A copy that may be changed."""
+    """Copy a case to disk."""
     target = tmp_path / CASES[case].partition.name
     shutil.copytree(CASES[case].partition, target)
-    for one in target.iterdir():
-        one.chmod(0o644)
+    for path in target.iterdir():
+        path.chmod(0o644)
     return target
 
 
@@ -69,7 +69,7 @@ def on_disk(case: str, tmp_path: Path) -> Path:
         (f"a-b-3.{TOKEN}-stray", "a-b", 3),
     ],
 )
-def test_directories_have_a_topic_and_a_partition(name: str, topic: str, partition: int) -> None:
+def test_directory_name_gives_topic_and_partition(name: str, topic: str, partition: int) -> None:
     assert parse_directory(name) == (topic, partition)
 
 
@@ -80,12 +80,12 @@ def test_directories_have_a_topic_and_a_partition(name: str, topic: str, partiti
         f"{'t' * 250}-0", f"orders.{TOKEN}-delete", "orders-0\n", "",
     ],
 )  # fmt: skip
-def test_other_directories_are_none(name: str) -> None:
+def test_other_directories_are_not_recognised(name: str) -> None:
     assert parse_directory(name) is None
     assert not is_partition(name)
 
 
-def test_a_partition_is_written_under_its_own_name_only() -> None:
+def test_partition_is_written_under_its_own_name_only() -> None:
     assert is_partition("a-b-10")
     assert not any(
         is_partition(name) for name in ("orders-007", f"orders-0.{TOKEN}-future", f"orders-0.{TOKEN}-delete")
@@ -93,7 +93,7 @@ def test_a_partition_is_written_under_its_own_name_only() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
-def test_files_of_segments(suffix: str) -> None:
+def test_names_of_segment_files(suffix: str) -> None:
     for base in (0, 42, (1 << 63) - 1):
         name = segment_name(base, suffix)
         assert parse_segment(name) == (base, suffix, "")
@@ -113,7 +113,7 @@ def test_files_of_segments(suffix: str) -> None:
         "٣" * 20 + ".log",
     ],
 )
-def test_names_that_a_broker_takes_for_its_own(name: str) -> None:
+def test_names_that_a_broker_loads(name: str) -> None:
     assert parse_segment(name) is None
     assert claims_to_be_kafkas(name)
 
@@ -121,7 +121,7 @@ def test_names_that_a_broker_takes_for_its_own(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["README", "leader-epoch-checkpoint", "partition.metadata", "foo.deleted", "log", "x.txt"]
 )
-def test_names_that_it_passes_over(name: str) -> None:
+def test_names_that_a_broker_ignores(name: str) -> None:
     assert parse_segment(name) is None
     assert not claims_to_be_kafkas(name)
 
@@ -140,8 +140,8 @@ def test_names_that_it_passes_over(name: str) -> None:
         "",
     ],
 )
-def test_staging_is_a_directory_that_a_broker_deletes(name: str) -> None:
-    """Of whatever name the target is: one that a broker can't parse would keep it from starting."""
+def test_staging_directory_is_one_that_a_broker_deletes(name: str) -> None:
+    """Whatever the target's name: a broker would not start with a name that it cannot parse."""
     staged = LAYOUT.staging(name, TOKEN)
     assert staged == delete_directory(name, TOKEN)
     assert len(staged.encode()) <= MAX_NAME
@@ -153,7 +153,7 @@ def test_staging_is_a_directory_that_a_broker_deletes(name: str) -> None:
         assert parse_directory(staged)[1] == parse_directory(name)[1]  # type: ignore[index]
 
 
-# What a directory is taken for
+# Recognition
 
 
 def test_recognised_by_name_and_content() -> None:
@@ -163,13 +163,13 @@ def test_recognised_by_name_and_content() -> None:
     assert LAYOUT.recognise(MemoryDirectory({metadata: b""}, "orders-0")) is Match.NAME
     assert LAYOUT.recognise(MemoryDirectory({metadata: b""}, "backup")) is Match.NO
     assert LAYOUT.recognise(MemoryDirectory({"5.log": b""}, "orders-0")) is Match.NO
-    # The logs may be all that is missing.
+    # Possibly only the logs are missing.
     assert LAYOUT.recognise(MemoryDirectory({segment_name(0, ".index"): b""}, "orders-0")) is Match.NAME
     assert LAYOUT.recognise(MemoryDirectory({segment_name(0, ".index"): b""}, "backup")) is Match.NO
     assert LAYOUT.recognise(MemoryDirectory({}, "orders-0")) is Match.NO
 
 
-def test_files_come_in_the_order_of_loading_each_with_its_role() -> None:
+def test_files_are_in_loading_order_with_their_roles() -> None:
     directory = golden("dmg_base")
     directory.files |= {
         "README": b"",
@@ -210,7 +210,7 @@ def test_facts_of_a_plan() -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_clean_stop_is_told_by_the_directory_above(clean: bool) -> None:
+def test_parent_directory_shows_a_clean_stop(clean: bool) -> None:
     directory = golden("dmg_base")
     directory.above = MemoryDirectory({".kafka_cleanshutdown": b""} if clean else {}, "logs")
     plan = planned(directory)
@@ -218,9 +218,9 @@ def test_a_clean_stop_is_told_by_the_directory_above(clean: bool) -> None:
     assert all(file.hints["clean"] is clean for file in plan.files if file.role in (Role.PRIMARY,))
 
 
-def test_a_partition_of_no_segments_is_an_empty_one() -> None:
+def test_partition_without_segments_is_empty() -> None:
     place = CASES["craft_no_files"].partition
-    assert [one.name for one in place.iterdir()] == ["partition.metadata"]
+    assert [path.name for path in place.iterdir()] == ["partition.metadata"]
     assert lw.read(place).num_rows == 0
     assert lw.read(place, view="read_committed").num_rows == 0
     assert lw.verify(place).ok
@@ -229,15 +229,15 @@ def test_a_partition_of_no_segments_is_an_empty_one() -> None:
     assert (plan.facts["segments"], plan.facts["first_segment"]) == (0, None)
 
 
-# What is wrong with a directory as a whole
+# Faults of the directory
 
 
-def test_nothing_is_wrong_with_a_sound_one() -> None:
+def test_sound_directory_has_no_fault() -> None:
     assert planned(golden("dmg_base")).faults == ()
 
 
 @pytest.mark.parametrize(
-    ("name", "severity", "said"),
+    ("name", "severity", "message"),
     [
         (segment_name(SECOND, ".index"), Severity.INFO, "recovers the segment"),
         (segment_name(SECOND, ".timeindex"), Severity.INFO, "lookups by time"),
@@ -245,16 +245,16 @@ def test_nothing_is_wrong_with_a_sound_one() -> None:
         ("leader-epoch-checkpoint", Severity.INFO, "leader epochs"),
     ],
 )
-def test_what_is_missing_is_named(name: str, severity: Severity, said: str) -> None:
+def test_missing_files_are_named(name: str, severity: Severity, message: str) -> None:
     directory = golden("dmg_base")
     del directory.files[name]
-    found = faults(planned(directory))
-    assert list(found) == [name]
-    assert found[name][0] is severity
-    assert said in found[name][1]
+    problems = faults(planned(directory))
+    assert list(problems) == [name]
+    assert problems[name][0] is severity
+    assert message in problems[name][1]
 
 
-def test_what_a_kraft_broker_needs_is_an_error() -> None:
+def test_files_required_by_a_kraft_broker() -> None:
     directory = golden("dmg_base")
     del directory.files["partition.metadata"]
     kraft = "version=1\nnode.id=1\ncluster.id=Kg9s5hQ2T0mYb1cVwXzA_A\n"
@@ -263,7 +263,7 @@ def test_what_a_kraft_broker_needs_is_an_error() -> None:
         assert faults(planned(directory))["partition.metadata"][0] is severity
 
 
-def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> None:
+def test_without_snapshots_producers_are_lost_after_a_clean_stop() -> None:
     directory = golden("dmg_base")
     directory.files = {name: data for name, data in directory.files.items() if not name.endswith(".snapshot")}
     assert planned(directory).faults == ()
@@ -272,7 +272,7 @@ def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "said"),
+    ("name", "foreign", "message"),
     [
         ("5.log", Severity.WARNING, "opens an empty segment 00000000000000000005"),
         ("foo.swap", Severity.ERROR, "does not start"),
@@ -280,11 +280,11 @@ def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> No
         (f"{1 << 63}.snapshot", Severity.ERROR, "does not start"),
     ],
 )
-def test_names_that_confuse_a_broker_are_named(name: str, wanted: Severity, said: str) -> None:
+def test_confusing_names_are_reported(name: str, foreign: Severity, message: str) -> None:
     directory = golden("dmg_base")
     directory.files[name] = b""
     severity, text = faults(planned(directory))[name]
-    assert (severity, said in text) == (wanted, True), text
+    assert (severity, message in text) == (foreign, True), text
     assert planned(directory)[name].role is Role.FOREIGN
 
 
@@ -294,7 +294,7 @@ def log_start(offset: int) -> MemoryDirectory:
     )
 
 
-def test_a_log_that_ends_before_its_start_is_named() -> None:
+def test_log_that_ends_before_its_start_is_reported() -> None:
     directory = golden("dmg_base")
     for offset in (0, 45, 86, 97):
         directory.above = log_start(offset)
@@ -307,10 +307,10 @@ def test_a_log_that_ends_before_its_start_is_named() -> None:
     assert text.startswith("the log start offset is 98, the log ends at 97: the broker deletes all segments")
 
 
-def test_a_checkpoint_above_that_cant_be_read_is_named() -> None:
+def test_unreadable_checkpoint_is_reported() -> None:
     directory = golden("dmg_base")
     directory.above = MemoryDirectory({"log-start-offset-checkpoint": b"0\n7\nx"}, "logs")
-    (text,) = [said for _, said in faults(planned(directory)).values()]
+    (text,) = [fault_text for _, fault_text in faults(planned(directory)).values()]
     assert "log-start-offset-checkpoint" in text
     assert "offline" in text
     assert planned(directory, log_start_offset=5).faults == (), (
@@ -318,11 +318,11 @@ def test_a_checkpoint_above_that_cant_be_read_is_named() -> None:
     )
 
 
-# Compactions that were cut short
+# Interrupted compactions
 
 
 def interrupted(*gone: int) -> MemoryDirectory:
-    """A compaction of the segments 0 and 30 into `0.log.swap`, of whose sources those are removed already."""
+    """A compaction of segments 0 and 30 into `0.log.swap`, whose sources are already removed."""
     directory = golden("dmg_base")
     first, second = segment_name(FIRST, ".log"), segment_name(SECOND, ".log")
     directory.files[f"{first}.swap"] = directory.files[first] + directory.files[second]
@@ -335,9 +335,7 @@ def interrupted(*gone: int) -> MemoryDirectory:
 
 @pytest.mark.parametrize("gone", [(), (FIRST,), (FIRST, SECOND)], ids=str)
 @pytest.mark.parametrize("view", ["read_uncommitted", "read_committed", "log", "batches"])
-def test_no_row_is_lost_wherever_a_compaction_was_cut_short(
-    gone: tuple[int, ...], view: str, tmp_path: Path
-) -> None:
+def test_interrupted_compaction_loses_no_row(gone: tuple[int, ...], view: str, tmp_path: Path) -> None:
     place = tmp_path / "dmg_base-0"
     place.mkdir()
     for name, data in interrupted(*gone).files.items():
@@ -347,7 +345,7 @@ def test_no_row_is_lost_wherever_a_compaction_was_cut_short(
     assert lw.read(place, view=view, columns=column).equals(expected)
 
 
-def test_a_swap_counts_when_the_first_of_its_sources_is_gone() -> None:
+def test_swap_file_is_used_if_the_first_source_is_gone() -> None:
     swap = f"{segment_name(FIRST, '.log')}.swap"
     plan = planned(interrupted())
     assert plan[swap].role is Role.LEFTOVER
@@ -360,8 +358,8 @@ def test_a_swap_counts_when_the_first_of_its_sources_is_gone() -> None:
     assert plan[segment_name(58, ".log")].role is Role.PRIMARY
 
 
-def test_a_swap_of_a_split_that_is_undone_does_not_count() -> None:
-    """With a `.cleaned` at or below it the split had not got far: the broker removes both (`LogLoader`)."""
+def test_swap_file_of_an_undone_split_is_ignored() -> None:
+    """With a `.cleaned` file at or below it the split was incomplete: the broker removes both (`LogLoader`)."""
     directory = interrupted(FIRST)
     directory.files[f"{segment_name(0, '.log')}.cleaned"] = b""
     assert planned(directory)[f"{segment_name(FIRST, '.log')}.swap"].role is Role.LEFTOVER
@@ -371,28 +369,28 @@ def test_a_swap_of_a_split_that_is_undone_does_not_count() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-def test_the_log_start_offset_cuts_records_and_skips_segments() -> None:
+def test_log_start_offset_cuts_records_and_skips_segments() -> None:
     place = CASES["dmg_base"].partition
     every = lw.read(place, columns="offset")["offset"].to_pylist()
     for start in (0, 1, 29, 30, 31, 58, 96, 97, 1000):
-        found = lw.read(place, columns="offset", log_start_offset=start)["offset"].to_pylist()
-        assert found == [offset for offset in every if offset >= start]
+        rows = lw.read(place, columns="offset", log_start_offset=start)["offset"].to_pylist()
+        assert rows == [offset for offset in every if offset >= start]
         directory = golden("dmg_base")
         options = Options(LAYOUT.read_options, {"log.start.offset": start})
         parts = LAYOUT.parts(directory, LAYOUT.plan(directory, options), "read_uncommitted", options)
         assert len(parts) == sum(end > start for end in (30, 58, 86)) + 1
     with pytest.raises(lw.UsageError, match="no effect here"):
-        lw.read(place, view="log", columns="offset", log_start_offset=50)  # it shows all that is on the disk
+        lw.read(place, view="log", columns="offset", log_start_offset=50)  # It shows everything on disk.
 
 
-def test_the_option_wins_over_the_checkpoint_above(tmp_path: Path) -> None:
+def test_option_wins_over_the_checkpoint(tmp_path: Path) -> None:
     place = on_disk("dmg_base", tmp_path)
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndmg_base 0 90\n")
     assert lw.read(place, columns="offset")["offset"].to_pylist() == list(range(90, 97))
     assert lw.read(place, columns="offset", log_start_offset=95)["offset"].to_pylist() == [95, 96]
 
 
-def test_parts_say_which_offsets_they_hold() -> None:
+def test_parts_have_their_offset_ranges() -> None:
     directory = golden("dmg_base")
     options = Options(LAYOUT.read_options)
     for view in ("read_uncommitted", "read_committed", "log"):
@@ -403,60 +401,60 @@ def test_parts_say_which_offsets_they_hold() -> None:
 def test_committed_rows_end_before_the_first_open_transaction() -> None:
     place = CASES["v2_txn_open"].partition
     facts = LAYOUT.facts(golden("v2_txn_open"), planned(golden("v2_txn_open")))  # type: ignore[attr-defined]
-    first = min(one["first_offset"] for one in facts["open_transactions"])
+    first = min(open_transaction["first_offset"] for open_transaction in facts["open_transactions"])
     committed = lw.read(place, view="read_committed", columns="offset")["offset"].to_pylist()
     assert max(committed) < first
     assert max(lw.read(place, columns="offset")["offset"].to_pylist()) >= first
 
 
-def test_committed_rows_do_not_hang_on_the_transaction_index(tmp_path: Path) -> None:
+def test_committed_rows_do_not_depend_on_the_transaction_index(tmp_path: Path) -> None:
     place = on_disk("dmg_tbase", tmp_path)
     before = lw.read(place, view="read_committed")
     assert before.num_rows < lw.read(place).num_rows
     removed = list(place.glob("*.txnindex"))
     assert removed
-    for one in removed:
-        one.write_bytes(b"")
+    for offset in removed:
+        offset.write_bytes(b"")
     assert lw.read(place, view="read_committed").equals(before)
 
 
 PRODUCER_ID = 43
-"""Byte of a batch where its producer id starts."""
+"""Position of the producer id in a batch."""
 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-def test_a_flipped_bit_opens_and_ends_no_transaction(tmp_path: Path) -> None:
-    """Rows of sound batches stay whatever another batch says whose checksum is wrong."""
+def test_flipped_bit_opens_and_ends_no_transaction(tmp_path: Path) -> None:
+    """Rows of sound batches are returned whatever a batch with a wrong checksum claims."""
     place = on_disk("dmg_tbase", tmp_path)
     frames = lw.read(
         place, view="batches", columns="position,base_offset,last_offset,is_transactional,is_control"
     )
     before = lw.read(place, view="read_committed", columns="offset")["offset"].to_pylist()
-    batches = [one for one in frames.to_pylist() if one["is_transactional"] and not one["is_control"]]
-    bases = sorted(int(one.name[:20]) for one in place.glob("*.log"))
+    batches = [row for row in frames.to_pylist() if row["is_transactional"] and not row["is_control"]]
+    bases = sorted(int(log_path.name[:20]) for log_path in place.glob("*.log"))
     checked = 0
-    for one in batches:
-        base = max(base for base in bases if base <= one["base_offset"])
+    for batch in batches:
+        base = max(base for base in bases if base <= batch["base_offset"])
         path = place / segment_name(base, ".log")
         data = bytearray(path.read_bytes())
-        # A producer that is none: as if it had begun a transaction here, and never ended it.
-        data[one["position"] + PRODUCER_ID + 7] ^= 0x40
+        # An invalid producer, as if it had begun a transaction here and never ended it.
+        data[batch["position"] + PRODUCER_ID + 7] ^= 0x40
         path.write_bytes(data)
-        found = lw.read(place, view="read_committed", columns="offset", mode="DROPMALFORMED")[
+        rows = lw.read(place, view="read_committed", columns="offset", mode="DROPMALFORMED")[
             "offset"
         ].to_pylist()
-        lost = range(one["base_offset"], one["last_offset"] + 1)
-        assert found == [offset for offset in before if offset not in lost]
-        data[one["position"] + PRODUCER_ID + 7] ^= 0x40
+        lost = range(batch["base_offset"], batch["last_offset"] + 1)
+        assert rows == [offset for offset in before if offset not in lost]
+        data[batch["position"] + PRODUCER_ID + 7] ^= 0x40
         path.write_bytes(data)
         checked += 1
     assert checked > 3
 
 
-# Order of the files of a write
+# Order of files in a commit
 
 
-def test_files_are_put_in_place_segment_by_segment_with_the_index_last() -> None:
+def test_files_are_committed_segment_by_segment_with_the_index_last() -> None:
     new = [
         segment_name(base, suffix)
         for base in (0, 9)
@@ -477,12 +475,12 @@ def test_files_are_put_in_place_segment_by_segment_with_the_index_last() -> None
     ]
 
 
-# Written and read again
+# Round trip
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_rows_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
-    """Also when many are taken up before a batch is full, and whether they are compressed or not."""
+def test_rows_may_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
+    """Also if many rows are collected before a batch is full, compressed or not."""
     rows = pa.table(
         {"value": [b"v%d" % i for i in range(1500)], "timestamp": pa.array([1_700_000_000_000] * 1500)}
     )
@@ -496,11 +494,11 @@ def test_rows_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
     assert len(set(written.values())) == 1
 
 
-# Appends that are refused
+# Refused appends
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         ("dmg_trunc_body", "damaged at byte"),
         ("dmg_trunc_hdr_5", "damaged at byte"),
@@ -520,43 +518,43 @@ def test_rows_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
         ("dmg_pm_zero_id", "partition.metadata can't be understood"),
     ],
 )
-def test_nothing_is_appended_to_what_is_damaged(case: str, said: str, tmp_path: Path) -> None:
+def test_append_to_damaged_files_is_refused(case: str, message: str, tmp_path: Path) -> None:
     place = on_disk(case, tmp_path)
-    before = {one.name: one.read_bytes() for one in place.iterdir()}
-    with pytest.raises(lw.UsageError, match=said):
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    with pytest.raises(lw.UsageError, match=message):
         lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    assert {one.name: one.read_bytes() for one in place.iterdir()} == before
-    assert [one.name for one in tmp_path.iterdir()] == [place.name]
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == [place.name]
 
 
-def test_nothing_is_appended_to_a_log_that_a_broker_would_delete(tmp_path: Path) -> None:
+def test_append_to_a_log_that_a_broker_would_delete_is_refused(tmp_path: Path) -> None:
     place = on_disk("dmg_base", tmp_path)
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndmg_base 0 98\n")
     with pytest.raises(lw.UsageError, match="the log ends at 97, below its start"):
         lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
 
 
-def test_the_format_before_0_11_is_not_appended_to(tmp_path: Path) -> None:
+def test_append_to_the_format_before_0_11_is_refused(tmp_path: Path) -> None:
     with pytest.raises(lw.UnsupportedError, match="magic 0"):
         lw.write([{"value": b"x"}], on_disk("v0_none", tmp_path), "kafka.partition", mode="append")
 
 
-# What an append goes on from
+# State that an append continues
 
 
-def test_a_partition_without_segments_goes_on_at_its_start(tmp_path: Path) -> None:
+def test_partition_without_segments_continues_at_its_log_start(tmp_path: Path) -> None:
     place = on_disk("craft_no_files", tmp_path)
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ncraft_no_files 0 57\n")
-    said = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    assert said.ids == {"first_offset": 57, "last_offset": 57}
+    report = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    assert report.ids == {"first_offset": 57, "last_offset": 57}
     assert (place / segment_name(57, ".log")).exists()
 
 
 def append(place: Path) -> set[str]:
-    """Append a row; the names of the files that were there before and are not as they were, or came beside the new segment."""
-    before = {one.name: one.read_bytes() for one in place.iterdir()}
+    """Append a row. Return the names of files that changed, or that appeared beside the new segment."""
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
     first = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append").ids["first_offset"]
-    after = {one.name: one.read_bytes() for one in place.iterdir()}
+    after = {path.name: path.read_bytes() for path in place.iterdir()}
     assert set(before) <= set(after)
     new = {segment_name(first, suffix) for suffix in (".log", ".index", ".timeindex", ".snapshot")}
     return (
@@ -569,7 +567,7 @@ def append(place: Path) -> set[str]:
 @pytest.mark.parametrize(
     "case", ["dmg_base", "v2_rolled", "v2_txn_interleaved", "v2_by_28", "v2_index_full", "v2_epochs"]
 )
-def test_sound_indexes_of_the_last_segment_stay(case: str, tmp_path: Path) -> None:
+def test_sound_indexes_of_the_last_segment_are_kept(case: str, tmp_path: Path) -> None:
     assert {name for name in append(on_disk(case, tmp_path)) if "index" in name} == set()
 
 
@@ -579,11 +577,11 @@ ZEROS = 10 << 10
 @pytest.mark.parametrize(
     "kind", ["stale", "padded", "odd", "garbage", "unsorted", "no times", "times padded", "times odd"]
 )
-def test_indexes_that_do_not_fit_the_log_are_made_anew(kind: str, tmp_path: Path) -> None:
-    """From now on the broker trusts them: only those of its last segment are looked at when it starts."""
+def test_wrong_indexes_are_rebuilt(kind: str, tmp_path: Path) -> None:
+    """From now on the broker trusts them: on start it checks only those of its last segment."""
     place = on_disk("v2_rolled_4096", tmp_path)
-    base = max(int(one.name[:20]) for one in place.glob("*.log"))
-    # A segment long enough for entries, and their truth.
+    base = max(int(path.name[:20]) for path in place.glob("*.log"))
+    # A segment long enough for entries, and its correct indexes.
     rows = [{"value": b"v" * 500, "timestamp": 1_700_000_000_000 + i} for i in range(60)]
     base = lw.write(rows, place, "kafka.partition", mode="append", batch_size=1000).ids["first_offset"]
     index, times = place / segment_name(base, ".index"), place / segment_name(base, ".timeindex")
@@ -611,7 +609,7 @@ def test_indexes_that_do_not_fit_the_log_are_made_anew(kind: str, tmp_path: Path
     assert (index.read_bytes(), times.read_bytes()) == good
 
 
-def test_epochs_that_are_not_there_are_put_there(tmp_path: Path) -> None:
+def test_missing_epochs_are_added(tmp_path: Path) -> None:
     place = on_disk("dmg_base", tmp_path)
     path = place / "leader-epoch-checkpoint"
     before = path.read_bytes()
@@ -620,18 +618,18 @@ def test_epochs_that_are_not_there_are_put_there(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_epochs_that_stay_the_same_are_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_epochs_are_not_rewritten(tmp_path: Path) -> None:
     assert append(on_disk("dmg_base", tmp_path)) == set()
 
 
-def test_producers_are_carried_over(tmp_path: Path) -> None:
+def test_producers_are_continued(tmp_path: Path) -> None:
     place = on_disk("dmg_tbase", tmp_path)
-    last = max(place.glob("*.snapshot"), key=lambda one: one.name)
+    last = max(place.glob("*.snapshot"), key=lambda path: path.name)
     before = last.read_bytes()
-    said = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    assert (place / segment_name(said.ids["last_offset"] + 1, ".snapshot")).read_bytes() == before
-    for one in place.glob("*.snapshot"):
-        if int(one.name[:20]) < said.ids["first_offset"]:
-            one.unlink()
+    report = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    assert (place / segment_name(report.ids["last_offset"] + 1, ".snapshot")).read_bytes() == before
+    for path in place.glob("*.snapshot"):
+        if int(path.name[:20]) < report.ids["first_offset"]:
+            path.unlink()
     rebuilt = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
     assert (place / segment_name(rebuilt.ids["last_offset"] + 1, ".snapshot")).read_bytes() == before

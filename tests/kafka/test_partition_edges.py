@@ -1,4 +1,4 @@
-"""What seldom lies in a partition: times beyond the calendar or none, segments that are too large, swaps of an older format."""
+"""Rare contents of a partition: times beyond the calendar or missing, too large segments, swap files of an older format."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def plan(directory: MemoryDirectory) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("times", "said"),
+    ("times", "expected"),
     [
         ([-1, -1], None),
         ([-1, 5000, -1, 3000], [datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)]),
         ([1 << 60], [1 << 60, 1 << 60]),
     ],
 )  # fmt: skip
-def test_times_in_headers(times: list[int], said: object) -> None:
+def test_times_in_headers(times: list[int], expected: object) -> None:
     data = b"".join(batch(n, [record()], base_timestamp=t, max_timestamp=t) for n, t in enumerate(times))
     directory = partition_directory({LOG: data})
-    found = LAYOUT.facts(directory, plan(directory))
-    assert found["max_timestamp"] == said
-    assert found["log_end_offset"] == len(times)
+    facts = LAYOUT.facts(directory, plan(directory))
+    assert facts["max_timestamp"] == expected
+    assert facts["log_end_offset"] == len(times)
 
 
-def test_a_directory_that_could_be_no_partition(tmp_path: Path) -> None:
+def test_ambiguous_directory_is_no_partition(tmp_path: Path) -> None:
     with pytest.raises(
         lw.UsageError, match=r"'orders' is no name of a partition\. Name the directory TOPIC-NUMBER"
     ):
@@ -50,34 +50,34 @@ def test_a_directory_that_could_be_no_partition(tmp_path: Path) -> None:
 
 
 class Large(MemoryDirectory):
-    """Its segment is said to be larger than a segment can be."""
+    """A listing that reports a segment larger than allowed."""
 
     def entries(self) -> Sequence[Entry]:
         return [Entry(entry.name, 1 << 31) for entry in super().entries()]
 
 
-def test_a_segment_that_is_too_large() -> None:
-    found = plan(Large({LOG: batch(0)}))
-    (fault,) = [fault for name, fault in found.faults if name == LOG]
+def test_too_large_segment() -> None:
+    planned = plan(Large({LOG: batch(0)}))
+    (fault,) = [fault for name, fault in planned.faults if name == LOG]
     assert fault.detail == "2147483648 bytes, a segment has at most 2147483647"
 
 
-def test_a_swap_of_an_older_format_takes_the_place_of_its_own_segment_alone() -> None:
-    """Its last offset is not known without opening it."""
+def test_swap_file_of_an_older_format_replaces_its_own_segment_only() -> None:
+    """Its last offset is unknown without opening it."""
     old = next(CASES["v0_none"].partition.glob("*.log")).read_bytes()
     directory = partition_directory(
         {f"{LOG}.swap": old, segment_name(30, ".log"): batch(30), segment_name(0, ".index"): b""}
     )
-    found = plan(directory)
-    assert found[f"{LOG}.swap"].role is Role.PRIMARY
-    assert found[segment_name(0, ".index")].role is Role.LEFTOVER
-    assert found[segment_name(30, ".log")].role is Role.PRIMARY
+    planned = plan(directory)
+    assert planned[f"{LOG}.swap"].role is Role.PRIMARY
+    assert planned[segment_name(0, ".index")].role is Role.LEFTOVER
+    assert planned[segment_name(30, ".log")].role is Role.PRIMARY
 
 
 @pytest.mark.parametrize("lines", ["other 0 5\n", "orders 1 5\n", ""])
-def test_a_checkpoint_above_that_says_nothing_of_this_partition(lines: str) -> None:
+def test_checkpoint_without_this_partition(lines: str) -> None:
     count = lines.count("\n")
     above = partition_directory({"log-start-offset-checkpoint": f"0\n{count}\n{lines}".encode()}, "logs")
-    found = plan(partition_directory({LOG: batch(0)}, "orders-0", above))
-    assert found.facts["log_start_offset"] == 0
-    assert not [fault for _, fault in found.faults if "log-start-offset" in fault.detail]
+    planned = plan(partition_directory({LOG: batch(0)}, "orders-0", above))
+    assert planned.facts["log_start_offset"] == 0
+    assert not [fault for _, fault in planned.faults if "log-start-offset" in fault.detail]

@@ -1,4 +1,4 @@
-"""Producer state batch by batch: what transactions, epochs and compaction leave."""
+"""Producer state batch by batch: transactions, epochs and compaction."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def end(offset: int, producer: int, kind: int, *, epoch: int = 0, coordinator: i
 
 def feed(state: ProducerState, batches: list[Batch]) -> list[AbortedTxn]:
     header = np.zeros(len(batches), HEAD)
-    found = []
+    problems = []
     for i, batch in enumerate(batches):
         for name, value in batch.items():
             if name != "marker":
                 header[name][i] = value
         if "marker" in batch:
-            found.append((i, batch["base_offset"], batch["max_timestamp"], *batch["marker"]))
-    return state.add(as_heads(header), np.array(found, MARKER))
+            problems.append((i, batch["base_offset"], batch["max_timestamp"], *batch["marker"]))
+    return state.add(as_heads(header), np.array(problems, MARKER))
 
 
-def test_an_idempotent_producer() -> None:
+def test_idempotent_producer() -> None:
     state = ProducerState()
     assert feed(state, [data(0, 7, count=3), data(3, 7, count=2, sequence=3)]) == []
     assert state.producers == {7: Producer(0, 4, 4, 1, 1003)}
 
 
-def test_sequence_numbers_start_again_after_the_largest() -> None:
+def test_sequence_numbers_wrap_after_the_largest() -> None:
     assert last_sequence(2147483646, 1) == 2147483647
     assert last_sequence(2147483646, 2) == 0
     assert last_sequence(2147483647, 3) == 2
     assert last_sequence(-1, 5) == -1
-    # A negative delta, as only damage makes it: the difference from the largest int wraps.
+    # A negative delta, which only damage causes: the difference to the largest int wraps.
     assert last_sequence(0, -1) == 2147483647
     assert last_sequence(5, -1) == -2147483644
     assert last_sequence(-2, -5) == 2147483641
@@ -79,23 +79,23 @@ def test_commit_and_abort() -> None:
     assert state.producers[1] == Producer(0, 1, 2, 0, 1003, 5, -1)
 
 
-def test_the_last_stable_offset_behind_a_lone_abort() -> None:
+def test_last_stable_offset_after_a_lone_abort() -> None:
     assert feed(ProducerState(), [data(4, 1, txn=True), end(5, 1, ABORT)]) == [AbortedTxn(1, 4, 5, 6)]
 
 
-def test_a_marker_without_data_leaves_no_entry() -> None:
+def test_marker_without_data_leaves_no_entry() -> None:
     state = ProducerState()
     assert feed(state, [end(0, 9, ABORT, epoch=3)]) == []
     assert state.producers == {9: Producer(3, -1, -1, 0, 1000, 5, -1)}
 
 
-def test_a_new_epoch_forgets_the_batches() -> None:
+def test_new_epoch_discards_the_batches() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, count=4, txn=True), end(4, 1, COMMIT, epoch=1)])
     assert state.producers[1] == Producer(1, -1, -1, 0, 1004, 5, -1)
 
 
-def test_an_empty_control_batch_only_names_its_producer() -> None:
+def test_empty_control_batch_only_names_its_producer() -> None:
     state = ProducerState()
     batch = end(0, 4, ABORT)
     del batch["marker"]
@@ -103,7 +103,7 @@ def test_an_empty_control_batch_only_names_its_producer() -> None:
     assert state.producers == {4: Producer()}
 
 
-def test_a_plain_batch_within_a_transaction_ends_the_start_of_a_broker() -> None:
+def test_plain_batch_inside_a_transaction_stops_a_broker() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), data(1, 1)])
     assert state.problem is not None
@@ -111,14 +111,14 @@ def test_a_plain_batch_within_a_transaction_ends_the_start_of_a_broker() -> None
     assert "offset 0" in state.problem.detail
 
 
-def test_an_unknown_marker_ends_the_start_of_a_broker() -> None:
+def test_unknown_marker_stops_a_broker() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), end(1, 1, 42)])
     assert state.problem is not None
     assert state.problem.batch == 1
 
 
-def test_the_first_problem_is_the_one_that_counts() -> None:
+def test_first_problem_counts() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), end(1, 1, 42), end(2, 1, 43), data(3, 1), end(4, 1, COMMIT)])
     assert state.problem is not None
@@ -129,8 +129,8 @@ def test_the_first_problem_is_the_one_that_counts() -> None:
 
 
 @pytest.mark.parametrize("opened", [(40, 30, 20, 10), (20, 40, 10, 30), (10, 40, 30, 20)])
-def test_the_last_stable_offset_where_offsets_go_backwards(opened: tuple[int, ...]) -> None:
-    """As in a damaged log: it is still the first offset of the earliest of all that are open."""
+def test_last_stable_offset_with_decreasing_offsets(opened: tuple[int, ...]) -> None:
+    """As in a damaged log: it is the first offset of the earliest open transaction."""
     state = ProducerState()
     batches = [data(offset, offset, txn=True) for offset in opened]
     aborted = feed(state, [*batches, *(end(50 + 10 * n, 10 * n, ABORT) for n in (4, 1, 3, 2))])
@@ -142,17 +142,17 @@ def test_the_last_stable_offset_where_offsets_go_backwards(opened: tuple[int, ..
     ]
 
 
-def test_snapshots_are_read_again() -> None:
+def test_snapshots_round_trip() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), data(1, 2)])
-    again = ProducerState()
-    again.load(state.snapshot_bytes())
-    assert again.producers == state.producers
-    assert again.open_transactions == {1: 0}
-    assert again.snapshot_bytes() == state.snapshot_bytes()
+    reread = ProducerState()
+    reread.load(state.snapshot_bytes())
+    assert reread.producers == state.producers
+    assert reread.open_transactions == {1: 0}
+    assert reread.snapshot_bytes() == state.snapshot_bytes()
 
 
-def test_idle_producers_are_forgotten_between_segments() -> None:
+def test_idle_producers_expire_between_segments() -> None:
     state = ProducerState()
     feed(state, [data(0, 1), data(1, 2, txn=True), data(500, 3)])
     assert set(state.reloaded(2000, 600).producers) == {2, 3}, (
@@ -168,17 +168,17 @@ def test_idle_producers_are_forgotten_between_segments() -> None:
     ),
     st.integers(1, 80),
 )
-def test_columns_and_single_batches_say_the_same(steps: list[tuple[int, str, int]], repeat: int) -> None:
-    """Long runs of batches between two markers are handled by column: same result as one by one."""
+def test_columns_equal_single_batches(steps: list[tuple[int, str, int]], repeat: int) -> None:
+    """Long runs of batches between two markers are handled by column, with the same result as one by one."""
     batches: list[Batch] = []
     opened: set[int] = set()
-    for producer, what, epoch in steps * (1 + repeat // 20):
+    for producer, all_steps, epoch in steps * (1 + repeat // 20):
         offset = len(batches)
-        if what in ("abort", "commit"):
-            batches.append(end(offset, producer, ABORT if what == "abort" else COMMIT, epoch=epoch))
+        if all_steps in ("abort", "commit"):
+            batches.append(end(offset, producer, ABORT if all_steps == "abort" else COMMIT, epoch=epoch))
             opened.discard(producer)
         else:
-            txn = what == "txn" or producer in opened
+            txn = all_steps == "txn" or producer in opened
             opened |= {producer} if txn else set()
             for i in range(repeat):
                 batches.append(data(offset + i, producer, txn=txn, epoch=epoch, sequence=i))
@@ -192,7 +192,7 @@ def test_columns_and_single_batches_say_the_same(steps: list[tuple[int, str, int
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
-def test_a_plain_batch_is_found_in_a_long_run(count: int) -> None:
+def test_plain_batch_in_a_long_run(count: int) -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), *[data(i, 1, txn=True) for i in range(1, count)], data(count, 1)])
     assert state.problem is not None

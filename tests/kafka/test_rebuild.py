@@ -1,4 +1,4 @@
-"""Derived files made anew from the logs: those of a recovering broker, byte for byte, and nothing else changed."""
+"""Derived files rebuilt from the logs equal those of a recovering broker byte for byte, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logwright.corpora.cases import Case
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
 DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
 NOW = 1_795_300_000_000
-"""When the brokers ran, in milliseconds."""
+"""Times at which the brokers ran, in milliseconds."""
 
 
 DAY = 86_400_000
@@ -31,27 +31,27 @@ DAY = 86_400_000
 
 @pytest.mark.parametrize(("interval", "later"), [(4096, 0), (200, 3 * DAY), (200, 3650 * DAY)])
 @pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
-def test_golden(case: Case, interval: int, later: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever it is done: which producers were idle for too long, the times say that the broker itself wrote into the log."""
+def test_golden_partitions(case: Case, interval: int, later: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any later time: idle producers expire by the times that the broker wrote into the log."""
     monkeypatch.setattr(survey.time, "time_ns", lambda: (NOW + later) * 1_000_000)
     was = read_partition(case.partition)
     rebuilt, mending = rebuild(was, **{"index.interval.bytes": interval})
     assert not mending.cut
     left, folder = case.runs[f"rebuild_{interval}"]["files_after"], case.path / f"after-rebuild-{interval}"
-    for name in sorted({one for one in [*left, *rebuilt.files] if one.endswith(DERIVED)}):
+    for name in sorted({file for file in [*left, *rebuilt.files] if file.endswith(DERIVED)}):
         # Empty files are not stored.
         assert hashlib.sha256(rebuilt.files[name]).hexdigest() == left[name]["sha256"], name
     version, count, *lines = (folder / EPOCH_FILE).read_text().splitlines()
-    # The last line is the broker's own, of when it became leader.
+    # The broker wrote the last line when it became leader.
     assert rebuilt.files[EPOCH_FILE].decode().splitlines() == [version, str(int(count) - 1), *lines[:-1]]
     for name, data in was.files.items():
         if not name.endswith(DERIVED) and name != EPOCH_FILE:
             assert rebuilt.files[name] == data, name
 
 
-def test_the_snapshot_behind_an_empty_segment_has_the_producer_that_the_broker_has() -> None:
-    """A segment that compaction emptied lies between. The broker loads the snapshot before it, and forgets the producers that were
-    idle for too long by then: not the one whose transaction it had just ended."""
+def test_snapshot_after_an_empty_segment_has_the_producer_of_the_broker() -> None:
+    """A segment emptied by compaction is in between. The broker loads the snapshot before it and expires producers that were idle by
+    then, but not the one whose transaction it had just ended."""
     case = CASES["v2_compacted_producers"]
     was = read_partition(case.partition)
     assert was.files[segment_name(37, ".log")] == b""
@@ -65,7 +65,7 @@ def test_the_snapshot_behind_an_empty_segment_has_the_producer_that_the_broker_h
         assert rebuilt.files[segment_name(base, ".snapshot")] == theirs.read_bytes()
 
 
-def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_times_of_the_broker_the_clock_decides_who_was_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     log = batch(0, [record()], base_timestamp=NOW, max_timestamp=NOW, **fields)
     rest = batch(5, [record()], base_timestamp=NOW, max_timestamp=NOW)
@@ -77,8 +77,8 @@ def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: p
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
-def test_a_damaged_log_is_refused(case: Case) -> None:
-    """Whatever else is damaged is made anew."""
+def test_damaged_log_is_refused(case: Case) -> None:
+    """All other damaged files are rebuilt."""
     rebuilt, refused = read_partition(case.partition), None
     try:
         rebuilt, _ = rebuild(rebuilt, **OPTIONS)
@@ -101,7 +101,7 @@ def log(*parts: bytes, base: int = 0) -> dict[str, bytes]:
 SOUND = batch(0, [record(0), record(1)])
 
 
-def test_only_what_is_asked_for() -> None:
+def test_only_requested_kinds_are_rebuilt() -> None:
     was = read_partition(CASES["v2_txn_interleaved"].partition)
     spoilt = partition_directory(
         {
@@ -109,9 +109,9 @@ def test_only_what_is_asked_for() -> None:
             for name, data in was.files.items()
         }
     )
-    for what in REBUILDS:
-        rebuilt, mending = rebuild(spoilt, what, **OPTIONS)
-        kind = what if what == EPOCH_FILE else f".{what}"
+    for selected in REBUILDS:
+        rebuilt, mending = rebuild(spoilt, selected, **OPTIONS)
+        kind = selected if selected == EPOCH_FILE else f".{selected}"
         for name, data in rebuilt.files.items():
             assert (data == spoilt.files[name]) is not name.endswith(kind), name
         assert mending.summary().rows == 56
@@ -119,7 +119,7 @@ def test_only_what_is_asked_for() -> None:
     assert b"x" not in rebuilt.files.values()
 
 
-def test_stray_snapshots_go() -> None:
+def test_stray_snapshots_are_removed() -> None:
     was = partition_directory({**log(SOUND), segment_name(77, ".snapshot"): b"junk", "README": b"hello"})
     rebuilt, mending = rebuild(was, **OPTIONS)
     assert list(mending.removes) == [segment_name(77, ".snapshot")]
@@ -130,15 +130,15 @@ def test_stray_snapshots_go() -> None:
     assert kept.files[segment_name(77, ".snapshot")] == b"junk"
 
 
-def test_logs_stay_where_they_are() -> None:
-    """A torn end of the last one, too: it is said, not cut."""
+def test_logs_are_unchanged() -> None:
+    """A torn last batch is reported, not removed."""
     was = partition_directory(log(SOUND, b"torn"))
     rebuilt, mending = rebuild(was, **OPTIONS)
     assert rebuilt.files[segment_name(0, ".log")] == SOUND + b"torn"
     assert any("ends in 4 bytes that are no batch" in warning for warning in mending.summary().warnings)
 
 
-def test_what_can_not_be_told_is_said() -> None:
+def test_unknown_settings_are_reported() -> None:
     _, mending = rebuild(partition_directory(log(batch(7), base=7)), **OPTIONS)
     assert any("What was before offset 7 is gone" in warning for warning in mending.summary().warnings)
     _, mending = rebuild(partition_directory(log(batch(7), base=7)), "index", **OPTIONS)
@@ -147,7 +147,7 @@ def test_what_can_not_be_told_is_said() -> None:
     assert not mending.summary().warnings
 
 
-def test_refusals() -> None:
+def test_refused_input() -> None:
     with pytest.raises(UsageError, match="no log"):
         rebuild(partition_directory({METADATA_FILE: metadata.pack(ID)}))
     with pytest.raises(UsageError, match="cut short"):
@@ -157,7 +157,7 @@ def test_refusals() -> None:
         rebuild(partition_directory(log(begun, batch(1, producer_id=5))))
 
 
-def test_pieces_name_whole_files() -> None:
+def test_outputs_copy_complete_files() -> None:
     was = partition_directory(log(SOUND))
     mending = LAYOUT.capabilities.repair.rebuild(
         was, LAYOUT.plan(was, Options(LAYOUT.read_options)), REBUILDS, options(**OPTIONS)
@@ -176,7 +176,7 @@ INTERVALS = {
 
 
 @pytest.mark.parametrize("name", INTERVALS)
-def test_another_interval_is_told_from_the_indexes(name: str) -> None:
+def test_index_interval_is_inferred_from_the_indexes(name: str) -> None:
     case = CASES[name]
     warnings = [
         warning
@@ -192,8 +192,8 @@ def test_another_interval_is_told_from_the_indexes(name: str) -> None:
     assert not rebuild(read_partition(case.partition), **{"index.interval.bytes": 77})[1].summary().warnings
 
 
-def test_an_index_that_shows_nothing() -> None:
-    """Of another broker's making, damaged, or without entries."""
+def test_index_that_allows_no_inference() -> None:
+    """From another writer, damaged, or without entries."""
     parts = [batch(i) for i in range(40)]
     was, _ = rebuild(partition_directory(log(*parts)), **{"index.interval.bytes": 500})
     name = segment_name(0, ".index")

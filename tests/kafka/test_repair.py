@@ -1,4 +1,4 @@
-"""Mending small partitions: damage anywhere, transactions left open, batches out of order, and files that are not Kafka's."""
+"""Repair of small partitions: damage anywhere, open transactions, unordered batches, and foreign files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = 1_790_000_000_000
 
 
 def partition(script: Script, name: str = "orders-0") -> MemoryDirectory:
-    """The directory that a broker would have written."""
+    """Return the directory that a broker would have written."""
     files = {segment_name(segment.base, ".log"): bytes(segment.data) for segment in script.segments}
     files |= derive.rebuild(script.batches(), 250)
     files[METADATA_FILE] = metadata.pack(ID)
@@ -50,7 +50,7 @@ def partition(script: Script, name: str = "orders-0") -> MemoryDirectory:
 
 
 def story(seed: int, *, close: bool = True, gaps: bool = True) -> Script:
-    """A log of several segments: plain and idempotent producers, transactions, compressed batches, leader epochs, gaps."""
+    """Write a log of several segments: plain and idempotent producers, transactions, compressed batches, leader epochs, gaps."""
     rng, script = random.Random(seed), Script(segment_bytes=900)
     plain, writer, other = Producer(7), Producer(8, 1), Producer(9)
     busy: dict[int, Producer] = {}
@@ -98,7 +98,7 @@ def content(directory: MemoryDirectory) -> list[bytes]:
     return [directory.files[name][start:stop] for name, start, stop in batches(directory)]
 
 
-def found_by_reading(directory: MemoryDirectory) -> Iterator[bytes]:
+def batches_found_by_reading(directory: MemoryDirectory) -> Iterator[bytes]:
     for name in directory.files:
         if name.endswith(".log"):
             file = PlannedFile(
@@ -115,7 +115,7 @@ def served(directory: MemoryDirectory) -> int:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_sound_partition_is_left_as_it_is(seed: int) -> None:
+def test_sound_partition_is_unchanged(seed: int) -> None:
     was = partition(story(seed))
     for strategy in ("salvage", "prefix", "system"):
         mended, mending = repair(was, strategy=strategy, **OPTIONS)
@@ -138,7 +138,7 @@ def repair_pieces(was: MemoryDirectory) -> list[OutputFile]:
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 50), data=st.data())
 def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
-    """Whatever is done to the logs, the result is lawful, and has all batches that were not touched."""
+    """Whatever the damage, a broker accepts the result, and it has all untouched batches."""
     was = partition(story(seed))
     files = dict(was.files)
     logs = sorted(name for name in files if name.endswith(".log"))
@@ -168,9 +168,9 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
     verdict = check_broker_accepts(mended)
     kept = set(content(mended))
     untouched = [was.files[name][low:high] for name, low, high in batches(was) if (name, low) not in touched]
-    # What is not found behind damage is no matter of mending.
-    survivors = {body for body in found_by_reading(damaged) if body in untouched}
-    assert [one for one in untouched if one not in kept and one in survivors] == []
+    # What reading does not find after damage, a repair cannot keep.
+    survivors = {body for body in batches_found_by_reading(damaged) if body in untouched}
+    assert [body for body in untouched if body not in kept and body in survivors] == []
     assert verdict.rows >= served(damaged)
     assert repair(mended, **OPTIONS)[0].files == mended.files
     prefix, _ = repair(damaged, strategy="prefix", **OPTIONS)
@@ -180,7 +180,7 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 50), data=st.data())
 def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
-    """A log cut short, with anything behind it."""
+    """A log cut short and followed by arbitrary bytes."""
     was = partition(story(seed))
     files = dict(was.files)
     name = data.draw(st.sampled_from(sorted(file for file in files if file.endswith(".log") and files[file])))
@@ -198,9 +198,9 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
 
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 50), data=st.data())
-def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
-    """Batches of a segment in another order, some of them twice: each is there once, where it belongs."""
-    # With gaps a batch may fit in two places.
+def test_shuffled_batches(seed: int, data: st.DataObject) -> None:
+    """Batches of a segment in another order, some of them repeated: each is kept once, at its position."""
+    # With gaps a batch may fit at two positions.
     was = partition(story(seed, gaps=False))
     files = dict(was.files)
     name = data.draw(st.sampled_from(sorted(file for file in files if file.endswith(".log") and files[file])))
@@ -232,27 +232,27 @@ def three(offset: int) -> bytes:
     return batch(offset, [record(i, value=b"%d" % (offset + i)) for i in range(3)])
 
 
-def test_a_base_offset_that_only_fits_one_way() -> None:
+def test_base_offset_that_fits_only_once() -> None:
     wrong = bytearray(three(3))
     wrong[7] = 77
     mended, mending = repair(logs(three(0), bytes(wrong), three(6)), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6)
     assert "base_offset of the batch at byte" in mending.summary().warnings[0]
-    # Where there is more room it gets the first of that.
+    # With more room it gets the first possible position.
     for more in (7, 10):
         mended, mending = repair(logs(three(0), bytes(wrong), three(more)), **OPTIONS)
         assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(more)
         assert f"leave free up to {more - 1}" in mending.summary().warnings[0]
     mended, mending = repair(logs(three(0), three(3)[:7] + b"\1" + three(3)[8:]), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
-    # Where there is less, there is no place for it.
+    # With less room it has no position.
     mended, mending = repair(logs(three(0), bytes(wrong), three(5)), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
     (cut,) = mending.cut
     assert (cut.rows_lost, cut.lost["first_offset"], cut.lost["last_offset"]) == (3, 77, 79)
 
 
-def test_the_first_and_the_last_of_a_segment_have_their_place_too() -> None:
+def test_first_and_last_batch_of_a_segment_have_a_position() -> None:
     wrong = bytearray(three(0))
     wrong[7] = 4
     segment_files = {segment_name(0, ".log"): bytes(wrong) + three(3), segment_name(6, ".log"): three(6)}
@@ -265,7 +265,7 @@ def test_the_first_and_the_last_of_a_segment_have_their_place_too() -> None:
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
 
 
-def test_offsets_that_another_batch_has() -> None:
+def test_offsets_of_another_batch() -> None:
     other = batch(0, [record(i, value=b"other") for i in range(3)])
     mended, mending = repair(logs(three(0), other, three(3)), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
@@ -275,8 +275,8 @@ def test_offsets_that_another_batch_has() -> None:
 
 
 @pytest.mark.parametrize("claims", [-1, 0, 1, 3, 4, 5, 12])
-def test_a_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
-    """Its records and the batches around say what it should be, also where the next batch is wholly within what it claims."""
+def test_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
+    """Its records and the neighbouring batches determine it, even if it claims the complete next batch."""
     wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
     mended, mending = repair(logs(three(0), wrong, three(6), three(9)), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6) + three(9)
@@ -288,7 +288,7 @@ def test_a_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
     assert prefix.files == mended.files
 
 
-def test_a_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> None:
+def test_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> None:
     for claims in (1, 4, 9):
         wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
         segment_files = {segment_name(0, ".log"): three(0) + wrong, segment_name(6, ".log"): three(6)}
@@ -301,7 +301,7 @@ def test_a_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> 
         check_broker_accepts(mended)
 
 
-def test_a_segment_larger_than_its_offsets_allow() -> None:
+def test_segment_larger_than_its_offsets_allow() -> None:
     near, far = three((1 << 31) - 3), three(1 << 31)
     mended, _ = repair(logs(three(0), near, far), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + near
@@ -310,8 +310,8 @@ def test_a_segment_larger_than_its_offsets_allow() -> None:
 
 
 @pytest.mark.parametrize("bit", [31, 40, 51, 62, 63])
-def test_an_offset_that_a_segment_can_not_hold_is_one_bit_off(bit: int) -> None:
-    """It is not given to consumers as it is, in a segment of its own."""
+def test_impossible_offset_is_one_bit_off(bit: int) -> None:
+    """The batch is not left in a separate segment, where consumers would get it at the wrong offset."""
     wrong = (5 ^ 1 << bit).to_bytes(8, "big") + three(5)[8:]
     mended, mending = repair(logs(three(0), wrong), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
@@ -319,16 +319,16 @@ def test_an_offset_that_a_segment_can_not_hold_is_one_bit_off(bit: int) -> None:
     assert not mending.cut
 
 
-def test_a_batch_below_its_segment_gets_the_place_that_it_fits() -> None:
-    """Also where its wrong offsets end right before the segment."""
+def test_batch_below_its_segment_gets_the_position_that_fits() -> None:
+    """Even if its wrong offsets end right before the segment."""
     batch_list = [batch(16 + 4 * i, [record(j, value=b"%d" % i) for j in range(4)]) for i in range(3)]
     wrong = (12).to_bytes(8, "big") + batch_list[1][8:]
     mended, _ = repair(logs(batch_list[0], wrong, batch_list[2], base=16), **OPTIONS)
     assert mended.files[segment_name(16, ".log")] == b"".join(batch_list)
 
 
-def test_a_batch_whose_neighbour_in_the_file_is_the_last() -> None:
-    """What is looked for behind the last batch of a run is not there."""
+def test_batch_followed_by_the_last_one() -> None:
+    """The batch after the last one of a run does not exist."""
     inside = batch(7, [record(0, value=b"inside")])
     other = batch(6, [record(i, value=b"other") for i in range(4)], last_offset_delta=9)
     mended, _ = repair(logs(three(0), other, inside), **OPTIONS)
@@ -346,7 +346,7 @@ def test_nothing_is_left() -> None:
     check_broker_accepts(mended)
 
 
-def test_a_segment_is_called_by_its_first_batch() -> None:
+def test_segment_is_named_by_its_first_batch() -> None:
     files = {segment_name(0, ".log"): three(0), segment_name(90, ".log"): three(3)}
     mended, mending = repair(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
     assert mended.files[segment_name(3, ".log")] == three(3)
@@ -354,8 +354,8 @@ def test_a_segment_is_called_by_its_first_batch() -> None:
     check_broker_accepts(mended)
 
 
-def test_an_empty_segment_behind_a_gap() -> None:
-    """Consumers would wait in the gap: it goes, unless it was so before."""
+def test_empty_segment_after_a_gap() -> None:
+    """Consumers would wait in the gap, so it is removed unless it existed before."""
     files = {
         segment_name(0, ".log"): three(0) + three(3),
         segment_name(6, ".log"): b"",
@@ -369,8 +369,8 @@ def test_an_empty_segment_behind_a_gap() -> None:
     check_broker_accepts(mended)
 
 
-def test_the_disk_fails() -> None:
-    """What can't be read is cut; what lies behind it is found."""
+def test_failing_disk() -> None:
+    """Unreadable bytes are removed; batches after them are found."""
 
     class Failing(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -411,7 +411,7 @@ def test_open_transactions_are_kept_and_named() -> None:
     )
 
 
-def test_open_transactions_are_aborted() -> None:
+def test_open_transactions_are_aborted_on_request() -> None:
     was = partition(open_story())
     mended, mending = repair(was, **OPTIONS, **{"open.transactions": "abort"})
     log = mended.files[segment_name(0, ".log")]
@@ -434,7 +434,7 @@ def test_open_transactions_are_aborted() -> None:
     assert not any("are open" in warning for warning in repair(mended, **OPTIONS)[1].summary().warnings)
 
 
-def test_a_batch_outside_of_its_producers_transaction() -> None:
+def test_batch_outside_of_its_producers_transaction() -> None:
     script = open_story()
     bad = Producer(12, sequence=9)
     script.batch([Record(b"x", b"x", T + 8)], producer=bad)
@@ -449,7 +449,7 @@ def test_a_batch_outside_of_its_producers_transaction() -> None:
     assert [removed.lost["first_offset"] for removed in mending.cut] == [4, 5]
 
 
-def test_a_marker_that_is_no_marker() -> None:
+def test_invalid_marker() -> None:
     broken = bytearray(
         batch(3, [record(key=b"\0\0\0\7", value=b"\0\0\0\0\0\0")], attributes=0x30, producer_id=4)
     )
@@ -463,7 +463,7 @@ def test_a_marker_that_is_no_marker() -> None:
 # Options
 
 
-def test_wrong_options() -> None:
+def test_wrong_options_are_refused() -> None:
     was = logs(three(0))
     for name, value in (
         ("open.transactions", "maybe"),
@@ -475,7 +475,7 @@ def test_wrong_options() -> None:
             repair(was, strategy="system" if name == "version" else "salvage", **{name: value})
 
 
-def test_a_given_topic_id_is_written() -> None:
+def test_given_topic_id_is_written() -> None:
     for files in ({}, {METADATA_FILE: b"junk"}, {METADATA_FILE: metadata.pack("AAAAAAAAAAAAAAAAAAAAAQ")}):
         mended, _ = repair(
             partition_directory({segment_name(0, ".log"): three(0), **files}), **OPTIONS, **{"topic.id": ID}
@@ -483,8 +483,8 @@ def test_a_given_topic_id_is_written() -> None:
         assert mended.files[METADATA_FILE] == metadata.pack(ID)
 
 
-def test_log_start() -> None:
-    """Epochs that began before are one entry, and snapshots before are gone, as after a start."""
+def test_log_start_option() -> None:
+    """Epochs that began before it become one entry, and snapshots before it are removed, as after a start."""
     script = story(4)
     was = partition(script)
     start = script.segments[-1].base + 1
@@ -499,7 +499,7 @@ def test_log_start() -> None:
     assert mended.files[EPOCH_FILE] != was.files[EPOCH_FILE]
 
 
-def test_system_where_the_broker_does_not_start() -> None:
+def test_strategy_system_if_the_broker_does_not_start() -> None:
     with pytest.raises(DamageError, match="the broker does not open the partition"):
         repair(partition_directory({**logs(three(0)).files, "foo.log": b""}), strategy="system", **OPTIONS)
     with pytest.raises(UsageError, match="a broker has one copy"):
@@ -510,7 +510,7 @@ def test_system_where_the_broker_does_not_start() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_windows_give_the_same_result(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     files = dict(partition(story(seed)).files)
     for name in [file for file in files if file.endswith(".log") and files[file]]:
@@ -530,8 +530,8 @@ def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) 
         ]
 
 
-def test_segments_that_overlap() -> None:
-    """Of batches in two segments the first is kept; a segment goes on behind what the one before has."""
+def test_overlapping_segments() -> None:
+    """Of batches in two segments the first is kept; a segment continues after the previous one."""
     parts = [three(offset) for offset in range(0, 18, 3)]
     files = {
         segment_name(0, ".log"): b"".join(parts[:4]), segment_name(6, ".log"): b"".join(parts[1:]),
@@ -545,7 +545,7 @@ def test_segments_that_overlap() -> None:
 
 
 def test_prefix_within_a_run() -> None:
-    """What is lost is a batch that has no place: all behind its offsets goes."""
+    """A batch without a position is lost: everything beyond its offsets is removed."""
     other = batch(3, [record(i, value=b"other") for i in range(3)])
     was = logs(three(0), three(3), three(6), other, three(9))
     mended, mending = repair(was, strategy="prefix", **OPTIONS)
@@ -554,8 +554,8 @@ def test_prefix_within_a_run() -> None:
     check_broker_accepts(mended)
 
 
-def test_a_disk_that_reads_less_and_less() -> None:
-    """Bytes that are not there any more: the file became shorter while it was read."""
+def test_shrinking_disk() -> None:
+    """Bytes that no longer exist: the file became shorter while it was read."""
 
     class Shrinking(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:

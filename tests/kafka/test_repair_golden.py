@@ -1,4 +1,4 @@
-"""Mending every golden partition: what comes out is sound, opens after an unclean stop without a change, and has every sound record."""
+"""Repair of every golden partition: the result is sound, opens unchanged after an unclean stop, and has every sound record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logwright.corpora.cases import Case
 
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
 UNSUPPORTED = ("dmg_fix_codec5",)
-"""A batch of an unknown compression under a right checksum: it is kept, and a consumer of today stops there."""
+"""A batch of unknown compression with a correct checksum: it is kept, and a current consumer stops there."""
 NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id")
 
 
@@ -33,12 +33,12 @@ def test_salvage(case: Case) -> None:
     alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {})
     assert verdict.rows >= alone.get("count", 0)
     assert mended.files[METADATA_FILE].endswith(ID.encode()) or not more
-    # What is not cut is there, in order: pieces of the logs that were given.
+    # Kept ranges of the original logs, in order.
     for cut in mending.cut:
         assert 0 <= cut.offset < cut.offset + cut.length <= len(was.files[cut.file]), cut
         assert cut.rows_lost == 0 or "first_offset" in cut.lost, cut
-    again, _ = repair(mended, **OPTIONS)
-    assert again.files == mended.files
+    repaired_again, _ = repair(mended, **OPTIONS)
+    assert repaired_again.files == mended.files
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
@@ -47,13 +47,13 @@ def test_prefix(case: Case) -> None:
         return
     mended, mending = repair(read_partition(case.partition), strategy="prefix", **OPTIONS)
     check_broker_accepts(mended, unsupported=case.name in UNSUPPORTED)
-    whole, full = repair(read_partition(case.partition), **OPTIONS)
+    salvaged, full = repair(read_partition(case.partition), **OPTIONS)
     assert mending.summary().rows <= full.summary().rows
-    if any(one.rows_lost != 0 for one in full.cut):
-        lost = min(one.lost["first_offset"] for one in full.cut if one.rows_lost != 0)
+    if any(removed.rows_lost != 0 for removed in full.cut):
+        lost = min(removed.lost["first_offset"] for removed in full.cut if removed.rows_lost != 0)
         assert mending.summary().ids.get("last_offset", -1) < lost or case.name in PARTIAL
     else:
-        assert mended.files == whole.files
+        assert mended.files == salvaged.files
 
 
 PARTIAL = (
@@ -66,7 +66,7 @@ PARTIAL = (
 
 
 @pytest.mark.parametrize("case", of_class("healthy", "legal"), **BY_NAME)
-def test_what_is_sound_stays(case: Case) -> None:
+def test_sound_partitions_are_unchanged(case: Case) -> None:
     was = read_partition(case.partition)
     mended, mending = repair(was, **OPTIONS)
     tail = case.name == "killed_prealloc"
@@ -74,7 +74,7 @@ def test_what_is_sound_stays(case: Case) -> None:
         if name.endswith(".log"):
             kept = mended.files[name]
             assert data == kept or (tail and data.startswith(kept) and not any(data[len(kept) :]))
-    assert [one for one in mending.cut if one.rows_lost != 0 or not tail] == []
+    assert [removed for removed in mending.cut if removed.rows_lost != 0 or not tail] == []
     logs = {name for name in mended.files if name.endswith(".log")}
     assert logs == {name for name in was.files if name.endswith(".log")} or case.name == "craft_no_files"
 
@@ -93,14 +93,14 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_how_much_is_kept_and_lost(name: str) -> None:
+def test_kept_and_lost_counts(name: str) -> None:
     _, mending = repair(read_partition(CASES[name].partition), **OPTIONS)
     rows, lost = EXPECTED[name]
-    assert (mending.summary().rows, sum(one.rows_lost or 0 for one in mending.cut)) == (rows, lost)
+    assert (mending.summary().rows, sum(removed.rows_lost or 0 for removed in mending.cut)) == (rows, lost)
 
 
-def test_where_the_count_is_wrong_it_is_not_known_how_many_are_lost() -> None:
-    """The batch says that it holds no record, or fewer than its bytes: none lost is not what that means."""
+def test_lost_count_is_unknown_if_the_batch_count_is_wrong() -> None:
+    """If the batch claims no record, or fewer than it has, the loss is not reported as 0."""
     place = CASES["dmg_fix_count_minus"].partition
     _, mending = repair(read_partition(place), **OPTIONS)
     (cut,) = mending.cut
@@ -112,21 +112,21 @@ def test_where_the_count_is_wrong_it_is_not_known_how_many_are_lost() -> None:
         for _, fault in lw.verify(CASES["dmg_fix_count_plus"].partition).faults
         if fault.severity is Severity.ERROR
     ]
-    assert fault.rows_lost == 2  # 3 are declared for two offsets
+    assert fault.rows_lost == 2  # 3 are declared for two offsets.
 
 
-def test_names_follow_the_batches() -> None:
+def test_segment_names_follow_the_batches() -> None:
     high, mending = repair(read_partition(CASES["dmg_seg_wrong_base_high"].partition), **OPTIONS)
     assert "00000000000000000030.log" in high.files
     assert "00000000000000000032.log" in mending.removes
-    assert any("is called 00000000000000000030.log now" in one for one in mending.summary().warnings)
+    assert any("is called 00000000000000000030.log now" in warning for warning in mending.summary().warnings)
     low, _ = repair(read_partition(CASES["dmg_seg_wrong_base_low"].partition), **OPTIONS)
     assert "00000000000000000030.log" in low.files
     far, _ = repair(read_partition(CASES["dmg_offset_overflow"].partition), **OPTIONS)
     assert "00000000002147483734.log" in far.files
 
 
-def test_a_damaged_batch_is_told_in_kafkas_words() -> None:
+def test_damaged_batch_is_reported_in_kafkas_words() -> None:
     _, mending = repair(read_partition(CASES["dmg_flip_two"].partition), **OPTIONS)
     first, second = mending.cut
     assert (first.file, first.offset, first.length, first.rows_lost) == (
@@ -141,15 +141,15 @@ def test_a_damaged_batch_is_told_in_kafkas_words() -> None:
     assert (second.lost["first_offset"], second.lost["last_offset"]) == (91, 92)
 
 
-def test_what_stops_the_broker_is_left_out() -> None:
+def test_files_that_stop_the_broker_are_left_out() -> None:
     for name in ("dmg_seg_alpha", "dmg_seg_alpha_swap", "dmg_seg_unpadded"):
         was = read_partition(CASES[name].partition)
         mended, mending = repair(was, **OPTIONS)
         odd = set(was.files) - set(mended.files)
         assert odd & {"foo.log", "foo.swap", "5.log"}
         assert any(
-            "is left out: the broker takes the name for one of its own" in one
-            for one in mending.summary().warnings
+            "is left out: the broker takes the name for one of its own" in warning
+            for warning in mending.summary().warnings
         )
     mended, _ = repair(read_partition(CASES["dmg_foreign_file"].partition), **OPTIONS)
     assert "README" in "".join(mended.files)
@@ -157,28 +157,28 @@ def test_what_stops_the_broker_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", NO_TOPIC)
-def test_without_the_topic_id_it_is_said(name: str) -> None:
+def test_missing_topic_id_is_reported(name: str) -> None:
     mended, mending = repair(read_partition(CASES[name].partition), **OPTIONS)
     assert METADATA_FILE not in mended.files
-    assert any("pass topic.id" in one for one in mending.summary().before_you_start)
+    assert any("pass topic.id" in line for line in mending.summary().before_you_start)
 
 
-def test_a_log_start_beyond_the_end_is_said() -> None:
+def test_log_start_beyond_the_end_is_reported() -> None:
     mended, mending = repair(read_partition(CASES["dmg_ck_logstart_beyond"].partition), **OPTIONS)
     assert check_broker_accepts(mended).rows == 97
     assert any(
-        "log-start-offset-checkpoint says that it starts at 1097" in one
-        for one in mending.summary().before_you_start
+        "log-start-offset-checkpoint says that it starts at 1097" in line
+        for line in mending.summary().before_you_start
     )
 
 
-def test_system_is_what_the_broker_leaves() -> None:
+def test_strategy_system_equals_the_result_of_the_broker() -> None:
     case = CASES["dmg_flip_two"]
     mended, mending = repair(read_partition(case.partition), strategy="system", clean=False, **OPTIONS)
     assert mending.summary().rows == case.runs["no_marker"]["consumer"]["read_uncommitted"]["count"] == 24
-    assert sum(one.rows_lost or 0 for one in mending.cut) == 97 - 24
+    assert sum(removed.rows_lost or 0 for removed in mending.cut) == 97 - 24
     check_broker_accepts(mended)
     left, mending = repair(read_partition(case.partition), strategy="system", clean=True, **OPTIONS)
     assert mending.cut == []
-    assert any("Consumers stop at offset 24" in one for one in mending.summary().warnings)
+    assert any("Consumers stop at offset 24" in warning for warning in mending.summary().warnings)
     assert set(left.files) >= set(mended.files) - {"00000000000000000024.snapshot"}

@@ -1,4 +1,4 @@
-"""Several copies of one partition: each batch from whichever has it, in the first one's segments; copies that diverged are told apart."""
+"""Repair from several replicas: each batch from any replica that has it, in the first one's segments; diverged replicas are refused."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from logwright.codec.kafka.names import METADATA_FILE, segment_name
 COUNT = 12
 
 
-def one(offset: int, *, epoch: int = 0, value: bytes | None = None, **more: object) -> bytes:
+def batch_at(offset: int, *, epoch: int = 0, value: bytes | None = None, **more: object) -> bytes:
     body = b"value %d" % offset if value is None else value
     return batch(offset, [record(0, value=body)], partition_leader_epoch=epoch, **more)
 
 
-ALL = [one(offset) for offset in range(COUNT)]
+ALL = [batch_at(offset) for offset in range(COUNT)]
 SIZE = len(ALL[0])
 
 
 def copy(parts: list[bytes], *bases: int, name: str = "orders-0") -> MemoryDirectory:
-    """The batches of a log, in segments that start at some offsets."""
+    """Return the batches of a log, in segments that start at these offsets."""
     files = {METADATA_FILE: metadata.pack(ID)}
     ends = [*bases[1:], len(parts)]
     for base, end in zip(bases, ends, strict=True):
@@ -38,7 +38,7 @@ def copy(parts: list[bytes], *bases: int, name: str = "orders-0") -> MemoryDirec
 
 
 def spoilt(directory: MemoryDirectory, *offsets: int) -> MemoryDirectory:
-    """The same with a bit flipped in the values of some records."""
+    """Flip a bit in the values of some records."""
     files = dict(directory.files)
     for offset in offsets:
         base = max(int(name[:20]) for name in files if name.endswith(".log") and int(name[:20]) <= offset)
@@ -48,38 +48,38 @@ def spoilt(directory: MemoryDirectory, *offsets: int) -> MemoryDirectory:
     return partition_directory(files, directory.name)
 
 
-def test_each_batch_from_whichever_copy_has_it() -> None:
-    whole = copy(ALL, 0, 5)
-    mended, mending = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), **OPTIONS)
-    lost = {**whole.files, segment_name(5, ".log"): b"".join(ALL[5:7] + ALL[8:])}
+def test_each_batch_is_taken_from_a_replica_that_has_it() -> None:
+    full = copy(ALL, 0, 5)
+    mended, mending = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), **OPTIONS)
+    lost = {**full.files, segment_name(5, ".log"): b"".join(ALL[5:7] + ALL[8:])}
     assert {name: data for name, data in mended.files.items() if name.endswith(".log")} == {
         name: data for name, data in lost.items() if name.endswith(".log")
     }
     assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in mending.cut] == [(0, None), (1, 7)]
     assert "taken from another copy" in mending.cut[0].why
-    assert any("1 record(s) come from copy 2" in said for said in mending.summary().warnings)
+    assert any("1 record(s) come from copy 2" in warning for warning in mending.summary().warnings)
     check_broker_accepts(mended)
-    mended, mending = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), whole, **OPTIONS)
-    assert mended.files[segment_name(5, ".log")] == whole.files[segment_name(5, ".log")]
+    mended, mending = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), full, **OPTIONS)
+    assert mended.files[segment_name(5, ".log")] == full.files[segment_name(5, ".log")]
     assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0
 
 
-def several(offset: int, count: int, *, said: int | None = None) -> bytes:
-    """A batch of some records, or one that says that it has fewer than there are: the first of them can be read."""
+def several(offset: int, count: int, *, declared: int | None = None) -> bytes:
+    """Pack a batch of some records, or one with a lower declared count, whose first records can be read."""
     records = [record(delta, value=b"value %d" % (offset + delta)) for delta in range(count)]
     stored = pack_records(records)
-    return raw_batch(offset, stored, count if said is None else said, last_offset_delta=count - 1)
+    return raw_batch(offset, stored, count if declared is None else declared, last_offset_delta=count - 1)
 
 
 @pytest.mark.parametrize("sound", [0, 1, 2, None])
-def test_what_is_left_of_a_batch_counts_where_no_copy_has_all_of_it(sound: int | None) -> None:
-    name, before, after = segment_name(0, ".log"), ALL[:2], [one(7)]
-    whole, broken = several(2, 5), several(2, 5, said=3)
+def test_partial_batch_counts_if_no_replica_is_complete(sound: int | None) -> None:
+    name, before, after = segment_name(0, ".log"), ALL[:2], [batch_at(7)]
+    sound_batch, broken = several(2, 5), several(2, 5, declared=3)
     copies = [
         partition_directory(
             {
                 METADATA_FILE: metadata.pack(ID),
-                name: b"".join([*before, whole if i == sound else broken, *after]),
+                name: b"".join([*before, sound_batch if i == sound else broken, *after]),
             },
             "orders-0",
         )
@@ -92,20 +92,20 @@ def test_what_is_left_of_a_batch_counts_where_no_copy_has_all_of_it(sound: int |
         assert mending.summary().rows == 2 + 2 + 1
         assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in mending.cut] == [(None, 2)]
     else:
-        assert mended.files[name] == b"".join([*before, whole, *after])
+        assert mended.files[name] == b"".join([*before, sound_batch, *after])
         assert [cut.rows_lost for cut in mending.cut] == ([] if sound == 0 else [0])
 
 
-def test_other_boundaries() -> None:
-    """Batches go where the first copy has a segment for them."""
+def test_other_segment_boundaries() -> None:
+    """Batches go into the first replica's segments if it has them."""
     mended, _ = repair(spoilt(copy(ALL, 0, 5), 4, 5), spoilt(copy(ALL, 0, 3, 8), 0), **OPTIONS)
-    whole = copy(ALL, 0, 5)
-    assert {name: mended.files[name] for name in whole.files} == whole.files
+    full = copy(ALL, 0, 5)
+    assert {name: mended.files[name] for name in full.files} == full.files
     check_broker_accepts(mended)
 
 
-def test_segments_that_the_first_copy_lost() -> None:
-    """Where it has none they are as in the other."""
+def test_segments_missing_in_the_first_replica() -> None:
+    """They are created as in the other replica."""
     first = copy(ALL, 0, 4, 8)
     del first.files[segment_name(4, ".log")]
     mended, _ = repair(first, copy(ALL, 0, 3, 6, 9), **OPTIONS)
@@ -122,46 +122,48 @@ def test_segments_that_the_first_copy_lost() -> None:
     assert mended.files[segment_name(0, ".log")] + mended.files[segment_name(6, ".log")] == b"".join(ALL)
 
 
-def test_small_files_of_another_copy() -> None:
+def test_small_files_of_another_replica() -> None:
     first = copy(ALL, 0)
     first.files[METADATA_FILE] = b"junk"
     mended, mending = repair(first, copy(ALL, 0), **OPTIONS)
     assert mended.files[METADATA_FILE] == metadata.pack(ID)
-    assert any("partition.metadata is taken from a replica" in said for said in mending.summary().warnings)
+    assert any(
+        "partition.metadata is taken from a replica" in warning for warning in mending.summary().warnings
+    )
 
 
 def diverged() -> tuple[MemoryDirectory, MemoryDirectory]:
-    """The second one was led on in epoch 0 by a broker that was cut off; the cluster went on in epoch 1."""
-    later = [*ALL[:8], *(one(offset, epoch=1, value=b"other") for offset in range(8, COUNT))]
-    return copy(later, 0, 5), copy([*ALL, one(COUNT)], 0)
+    """The second replica continued in epoch 0 on an isolated broker, while the cluster continued in epoch 1."""
+    later = [*ALL[:8], *(batch_at(offset, epoch=1, value=b"other") for offset in range(8, COUNT))]
+    return copy(later, 0, 5), copy([*ALL, batch_at(COUNT)], 0)
 
 
-def test_copies_that_diverged() -> None:
+def test_diverged_replicas_are_refused() -> None:
     right, wrong = diverged()
     with pytest.raises(UsageError) as caught:
         repair(right, wrong, **OPTIONS)
-    said = str(caught.value)
-    assert "at offset 8" in said
-    assert "leader epoch 1 in the first and 0 in the other" in said
-    assert "(here the first)" in said
-    assert "replicas=first" in said
+    message = str(caught.value)
+    assert "at offset 8" in message
+    assert "leader epoch 1 in the first and 0 in the other" in message
+    assert "(here the first)" in message
+    assert "replicas=first" in message
     with pytest.raises(UsageError, match=r"\(here the other\)"):
         repair(wrong, right, **OPTIONS)
 
 
-def test_the_first_copy_counts_where_they_diverged() -> None:
+def test_first_replica_wins_on_request() -> None:
     right, wrong = diverged()
     mended, mending = repair(spoilt(right, 3), wrong, **OPTIONS, replicas="first")
     assert {name: mended.files[name] for name in right.files} == right.files
-    assert any("Copy 2 differs from offset 8 on" in said for said in mending.summary().warnings)
+    assert any("Copy 2 differs from offset 8 on" in warning for warning in mending.summary().warnings)
     check_broker_accepts(mended)
 
 
-def test_other_bytes_of_the_same_epoch() -> None:
-    other = [*ALL[:6], one(6, value=b"another"), *ALL[7:]]
+def test_different_bytes_in_one_epoch() -> None:
+    other = [*ALL[:6], batch_at(6, value=b"another"), *ALL[7:]]
     with pytest.raises(UsageError, match=r"at offset 6.*both of leader epoch 0"):
         repair(copy(ALL, 0), copy(other, 0, 5), **OPTIONS)
-    # Batches that overlap without being the same.
+    # Batches that overlap but differ.
     double = [*ALL[:6], batch(6, [record(0), record(1)]), *ALL[8:]]
     parts = b"".join(double)
     files = {segment_name(0, ".log"): parts, METADATA_FILE: metadata.pack(ID)}
@@ -169,8 +171,8 @@ def test_other_bytes_of_the_same_epoch() -> None:
         repair(copy(ALL, 0), partition_directory(files), **OPTIONS)
 
 
-def test_copies_that_were_compacted_differently() -> None:
-    """Fewer records, or none, in the same batches: each replica is compacted by itself."""
+def test_replicas_compacted_differently() -> None:
+    """Fewer records, or none, in the same batches: each replica is compacted separately."""
     full = [batch(2 * i, [record(0), record(1)]) for i in range(5)]
     fewer = [full[0], batch(2, [record(1)], last_offset_delta=1), *full[3:]]
     first = partition_directory({segment_name(0, ".log"): b"".join(full), METADATA_FILE: metadata.pack(ID)})
@@ -181,14 +183,14 @@ def test_copies_that_were_compacted_differently() -> None:
     assert mended.files[segment_name(0, ".log")] == b"".join([*fewer[:2], full[2], *fewer[2:]])
 
 
-def test_not_of_one_partition() -> None:
+def test_replicas_of_different_partitions_are_refused() -> None:
     with pytest.raises(UsageError, match="orders-1 is no replica of orders-0"):
         repair(copy(ALL, 0), copy(ALL, 0, name="orders-1"), **OPTIONS)
 
 
 def test_prefix_of_replicas() -> None:
-    whole = copy(ALL, 0, 5)
-    mended, _ = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), strategy="prefix", **OPTIONS)
+    full = copy(ALL, 0, 5)
+    mended, _ = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), strategy="prefix", **OPTIONS)
     assert mended.files[segment_name(5, ".log")] == b"".join(ALL[5:7])
     check_broker_accepts(mended)
 
@@ -196,16 +198,16 @@ def test_prefix_of_replicas() -> None:
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 30), copies=st.integers(2, 3))
 def test_any_boundaries_and_any_damage(seed: int, copies: int) -> None:
-    """What at least one copy has is there, each batch once, in order."""
+    """Everything that at least one replica has is kept, in order, each batch once."""
     rng = random.Random(seed)
-    made, bad = [], []
+    directories, bad = [], []
     for _ in range(copies):
         bases = sorted({0, *(rng.randrange(COUNT) for _ in range(rng.randrange(4)))})
         broken = {offset for offset in range(COUNT) if rng.random() < 0.3}
-        made.append(spoilt(copy(ALL, *bases), *broken))
+        directories.append(spoilt(copy(ALL, *bases), *broken))
         bad.append(broken)
     lost = set.intersection(*bad)
-    mended, mending = repair(*made, **OPTIONS)
+    mended, mending = repair(*directories, **OPTIONS)
     logs = [mended.files[name] for name in sorted(mended.files) if name.endswith(".log")]
     assert b"".join(logs) == b"".join(part for offset, part in enumerate(ALL) if offset not in lost)
     assert mending.summary().rows == COUNT - len(lost)

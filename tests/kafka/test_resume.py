@@ -1,4 +1,4 @@
-"""Which snapshot of the producers an append goes on from."""
+"""The producer snapshot from which an append continues."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STRANGER["producer_id"] = 12345
 def place(tmp_path: Path) -> Path:
     target = tmp_path / CASES["dmg_tbase"].partition.name
     shutil.copytree(CASES["dmg_tbase"].partition, target)
-    for one in target.iterdir():
-        one.chmod(0o644)
+    for path in target.iterdir():
+        path.chmod(0o644)
     return target
 
 
 def producers_after_an_append(place: Path) -> bytes:
-    said = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    return (place / segment_name(said.ids["last_offset"] + 1, ".snapshot")).read_bytes()
+    report = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    return (place / segment_name(report.ids["last_offset"] + 1, ".snapshot")).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -39,24 +39,24 @@ def producers_after_an_append(place: Path) -> bytes:
         ("broken", b"\0\1 what?"),
     ],
 )
-def test_snapshots_that_do_not_count(place: Path, name: str, content: bytes) -> None:
-    wanted = max(place.glob("*.snapshot")).read_bytes()
-    segments = sorted(int(one.stem) for one in place.glob("*.log"))
-    assert len(unpack(wanted))
+def test_ignored_snapshots(place: Path, name: str, content: bytes) -> None:
+    data = max(place.glob("*.snapshot")).read_bytes()
+    segments = sorted(int(path.stem) for path in place.glob("*.log"))
+    assert len(unpack(data))
     newest = {
         "of no segment's start": segments[-1] + 1,
         "to be deleted": segments[-1],
         "broken": segments[-1],
     }[name]
-    for one in place.glob("*.snapshot"):
-        if int(one.stem) > segments[0]:
-            one.unlink()
+    for path in place.glob("*.snapshot"):
+        if int(path.stem) > segments[0]:
+            path.unlink()
     suffix = ".snapshot.deleted" if name == "to be deleted" else ".snapshot"
     (place / segment_name(newest, suffix)).write_bytes(content)
-    assert producers_after_an_append(place) == wanted, "made anew from the logs"
+    assert producers_after_an_append(place) == data, "rebuilt from the logs"
 
 
-def test_the_newest_that_counts(place: Path) -> None:
-    newest = max(int(one.stem) for one in place.glob("*.log"))
+def test_newest_valid_snapshot_is_used(place: Path) -> None:
+    newest = max(int(path.stem) for path in place.glob("*.log"))
     (place / segment_name(newest, ".snapshot")).write_bytes(pack(STRANGER))
     assert 12345 in unpack(producers_after_an_append(place))["producer_id"]

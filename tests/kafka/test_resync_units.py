@@ -1,4 +1,4 @@
-"""The pieces of resync that decide what is a record and what is a batch, each by itself."""
+"""The parts of resync that recognise records and batches, one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def zigzag(number: int) -> bytes:
 
 
 def whole(*fields: bytes) -> bytes:
-    """A record of these fields, its length before them."""
+    """Pack a record of these fields after its length."""
     body = b"".join(fields)
     return zigzag(len(body)) + body
 
@@ -36,36 +36,39 @@ TIME, NEXT = zigzag(5), zigzag(1)
         (RECORD.pack(record(1)), True),
         (RECORD.pack(record(3, None, None, headers=[("h", b"x")])), True),
         (whole(b"\0", TIME, NEXT, KEY, VALUE, zigzag(0)), True),
-        (b"\xff" * 11, False),  # a length that never ends
-        (zigzag(2) + b"\0\0", False),  # too short for a record
+        (b"\xff" * 11, False),  # An endless length.
+        (zigzag(2) + b"\0\0", False),  # Too short for a record.
         (whole(b"\0", TIME, NEXT, KEY, VALUE, zigzag(0))[:-1], False),
-        (whole(b"\1", TIME, NEXT, KEY, VALUE, zigzag(0)), False),  # attributes
-        (whole(b"\0", b"\xff" * 10), False),  # a time that never ends
-        (whole(b"\0", TIME, zigzag(0), KEY, VALUE, zigzag(0)), False),  # only the first one of a batch has 0
+        (whole(b"\1", TIME, NEXT, KEY, VALUE, zigzag(0)), False),  # Attributes.
+        (whole(b"\0", b"\xff" * 10), False),  # An endless timestamp.
+        (
+            whole(b"\0", TIME, zigzag(0), KEY, VALUE, zigzag(0)),
+            False,
+        ),  # Only the first record of a batch has 0.
         (whole(b"\0", TIME, NEXT, zigzag(-2), VALUE, b"\0" * 4), False),
         (whole(b"\0", TIME, NEXT, KEY, zigzag(90), b"\0" * 4), False),
-        (whole(b"\0", TIME, NEXT, KEY, VALUE, zigzag(1), b"\0"), False),  # bytes are left
+        (whole(b"\0", TIME, NEXT, KEY, VALUE, zigzag(1), b"\0"), False),  # Remaining bytes.
         (whole(b"\0", TIME, NEXT, NONE, NONE, zigzag(-1), b"\0"), False),
     ],
 )
-def test_a_record(data: bytes, is_one: bool) -> None:
-    there = np.frombuffer(b"before" + data + b"behind", np.uint8)
-    assert bool(resync.is_record(there, 6)) is is_one
+def test_record_plausibility(data: bytes, is_one: bool) -> None:
+    buffer = np.frombuffer(b"before" + data + b"behind", np.uint8)
+    assert bool(resync.is_record(buffer, 6)) is is_one
 
 
-def test_a_batch_ends_where_its_checksum_is_right_not_where_the_next_starts() -> None:
+def test_batch_ends_at_its_checksum_not_at_the_next_batch() -> None:
     first, others = batch(0, [record(value=b"x" * 50)]), [batch(1), batch(2)]
-    for between, found in ((b"", True), (b"?" * 5, False)):
+    for between, bound in ((b"", True), (b"?" * 5, False)):
         data = first + between + b"".join(others)
         search = resync._Search(window(data), context(), 1)
-        assert search.own_end(0, 1) == (len(first) if found else -1)
+        assert search.own_end(0, 1) == (len(first) if bound else -1)
 
 
-def test_a_batch_too_large_to_be_true_counts_only_where_it_is_due() -> None:
+def test_implausibly_large_batch_counts_only_at_its_expected_offset() -> None:
     head = bytearray(batch(7)[:HEAD_SIZE])
     head[LENGTH : LENGTH + 4] = (LIMIT + 1).to_bytes(4, "big")
-    there = Window(np.frombuffer(bytes(head) + bytes(40), np.uint8), 0, LIMIT * 2)
-    prefixes = FINDER.prefixes(there.data)
+    buffer = Window(np.frombuffer(bytes(head) + bytes(40), np.uint8), 0, LIMIT * 2)
+    prefixes = FINDER.prefixes(buffer.data)
     for low, due, place in ((0, 7, 0), (7, -1, 0), (0, 8, -1)):
-        found = FINDER.next(there, 0, prefixes, low=low, high=1 << 40, due=due)
-        assert (found[0] if found[1] == UNSURE else -1) == place
+        candidate = FINDER.next(buffer, 0, prefixes, low=low, high=1 << 40, due=due)
+        assert (candidate[0] if candidate[1] == UNSURE else -1) == place

@@ -1,4 +1,4 @@
-"""Past damage: every undamaged batch is found, no content is taken for one, and no byte is looked at more than a few times."""
+"""After damage every sound batch is found, contents are not taken for batches, and no byte is read more than a few times."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from logwright.readers.source import MemorySource
 LENGTH, DELTA = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("last_offset_delta")
 
 
-def found(data: bytes) -> set[tuple[int, int]]:
-    """Where the batches that a walk finds start and end."""
+def walked_bounds(data: bytes) -> set[tuple[int, int]]:
+    """Return the bounds of the batches that a walk finds."""
     out = set()
-    for one in Walk(MemorySource(data), CODEC, context()):
-        if isinstance(one, Stretch):
-            at = one.window.offset
+    for part in Walk(MemorySource(data), CODEC, context()):
+        if isinstance(part, Stretch):
+            at = part.window.offset
             out |= {
                 (at + a, at + b)
-                for a, b in zip(one.frames.start.tolist(), one.frames.end.tolist(), strict=True)
+                for a, b in zip(part.frames.start.tolist(), part.frames.end.tolist(), strict=True)
             }
     return out
 
 
 def bounds(batches: list[bytes]) -> list[tuple[int, int]]:
-    ends = np.cumsum([len(one) for one in batches]).tolist()
+    ends = np.cumsum([len(batch) for batch in batches]).tolist()
     return list(zip([0, *ends], ends, strict=False))
 
 
-# Every flip of one bit, in logs whose values hold batches that could be the log's own
+# Every flip of one bit, in logs whose values hold plausible batches of the log
 
 
 def specimen(where: str, ahead: int) -> list[bytes]:
-    """Batches of one to three records; what they hold has offsets `ahead` of their own."""
+    """Return batches of one to three records, whose values hold batches with offsets `ahead` of theirs."""
     noise = np.random.default_rng(1)
     out: list[bytes] = []
     base = 0
@@ -91,9 +91,9 @@ def flips_are_passed(batches: list[bytes], step: int) -> None:
     for bit in range(0, 8 * len(data), step):
         hurt = bytearray(data)
         hurt[bit // 8] ^= 1 << bit % 8
-        got = found(bytes(hurt))
+        got = walked_bounds(bytes(hurt))
         assert got <= set(places), bit
-        assert {one for one in places if not one[0] <= bit // 8 < one[1]} <= got, bit
+        assert {place for place in places if not place[0] <= bit // 8 < place[1]} <= got, bit
 
 
 # One rule at a time
@@ -111,55 +111,55 @@ def put(batches: list[bytes], i: int, field: int, value: int) -> bytearray:
 
 
 def numbers(data: bytes | bytearray, size: int = SIZE) -> list[int]:
-    """Which of equally long batches are found."""
-    return sorted(start // size for start, _ in found(bytes(data)))
+    """Return which of equally long batches are found."""
+    return sorted(start // size for start, _ in walked_bounds(bytes(data)))
 
 
 @pytest.mark.parametrize(
     "value", [-1, 0, 13, 48, 49, SIZE, 2 * SIZE - 12, 3 * SIZE - 12, 5000, (1 << 31) - 1]
 )
 @pytest.mark.parametrize("i", [0, 3, 7])
-def test_a_wrong_length_hides_nothing(i: int, value: int) -> None:
+def test_wrong_length_hides_nothing(i: int, value: int) -> None:
     assert numbers(put(SAME, i, LENGTH, value)) == [j for j in range(8) if j != i]
 
 
 @pytest.mark.parametrize("value", [0, SIZE, 3 * SIZE - 12, 5000])
-def test_a_wrong_length_and_wrong_content_hide_nothing(value: int) -> None:
+def test_wrong_length_and_wrong_content_hide_nothing(value: int) -> None:
     data = put(SAME, 3, LENGTH, value)
     data[3 * SIZE + 80] ^= 1
     assert numbers(data) == [0, 1, 2, 4, 5, 6, 7]
 
 
-def test_a_run_of_damaged_batches_is_passed() -> None:
+def test_run_of_damaged_batches_is_skipped() -> None:
     data = bytearray(b"".join(SAME))
     for i in (2, 3, 5):
         data[i * SIZE + 80] ^= 1
     assert numbers(data) == [0, 1, 4, 6, 7]
 
 
-def test_a_batch_between_two_without_headers_is_found() -> None:
+def test_batch_between_two_without_headers_is_found() -> None:
     data = bytearray(b"".join(SAME))
     for i in (2, 4):
         data[i * SIZE : i * SIZE + HEAD_SIZE] = b"?" * HEAD_SIZE
     assert numbers(data) == [0, 1, 3, 5, 6, 7]
 
 
-def test_what_was_appended_behind_a_torn_batch_is_found() -> None:
+def test_batch_appended_after_a_torn_one_is_found() -> None:
     torn = batch(2, [record(value=bytes(400))])
     data = b"".join(SAME[:2]) + torn[:200] + b"".join(SAME[2:4])
-    assert len(found(data)) == 4
+    assert len(walked_bounds(data)) == 4
 
 
 def holding(*held: bytes, after: bytes = b"", before: bytes = b"") -> bytes:
     return batch(2, [record(value=before + b"".join(held) + after), record(1)])
 
 
-def test_content_is_none_where_the_header_of_its_batch_is_gone() -> None:
+def test_content_of_a_batch_with_a_damaged_header_is_no_batch() -> None:
     log = [batch(i, [record()]) for i in (3, 4, 5)]
     data = bytearray(b"".join(SAME[:2]) + holding(*log) + batch(4) + batch(5))
     at = 2 * SIZE
     data[at : at + HEAD_SIZE] = bytes(HEAD_SIZE)
-    assert {start for start, _ in found(bytes(data))} == {
+    assert {start for start, _ in walked_bounds(bytes(data))} == {
         0,
         SIZE,
         at + len(holding(*log)),
@@ -167,27 +167,27 @@ def test_content_is_none_where_the_header_of_its_batch_is_gone() -> None:
     }
 
 
-def test_a_length_of_four_bytes_tells_of_content_too() -> None:
+def test_length_of_four_bytes_identifies_content_too() -> None:
     log = b"".join(batch(i, [record()]) for i in (3, 4))
     held = holding(log, before=len(log).to_bytes(4, "big"), after=b"and more")
     data = bytearray(b"".join(SAME[:2]) + held + batch(4))
     data[2 * SIZE : 2 * SIZE + HEAD_SIZE] = bytes(HEAD_SIZE)
-    assert {start for start, _ in found(bytes(data))} == {0, SIZE, 2 * SIZE + len(held)}
+    assert {start for start, _ in walked_bounds(bytes(data))} == {0, SIZE, 2 * SIZE + len(held)}
 
 
-def test_a_large_batch_is_looked_for_where_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The kernel's own limit is a constant: this one is larger.
+def test_large_batch_is_searched_at_its_expected_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The limit is a compile-time constant of the kernel; this one is larger.
     big = batch(3, [record(value=bytes(LIMIT + 1))])
     data = bytearray(b"".join(SAME[:3]) + big + batch(4))
     data[2 * SIZE + 80] ^= 1
-    whole = Window(np.frombuffer(bytes(data), np.uint8), 0, len(data))
+    buffer = Window(np.frombuffer(bytes(data), np.uint8), 0, len(data))
     asked = context()
-    first = CODEC.scan(whole, 0, asked)
+    first = CODEC.scan(buffer, 0, asked)
     assert first.stop == 2 * SIZE
-    assert CODEC.resync(whole, first.stop + 1, asked) == (3 * SIZE, 0)
+    assert CODEC.resync(buffer, first.stop + 1, asked) == (3 * SIZE, 0)
 
 
-def test_more_is_asked_for_where_a_claim_goes_beyond_the_window() -> None:
+def test_claim_beyond_the_window_asks_for_more() -> None:
     data = bytearray(b"".join(SAME) + batch(9) * 1)
     data[2 * SIZE + LENGTH : 2 * SIZE + LENGTH + 4] = (4 * SIZE).to_bytes(4, "big")
     data[2 * SIZE + 80] ^= 1
@@ -200,11 +200,11 @@ def test_more_is_asked_for_where_a_claim_goes_beyond_the_window() -> None:
     assert numbers(data[: 8 * SIZE]) == [0, 1, 4, 5, 6, 7]
 
 
-# How often bytes are looked at
+# Number of reads
 
 
 class Counting(MemorySource):
-    """Counts what is read."""
+    """A source that counts the bytes read."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -240,26 +240,26 @@ BAIT = ("claims of the rest", "claims of a little", "claims of a half", "magic",
 
 
 def looked_at(data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Bytes that a walk reads, and bytes that it makes checksums of prefixes of."""
+    """Return the bytes that a walk reads, and the bytes for which it computes prefix checksums."""
     true_prefixes = Finder.prefixes
-    made: list[Prefixes] = []
+    lengths: list[Prefixes] = []
 
     def prefixes(self: Finder, data: Any, kept: Prefixes | None = None) -> Prefixes:
         got = true_prefixes(self, data, kept)
-        if not made or made[-1] is not got:
-            made.append(got)
+        if not lengths or lengths[-1] is not got:
+            lengths.append(got)
         return got
 
     monkeypatch.setattr(Finder, "prefixes", prefixes)
     source = Counting(data)
-    ended = [one for one in Walk(source, CODEC, context(), step=1 << 16) if isinstance(one, Hole)]
+    ended = [part for part in Walk(source, CODEC, context(), step=1 << 16) if isinstance(part, Hole)]
     assert ended
-    summed = sum((int(one.filled[0]) - 1) * STEP for one in made)
+    summed = sum((int(length.filled[0]) - 1) * STEP for length in lengths)
     return source.read, summed
 
 
 @pytest.mark.parametrize("kind", BAIT)
-def test_no_byte_is_looked_at_more_than_a_few_times(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_byte_is_read_more_than_a_few_times(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1 << 18, 1 << 20):
         data = SAME[0] + bait(kind, size) + batch(1 << 20)
         read, summed = looked_at(data, monkeypatch)
@@ -273,14 +273,14 @@ def test_good_batches_in_a_torn_value_are_followed_once(monkeypatch: pytest.Monk
     read, summed = looked_at(data, monkeypatch)
     assert read <= 8 * len(data)
     assert summed <= 8 * len(data)
-    assert len(found(data)) == 1
+    assert len(walked_bounds(data)) == 1
 
 
-def test_a_scan_stops_at_the_first_bad_checksum() -> None:
+def test_scan_stops_at_the_first_bad_checksum() -> None:
     data = bytearray(b"".join(SAME * 40))
     data[20 * SIZE + 80] ^= 1
-    found = SCANNER.frames(window(bytes(data)), 0)
-    assert (len(found.start), found.stop, found.why, found.need) == (20, 20 * SIZE, BAD_CHECKSUM, SIZE)
-    whole = b"".join(SAME * 40)
-    found = SCANNER.frames(window(whole), 0)
-    assert (len(found.start), found.stop, found.why) == (320, len(whole), END)
+    frames = SCANNER.frames(window(bytes(data)), 0)
+    assert (len(frames.start), frames.stop, frames.why, frames.need) == (20, 20 * SIZE, BAD_CHECKSUM, SIZE)
+    packed = b"".join(SAME * 40)
+    frames = SCANNER.frames(window(packed), 0)
+    assert (len(frames.start), frames.stop, frames.why) == (320, len(packed), END)

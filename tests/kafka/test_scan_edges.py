@@ -1,4 +1,4 @@
-"""What a scan keeps of damaged batches, which is bounded; and the count of zeros."""
+"""The bounded memory of a scan for damaged batches, and the count of zeros."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ def test_zeros_are_counted(zeros: int, behind: int, before: int) -> None:
         assert zeros_in(data[at:]) == expected
 
 
-def test_so_many_damaged_batches_in_a_row_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_damaged_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BELIEVED", 3)
     data = b"".join(batch(n) for n in range(10))
-    one = context(base_offset=0)
-    believe(window(data), 0, len(data), one)
-    assert list(one.believed) == [(0, 1), (0, 2), (0, 3)]
-    assert one.believed[0, 3].rows == 3
-    one.believed = {(n, n + 1): Believed(1, 0, 0, False) for n in range(100, 107)}
-    believe(window(data), 0, len(data), one)
-    assert list(one.believed) == [(104, 105), (105, 106), (106, 107), (0, 1), (0, 2), (0, 3)]
+    scan_context = context(base_offset=0)
+    believe(window(data), 0, len(data), scan_context)
+    assert list(scan_context.believed) == [(0, 1), (0, 2), (0, 3)]
+    assert scan_context.believed[0, 3].rows == 3
+    scan_context.believed = {(n, n + 1): Believed(1, 0, 0, False) for n in range(100, 107)}
+    believe(window(data), 0, len(data), scan_context)
+    assert list(scan_context.believed) == [(104, 105), (105, 106), (106, 107), (0, 1), (0, 2), (0, 3)]
 
 
-def test_where_nothing_is_known_nothing_is_believed() -> None:
-    one = context("odd.log")
-    assert one.base_offset is None
-    believe(window(batch(0)), 0, 70, one)
-    assert one.believed == {}
+def test_unknown_state_is_not_trusted() -> None:
+    scan_context = context("odd.log")
+    assert scan_context.base_offset is None
+    believe(window(batch(0)), 0, 70, scan_context)
+    assert scan_context.believed == {}
 
 
-def test_a_batch_that_is_not_whole_is_torn() -> None:
-    one = context(base_offset=0)
+def test_incomplete_batch_is_torn() -> None:
+    scan_context = context(base_offset=0)
     data = batch(0) + batch(1)[:-3]
-    believe(window(data), 0, len(data), one)
-    assert [said.torn for said in one.believed.values()] == [False, True]
+    believe(window(data), 0, len(data), scan_context)
+    assert [fault_text.torn for fault_text in scan_context.believed.values()] == [False, True]

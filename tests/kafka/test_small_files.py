@@ -1,4 +1,4 @@
-"""The small files of a partition: what is wrong with them is said, and what is odd but legal comes back as it was."""
+"""The small files of a partition: errors are reported, and odd but legal contents round-trip."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ INDEX, TIMEINDEX, TXNINDEX = (
 )
 
 
-def again(path: Path) -> bytes:
-    """The file decoded to its three tables and encoded from them."""
+def reencoded(path: Path) -> bytes:
+    """Decode the file to its three tables and encode it from them."""
     name = lw.detect(path)
     assert name is not None
     codec = registry.get(name)
@@ -52,29 +52,29 @@ def entries(*pairs: tuple[int, int], widths: tuple[int, int] = (4, 4)) -> bytes:
 
 
 def resealed(covered: bytes) -> bytes:
-    """A producer snapshot whose checksum is right, whatever else."""
+    """Pack a producer snapshot with a correct checksum."""
     return b"\0\1" + crc32c(covered).to_bytes(4, "big") + covered
 
 
 def test_offsets_are_absolute(tmp_path: Path) -> None:
     path = put(tmp_path, INDEX, entries((3, 153), (5, 303)))
     assert lw.read(path).to_pylist() == [{"offset": 23, "position": 153}, {"offset": 25, "position": 303}]
-    assert again(path) == path.read_bytes()
+    assert reencoded(path) == path.read_bytes()
 
 
 @pytest.mark.parametrize("zeros", [0, 8, 4096])
-def test_a_preallocated_index_has_the_entries_before_its_zeros(tmp_path: Path, zeros: int) -> None:
+def test_preallocated_index_has_the_entries_before_its_zeros(tmp_path: Path, zeros: int) -> None:
     path = put(tmp_path, INDEX, entries((3, 256), (5, 512)) + bytes(zeros))
     assert lw.read(path).num_rows == 2
     report = lw.verify(path)
     assert report.ok
-    assert again(path) == path.read_bytes()
+    assert reencoded(path) == path.read_bytes()
 
 
-def test_an_index_of_zeros_alone_is_empty(tmp_path: Path) -> None:
+def test_index_of_zeros_is_empty(tmp_path: Path) -> None:
     path = put(tmp_path, INDEX, bytes(80))
     assert lw.read(path).num_rows == 0
-    assert again(path) == path.read_bytes()
+    assert reencoded(path) == path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_index_of_zeros_alone_is_empty(tmp_path: Path) -> None:
         ("partition.metadata", b"version:0\n", "bad payload"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: bytes, kind: str) -> None:
+def test_errors_are_reported(tmp_path: Path, name: str, content: bytes, kind: str) -> None:
     path = put(tmp_path, name, content)
     report = lw.verify(path)
     assert not report.ok
@@ -110,10 +110,10 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: bytes, kind: 
     assert str(path) in str(error.value)
 
 
-def test_a_partial_entry_at_the_end_is_ignored_as_readers_do(tmp_path: Path) -> None:
+def test_partial_last_entry_is_ignored_as_by_readers(tmp_path: Path) -> None:
     path = put(tmp_path, INDEX, entries((3, 256)) + b"\x00\x00\x01")
     assert lw.scan(path).to_table().num_rows == 1
-    assert again(path) == path.read_bytes()
+    assert reencoded(path) == path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_a_partial_entry_at_the_end_is_ignored_as_readers_do(tmp_path: Path) -> 
         b"0\n1\n+1\t7 \n",
     ],
 )
-def test_odd_but_legal_checkpoints_come_back_as_they_were(tmp_path: Path, content: bytes) -> None:
+def test_odd_but_legal_checkpoints_round_trip(tmp_path: Path, content: bytes) -> None:
     path = put(tmp_path, "leader-epoch-checkpoint", content)
     assert lw.verify(path).ok
-    assert again(path) == content
+    assert reencoded(path) == content
 
 
-def test_an_edit_of_a_checkpoint_counts(tmp_path: Path) -> None:
+def test_edit_of_a_checkpoint_counts(tmp_path: Path) -> None:
     path = put(tmp_path, "leader-epoch-checkpoint", b"0\r\n1\r\n0 0\r\n")
     codec = registry.get("kafka.leader_epoch_checkpoint")
     frames = lw.read(path, view="frames", columns="*")
@@ -161,18 +161,18 @@ def test_offset_checkpoints_round_trip(lines: list[Any]) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
     try:
-        found = LEADER_EPOCH.unpack(data)
+        values = LEADER_EPOCH.unpack(data)
     except ParseError as error:
         place = error.offset
     else:
         place = 0
-        assert LEADER_EPOCH.unpack(LEADER_EPOCH.pack(found)) == found
+        assert LEADER_EPOCH.unpack(LEADER_EPOCH.pack(values)) == values
     assert 0 <= place <= len(data)
 
 
-def test_topic_ids() -> None:
+def test_topic_ids_round_trip() -> None:
     assert is_topic_id("q83vASNFZ4mrze8BI0VniQ")
     assert not is_topic_id("AAAAAAAAAAAAAAAAAAAAAA")
     assert not is_topic_id("q83vASNFZ4mrze8BI0Vni")
@@ -188,7 +188,7 @@ def test_offsets_below_the_base_are_refused_on_writing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([(-1, "q83vASNFZ4mrze8BI0VniQ")], "version -1 is below 0"),
         ([(0, "q83vASNFZ4mrze8BI0Vni")], "is no UUID in URL-safe base64"),
@@ -196,12 +196,12 @@ def test_offsets_below_the_base_are_refused_on_writing() -> None:
         ([(0, "q83vASNFZ4mrze8BI0VniQ")] * 2, "one row is one file, there are 2"),
     ],
 )
-def test_topic_ids_that_make_no_file(rows: list[tuple[int, str]], said: str) -> None:
+def test_topic_id_without_a_valid_file_is_refused(rows: list[tuple[int, str]], message: str) -> None:
     codec = registry.get("kafka.partition_metadata")
     table = pa.table(
         {"version": pa.array([v for v, _ in rows], pa.int32()), "topic_id": [t for _, t in rows]}
     )
     if not rows:
         table = table.set_column(1, "topic_id", pa.array([], pa.string()))
-    with pytest.raises(lw.UsageError, match=said):
+    with pytest.raises(lw.UsageError, match=message):
         b"".join(map(bytes, codec.encode(table, None, None, None)))

@@ -1,4 +1,4 @@
-"""What a broker does with its log directories before it loads a log. The real broker is asked in `tests/oracle/test_start_oracle.py`."""
+"""The broker's handling of its log directories before it loads a log. `tests/oracle/test_start_oracle.py` asks the real broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ZOOKEEPER = "version=0\nbroker.id=0\n"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Two log directories of a broker that was formatted and started."""
+    """Two log directories of a formatted broker that was started."""
     shutil.copytree(CASES["cluster_metadata_43"].path / "data", tmp_path / "d0")
     (tmp_path / "d1").mkdir()
     for name, directory_id in zip(("d0", "d1"), DIRECTORY_IDS, strict=True):
@@ -44,12 +44,12 @@ def configure(home: Path, start: Start = STARTS[0]) -> Path:
 
 def status(*arguments: object) -> int:
     with pytest.raises(SystemExit) as ended:
-        main([str(one) for one in arguments])
+        main([str(argument) for argument in arguments])
     return int(ended.value.code or 0)
 
 
 @pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
-def test_the_start_of_a_broker(home: Path, start: Start) -> None:
+def test_start_of_a_broker(home: Path, start: Start) -> None:
     start.change(home)
     verdict = predict_start(configure(home, start), version="4.3")
     assert verdict is not None
@@ -65,7 +65,7 @@ def test_the_start_of_a_broker(home: Path, start: Start) -> None:
     [put("d0/meta.properties", ""), put(f"{RAFT_LOG}/quorum-state", "garbage")],
     ids=["empty meta.properties", "garbage in quorum-state"],
 )
-def test_verify_of_a_configuration_fails_where_the_broker_does_not_start(
+def test_verify_of_a_configuration_fails_if_the_broker_does_not_start(
     home: Path, change: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert status("verify", configure(home), "--as-system") == 0
@@ -75,18 +75,18 @@ def test_verify_of_a_configuration_fails_where_the_broker_does_not_start(
     assert "kafka 4.3: does not start: " in capsys.readouterr().out
 
 
-def test_the_report_of_a_configuration_has_the_exception_of_the_broker(home: Path) -> None:
+def test_report_of_a_configuration_has_the_exception_of_the_broker(home: Path) -> None:
     (home / "d0" / "meta.properties").write_text("")
-    said = lw.verify(configure(home), as_system=True).to_dict()["system"]
-    assert (said["opens"], said["scope"], said["error_class"]) == (
+    partitions_report = lw.verify(configure(home), as_system=True).to_dict()["system"]
+    assert (partitions_report["opens"], partitions_report["scope"], partitions_report["error_class"]) == (
         False,
         "process",
         "java.lang.RuntimeException",
     )
-    assert said["error"] == f"Error: node ID not found in {home}/d0"
+    assert partitions_report["error"] == f"Error: node ID not found in {home}/d0"
 
 
-def test_a_log_directory_without_its_configuration_is_checked_alone(home: Path) -> None:
+def test_log_directory_without_configuration_is_checked_alone(home: Path) -> None:
     assert lw.verify(home / "d0", as_system=True).safe
     (home / "d0" / "meta.properties").write_text("")
     report = lw.verify(home / "d0", as_system=True)
@@ -94,14 +94,14 @@ def test_a_log_directory_without_its_configuration_is_checked_alone(home: Path) 
     assert report["system"]["error"] == f"Error: node ID not found in {home}/d0"
 
 
-def test_a_log_directory_that_a_broker_has_used_needs_its_identity(home: Path) -> None:
+def test_used_log_directory_needs_its_identity(home: Path) -> None:
     (home / "d0" / "meta.properties").unlink()
     report = lw.verify(home / "d0", as_system=True)
     assert report["system"]["error"] == "No readable meta.properties files found."
 
 
-def test_the_vote_is_no_foreign_file(home: Path) -> None:
-    files = {one["name"]: one for one in lw.inspect(home / RAFT_LOG)["files"]}
+def test_quorum_state_is_no_foreign_file(home: Path) -> None:
+    files = {file["name"]: file for file in lw.inspect(home / RAFT_LOG)["files"]}
     assert files["quorum-state"]["role"] == "metadata"
     assert files[f"{128:020d}-{2:010d}.checkpoint"]["role"] == "metadata"
     assert lw.verify(home / RAFT_LOG).ok
@@ -112,7 +112,7 @@ def test_the_vote_is_no_foreign_file(home: Path) -> None:
     assert report["system"]["error_class"] == "java.io.UncheckedIOException"
 
 
-def test_a_damaged_snapshot_of_metadata_is_found(home: Path) -> None:
+def test_damaged_metadata_snapshot_is_found(home: Path) -> None:
     path = home / RAFT_LOG / f"{128:020d}-{2:010d}.checkpoint"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -121,7 +121,7 @@ def test_a_damaged_snapshot_of_metadata_is_found(home: Path) -> None:
     assert [name for name, fault in report.faults if fault.severity == "error"] == [path.name]
 
 
-def test_an_unreadable_identity_keeps_its_partitions_from_being_served(tmp_path: Path) -> None:
+def test_unreadable_identity_takes_its_partitions_offline(tmp_path: Path) -> None:
     lw.write([{"value": "a"}], tmp_path / "a-0", "kafka.partition", topic_id=DIRECTORY_IDS[0])
     (tmp_path / "meta.properties").write_text("version=7\n")
     with pytest.raises(lw.LogwrightError, match=r"Unknown meta\.properties version number 7"):
@@ -133,7 +133,7 @@ def test_an_unreadable_identity_keeps_its_partitions_from_being_served(tmp_path:
 
 @pytest.fixture
 def zookeeper_logs(tmp_path: Path) -> Path:
-    """A log directory of a broker in ZooKeeper mode: its partitions have no id of their topic."""
+    """A log directory of a broker in ZooKeeper mode: its partitions have no topic id."""
     place = tmp_path / "logs"
     for name in ("a-0", "a-1"):
         lw.write([{"value": "x"}, {"value": "y"}], place / name, "kafka.partition")
@@ -143,17 +143,17 @@ def zookeeper_logs(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_directory_of_zookeeper_mode_is_judged_in_that_mode(zookeeper_logs: Path) -> None:
+def test_directory_of_zookeeper_mode_is_judged_in_that_mode(zookeeper_logs: Path) -> None:
     report = lw.verify(zookeeper_logs, as_system=True)
     assert report.safe
-    for said in (report["system"], report["targets"][0]["system"]):
-        assert (said["opens"], said["mode"]) == (True, "ZooKeeper")
-        assert said["mode_from"] == "meta.properties has version=0 and broker.id=0"
+    for verdict_lines in (report["system"], report["targets"][0]["system"]):
+        assert (verdict_lines["opens"], verdict_lines["mode"]) == (True, "ZooKeeper")
+        assert verdict_lines["mode_from"] == "meta.properties has version=0 and broker.id=0"
     assert "kafka in ZooKeeper mode (log rules of 4.3): opens both and loses nothing" in report.text()
     assert lw.read(zookeeper_logs / "a-0", mode="AS_SYSTEM").num_rows == 2
 
 
-def test_a_version_that_has_no_zookeeper_mode_sets_its_partitions_aside(zookeeper_logs: Path) -> None:
+def test_version_without_zookeeper_mode_makes_its_partitions_stray(zookeeper_logs: Path) -> None:
     report = lw.verify(zookeeper_logs, as_system="4.3")
     assert not report.safe
     assert report["system"]["mode"] == "KRaft"
@@ -164,7 +164,7 @@ def test_a_version_that_has_no_zookeeper_mode_sets_its_partitions_aside(zookeepe
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "how"),
+    ("text", "mode", "reason"),
     [
         ("version=1\nnode.id=1\ncluster.id=x\n", "KRaft", "meta.properties has version=1"),
         ("broker.id=3\n", "ZooKeeper", "meta.properties has version=0 and broker.id=3"),
@@ -173,22 +173,22 @@ def test_a_version_that_has_no_zookeeper_mode_sets_its_partitions_aside(zookeepe
         (None, "KRaft", "assumed: there is no meta.properties"),
     ],
 )
-def test_the_report_says_which_mode_was_assumed(
-    zookeeper_logs: Path, text: str | None, mode: str, how: str
+def test_report_names_the_assumed_mode(
+    zookeeper_logs: Path, text: str | None, mode: str, reason: str
 ) -> None:
     path = zookeeper_logs / "meta.properties"
     path.unlink() if text is None else path.write_text(text)
-    said = lw.verify(zookeeper_logs / "a-0", as_system=True)["system"]
-    assert (said["mode"], said["mode_from"]) == (mode, how)
+    verdict_lines = lw.verify(zookeeper_logs / "a-0", as_system=True)["system"]
+    assert (verdict_lines["mode"], verdict_lines["mode_from"]) == (mode, reason)
 
 
-def test_a_migrated_directory_is_one_of_kraft(zookeeper_logs: Path) -> None:
+def test_migrated_directory_is_in_kraft_mode(zookeeper_logs: Path) -> None:
     (zookeeper_logs / "__cluster_metadata-0").mkdir()
-    said = lw.verify(zookeeper_logs / "a-0", as_system=True)["system"]
-    assert (said["mode"], said["mode_from"]) == ("KRaft", "__cluster_metadata-0 is there")
+    verdict_lines = lw.verify(zookeeper_logs / "a-0", as_system=True)["system"]
+    assert (verdict_lines["mode"], verdict_lines["mode_from"]) == ("KRaft", "__cluster_metadata-0 is there")
 
 
-def test_the_configuration_says_the_mode(zookeeper_logs: Path) -> None:
+def test_configuration_decides_the_mode(zookeeper_logs: Path) -> None:
     path = zookeeper_logs.parent / "server.properties"
     path.write_text(f"broker.id=0\nzookeeper.connect=z:2181\nlog.dirs={zookeeper_logs}\n")
     report = lw.verify(path, as_system=True)
@@ -212,12 +212,12 @@ def test_folders_that_a_broker_loads(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["lost+found", "foo", "-0", "a-x", "a-", "a.b-stray", "a-99999999999", ".lock"]
 )
-def test_folders_that_end_the_start_of_a_broker(name: str) -> None:
+def test_folders_that_stop_the_start(name: str) -> None:
     assert not loads_directory(name)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("version=x", "Invalid meta.properties version string 'x'"),
         ("version=2", "Unknown meta.properties version number 2"),
@@ -228,28 +228,28 @@ def test_folders_that_end_the_start_of_a_broker(name: str) -> None:
         ("a=\\u12", "Malformed \\uxxxx encoding."),
     ],
 )
-def test_an_identity_that_cannot_be_read(text: str, said: str) -> None:
+def test_unreadable_identity_is_an_error(text: str, message: str) -> None:
     with pytest.raises(MetaPropertiesError) as error:
         parse_meta_properties(text.encode())
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"{" * 100_000, b'{"a":' * 100_000, b"9" * 100_000, b"\xff" * 9000, b'{"a":1e999}']
 )
-def test_any_bytes_in_the_vote_are_an_error_of_the_broker(data: bytes) -> None:
+def test_arbitrary_quorum_state_is_an_error_of_the_broker(data: bytes) -> None:
     with pytest.raises(BrokerError):
         parse_quorum_state(data, "quorum-state")
 
 
-def test_bytes_that_java_has_not_decoded_are_not_an_error() -> None:
+def test_bytes_that_java_leaves_undecoded_are_no_error() -> None:
     assert parse_quorum_state(VOTE.encode() + b"\n" + bytes(9000) + b"\xff", "x").leader_id == 1
 
 
-def test_names_of_snapshots() -> None:
-    found = parse_snapshot(f"{7:020d}-{2:010d}.checkpoint")
-    assert found is not None
-    assert tuple(found) == (7, 2, True)
+def test_names_of_metadata_snapshots() -> None:
+    snapshot_id = parse_snapshot(f"{7:020d}-{2:010d}.checkpoint")
+    assert snapshot_id is not None
+    assert tuple(snapshot_id) == (7, 2, True)
     unfinished = parse_snapshot(f"{7:020d}-{2:010d}.checkpoint.part")
     assert unfinished is not None
     assert not unfinished.finished

@@ -1,4 +1,4 @@
-"""The promises of damage and failing disks, on files that brokers wrote."""
+"""The promises about damage and failing disks, on files that brokers wrote."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from logwright.roundtrip.specimen import Read, Specimen, attempt
 __all__ = ["disk"]
 
 MOST = 3000
-"""Bytes of a file each of whose bytes is damaged."""
+"""Number of bytes of a file that are damaged one by one."""
 QUICK = ("v2_txn_commit_abort", "v2_ts_create")
 
 
 def golden(suffix: str) -> list[Path]:
-    """Small files of brokers and of others that are sound, each content once."""
-    found: dict[bytes, Path] = {}
+    """Return small sound files, of brokers and others, equal contents once."""
+    by_content: dict[bytes, Path] = {}
     for case in CASES.values():
         if case.kind in ("healthy", "crafted"):
             for path in case.files():
                 if path.suffix == suffix and 0 < path.stat().st_size <= MOST:
-                    found.setdefault(path.read_bytes(), path)
-    return list(found.values())
+                    by_content.setdefault(path.read_bytes(), path)
+    return list(by_content.values())
 
 
 def case_of(path: Path) -> str:
@@ -52,7 +52,7 @@ def sound(path: Path) -> bool:
 @pytest.mark.extended
 @pytest.mark.parametrize(
     "path",
-    [one for one in LOGS if case_of(one).split("-")[0] in QUICK and one.stat().st_size < 200],
+    [log for log in LOGS if case_of(log).split("-")[0] in QUICK and log.stat().st_size < 200],
     ids=case_of,
 )
 def test_flips_and_cuts(path: Path) -> None:
@@ -61,7 +61,7 @@ def test_flips_and_cuts(path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", LOGS, ids=case_of)
-def test_flips_and_cuts_of_all(path: Path) -> None:
+def test_flips_and_cuts_of_all_files(path: Path) -> None:
     if not sound(path):
         pytest.skip("it is damaged as it is")
     assert trust.damaged(path.read_bytes(), "kafka.log", path.name).cuts == path.stat().st_size
@@ -90,25 +90,25 @@ def pool(codec: str) -> list[bytes]:
 
 
 def rows(path: Path, view: str) -> tuple[list[str], bool]:
-    found = lw.scan(path, view=view, mode="DROPMALFORMED")
-    # Times as numbers, since Python's end with the year 9999.
-    return [repr(row) for row in plain_times(found.to_table()).to_pylist()], found.report.ok
+    frames = lw.scan(path, view=view, mode="DROPMALFORMED")
+    # Times as numbers, since Python's datetime ends with the year 9999.
+    return [repr(row) for row in plain_times(frames.to_table()).to_pylist()], frames.report.ok
 
 
 def every_sector(disk: FailingDisk, partition: Path, view: str, step: int) -> int:
-    """With each sector of each log bad in turn: what is not given is said, and nothing is given that is not there."""
-    whole, _ = rows(partition, view)
-    known, tried = set(whole), 0
+    """Check with each sector of each log unreadable in turn: missing rows are reported, and no row is invented."""
+    expected, _ = rows(partition, view)
+    known, tried = set(expected), 0
     for log in sorted(partition.glob("*.log")):
         for at in range(0, log.stat().st_size, step):
             forget_failures()
             disk.bad = {log.name: [(at, at + 512)]}
-            found, ok = rows(partition, view)
+            rows_read, ok = rows(partition, view)
             assert not ok
-            # With a marker lost a transaction may be open that was not, and what was aborted may be seen.
+            # Without its marker a transaction may seem open, and aborted rows may appear.
             if view != "read_committed":
-                assert len(found) <= len(whole)
-                assert set(found) <= known
+                assert len(rows_read) <= len(expected)
+                assert set(rows_read) <= known
             with pytest.raises(DamageError, match="can't read"):
                 lw.read(partition, view=view)
             tried += 1
@@ -117,7 +117,7 @@ def every_sector(disk: FailingDisk, partition: Path, view: str, step: int) -> in
 
 
 @pytest.mark.parametrize("view", ["log", "read_uncommitted", "read_committed"])
-def test_a_bad_sector_of_a_partition(disk: FailingDisk, tmp_path: Path, view: str) -> None:
+def test_bad_sector_of_a_partition(disk: FailingDisk, tmp_path: Path, view: str) -> None:
     place = tmp_path / "orders-0"
     shutil.copytree(CASES["v2_txn_interleaved"].partition, place)
     assert every_sector(disk, place, view, 4096) > 0
@@ -125,31 +125,31 @@ def test_a_bad_sector_of_a_partition(disk: FailingDisk, tmp_path: Path, view: st
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [case.name for case in CASES.values() if case.kind == "healthy"])
-def test_bad_sectors_of_all(disk: FailingDisk, tmp_path: Path, name: str) -> None:
+def test_bad_sectors_of_all_partitions(disk: FailingDisk, tmp_path: Path, name: str) -> None:
     for partition in CASES[name].partitions:
         place = tmp_path / partition.name
         shutil.copytree(partition, place)
         try:
-            some, _ = rows(place, "log")
+            expected, _ = rows(place, "log")
         except UnsupportedError:
             pytest.skip("of a message format that is not read yet")
-        if some:
+        if expected:
             every_sector(disk, place, "log", 512)
 
 
-def test_the_registry_has_what_is_tried_here() -> None:
+def test_registered_codecs_are_covered() -> None:
     assert {"kafka.log", "kafka.producer_snapshot", "kafka.txnindex"} <= {
-        one.name for one in registry.codecs()
+        codec.name for codec in registry.codecs()
     }
 
 
-def test_the_largest_offset_of_all_is_read() -> None:
-    """No broker gives it, but base_offset is not covered by the checksum. Found by the fuzzer."""
+def test_largest_offset_is_read() -> None:
+    """No broker assigns it, but base_offset is not covered by the checksum. Found by the fuzzer."""
     data = kafka_log.batch((1 << 63) - 1, [kafka_log.record(value=b"last")])
     name = segment_name((1 << 63) - 1, ".log")
-    for one in (kafka_log.NAME, name):
-        fuzz.fuzz_one("kafka.log", data, one)
+    for file_name in (kafka_log.NAME, name):
+        fuzz.fuzz_one("kafka.log", data, file_name)
     assert Specimen.of(data, "kafka.log", name).read().table["offset"].to_pylist() == [(1 << 63) - 1]
-    # In the segment that begins at 0 this offset cannot be: its record is not given.
+    # This offset is impossible in the segment that begins at 0: the record is not returned.
     read = Specimen.of(data, "kafka.log", kafka_log.NAME).read()
     assert (read.table.num_rows, read.report.errors) == (0, 1)

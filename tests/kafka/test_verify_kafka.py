@@ -1,4 +1,4 @@
-"""What `verify` sees in a partition besides each file alone: derived files against the logs, segments against each other."""
+"""`verify` of a partition beyond single files: derived files compared with the logs, and segments with each other."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 LEFT_OUT = ("craft_delta_beyond", "craft_delta_order")
-"""Records that no consumer gets are worth a warning, though nobody takes offence."""
+"""Records that no consumer gets are worth a warning, though no software complains."""
 
 
-def grave(report: lw.Report) -> list[tuple[str, Fault]]:
+def severe_faults(report: lw.Report) -> list[tuple[str, Fault]]:
     return [(name, fault) for name, fault in report.faults if fault.severity is not INFO]
 
 
 @pytest.mark.parametrize("case", of_class("healthy", "legal"), **BY_NAME)
-def test_nothing_is_wrong_with_what_a_broker_wrote(case: Case) -> None:
+def test_partitions_of_a_broker_are_sound(case: Case) -> None:
     report = lw.verify(case.partition)
     assert report.ok, report.text()
     if case.name not in LEFT_OUT:
-        assert grave(report) == [], report.text()
+        assert severe_faults(report) == [], report.text()
 
 
 @pytest.mark.parametrize(
     "case", [case for case in of_class("healthy", "legal") if not case.name.startswith("killed")], **BY_NAME
 )
-def test_nor_after_a_clean_stop(case: Case) -> None:
+def test_partitions_of_a_broker_are_sound_after_a_clean_stop(case: Case) -> None:
     if case.name not in LEFT_OUT:
-        assert grave(lw.verify(case.partition, clean=True)) == []
+        assert severe_faults(lw.verify(case.partition, clean=True)) == []
 
 
 def first(base: int) -> str:
@@ -62,7 +62,7 @@ def first(base: int) -> str:
 
 
 SEEN: dict[str, tuple[str, Severity, Severity, str]] = {
-    # case: file, severity after a clean stop and after an unclean one, what is said
+    # Case: file, severity after a clean stop and after an unclean one, text.
     "dmg_batch_removed": (segment_name(30, ".index"), ERROR, WARNING, "within the batch"),
     "dmg_epoch_beyond": ("leader-epoch-checkpoint", WARNING, WARNING, "the log ends at 97"),
     "dmg_epoch_unsorted": ("leader-epoch-checkpoint", WARNING, WARNING, "contradict"),
@@ -94,12 +94,12 @@ SEEN: dict[str, tuple[str, Severity, Severity, str]] = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_what_does_not_fit_is_named(name: str) -> None:
-    file, clean, unclean, said = SEEN[name]
+def test_contradictions_are_named(name: str) -> None:
+    file, clean, unclean, details = SEEN[name]
     for stop, severity in ((True, clean), (False, unclean)):
-        found = lw.verify(CASES[name].partition, clean=stop).faults
-        fitting = [fault for path, fault in found if path == file and said in fault.detail]
-        assert [fault.severity for fault in fitting[:1]] == [severity], found
+        faults = lw.verify(CASES[name].partition, clean=stop).faults
+        fitting = [fault for path, fault in faults if path == file and details in fault.detail]
+        assert [fault.severity for fault in fitting[:1]] == [severity], faults
 
 
 LOST = {
@@ -110,22 +110,22 @@ LOST = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_is_lost_is_told_though_no_batch_says_so(name: str) -> None:
+def test_loss_is_reported_even_if_no_batch_shows_it(name: str) -> None:
     low, high = LOST[name]
     base = {row["offset"] for row in CASES["dmg_base"].records() or []}
     scan = lw.scan(CASES[name].partition, columns="offset", mode="DROPMALFORMED")
     have = set(scan.to_table()["offset"].to_pylist())
     assert base - have == set(range(low, high + 1))
     lost = [fault.lost for _, fault in lw.verify(CASES[name].partition).faults if fault.lost]
-    assert [(one["first_offset"], one["last_offset"]) for one in lost] == [(low, high)]
+    assert [(fault["first_offset"], fault["last_offset"]) for fault in lost] == [(low, high)]
 
 
 @pytest.mark.parametrize("name", [*LOST, "dmg_torn_append"])
-def test_what_is_certainly_lost_is_damage(name: str) -> None:
+def test_certain_loss_is_damage(name: str) -> None:
     assert not lw.verify(CASES[name].partition, clean=False).ok
 
 
-def test_what_a_crash_leaves_may_be_lost(partition: Path) -> None:
+def test_unfinished_write_of_a_crash_may_be_a_loss(partition: Path) -> None:
     for name in (segment_name(97, ".snapshot"), segment_name(86, ".index"), segment_name(86, ".timeindex")):
         (partition / name).unlink()
     with open(partition / first(86), "r+b") as file:
@@ -135,29 +135,29 @@ def test_what_a_crash_leaves_may_be_lost(partition: Path) -> None:
     assert "may be lost: offsets" in report.text()
 
 
-def test_a_batch_out_of_its_place_is_not_lost() -> None:
+def test_misplaced_batch_is_not_lost() -> None:
     faults = lw.verify(CASES["dmg_batch_swapped"].partition).faults
     assert not any(fault.lost or fault.rows_lost for _, fault in faults)
     assert not any("27" in fault.detail and "in no batch" in fault.detail for _, fault in faults)
 
 
 @pytest.mark.parametrize("name", ["dmg_flip_offset_back", "dmg_flip_offset_neg"])
-def test_offsets_that_are_wrong_are_not_those_that_are_lost(name: str) -> None:
+def test_wrong_offsets_are_not_the_lost_ones(name: str) -> None:
     faults = lw.verify(CASES[name].partition).faults
     ((lost, rows),) = [(fault.lost, fault.rows_lost) for _, fault in faults if fault.lost]
     assert (lost["first_offset"], lost["last_offset"], rows) == (91, 92, 2)
 
 
-def test_a_batch_that_is_there_twice_loses_nothing(partition: Path) -> None:
-    one = frames(partition, 86)[1]
+def test_duplicated_batch_loses_nothing(partition: Path) -> None:
+    frame = frames(partition, 86)[1]
     data = (partition / first(86)).read_bytes()
-    end = one["position"] + one["size"]
-    (partition / first(86)).write_bytes(data[:end] + data[one["position"] :])
+    end = frame["position"] + frame["size"]
+    (partition / first(86)).write_bytes(data[:end] + data[frame["position"] :])
     ((_, fault),) = [each for each in lw.verify(partition).faults if "are not above" in each[1].detail]
     assert (fault.lost, fault.rows_lost) == ({}, 0)
 
 
-def test_of_a_last_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(partition: Path) -> None:
+def test_lost_offsets_are_unknown_if_the_last_batch_has_a_wrong_offset(partition: Path) -> None:
     last = frames(partition, 86)[-1]
     data = bytearray((partition / first(86)).read_bytes())
     data[last["position"] : last["position"] + 8] = (86).to_bytes(8, "big")
@@ -172,44 +172,48 @@ def test_of_a_last_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(part
     assert set(fault.lost) == {"topic", "partition"}
 
 
-def test_of_a_first_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(partition: Path) -> None:
-    """What is read begins with it, and the batches around do not leave as many offsets free as it has."""
+def test_lost_offsets_are_unknown_if_the_first_batch_has_a_wrong_offset(partition: Path) -> None:
+    """Reading begins with it, and its neighbours do not leave as many free offsets as it has."""
     all_ = frames(partition, 86)
     data = bytearray((partition / first(86)).read_bytes())
-    for one in all_[1:3]:
-        data[one["position"] : one["position"] + 8] = (86).to_bytes(8, "big")
+    for offset_range in all_[1:3]:
+        data[offset_range["position"] : offset_range["position"] + 8] = (86).to_bytes(8, "big")
     (partition / first(86)).write_bytes(data)
     left = [fault for _, fault in lw.verify(partition).faults if "are not above" in fault.detail]
     assert len(left) == 2
     assert not any("first_offset" in fault.lost for fault in left)
 
 
-def test_what_a_batch_out_of_its_place_would_fill_is_looked_for_in_sound_bytes_only(
+def test_offsets_freed_by_a_misplaced_batch_are_searched_in_sound_bytes_only(
     partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listing = LocalDirectory(str(partition))
     size = (partition / first(86)).stat().st_size
-    one = frames(partition, 86)[0]
-    stop = one["position"] + one["size"]
-    assert list(_whole(listing, first(86), one["position"], stop)) == [(86, one["last_offset"])]
-    assert list(_whole(listing, first(86), one["position"], stop + 1)) == []
+    frame = frames(partition, 86)[0]
+    stop = frame["position"] + frame["size"]
+    assert list(_whole(listing, first(86), frame["position"], stop)) == [(86, frame["last_offset"])]
+    assert list(_whole(listing, first(86), frame["position"], stop + 1)) == []
     assert list(_whole(listing, first(86), 0, 10)) == []
     assert list(_whole(listing, first(86), size - 10, size + 100)) == []
     monkeypatch.setattr("logwright.codec.kafka.check.partition._HOLES", 0)
     assert any(fault.lost for _, fault in lw.verify(CASES["dmg_batch_swapped"].partition).faults)
 
 
-# The last segments
+# Last segments
 
 
 def without_last(partition: Path, *suffixes: str) -> lw.Report:
-    """The last log and the snapshot at its end are not there, nor the other files with these suffixes."""
-    for name in (first(86), segment_name(97, ".snapshot"), *(segment_name(86, one) for one in suffixes)):
+    """Remove the last log and the snapshot at its end, and the other files with these suffixes."""
+    for name in (
+        first(86),
+        segment_name(97, ".snapshot"),
+        *(segment_name(86, suffixe) for suffixe in suffixes),
+    ):
         (partition / name).unlink()
     return lw.verify(partition)
 
 
-def test_a_segment_that_the_broker_was_deleting_is_not_lost(partition: Path) -> None:
+def test_segment_being_deleted_is_not_lost(partition: Path) -> None:
     (partition / first(86)).rename(partition / f"{first(86)}.deleted")
     (partition / segment_name(97, ".snapshot")).unlink()
     report = lw.verify(partition)
@@ -217,7 +221,7 @@ def test_a_segment_that_the_broker_was_deleting_is_not_lost(partition: Path) -> 
     assert not any(fault.lost for _, fault in report.faults)
 
 
-def test_the_last_segment_is_gone_behind_one_that_is_damaged(partition: Path) -> None:
+def test_last_segment_missing_after_a_damaged_one(partition: Path) -> None:
     log = partition / first(58)
     data = bytearray(log.read_bytes())
     data[-1] ^= 1
@@ -228,24 +232,28 @@ def test_the_last_segment_is_gone_behind_one_that_is_damaged(partition: Path) ->
 
 
 @pytest.mark.parametrize(("gone", "upto"), [((".timeindex",), 92), ((".index",), 96), ((), 96)])
-def test_indexes_prove_that_the_last_segment_is_gone(
+def test_indexes_prove_that_the_last_segment_is_missing(
     partition: Path, gone: tuple[str, ...], upto: int
 ) -> None:
-    ((name, fault),) = [one for one in without_last(partition, *gone).faults if one[1].severity is ERROR]
+    ((name, fault),) = [
+        found_fault
+        for found_fault in without_last(partition, *gone).faults
+        if found_fault[1].severity is ERROR
+    ]
     assert (name, fault.lost["first_offset"], fault.lost["last_offset"]) == (first(86), 86, upto)
     assert f"offsets from 86 to {upto} are gone" in fault.detail
 
 
-def test_an_empty_index_does_not_say_what_its_log_held(partition: Path) -> None:
+def test_empty_index_does_not_show_the_size_of_its_log(partition: Path) -> None:
     (partition / segment_name(86, ".index")).write_bytes(bytes(64))
     report = without_last(partition, ".timeindex")
     assert report.ok
     assert not any(fault.lost for _, fault in report.faults)
-    (said,) = [fault.detail for name, fault in report.faults if name == first(86)]
-    assert "whether it held records is not known" in said
+    (details,) = [fault.detail for name, fault in report.faults if name == first(86)]
+    assert "whether it held records is not known" in details
 
 
-def test_a_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
+def test_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
     tmp_path: Path, partition: Path
 ) -> None:
     other = tmp_path / "other" / partition.name
@@ -256,12 +264,15 @@ def test_a_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
 
 
 @pytest.mark.parametrize(
-    "what", ["a link to what is not there", "a link to itself", "a folder", "a pipe", "a device or a socket"]
+    "kind_of_file",
+    ["a link to what is not there", "a link to itself", "a folder", "a pipe", "a device or a socket"],
 )
-def test_a_log_that_is_no_file_is_named(partition: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_that_is_not_a_file_is_named(
+    partition: Path, kind_of_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = partition / first(30)
     log.unlink()
-    match what:
+    match kind_of_file:
         case "a link to what is not there":
             log.symlink_to("nowhere")
         case "a link to itself":
@@ -273,16 +284,16 @@ def test_a_log_that_is_no_file_is_named(partition: Path, what: str, monkeypatch:
             os.mkfifo(log)
         case _:
             monkeypatch.chdir(partition)
-            with socket.socket(socket.AF_UNIX) as one:
-                one.bind(log.name)
-    said = [fault.detail for name, fault in lw.verify(partition).faults if name == first(30)]
-    assert f"it is {what}, not a file: it is not read" in said
+            with socket.socket(socket.AF_UNIX) as unix_socket:
+                unix_socket.bind(log.name)
+    details = [fault.detail for name, fault in lw.verify(partition).faults if name == first(30)]
+    assert f"it is {kind_of_file}, not a file: it is not read" in details
     with pytest.raises(lw.DamageError, match="offsets 30 to 57 are gone"):
         lw.read(partition, columns="offset")
     scan = lw.scan(partition, columns="offset", mode="DROPMALFORMED")
     scan.to_table()
-    assert [note for note in scan.report.notes if what in note] == [
-        f"{log}: it is {what}, not a file: it is not read"
+    assert [note for note in scan.report.notes if kind_of_file in note] == [
+        f"{log}: it is {kind_of_file}, not a file: it is not read"
     ]
     assert len(lw.inspect(partition)["notes"]) == 1
 
@@ -292,7 +303,7 @@ def test_a_log_that_is_no_file_is_named(partition: Path, what: str, monkeypatch:
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """A copy of four segments, below a log directory after a clean stop."""
+    """A copy of four segments, in a log directory after a clean stop."""
     place = tmp_path / "logs" / "dmg_base-0"
     shutil.copytree(CASES["dmg_base"].partition, place)
     (tmp_path / "logs" / ".kafka_cleanshutdown").touch()
@@ -339,14 +350,14 @@ def test_any_true_index_is_right(partition: Path, convention: str, step: int) ->
         rows = frames(partition, base)
         entries = [CONVENTIONS[convention](rows, i) for i in range(1, len(rows), step)]
         (partition / segment_name(base, ".index")).write_bytes(index(base, *entries))
-    assert grave(lw.verify(partition)) == []
+    assert severe_faults(lw.verify(partition)) == []
 
 
-def test_indexes_of_a_broker_that_was_killed_are_zeros_at_the_end(partition: Path) -> None:
+def test_indexes_of_a_killed_broker_end_in_zeros(partition: Path) -> None:
     for suffix in (".index", ".timeindex"):
         path = partition / segment_name(86, suffix)
         path.write_bytes(path.read_bytes()[: 12 if suffix == ".timeindex" else None].ljust(12 * 800, b"\0"))
-    assert grave(lw.verify(partition, clean=False)) == []
+    assert severe_faults(lw.verify(partition, clean=False)) == []
 
 
 WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], bytes], str]] = {
@@ -357,43 +368,43 @@ WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], bytes], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_an_index_that_misleads_is_found(partition: Path, what: str) -> None:
-    make, said = WRONG[what]
+@pytest.mark.parametrize("defect", WRONG)
+def test_misleading_index_is_found(partition: Path, defect: str) -> None:
+    make, message = WRONG[defect]
     (partition / segment_name(30, ".index")).write_bytes(make(frames(partition, 30)))
-    ((name, fault),) = grave(lw.verify(partition))
+    ((name, fault),) = severe_faults(lw.verify(partition))
     assert name == segment_name(30, ".index")
-    assert said in fault.detail
+    assert message in fault.detail
     assert (fault.offset, fault.length) == (0, 8)
 
 
-def test_many_wrong_entries_are_one_finding(partition: Path) -> None:
+def test_many_wrong_entries_are_one_fault(partition: Path) -> None:
     rows = frames(partition, 30)
     entries = [(row["last_offset"], row["position"] + 1) for row in rows[1:6]]
     (partition / segment_name(30, ".index")).write_bytes(index(30, *entries))
-    ((_, fault),) = grave(lw.verify(partition))
+    ((_, fault),) = severe_faults(lw.verify(partition))
     assert fault.detail.endswith("and so are 4 more of its entries")
     assert (fault.offset, fault.length) == (0, 40)
 
 
-def test_a_timeindex_that_misleads_is_found(partition: Path) -> None:
+def test_misleading_timeindex_is_found(partition: Path) -> None:
     rows = frames(partition, 30)
     top = max(row["max_timestamp"] for row in rows)
     path = partition / segment_name(30, ".timeindex")
     path.write_bytes(timeindex(30, (1, rows[4]["last_offset"]), (top, 57)))
-    ((_, fault),) = grave(lw.verify(partition))
+    ((_, fault),) = severe_faults(lw.verify(partition))
     assert "no timestamp is above 1, there is" in fault.detail
     assert (fault.severity, "searches by time miss records" in fault.system) == (ERROR, True)
     path.write_bytes(timeindex(30, (top - 1, rows[0]["last_offset"]), (top, 57)))
-    ((_, fault),) = grave(lw.verify(partition))
+    ((_, fault),) = severe_faults(lw.verify(partition))
     assert f"says timestamp {top - 1} of offset" in fault.detail
     assert fault.severity is WARNING
     path.write_bytes(timeindex(30, (rows[0]["max_timestamp"], rows[0]["last_offset"])))
-    ((_, fault),) = grave(lw.verify(partition))
+    ((_, fault),) = severe_faults(lw.verify(partition))
     assert f"the segment has {top}" in fault.detail
 
 
-def test_below_the_recovery_point_an_index_is_trusted_after_an_unclean_stop(partition: Path) -> None:
+def test_index_below_the_recovery_point_is_trusted_after_an_unclean_stop(partition: Path) -> None:
     (partition.parent / ".kafka_cleanshutdown").unlink()
     (partition / segment_name(30, ".index")).write_bytes(index(30, (57, 1)))
     checkpoint = partition.parent / "recovery-point-offset-checkpoint"
@@ -404,11 +415,11 @@ def test_below_the_recovery_point_an_index_is_trusted_after_an_unclean_stop(part
         ("0\n1\nother 0\n", WARNING),
     ):
         checkpoint.write_text(text)
-        ((_, fault),) = grave(lw.verify(partition))
+        ((_, fault),) = severe_faults(lw.verify(partition))
         assert fault.severity is severity, text
 
 
-# Damage makes no follow-up findings
+# Damage causes no further faults
 
 
 @pytest.mark.parametrize("name", ["v2_txn_interleaved", "v2_txn_commit_abort", "v2_rolled", "v2_epochs"])
@@ -423,12 +434,12 @@ def test_one_damaged_batch_is_one_fault(tmp_path: Path, name: str, seed: int) ->
     row = rows[int(rng.integers(len(rows)))]
     data[row["position"] + int(rng.integers(57, row["size"]))] ^= 4
     path.write_bytes(bytes(data))
-    ((file, fault),) = grave(lw.verify(place, clean=True))
+    ((file, fault),) = severe_faults(lw.verify(place, clean=True))
     assert (file, fault.offset, fault.length) == (path.name, row["position"], row["size"])
 
 
 @pytest.mark.parametrize("name", ["v2_txn_interleaved", "v2_txn_commit_abort"])
-def test_of_what_was_deleted_nothing_is_held_against_the_rest(tmp_path: Path, name: str) -> None:
+def test_deleted_records_cause_no_faults(tmp_path: Path, name: str) -> None:
     place = tmp_path / CASES[name].partition.name
     shutil.copytree(CASES[name].partition, place)
     segments = sorted(place.glob("*.log"))
@@ -436,13 +447,13 @@ def test_of_what_was_deleted_nothing_is_held_against_the_rest(tmp_path: Path, na
     for file in place.glob(f"{segments[0].stem}.*"):
         file.unlink()
     (place / "leader-epoch-checkpoint").unlink()
-    assert grave(lw.verify(place, clean=True)) == []
+    assert severe_faults(lw.verify(place, clean=True)) == []
     for file in place.glob("*.snapshot"):
         file.unlink()
-    assert grave(lw.verify(place, clean=True)) == []
+    assert severe_faults(lw.verify(place, clean=True)) == []
 
 
-# Transactions, by hand: producer 1 aborts 0..1, producer 2 commits 3, producer 1 aborts 5
+# Handmade transactions: producer 1 aborts 0..1, producer 2 commits 3, producer 1 aborts 5
 
 
 def data(base: int, producer: int, *, transactional: bool = True, count: int = 1) -> bytes:
@@ -451,15 +462,15 @@ def data(base: int, producer: int, *, transactional: bool = True, count: int = 1
 
 
 def end(base: int, producer: int, kind: int) -> bytes:
-    one = record(0, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\7")
-    return batch(base, [one], attributes=0x30, producer_id=producer, producer_epoch=0)
+    marker_record = record(0, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\7")
+    return batch(base, [marker_record], attributes=0x30, producer_id=producer, producer_epoch=0)
 
 
 LOG = [data(0, 1, count=2), end(2, 1, 0), data(3, 2), end(4, 2, 1), data(5, 1), end(6, 1, 0), data(7, 3)]
 ABORTED = [(1, 0, 2, 3), (1, 5, 6, 7)]
 
 
-def made(
+def partition_of(
     tmp_path: Path, log: list[bytes], aborted: list[tuple[int, int, int, int]], **files: bytes
 ) -> lw.Report:
     place = tmp_path / "orders-0"
@@ -474,12 +485,12 @@ def made(
     return lw.verify(place, clean=True)
 
 
-def test_entries_of_aborted_transactions_are_true(tmp_path: Path) -> None:
-    assert grave(made(tmp_path, LOG, ABORTED)) == []
+def test_true_entries_of_aborted_transactions(tmp_path: Path) -> None:
+    assert severe_faults(partition_of(tmp_path, LOG, ABORTED)) == []
 
 
 @pytest.mark.parametrize(
-    ("aborted", "said"),
+    ("aborted", "message"),
     [
         ([ABORTED[0]], "producer 1 aborted offsets 5 to 6: no entry says so"),
         (
@@ -492,80 +503,86 @@ def test_entries_of_aborted_transactions_are_true(tmp_path: Path) -> None:
         ([*ABORTED, (3, 7, 9, 10)], "no marker there says so"),
     ],
 )
-def test_entries_of_aborted_transactions_that_are_not_true(
-    tmp_path: Path, aborted: list[tuple[int, int, int, int]], said: str
+def test_false_entries_of_aborted_transactions(
+    tmp_path: Path, aborted: list[tuple[int, int, int, int]], message: str
 ) -> None:
-    found = [fault for name, fault in grave(made(tmp_path, LOG, aborted)) if name.endswith(".txnindex")]
-    assert said in found[0].detail
-    assert {fault.severity for fault in found} == {ERROR}
+    faults = [
+        fault
+        for name, fault in severe_faults(partition_of(tmp_path, LOG, aborted))
+        if name.endswith(".txnindex")
+    ]
+    assert message in faults[0].detail
+    assert {fault.severity for fault in faults} == {ERROR}
 
 
-def test_of_an_empty_transaction_nothing_is_missed(tmp_path: Path) -> None:
-    """As compaction leaves it: the data of what was aborted is gone, and so is the entry."""
+def test_empty_transaction_needs_no_entry(tmp_path: Path) -> None:
+    """After compaction the data of an aborted transaction is gone, and so is the entry."""
     empty = batch(
         0, [], last_offset_delta=1, attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0
     )
-    assert grave(made(tmp_path, [empty, *LOG[1:]], [ABORTED[1]])) == []
+    assert severe_faults(partition_of(tmp_path, [empty, *LOG[1:]], [ABORTED[1]])) == []
 
 
-def test_a_batch_outside_of_its_producers_transaction(tmp_path: Path) -> None:
+def test_batch_outside_of_its_producers_transaction(tmp_path: Path) -> None:
     log = [*LOG, data(8, 3, transactional=False), data(9, 3, transactional=False), data(10, 4)]
-    ((name, fault),) = grave(made(tmp_path, log, ABORTED))
+    ((name, fault),) = severe_faults(partition_of(tmp_path, log, ABORTED))
     assert name == first(0)
     assert fault.offset == len(b"".join(LOG))
     assert fault.length == len(log[-2])
     assert "writes outside of the transaction" in fault.detail
 
 
-def test_a_bad_marker_makes_no_follow_up_findings(tmp_path: Path) -> None:
+def test_bad_marker_causes_no_further_faults(tmp_path: Path) -> None:
     log = [*LOG[:5], end(6, 1, 9), *LOG[6:]]
-    ((_, fault),) = grave(made(tmp_path, log, ABORTED))
+    ((_, fault),) = severe_faults(partition_of(tmp_path, log, ABORTED))
     assert "type 9" in fault.detail
 
 
 def state(log: list[bytes]) -> ProducerState:
-    found = ProducerState()
+    producers = ProducerState()
     window = Window(np.frombuffer(b"".join(log), np.uint8), 0, len(b"".join(log)))
     frames = CODEC.scan(window, 0, CODEC.context(first(0), Options(CODEC.options)))
-    found.add(frames.header, markers(window, frames))
-    return found
+    producers.add(frames.header, markers(window, frames))
+    return producers
 
 
 def test_snapshots_within_and_at_the_end(tmp_path: Path) -> None:
     files = {f"s{i + 1}": state(LOG[:i]).snapshot_bytes() for i in range(2, 7)}
-    assert grave(made(tmp_path, LOG, ABORTED, s8=state(LOG).snapshot_bytes(), **files)) == []
+    assert severe_faults(partition_of(tmp_path, LOG, ABORTED, s8=state(LOG).snapshot_bytes(), **files)) == []
 
 
-def test_a_snapshot_without_an_open_transaction(tmp_path: Path) -> None:
+def test_snapshot_without_an_open_transaction(tmp_path: Path) -> None:
     other = state(LOG[:-1]).snapshot_bytes()
-    ((name, fault),) = grave(made(tmp_path, LOG, ABORTED, s8=other))
+    ((name, fault),) = severe_faults(partition_of(tmp_path, LOG, ABORTED, s8=other))
     assert name == segment_name(8, ".snapshot")
     assert fault.detail == "producer 3 is not in it, which has a transaction open since offset 7"
 
 
-def test_a_snapshot_that_can_not_be_read_is_told_once(tmp_path: Path) -> None:
-    ((_, fault),) = grave(made(tmp_path, LOG, ABORTED, s8=b"?" * 20))
+def test_unreadable_snapshot_is_reported_once(tmp_path: Path) -> None:
+    ((_, fault),) = severe_faults(partition_of(tmp_path, LOG, ABORTED, s8=b"?" * 20))
     assert "version" in fault.detail
 
 
-def test_offsets_out_of_order_hold_nothing_against_snapshots(tmp_path: Path) -> None:
+def test_unordered_offsets_are_not_compared_with_snapshots(tmp_path: Path) -> None:
     log = [data(0, 1), data(1, 1), data(1, 2), data(2, 1)]
-    found = grave(made(tmp_path, log, [], s3=state(log).snapshot_bytes()))
-    assert {name for name, _ in found} == {first(0)}
+    faults = severe_faults(partition_of(tmp_path, log, [], s3=state(log).snapshot_bytes()))
+    assert {name for name, _ in faults} == {first(0)}
 
 
 # Others
 
 
-def test_epochs_go_up_where_no_file_says_so(partition: Path) -> None:
+def test_epochs_increase_if_no_file_lists_them(partition: Path) -> None:
     (partition / "leader-epoch-checkpoint").unlink()
-    assert grave(lw.verify(partition)) == []
+    assert severe_faults(lw.verify(partition)) == []
     shutil.copy(CASES["dmg_epochs_backwards"].partition / first(86), partition / first(86))
-    found = [(name, fault.detail) for name, fault in grave(lw.verify(partition)) if "epoch" in fault.detail]
-    assert found[0] == (first(86), "leader epoch 1 after 3")
+    faults = [
+        (name, fault.detail) for name, fault in severe_faults(lw.verify(partition)) if "epoch" in fault.detail
+    ]
+    assert faults[0] == (first(86), "leader epoch 1 after 3")
 
 
-def test_what_can_not_be_read_is_told_once(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_reported_once(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = LocalDirectory.open
 
     def broken(self: LocalDirectory, name: str) -> Any:
@@ -574,29 +591,29 @@ def test_what_can_not_be_read_is_told_once(partition: Path, monkeypatch: pytest.
         return real(self, name)
 
     monkeypatch.setattr(LocalDirectory, "open", broken)
-    found = grave(lw.verify(partition))
-    assert {fault.detail for _, fault in found} == {"can't be read: no"}
-    assert len({name for name, _ in found}) == len(found)
+    faults = severe_faults(lw.verify(partition))
+    assert {fault.detail for _, fault in faults} == {"can't be read: no"}
+    assert len({name for name, _ in faults}) == len(faults)
 
 
-def test_a_running_broker_is_ahead_of_what_was_read(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_broker_is_ahead_of_the_read_bytes(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "_live", lambda path, layout: True)
     log = partition / first(86)
     log.write_bytes(log.read_bytes()[:300])
     report = lw.verify(partition, clean=False)
-    assert grave(report) == [], report.text()
+    assert severe_faults(report) == [], report.text()
     assert report.live is True
 
 
-def test_a_snapshot_of_another_partition_is_found(partition: Path) -> None:
+def test_snapshot_of_another_partition_is_found(partition: Path) -> None:
     snapshot = partition / segment_name(97, ".snapshot")
     snapshot.write_bytes((partition / segment_name(58, ".snapshot")).read_bytes())
-    ((name, fault),) = grave(lw.verify(partition))
+    ((name, fault),) = severe_faults(lw.verify(partition))
     assert name == snapshot.name
     assert ", the log has " in fault.detail
 
 
-def test_gaps_are_told_once(partition: Path) -> None:
+def test_gaps_are_reported_once(partition: Path) -> None:
     compacted = lw.verify(CASES["v2_compacted"].partition)
     gaps = [fault for name, fault in compacted.faults if not name]
     assert [fault.severity for fault in gaps] == [INFO]
@@ -604,7 +621,7 @@ def test_gaps_are_told_once(partition: Path) -> None:
 
 
 @pytest.mark.parametrize("case", of_class("old"), **BY_NAME)
-def test_old_formats_are_not_checked_and_that_is_said(case: Case) -> None:
+def test_unsupported_old_formats_are_reported_as_unchecked(case: Case) -> None:
     report = lw.verify(case.partition)
     assert report.ok
     assert report.unchecked
@@ -613,17 +630,17 @@ def test_old_formats_are_not_checked_and_that_is_said(case: Case) -> None:
 
 
 @pytest.mark.parametrize("depth", ["structure", "checksums"])
-def test_less_depth_sees_what_headers_say(depth: str) -> None:
+def test_lower_level_checks_headers_only(depth: str) -> None:
     assert not lw.verify(CASES["dmg_index_pos_shift"].partition, depth=depth, clean=True).ok
     assert lw.verify(CASES["dmg_base"].partition, depth=depth, clean=True).ok
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("jobs", "small"), [(1, 0), (2, 64 << 20), (2, 0)])
-def test_a_whole_log_directory_as_the_system_would(
+def test_log_directory_with_verdicts_of_the_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int, small: int
 ) -> None:
-    """Its checkpoints are files beside the partitions; one partition that can't be predicted hides none of the others."""
+    """Its checkpoints are files beside the partitions; a partition without a verdict hides none of the others."""
     monkeypatch.setattr(verify, "_SMALL", small)
     here = shutil.copytree(CASES["logdir_43"].data, tmp_path / "logs")
     report = lw.verify(here, as_system=True, jobs=jobs)
@@ -640,11 +657,11 @@ def test_a_whole_log_directory_as_the_system_would(
 
 
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_a_partition_whose_logs_are_all_gone_is_not_sound(partition: Path, snapshots: bool) -> None:
+def test_partition_without_any_log_is_not_sound(partition: Path, snapshots: bool) -> None:
     for log in [*partition.glob("*.log"), *([] if snapshots else partition.glob("*.snapshot"))]:
         log.unlink()
     report = lw.verify(partition)
-    (name, fault) = next(one for one in report.faults if one[1].severity is ERROR)
+    (name, fault) = next(loss for loss in report.faults if loss[1].severity is ERROR)
     assert name == first(0)
     assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (0, 96)
     assert not report.ok
@@ -652,5 +669,5 @@ def test_a_partition_whose_logs_are_all_gone_is_not_sound(partition: Path, snaps
     assert not lw.verify(partition, as_system=True).safe
     for derived in (*partition.glob("*.index"), *partition.glob("*.timeindex")):
         derived.unlink()
-    # Without a snapshot it may be one that was just created.
+    # Without a snapshot it may have just been created.
     assert lw.verify(partition).ok is not snapshots

@@ -1,4 +1,4 @@
-"""Walking over the batches of a segment: each once by windows of any size, past damage and past what the disk cannot read."""
+"""Walking over the batches of a segment: each once for any window size, past damage and past what the disk cannot ranges."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from logwright.codec.window import Frames, Window
 WINDOWS = (61, 100, 333, 1 << 20)
 
 
-def numbers(found: Any, data: bytes) -> list[int]:
-    """Which batches were given, by their base offsets; each at its place."""
+def numbers(parts: Any, data: bytes) -> list[int]:
+    """Return the numbers of the batches by their base offsets, and check their positions."""
     out = []
-    for window, frames in found:
+    for window, frames in parts:
         for start, end, head in zip(frames.start, frames.end, frames.header, strict=True):
             at = window.offset + int(start)
             assert bytes(window.data[start:end]) == data[at : window.offset + int(end)]
@@ -50,7 +50,7 @@ def walk(disk: Disk, file: PlannedFile) -> Iterator[tuple[Window, Frames]]:
 
 
 def appending(disk: Disk, file: PlannedFile) -> Iterator[tuple[Window, Frames]]:
-    """The last segment of a partition that is appended to."""
+    """The last segment of a partition that is being written."""
     return _batches(disk, file, True)
 
 
@@ -70,17 +70,17 @@ def test_each_batch_once(window: int) -> None:
     assert disk.most <= max(window, 2 * (max(map(len, BATCHES)) + 61)), "a window, or twice a batch"
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_past_damage_the_next_one_that_is_good(what: str, window: int) -> None:
-    data, gone = DAMAGE[what]
-    wanted = [n for n in range(10) if n not in gone]
-    assert numbers(walk(Disk(data), planned(data)), data) == wanted
-    assert numbers(salvage(Disk(data)), data) == wanted
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_next_good_batch_after_damage(damage: str, window: int) -> None:
+    data, gone = DAMAGE[damage]
+    expected = [n for n in range(10) if n not in gone]
+    assert numbers(walk(Disk(data), planned(data)), data) == expected
+    assert numbers(salvage(Disk(data)), data) == expected
     with pytest.raises(UsageError, match=r"is damaged at byte (\d+): .*Nothing is appended behind damage"):
         list(appending(Disk(data), planned(data)))
 
 
-def test_a_wrong_checksum_is_damage_where_it_is_looked_at(window: int) -> None:
+def test_wrong_checksum_is_damage_if_checksums_are_verified(window: int) -> None:
     data = put(STARTS[5] + 500, b"\0")
     assert numbers(walk(Disk(data), planned(data)), data) == list(range(10))
     assert numbers(salvage(Disk(data)), data) == [n for n in range(10) if n != 5]
@@ -88,7 +88,7 @@ def test_a_wrong_checksum_is_damage_where_it_is_looked_at(window: int) -> None:
         list(appending(Disk(data), planned(data)))
 
 
-def test_a_length_that_is_too_large_hides_the_next_one_only_where_no_checksum_is_looked_at(
+def test_too_large_length_hides_the_next_batch_only_without_checksums(
     window: int,
 ) -> None:
     data = put(STARTS[1] + LENGTH, (len(BATCHES[1]) + 50 - 12).to_bytes(4, "big"))
@@ -97,17 +97,17 @@ def test_a_length_that_is_too_large_hides_the_next_one_only_where_no_checksum_is
 
 
 @pytest.mark.parametrize("cut", [1, 100, 139, 140, 300])
-def test_a_file_that_became_shorter(cut: int, window: int) -> None:
+def test_file_that_became_shorter(cut: int, window: int) -> None:
     """Since the directory was listed."""
-    whole = [n for n in range(10) if STARTS[n] + len(BATCHES[n]) <= len(WHOLE) - cut]
-    assert numbers(walk(Disk(WHOLE[:-cut]), planned(WHOLE)), WHOLE) == whole
+    expected = [n for n in range(10) if STARTS[n] + len(BATCHES[n]) <= len(WHOLE) - cut]
+    assert numbers(walk(Disk(WHOLE[:-cut]), planned(WHOLE)), WHOLE) == expected
     data = put(STARTS[2] + MAGIC, b"\7")
-    assert numbers(walk(Disk(data[:-cut]), planned(data)), data) == [n for n in whole if n != 2]
+    assert numbers(walk(Disk(data[:-cut]), planned(data)), data) == [n for n in expected if n != 2]
     data = put(STARTS[7] + MAGIC, b"\7")
-    assert numbers(walk(Disk(data[:-cut]), planned(data)), data) == [n for n in whole if n != 7]
+    assert numbers(walk(Disk(data[:-cut]), planned(data)), data) == [n for n in expected if n != 7]
 
 
-def test_a_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
+def test_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
     txn = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
     abort = {**txn, "base_sequence": -1, "attributes": TRANSACTIONAL | CONTROL}
     marker = record(
@@ -117,13 +117,13 @@ def test_a_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
     data = b"".join(parts)
     at = len(parts[0]) + LENGTH
     longer = data[:at] + (len(parts[1]) + 20 - 12).to_bytes(4, "big") + data[at + 4 :]
-    for one in (data, longer):
-        found, damaged = transactions(Disk(one), [planned(one)])
-        assert found.aborted == [AbortedTxn(7, 0, 2, 3)]
-        assert found.state.first_unstable is None
-        assert damaged == ({NAME} if one is longer else set())
-    found, _ = transactions(Disk(data[: -len(parts[3]) - 1]), [planned(data)])
-    assert (found.aborted, found.state.first_unstable) == ([], 0)
+    for log_data in (data, longer):
+        open_transactions, damaged = transactions(Disk(log_data), [planned(log_data)])
+        assert open_transactions.aborted == [AbortedTxn(7, 0, 2, 3)]
+        assert open_transactions.state.first_unstable is None
+        assert damaged == ({NAME} if log_data is longer else set())
+    open_transactions, _ = transactions(Disk(data[: -len(parts[3]) - 1]), [planned(data)])
+    assert (open_transactions.aborted, open_transactions.state.first_unstable) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_a_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
         ([(0, len(WHOLE))], set(range(10))),
     ],
 )  # fmt: skip
-def test_past_what_the_disk_cant_read(bad: list[tuple[int, int]], gone: set[int], window: int) -> None:
-    wanted = [n for n in range(10) if n not in gone]
-    assert numbers(walk(Disk(WHOLE, bad), planned(WHOLE)), WHOLE) == wanted
-    assert numbers(salvage(Disk(WHOLE, bad)), WHOLE) == wanted
+def test_past_unreadable_ranges(bad: list[tuple[int, int]], gone: set[int], window: int) -> None:
+    expected = [n for n in range(10) if n not in gone]
+    assert numbers(walk(Disk(WHOLE, bad), planned(WHOLE)), WHOLE) == expected
+    assert numbers(salvage(Disk(WHOLE, bad)), WHOLE) == expected
     with pytest.raises(UsageError, match="the disk cannot read"):
         list(appending(Disk(WHOLE, bad), planned(WHOLE)))
 
 
-def test_damage_before_what_the_disk_cant_read(window: int) -> None:
+def test_damage_before_an_unreadable_range(window: int) -> None:
     data = put(STARTS[2] + MAGIC, b"\7")
     for bad in ([(STARTS[2] + 30, STARTS[2] + 40)], [(STARTS[5], STARTS[5] + 40)]):
-        wanted = [n for n in range(10) if n not in (2, 5 if bad[0][0] == STARTS[5] else 2)]
-        assert numbers(salvage(Disk(data, bad)), data) == wanted
+        expected = [n for n in range(10) if n not in (2, 5 if bad[0][0] == STARTS[5] else 2)]
+        assert numbers(salvage(Disk(data, bad)), data) == expected
