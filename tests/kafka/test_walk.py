@@ -1,4 +1,4 @@
-"""Walking over the batches of a segment: each once for any window size, past damage and past what the disk cannot ranges."""
+"""Walking over the batches of a segment: each once for any window size, past damage and past unreadable ranges."""
 
 from __future__ import annotations
 

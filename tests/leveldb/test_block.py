@@ -1,4 +1,4 @@
-"""Blocks: prefix compression both ways, held against the description; compression; what a reader does with bad ones."""
+"""Blocks: prefix compression compared with the description, compression, and the reading of malformed blocks."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def unpacked(data: bytes, limit: int = LIMIT) -> Unpacked:
     return Unpacked.of(plain(array(data), block.NONE, limit))
 
 
-def pairs_of(made: Unpacked) -> list[tuple[bytes, bytes]]:
-    """By the kernels: internal keys and values."""
-    keys, values = made.keys.tobytes(), made.values.tobytes()
-    k, v = made.key_ends.tolist(), made.value_ends.tolist()
-    tags = [int(one).to_bytes(8, "little", signed=True) for one in made.trailers]
-    return [(keys[k[i] : k[i + 1]] + tags[i], values[v[i] : v[i + 1]]) for i in range(made.rows)]
+def pairs_of(crafted: Unpacked) -> list[tuple[bytes, bytes]]:
+    """Return internal keys and values as the kernels read them."""
+    keys, values = crafted.keys.tobytes(), crafted.values.tobytes()
+    k, v = crafted.key_ends.tolist(), crafted.value_ends.tolist()
+    tags = [int(trailer).to_bytes(8, "little", signed=True) for trailer in crafted.trailers]
+    return [(keys[k[i] : k[i + 1]] + tags[i], values[v[i] : v[i + 1]]) for i in range(crafted.rows)]
 
 
 def described(data: bytes) -> list[tuple[bytes, bytes]]:
-    """By the description, entry by entry."""
+    """Return the pairs by the description, entry by entry."""
     count = block.RESTART.unpack(data, len(data) - 4)[0]["offset"]
     stop = len(data) - 4 * (count + 1)
     at, key, out = 0, b"", []
@@ -64,17 +64,17 @@ def described(data: bytes) -> list[tuple[bytes, bytes]]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(ROWS, st.integers(1, 20))
-def test_kernels_and_description_agree(rows: list[tuple[bytes, int, int, bytes]], interval: int) -> None:
+def test_kernels_equal_the_description(rows: list[tuple[bytes, int, int, bytes]], interval: int) -> None:
     pairs = [(internal_key(key, sequence, kind), value) for key, sequence, kind, value in rows]
-    pairs.sort(key=lambda one: order(one[0]))
+    pairs.sort(key=lambda entry: order(entry[0]))
     data = block.pack_entries(pairs, interval)
     assert described(data) == pairs
-    made = unpacked(data)
-    assert pairs_of(made) == pairs
+    entries = unpacked(data)
+    assert pairs_of(entries) == pairs
     keys, values, status = block.entries(array(data), LIMIT)
     assert (list(zip(keys, values, strict=True)), status) == (pairs, block.SOUND)
     assert keys[1:] == [key for key, _ in pairs[1:]]
-    assert packed(made, interval).tobytes() == data
+    assert packed(entries, interval).tobytes() == data
     found = plain(array(data), block.NONE, LIMIT)
     assert found.interval == (interval if len(pairs) > interval else max(16, len(pairs)))
 
@@ -84,7 +84,7 @@ def test_empty_block() -> None:
     assert block.pack_entries([], 16) == data
     assert plain(array(data), block.NONE, LIMIT).error == ""
     assert unpacked(data).rows == 0
-    assert plain(array(b"\0\0\0\0"), block.NONE, LIMIT).error == ""  # no restart points: empty too
+    assert plain(array(b"\0\0\0\0"), block.NONE, LIMIT).error == ""  # No restart points: empty too.
 
 
 PAIRS = [(internal_key(b"apple", 3, 0), b""), (internal_key(b"apricot", 2, 1), b"x" * 5)]
@@ -96,40 +96,40 @@ GOOD = block.pack_entries(PAIRS, 16)
     [
         (b"\0\0\0", "bad block contents", 0),
         (b"\0\0\0\0\xff\0\0\0", "bad block contents", 0),
-        (b"\0\0" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # fewer than three bytes
-        (b"\1\0\0" + GOOD[3:], "bad entry in block", 0),  # shares more than there is
-        (b"\x80\x80\x80" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # a varint without end
+        (b"\0\0" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # Fewer than three bytes.
+        (b"\1\0\0" + GOOD[3:], "bad entry in block", 0),  # Shares more than there is.
+        (b"\x80\x80\x80" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # An endless varint.
         (b"\0\x80\x80\x80" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),
         (
             b"\0\0\xff\xff\xff\xff\x0f" + b"\0\0\0\0\1\0\0\0",
             "bad entry in block",
             0,
-        ),  # a value beyond the block
-        (b"\0\x7f\0" + GOOD[3:], "bad entry in block", 0),  # a key beyond the block
+        ),  # A value beyond the block.
+        (b"\0\x7f\0" + GOOD[3:], "bad entry in block", 0),  # A key beyond the block.
         (GOOD[:18] + b"\x7f" + GOOD[19:], "bad entry in block", 1),
     ],
 )
-def test_bad_blocks(data: bytes, message: str, rows: int) -> None:
+def test_malformed_blocks(data: bytes, message: str, rows: int) -> None:
     assert plain(array(data), block.NONE, LIMIT).error == message
     assert pairs_of(unpacked(data)) == PAIRS[:rows]
 
 
-def test_a_first_restart_point_behind_all_entries_hides_them() -> None:
+def test_first_restart_point_after_all_entries_hides_them() -> None:
     stop = len(GOOD) - 8
     for first in (stop, stop + 9):
         data = GOOD[:stop] + first.to_bytes(4, "little") + GOOD[-4:]
-        found = plain(array(data), block.NONE, LIMIT)
-        assert (found.error, unpacked(data).rows) == ("", 0)
+        entries = plain(array(data), block.NONE, LIMIT)
+        assert (entries.error, unpacked(data).rows) == ("", 0)
 
 
-def test_keys_that_share_everything_are_no_bomb() -> None:
+def test_fully_shared_keys_are_no_decompression_bomb() -> None:
     data = block.pack_entries([(b"k" * 5000, b"")] * 2000, 1 << 20)
     assert len(data) < 15_000
     assert plain(array(data), block.NONE, LIMIT).error == "the keys of the block are too large"
     assert plain(array(data), block.NONE, 64 << 20).error == ""
 
 
-def test_bad_internal_keys_are_left_out() -> None:
+def test_invalid_internal_keys_are_skipped() -> None:
     short, strange = b"abc", b"abcd" + bytes((9,)) + bytes(7)
     pairs = [
         (short, b"1"),
@@ -137,9 +137,9 @@ def test_bad_internal_keys_are_left_out() -> None:
         (strange, b"3"),
         (internal_key(b"abz", 2, 1), b"4"),
     ]
-    made = unpacked(block.pack_entries(pairs, 16))
-    assert pairs_of(made) == [pairs[1], pairs[3]]
-    assert made.skipped.tolist() == [2]
+    entries = unpacked(block.pack_entries(pairs, 16))
+    assert pairs_of(entries) == [pairs[1], pairs[3]]
+    assert entries.skipped.tolist() == [2]
 
 
 def test_versions_of_a_key_share_its_trailer() -> None:
@@ -173,7 +173,7 @@ def test_masked_checksums(data: bytes, stored: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["snappy", "zstd"])
-def test_what_does_not_save_an_eighth_is_stored(name: str) -> None:
+def test_block_that_saves_less_than_an_eighth_is_stored(name: str) -> None:
     noise = np.random.default_rng(3).integers(0, 256, 800).astype(np.uint8)
     assert block.stored(noise, name)[0] == block.NONE
     kind, small = block.stored(bytes(4000), name)
@@ -183,7 +183,7 @@ def test_what_does_not_save_an_eighth_is_stored(name: str) -> None:
         block.expand(array(small), kind, 3999)
 
 
-def test_zstd_says_the_size_of_the_content() -> None:
+def test_zstd_frame_has_the_content_size() -> None:
     import zstandard
 
     _, small = block.stored(bytes(4000), "zstd", 1)
@@ -194,7 +194,7 @@ def test_zstd_says_the_size_of_the_content() -> None:
 
 
 @pytest.mark.parametrize("name", block.COMPRESSION_NAMES)
-def test_a_block_is_stored_and_read_with_each_compression(name: str) -> None:
+def test_every_compression_round_trips(name: str) -> None:
     data = b"minecraft:stone" * 50
     kind, contents = block.stored(data, name)
     assert kind == block.TYPES[name]
@@ -228,7 +228,7 @@ def test_type_2_is_zlib_or_zstd_by_its_first_bytes(level: int) -> None:
         (b"", 3, "bad block type"),
     ],
 )
-def test_what_does_not_decompress(data: bytes, kind: int, message: str) -> None:
+def test_undecompressible_blocks(data: bytes, kind: int, message: str) -> None:
     with pytest.raises(CompressionError, match=message):
         block.expand(array(data), kind, LIMIT)
     assert plain(array(data), kind, LIMIT).error.startswith(message)
@@ -254,11 +254,11 @@ def test_what_does_not_decompress(data: bytes, kind: int, message: str) -> None:
         (b"k100", b"k102", b"k100"),
     ],
 )
-def test_separators(last: bytes, following: bytes, expected: bytes) -> None:
+def test_separators_between_keys(last: bytes, following: bytes, expected: bytes) -> None:
     a, b = internal_key(last, 7, 1), internal_key(following, 5, 0)
-    found = separator(a, b)
-    assert found == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))
-    assert order(a) <= order(found) < order(b)
+    split_key = separator(a, b)
+    assert split_key == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))
+    assert order(a) <= order(split_key) < order(b)
 
 
 @pytest.mark.parametrize(
@@ -272,17 +272,17 @@ def test_separators(last: bytes, following: bytes, expected: bytes) -> None:
         (b"a", b"a"),
     ],
 )
-def test_successors(last: bytes, expected: bytes) -> None:
+def test_successors_of_keys(last: bytes, expected: bytes) -> None:
     a = internal_key(last, 7, 1)
     assert successor(a) == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))
 
 
 @pytest.mark.parametrize("count", range(8))
-def test_the_first_block_with_a_wrong_checksum(count: int) -> None:
-    """Wherever it is among those that are looked at together, and whatever their sizes."""
+def test_first_block_with_a_wrong_checksum_is_found(count: int) -> None:
+    """At any position among the blocks verified together, for any sizes."""
     rng = np.random.default_rng(count)
     blocks = [block.sealed(rng.bytes(int(size)), 0) for size in rng.choice([1, 8, 50, 4096, 9000], count)]
-    ends = np.cumsum([3, *(len(one) for one in blocks)])
+    ends = np.cumsum([3, *(len(block) for block in blocks)])
     data = np.frombuffer(b"abc" + b"".join(blocks), np.uint8).copy()
     assert first_bad(data, ends[:-1], ends[1:]) == count
     for wrong in reversed(range(count)):

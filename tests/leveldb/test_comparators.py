@@ -1,4 +1,4 @@
-"""Databases with another comparator than LevelDB's own: Chrome's `idb_cmp1`, whose order is known, and those of which only the name is."""
+"""Databases with another comparator than LevelDB's own: Chrome's `idb_cmp1`, whose order is known, and those known only by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDB = "idb_cmp1"
 
 
 def number(value: int) -> bytes:
-    """An id: the least bytes that it needs, little-endian."""
+    """An id in as few bytes as possible, little-endian."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "little")
 
 
@@ -47,34 +47,34 @@ def text(value: str) -> bytes:
 
 
 def prefix(database: int, store: int, index: int) -> bytes:
-    ids = [number(one) for one in (database, store, index)]
+    ids = [number(number_) for number_ in (database, store, index)]
     return bytes([len(ids[0]) - 1 << 5 | len(ids[1]) - 1 << 2 | len(ids[2]) - 1]) + b"".join(ids)
 
 
-def value(one: Any) -> bytes:
+def value(key: Any) -> bytes:
     """A script value: float is a number, int a date, str, bytes, list, None the smallest key."""
-    if one is None:
+    if key is None:
         return b"\x05"
-    if isinstance(one, float):
-        return b"\x03" + struct.pack("<d", one)
-    if isinstance(one, int):
-        return b"\x02" + struct.pack("<d", one)
-    if isinstance(one, str):
-        return b"\x01" + text(one)
-    if isinstance(one, bytes):
-        return b"\x06" + varint(len(one)) + one
-    return b"\x04" + varint(len(one)) + b"".join(map(value, one))
+    if isinstance(key, float):
+        return b"\x03" + struct.pack("<d", key)
+    if isinstance(key, int):
+        return b"\x02" + struct.pack("<d", key)
+    if isinstance(key, str):
+        return b"\x01" + text(key)
+    if isinstance(key, bytes):
+        return b"\x06" + varint(len(key)) + key
+    return b"\x04" + varint(len(key)) + b"".join(map(value, key))
 
 
-def record(database: int, store: int, one: Any, index: int = 1) -> bytes:
-    return prefix(database, store, index) + value(one)
+def record(database: int, store: int, key: Any, index: int = 1) -> bytes:
+    return prefix(database, store, index) + value(key)
 
 
-def entry(database: int, store: int, index: int, one: Any, sequence: int, primary: Any) -> bytes:
-    return prefix(database, store, index) + value(one) + varint(sequence) + value(primary)
+def entry(database: int, store: int, index: int, key: Any, sequence: int, primary: Any) -> bytes:
+    return prefix(database, store, index) + value(key) + varint(sequence) + value(primary)
 
 
-# The comparator, read off Chromium's description of the keys a second time
+# The comparator, implemented a second time from Chromium's description of the keys
 
 
 class _Reader:
@@ -117,55 +117,55 @@ def _compare_values(a: _Reader, b: _Reader) -> int:
     if kind == 4:
         lengths = a.varint(), b.varint()
         for _ in range(min(lengths)):
-            found = _compare_values(a, b)
-            if found:
-                return found
+            order = _compare_values(a, b)
+            if order:
+                return order
         return _sign(*lengths)
     if kind in (1, 6):
-        strings = [one.text() if kind == 1 else one.take(one.varint()) for one in (a, b)]
+        strings = [side.text() if kind == 1 else side.take(side.varint()) for side in (a, b)]
         return _sign(*strings)
     if kind in (2, 3):
-        return _sign(*(struct.unpack("<d", one.take(8))[0] for one in (a, b)))
+        return _sign(*(struct.unpack("<d", side.take(8))[0] for side in (a, b)))
     return 0
 
 
 def compare(a: bytes, b: bytes) -> int:
-    """`CompareKeys` of two keys that can be decoded."""
+    """`CompareKeys` of two valid keys."""
     readers = _Reader(a), _Reader(b)
     ids = []
-    for one in readers:
-        first = one.take(1)[0]
+    for reader in readers:
+        first = reader.take(1)[0]
         widths = (first >> 5) + 1, (first >> 2 & 7) + 1, (first & 3) + 1
-        ids.append([int.from_bytes(one.take(width), "little") for width in widths])
+        ids.append([int.from_bytes(reader.take(width), "little") for width in widths])
     if ids[0] != ids[1]:
         return _sign(*ids)
     database, store, index = ids[0]
     if not database or not store:
-        kind, other = (one.take(1)[0] for one in readers)
+        kind, other = (reader.take(1)[0] for reader in readers)
         if kind != other:
             return _sign(kind, other)
         if kind < (6 if database else 7):
             return 0
         if not database and kind == 50:
-            return _sign(*(one.take(one.left) for one in readers))
+            return _sign(*(reader.take(reader.left) for reader in readers))
         numbers = {50: 1, 100: 2, 150: 1, 151: 2, 201: 1} if database else {100: 1}
         strings = {200: 1, 201: 1} if database else {201: 2}
         for _ in range(numbers.get(kind, 0)):
-            if found := _sign(*(one.varint() for one in readers)):
-                return found
+            if sign := _sign(*(reader.varint() for reader in readers)):
+                return sign
         for _ in range(strings.get(kind, 0)):
-            if found := _sign(*(one.text() for one in readers)):
-                return found
-        return _sign(*(one.take(1) for one in readers)) if database and kind in (50, 100) else 0
-    if not all(one.left for one in readers):
-        return _sign(*(one.left for one in readers))
-    if found := _compare_values(*readers):
-        return found
+            if sign := _sign(*(reader.text() for reader in readers)):
+                return sign
+        return _sign(*(reader.take(1) for reader in readers)) if database and kind in (50, 100) else 0
+    if not all(reader.left for reader in readers):
+        return _sign(*(reader.left for reader in readers))
+    if sign := _compare_values(*readers):
+        return sign
     if index < 30:
         return 0
-    sequences = [one.varint() if one.left else -1 for one in readers]
-    if not all(one.left for one in readers):
-        return _sign(*(one.left for one in readers))
+    sequences = [reader.varint() if reader.left else -1 for reader in readers]
+    if not all(reader.left for reader in readers):
+        return _sign(*(reader.left for reader in readers))
     return _compare_values(*readers) or _sign(*sequences)
 
 
@@ -220,12 +220,12 @@ def test_sorted_bytes_compare_as_chromiums_comparator(a: bytes, b: bytes) -> Non
 
 
 @given(st.binary(max_size=24), st.binary(max_size=24))
-def test_a_key_that_cannot_be_decoded_is_equal_to_itself_only(key: bytes, other: bytes) -> None:
+def test_invalid_key_equals_only_itself(key: bytes, other: bytes) -> None:
     if not idb.decodable(key):
         assert (idb.collate(key) == idb.collate(other)) == (key == other)
 
 
-def test_ids_of_any_width_and_types_are_in_the_order_of_the_specification() -> None:
+def test_ids_of_any_width_and_types_follow_the_specification() -> None:
     ordered = [
         bytes(4) + b"\0",
         prefix(1, 0, 0) + b"\0",
@@ -259,9 +259,9 @@ def some_keys(count: int, seed: int = 1) -> list[bytes]:
     chance = random.Random(seed)
     out = [bytes(4) + bytes([n]) for n in range(5)]
     for n in range(count):
-        one: Any = chance.choice([float(n), -float(n), f"name-{n}", b"%d" % n, [float(n % 7), f"x{n}"]])
-        out.append(record(1 + n % 3, 1 + n % 300, one))
-        out.append(entry(1 + n % 3, 1 + n % 300, 30 + n % 2, f"i{n % 50}", n, one))
+        key: Any = chance.choice([float(n), -float(n), f"name-{n}", b"%d" % n, [float(n % 7), f"x{n}"]])
+        out.append(record(1 + n % 3, 1 + n % 300, key))
+        out.append(entry(1 + n % 3, 1 + n % 300, 30 + n % 2, f"i{n % 50}", n, key))
     return out
 
 
@@ -278,7 +278,7 @@ def _plyvel(path: Path, **options: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def chrome(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of LevelDB itself with this comparator: several levels, overwritten and deleted keys, a log."""
+    """A database that LevelDB itself wrote with this comparator: several levels, overwritten and deleted keys, a log."""
     path = tmp_path_factory.mktemp("idb") / "file__0.indexeddb.leveldb"
     keys = some_keys(1500)
     random.Random(2).shuffle(keys)
@@ -293,20 +293,20 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def said(report: Any) -> str:
-    """All that a report says, notes on damage too."""
+def report_lines(report: Any) -> str:
+    """Return all lines of a report, notes on damage too."""
     return " ".join([*str(report).split(), *(fault.detail for _, fault in report.faults)])
 
 
 def served(path: Path) -> list[tuple[bytes, bytes]]:
-    """What LevelDB gives, of a copy."""
+    """Return the pairs that LevelDB reads from a copy."""
     copy = path.with_name(path.name + "-served")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(path, copy)
     with _plyvel(copy) as db:
-        found = list(db)
+        pairs = list(db)
     shutil.rmtree(copy)
-    return found
+    return pairs
 
 
 @pytest.fixture
@@ -314,7 +314,7 @@ def copied(chrome: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(chrome, tmp_path / "db"))
 
 
-def test_live_rows_come_in_the_order_of_idb_cmp1(chrome: Path) -> None:
+def test_live_rows_are_in_the_order_of_idb_cmp1(chrome: Path) -> None:
     rows = lw.read(str(chrome))
     assert pairs(rows) == served(chrome)
     assert len(rows) > 2000
@@ -326,18 +326,18 @@ def test_history_and_filters_agree_with_the_live_rows(chrome: Path) -> None:
     states = zip(history["key"].to_pylist(), history["state"].to_pylist(), strict=True)
     assert {key for key, state in states if state == "live"} == live
     middle = sorted(live)[len(live) // 2]
-    found = lw.read(str(chrome), filter=[("key", ">=", middle)])
-    assert set(found["key"].to_pylist()) == {key for key in live if key >= middle}
+    rows = lw.read(str(chrome), filter=[("key", ">=", middle)])
+    assert set(rows["key"].to_pylist()) == {key for key in live if key >= middle}
 
 
-def test_a_healthy_database_is_verified_and_predicted_without_options(chrome: Path) -> None:
+def test_healthy_database_is_verified_and_predicted_without_options(chrome: Path) -> None:
     report = lw.verify(str(chrome))
     assert report.ok
     assert not report.faults
     report = lw.verify(str(chrome), as_system=True)
     assert report.system is not None
-    found = [report.system[name] for name in ("opens", "rows", "rows_lost")]
-    assert found == [True, len(served(chrome)), 0]
+    verdict = [report.system[name] for name in ("opens", "rows", "rows_lost")]
+    assert verdict == [True, len(served(chrome)), 0]
     rows = lw.read(str(chrome), mode="AS_SYSTEM")
     assert pairs(rows) == served(chrome)
 
@@ -350,15 +350,15 @@ def test_keys_out_of_the_order_of_idb_cmp1_are_an_error(tmp_path: Path) -> None:
         lw.write(rows, str(tmp_path / "000005.ldb"), "leveldb.table", comparator=IDB)
 
 
-def test_written_databases_are_opened_with_the_comparator(chrome: Path, tmp_path: Path) -> None:
+def test_written_databases_open_with_the_comparator(chrome: Path, tmp_path: Path) -> None:
     rows = lw.read(str(chrome), columns=["key", "value"])
     shuffled = rows.take(pa.array(random.Random(3).sample(range(len(rows)), len(rows))))
     target = tmp_path / "written"
     lw.write(shuffled, str(target), "leveldb.db", comparator=IDB, max_file_size=20_000)
     assert lw.verify(str(target)).ok
     assert served(target) == pairs(rows) == pairs(lw.read(str(target)))
-    again = pa.table({"key": [record(9, 9, float(n)) for n in range(300)], "value": [b"new"] * 300})
-    lw.write(again, str(target), "leveldb.db", mode="append")
+    table = pa.table({"key": [record(9, 9, float(n)) for n in range(300)], "value": [b"new"] * 300})
+    lw.write(table, str(target), "leveldb.db", mode="append")
     assert lw.verify(str(target)).ok
     assert len(served(target)) == len(rows) + 300
     assert served(target) == pairs(lw.read(str(target)))
@@ -378,26 +378,24 @@ def test_two_databases_with_one_comparator_are_compared(chrome: Path, copied: Pa
         db.put(first, b"changed")
         db.delete(record(1, 1, 0.0))
         db.put(record(400, 1, "new"), b"x")
-    found = lw.diff(str(chrome), str(copied))
-    assert (found.counts["added"], found.counts["changed"]) == (1, 1)
-    assert found.counts["removed"] in (0, 1)
+    difference = lw.diff(str(chrome), str(copied))
+    assert (difference.counts["added"], difference.counts["changed"]) == (1, 1)
+    assert difference.counts["removed"] in (0, 1)
 
 
 def _without_manifest(path: Path) -> Path:
-    for one in path.iterdir():
-        if one.name.startswith("MANIFEST") or one.name == "CURRENT":
-            one.unlink()
+    for child in path.iterdir():
+        if child.name.startswith("MANIFEST") or child.name == "CURRENT":
+            child.unlink()
     return path
 
 
-def test_tables_without_a_manifest_are_in_the_order_that_their_keys_follow(
-    copied: Path, chrome: Path
-) -> None:
+def test_tables_without_a_manifest_use_the_order_of_their_keys(copied: Path, chrome: Path) -> None:
     report = lw.verify(str(_without_manifest(copied)))
     assert not [
         fault for _, fault in report.faults if fault.kind is Kind.ORDER and fault.severity.name == "ERROR"
     ]
-    assert "assuming idb_cmp1" in said(report)
+    assert "assuming idb_cmp1" in report_lines(report)
     assert len(lw.read(str(copied), mode="PERMISSIVE")) >= len(served(chrome))
 
 
@@ -408,7 +406,7 @@ def test_repair_without_a_manifest_names_the_comparator(copied: Path, chrome: Pa
 
 
 def _damage(path: Path, at: float = 0.5) -> Path:
-    table = max(path.glob("*.ldb"), key=lambda one: one.stat().st_size)
+    table = max(path.glob("*.ldb"), key=lambda child: child.stat().st_size)
     data = bytearray(table.read_bytes())
     data[int(len(data) * at)] ^= 0x10
     table.write_bytes(data)
@@ -416,7 +414,7 @@ def _damage(path: Path, at: float = 0.5) -> Path:
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "system"])
-def test_repaired_databases_are_opened_with_the_comparator(
+def test_repaired_databases_open_with_the_comparator(
     strategy: str, copied: Path, chrome: Path, tmp_path: Path
 ) -> None:
     if strategy == "salvage":
@@ -429,7 +427,7 @@ def test_repaired_databases_are_opened_with_the_comparator(
 
 
 def _other(path: Path) -> Path:
-    """A database whose comparator nobody knows: the longest key first."""
+    """Write a database with an unknown comparator: the longest key first."""
 
     def longest(a: bytes, b: bytes) -> int:
         return _sign(len(b), len(a)) or _sign(a, b)
@@ -447,15 +445,15 @@ def _other(path: Path) -> Path:
     return path
 
 
-def test_the_comparator_that_a_database_needs_is_named(tmp_path: Path) -> None:
+def test_required_comparator_is_named(tmp_path: Path) -> None:
     path = _other(tmp_path / "db")
     report = lw.verify(str(path))
     assert report.ok
-    assert "needs the comparator com.example.longest, whose order is unknown" in said(report)
+    assert "needs the comparator com.example.longest, whose order is unknown" in report_lines(report)
     report = lw.verify(str(path), as_system=True)
     assert report.system is not None
     assert not report.system["opens"]
-    assert "--comparator com.example.longest" in said(report)
+    assert "--comparator com.example.longest" in report_lines(report)
     assert len(lw.read(str(path))) == 800
 
 
@@ -468,8 +466,8 @@ def test_two_databases_with_an_unknown_comparator_are_compared(tmp_path: Path) -
 def test_tables_of_an_unknown_comparator_without_a_manifest_have_no_key_order_faults(tmp_path: Path) -> None:
     path = _without_manifest(_other(tmp_path / "db"))
     report = lw.verify(str(path))
-    assert "are in no known order" in said(report)
-    assert "its keys are not in order" not in said(report)
+    assert "are in no known order" in report_lines(report)
+    assert "its keys are not in order" not in report_lines(report)
     assert len(lw.read(str(path), mode="PERMISSIVE")) == 800
     with pytest.raises(LogwrightError, match="no manifest names their comparator"):
         lw.repair(str(path), str(tmp_path / "repaired"))
@@ -483,12 +481,16 @@ def test_unknown_names_are_comparators_without_an_order() -> None:
     assert comparator_of(IDB).known
 
 
-def test_a_difference_of_databases_with_an_unknown_comparator_is_found_by_key(tmp_path: Path) -> None:
+def test_difference_of_databases_with_an_unknown_comparator_is_found_by_key(tmp_path: Path) -> None:
     path = _other(tmp_path / "db")
     rows = lw.read(str(path), columns=["key", "value"])
     copy = tmp_path / "copy"
     lw.edit(str(path), str(copy), drop=[("key", "==", rows["key"][7].as_py())])
-    found = lw.diff(str(path), str(copy))
-    assert (found.counts["removed"], found.counts["added"], found.counts["changed"]) == (1, 0, 0)
-    assert found.first is not None
-    assert found.first["id"] == {"key": rows["key"][7].as_py()}
+    difference = lw.diff(str(path), str(copy))
+    assert (difference.counts["removed"], difference.counts["added"], difference.counts["changed"]) == (
+        1,
+        0,
+        0,
+    )
+    assert difference.first is not None
+    assert difference.first["id"] == {"key": rows["key"][7].as_py()}

@@ -1,4 +1,4 @@
-"""LevelDB databases through every crash, kill and failure of a write: the old one or the new one, for our readers and for LevelDB."""
+"""LevelDB databases after every crash, kill and failure of a write: the old or the new rows, for our readers and for LevelDB."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ OPTIONS = {"max_file_size": 100, "block_size": 60, "sort_buffer_size": 1024}
 
 Rows = dict[bytes, bytes]
 SHORT = ("append", "new by tasks")
-"""What is tried each time; the rest takes longer."""
+"""Scenarios in the sample; the others take longer."""
 OLD = {b"k%02d" % n: b"old" for n in range(9)}
 NEW = {b"k%02d" % n: b"new" * 80 for n in (*range(20, 30), 4)}
 
 
 def batches(rows: Rows) -> list[pa.RecordBatch]:
-    """Small ones, so that several runs are sorted and wait in files."""
-    found = [pa.RecordBatch.from_pylist([{"key": key, "value": value}]) for key, value in rows.items()]
-    return found[::-1]
+    """Small batches, so that several runs are sorted and spilled to files."""
+    batch_list = [pa.RecordBatch.from_pylist([{"key": key, "value": value}]) for key, value in rows.items()]
+    return batch_list[::-1]
 
 
 def put(files: MemoryFileSystem, rows: Rows, mode: str, **options: Any) -> None:
@@ -43,7 +43,7 @@ def put_logs(files: MemoryFileSystem, rows: Rows, mode: str) -> None:
 
 
 def put_many(files: MemoryFileSystem, rows: Rows, mode: str) -> None:
-    """By two tasks whose keys overlap."""
+    """By two tasks with overlapping keys."""
     staged = StagedWrite(TARGET, LAYOUT.name, mode, OPTIONS, files=files)
     messages = []
     for number in range(2):
@@ -78,14 +78,14 @@ def prepared(name: str) -> tuple[MemoryFileSystem, Callable[[MemoryFileSystem], 
 
 
 class Reader:
-    """Reads databases out of a file system in memory; the same bytes only once."""
+    """Reads databases from a file system in memory, equal contents once."""
 
     def __init__(self, scratch: Path) -> None:
         self._place = scratch / "db"
         self._known: dict[object, Rows | None] = {}
 
     def rows(self, files: MemoryFileSystem, *, leveldb: bool = False) -> Rows | None:
-        """The rows in the directory, None when there is none; with `leveldb` those that LevelDB itself gives."""
+        """Return the rows of the directory, or None if it does not exist; with `leveldb` those that LevelDB itself reads."""
         if files.stat(TARGET) is None:
             return None
         known = (leveldb, tuple(sorted(files.tree(TARGET).items())))
@@ -118,19 +118,19 @@ def reader(tmp_path: Path) -> Reader:
     return Reader(tmp_path)
 
 
-def settled(files: MemoryFileSystem, reader: Reader) -> Rows | None:
+def rows_after_recovery(files: MemoryFileSystem, reader: Reader) -> Rows | None:
     finish_or_undo(files, LAYOUT, TARGET)
     assert [item.name for item in files.listdir("/data")] in ([], ["db"])
     assert not any(item.directory for item in files.listdir(TARGET)) if files.stat(TARGET) else True
     return reader.rows(files)
 
 
-def some(*names: str) -> list[Any]:
+def scenarios_in_the_sample(*names: str) -> list[Any]:
     return [pytest.param(name, marks=[] if name in SHORT else pytest.mark.nightly) for name in names]
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "overwrite without exchange"])
-def test_leveldb_started_in_between_sees_the_old_or_the_new(name: str, reader: Reader) -> None:
+def test_leveldb_started_in_between_sees_the_old_or_the_new_rows(name: str, reader: Reader) -> None:
     files, act, old, new = prepared(name)
     act(files)
     seen = []
@@ -142,20 +142,20 @@ def test_leveldb_started_in_between_sees_the_old_or_the_new(name: str, reader: R
     assert set(seen) == {False, True}
 
 
-def test_where_the_new_one_can_not_be_exchanged_leveldb_sees_no_database_in_between(tmp_path: Path) -> None:
-    """A mount point: without CURRENT, which goes first and comes last, LevelDB does not open what is half there."""
+def test_without_exchange_leveldb_sees_no_partial_database(tmp_path: Path) -> None:
+    """At a mount point: CURRENT is removed first and written last, and LevelDB opens nothing without it."""
     plyvel = pytest.importorskip("plyvel")
     files, act, old, new = prepared("overwrite without exchange")
     act(files)
     seen = []
     for prefix in range(len(files.trace) + 1):
-        found = files.killed(prefix)
-        if "CURRENT" in found.tree(TARGET):
-            assert Reader(tmp_path).rows(found, leveldb=True) in (old, new)
+        disk = files.killed(prefix)
+        if "CURRENT" in disk.tree(TARGET):
+            assert Reader(tmp_path).rows(disk, leveldb=True) in (old, new)
             seen.append(True)
         else:
             (tmp_path / "half").mkdir()
-            found.dump(TARGET, str(tmp_path / "half"))
+            disk.dump(TARGET, str(tmp_path / "half"))
             with pytest.raises(plyvel.Error, match="does not exist"):
                 plyvel.DB(str(tmp_path / "half"), create_if_missing=False)
             shutil.rmtree(tmp_path / "half")

@@ -1,5 +1,5 @@
-"""A LevelDB database repaired in place, through every crash: readers see the damaged one or the repaired one, and LevelDB, started in
-between, destroys nothing that the repair has put there."""
+"""A LevelDB database repaired in place: after every crash readers see the damaged or the repaired one, and LevelDB, started in
+between, deletes nothing that the repair has written."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ DAMAGE = {
 }
 
 
-def damaged(what: str) -> MemoryFileSystem:
+def damaged(kind: str) -> MemoryFileSystem:
     held = dict(MADE.files)
-    DAMAGE[what](held)
+    DAMAGE[kind](held)
     files = MemoryFileSystem()
     files.make(TARGET)
     files.make("/elsewhere")
@@ -96,12 +96,12 @@ def rows(files: MemoryFileSystem, place: Path) -> list[tuple[bytes, bytes]]:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     files.dump(TARGET, str(place))
-    found = lw.scan(place, mode="DROPMALFORMED").to_table()
-    return list(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
+    table = lw.scan(place, mode="DROPMALFORMED").to_table()
+    return list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
 def started(files: MemoryFileSystem) -> tuple[bool, set[str]]:
-    """Whether LevelDB opens what it sees, and the tables and logs that it deletes then without having read them."""
+    """Return whether LevelDB opens it, and the tables and logs that it would delete unread."""
     held = {name: data for name, data in files.tree(TARGET).items() if "/" not in name and data is not None}
     opened = open_listing(MemoryDirectory(held), create_if_missing="CURRENT" in held, paranoid_checks=False)
     gone = {name for name in opened.verdict.removes if name.endswith(".ldb")}
@@ -109,14 +109,16 @@ def started(files: MemoryFileSystem) -> tuple[bool, set[str]]:
 
 
 SHORT = ("both", "names", "current")
-"""What is tried each time; the rest takes longer."""
+"""Scenarios in the sample; the others take longer."""
 
 
 @pytest.mark.parametrize(
-    "what", [pytest.param(one, marks=() if one in SHORT else pytest.mark.nightly) for one in DAMAGE]
+    "kind", [pytest.param(fault, marks=() if fault in SHORT else pytest.mark.nightly) for fault in DAMAGE]
 )
-def test_old_or_new_and_nothing_is_destroyed(what: str, tmp_path: Path) -> None:
-    files = damaged(what)
+def test_crash_leaves_the_old_or_the_new_database_and_leveldb_deletes_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    files = damaged(kind)
     before = files.tree(TARGET)
     had_current = "CURRENT" in before
     _, doomed = started(files)
@@ -133,15 +135,15 @@ def test_old_or_new_and_nothing_is_destroyed(what: str, tmp_path: Path) -> None:
         _, gone = started(killed)
         assert gone <= doomed
         for kept in (Kept.NOTHING, Kept.ALL, Kept.NAMES):
-            found = files.crash(prefix, kept)
-            holds = tuple(sorted(found.tree().items()))
+            disk = files.crash(prefix, kept)
+            holds = tuple(sorted(disk.tree().items()))
             if holds in known:
                 continue
             known.add(holds)
-            assert rows(found, tmp_path / "db") in (old, new)
-            finish_or_undo(found, LAYOUT, TARGET)
-            assert found.tree(TARGET) in (before, after)
-            seen.add(found.tree(TARGET) == after)
+            assert rows(disk, tmp_path / "db") in (old, new)
+            finish_or_undo(disk, LAYOUT, TARGET)
+            assert disk.tree(TARGET) in (before, after)
+            seen.add(disk.tree(TARGET) == after)
     assert seen == {False, True}
     saved = files.tree(BACKUP)
     changed = {name: data for name, data in before.items() if after.get(name) != data}

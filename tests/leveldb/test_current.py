@@ -1,4 +1,4 @@
-"""CURRENT: one line, with its end, names the manifest."""
+"""CURRENT: a line, with its end, names the manifest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def of(data: bytes) -> Specimen:
 
 
 @pytest.mark.parametrize("name", ["MANIFEST-000002", "", "two\nlines", "Ünïcode"])
-def test_a_name_comes_back(name: str) -> None:
-    """Whatever stands before the last line end is the name, as LevelDB takes it."""
+def test_manifest_name_round_trips(name: str) -> None:
+    """As in LevelDB, everything before the last line end is the name."""
     data = name.encode() + b"\n"
     assert of(data).read().table.to_pylist() == [{"manifest": name}]
     assert of(data).encode(*of(data).tables()) == data
@@ -31,10 +31,10 @@ def test_a_name_comes_back(name: str) -> None:
         (b"MANIFEST-\xff\n", None, "the name of the manifest is not text"),
     ],
 )
-def test_what_is_no_line(data: bytes, kind: Kind | None, words: str) -> None:
-    found = of(data).read()
-    assert found.table.num_rows == 0
-    (fault,) = found.report.faults
+def test_invalid_contents(data: bytes, kind: Kind | None, words: str) -> None:
+    rows = of(data).read()
+    assert rows.table.num_rows == 0
+    (fault,) = rows.report.faults
     assert words in fault.detail
     assert kind is None or fault.kind == kind
     assert "LevelDB refuses to open" in fault.system
@@ -44,6 +44,6 @@ def test_what_is_no_line(data: bytes, kind: Kind | None, words: str) -> None:
 
 
 @pytest.mark.parametrize("names", [[], ["a", "b"]])
-def test_it_has_one_row(names: list[str]) -> None:
+def test_table_has_one_row(names: list[str]) -> None:
     with pytest.raises(LogwrightError, match=f"{len(names)} rows, CURRENT has one"):
         of(b"").encode(pa.table({"manifest": pa.array(names, pa.string())}))

@@ -1,4 +1,4 @@
-"""The directory of a database: its plan, and what the views give, over golden databases and some made for it."""
+"""The directory of a database: its plan and its views, for golden databases and some written for the test."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ CASES = sorted(path.parent for path in GOLDEN.glob("*/truth.jsonl"))
 
 
 def results(case: Path) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """What the real system said, by step: the result, and the entries where they are listed."""
-    found: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
+    """Return the answers of the real system by step: the result, and the entries if they are listed."""
+    by_step: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
     for line in (case / "truth.jsonl").read_text().splitlines():
-        one = json.loads(line)
-        if one.get("t") == "result":
-            found[one["step"]] = (one, [])
-        elif "t" not in one:
-            found[next(reversed(found))][1].append(one)
-    return found
+        values = json.loads(line)
+        if values.get("t") == "result":
+            by_step[values["step"]] = (values, [])
+        elif "t" not in values:
+            by_step[next(reversed(by_step))][1].append(values)
+    return by_step
 
 
 def entries(case: Path, step: str) -> list[tuple[str, str | tuple[int, str]]] | None:
-    """The entries of a step; None where they are told by difference to another."""
+    """Return the entries of a step, or None if they are recorded as a difference to another."""
     known = results(case)
     result, rows = known[step]
     if "same_entries_as" in result:
         return entries(case, result["same_entries_as"])
     if "entries_relative_to" in result:
         return None
-    return [(one["k"], one["v"] if "v" in one else (one["v_len"], one["v_sha256"])) for one in rows]
+    return [(row["k"], row["v"] if "v" in row else (row["v_len"], row["v_sha256"])) for row in rows]
 
 
 def shown(rows: pa.Table) -> list[tuple[str, str | tuple[int, str]]]:
-    """Rows as the recorded entries have them."""
+    """Return rows in the form of the recorded entries."""
     return [
         (key.hex(), value.hex() if len(value) <= 96 else (len(value), hashlib.sha256(value).hexdigest()))
         for key, value in pairs(rows)
@@ -66,27 +66,27 @@ HEALTHY = [case for case in CASES if healthy(case)]
 DAMAGED = [case for case in CASES if not healthy(case)]
 
 
-def test_there_are_golden_databases() -> None:
+def test_golden_databases_exist() -> None:
     assert len(HEALTHY) >= 24
     assert len(DAMAGED) >= 35
 
 
 @pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
-def test_live_is_what_the_iterator_gives(case: Path) -> None:
+def test_live_view_equals_the_iterator(case: Path) -> None:
     rows = lw.read(case / "db")
     if case.name == "custom_comparator":
-        # Its order is not known here.
-        said = entries(case, "open_with_comparator") if "open_with_comparator" in results(case) else None
-        said = said or next(iter([entries(case, step) for step in results(case)]))
-        assert said is not None
-        assert not said or sorted(shown(rows)) == sorted(said)
+        # Its order is unknown here.
+        recorded = entries(case, "open_with_comparator") if "open_with_comparator" in results(case) else None
+        recorded = recorded or next(iter([entries(case, step) for step in results(case)]))
+        assert recorded is not None
+        assert not recorded or sorted(shown(rows)) == sorted(recorded)
         return
     assert shown(rows) == entries(case, "open")
     assert rows["type"].to_pylist() == ["value"] * len(rows)
 
 
 @pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
-def test_a_healthy_database_has_no_fault(case: Path) -> None:
+def test_healthy_database_has_no_fault(case: Path) -> None:
     report = lw.verify(case / "db")
     assert report.ok
     rows = lw.scan(case / "db", columns="*", mode="PERMISSIVE")
@@ -96,13 +96,13 @@ def test_a_healthy_database_has_no_fault(case: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("case", DAMAGED, ids=lambda case: case.name)
-def test_rows_of_damaged_databases_are_rows_that_were_there(case: Path) -> None:
+def test_rows_of_damaged_databases_existed(case: Path) -> None:
     dropped = lw.scan(case / "db", mode="DROPMALFORMED")
     rows = dropped.to_table()
     if "before_damage" in results(case):
         before = entries(case, "before_damage")
         assert before is not None
-        # What hides behind damage may be older than what was there: a deletion or a newer value may be lost.
+        # Rows revealed by damage may be older ones: a deletion or a newer value may be lost.
         known = dict(before)
         wrong = [(key, value) for key, value in shown(rows) if known.get(key) != value]
         assert not wrong or case.name in HIDDEN
@@ -122,12 +122,12 @@ def test_rows_of_damaged_databases_are_rows_that_were_there(case: Path) -> None:
 
 
 HIDDEN = {"reuse_logs_torn"}
-"""The rows behind the damage are of a later time."""
+"""The rows after the damage are newer."""
 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("case", [*HEALTHY, *DAMAGED], ids=lambda case: case.name)
-def test_history_holds_live(case: Path) -> None:
+def test_history_view_contains_the_live_rows(case: Path) -> None:
     history = lw.read(case / "db", view="history", mode="DROPMALFORMED")
     live = lw.read(case / "db", mode="DROPMALFORMED")
     now = history.filter(pc.equal(history["state"], "live"))
@@ -156,10 +156,10 @@ def small() -> Database:
 
 
 def roles(path: Path) -> dict[str, str]:
-    return {one["name"]: one["role"] for one in lw.inspect(path)["files"]}
+    return {file["name"]: file["role"] for file in lw.inspect(path)["files"]}
 
 
-def test_the_plan_of_a_database(tmp_path: Path) -> None:
+def test_plan_of_a_database(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     (path / "LOCK").touch()
     (path / "000003.log").write_bytes(b"")
@@ -167,9 +167,9 @@ def test_the_plan_of_a_database(tmp_path: Path) -> None:
     (path / "000011.dbtmp").write_bytes(b"x")
     (path / "MANIFEST-000002").write_bytes(b"")
     (path / "notes.txt").write_bytes(b"")
-    found = lw.inspect(path)
-    assert found["codec"] == "leveldb.db"
-    assert [one["name"] for one in found["files"]][:5] == [
+    summary = lw.inspect(path)
+    assert summary["codec"] == "leveldb.db"
+    assert [file["name"] for file in summary["files"]][:5] == [
         "000009.ldb", "000008.ldb", "000006.ldb", "000007.ldb", "000010.log",
     ]  # fmt: skip
     assert roles(path) == {
@@ -188,21 +188,21 @@ def test_the_plan_of_a_database(tmp_path: Path) -> None:
         "MANIFEST-000002": "leftover",
         "notes.txt": "foreign",
     }
-    facts = found["facts"]
+    facts = summary["facts"]
     assert facts["levels"] == [
         {"level": level, "tables": 2, "bytes": facts["levels"][level]["bytes"]} for level in (0, 1)
     ]
     assert (facts["tables"], facts["logs"], facts["last_sequence"]) == (4, 1, 13)
-    said = {one["file"]: (one["severity"], one["detail"]) for one in found["faults"]}
-    assert said["7.log"][0] == "warning"
-    assert "000007.log" in said["7.log"][1]
-    assert said["000005.ldb"] == (
+    fault_texts = {fault["file"]: (fault["severity"], fault["detail"]) for fault in summary["faults"]}
+    assert fault_texts["7.log"][0] == "warning"
+    assert "000007.log" in fault_texts["7.log"][1]
+    assert fault_texts["000005.ldb"] == (
         "info",
         "not named by the manifest; LevelDB deletes it when it opens the database",
     )
 
 
-def test_a_table_of_the_old_name_is_found(tmp_path: Path) -> None:
+def test_table_with_the_old_suffix_is_found(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     (path / "000009.ldb").rename(path / "000009.sst")
     assert pairs(lw.read(path)) == small().live()
@@ -210,12 +210,12 @@ def test_a_table_of_the_old_name_is_found(tmp_path: Path) -> None:
     assert roles(path)["000009.sst"] == "leftover"
 
 
-def test_a_table_that_is_not_found_by_its_name(tmp_path: Path) -> None:
+def test_table_with_an_unusable_name(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     (path / "000007.ldb").rename(path / "7.ldb")
-    found = {one["detail"] for one in lw.inspect(path)["faults"]}
-    assert "IO error: db/000007.ldb: No such file or directory" in found
-    assert not any("missing files" in one for one in found)
+    fault_texts = {fault["detail"] for fault in lw.inspect(path)["faults"]}
+    assert "IO error: db/000007.ldb: No such file or directory" in fault_texts
+    assert not any("missing files" in detail for detail in fault_texts)
     with pytest.raises(DamageError, match="No such file"):
         lw.read(path)
     (path / "7.ldb").unlink()
@@ -223,10 +223,10 @@ def test_a_table_that_is_not_found_by_its_name(tmp_path: Path) -> None:
         lw.read(path)
 
 
-def test_tables_that_a_torn_manifest_does_not_know_yet(tmp_path: Path) -> None:
-    """Those that it names are gone: what they became is in newer ones."""
-    made = Database(tables=[(1, 5, [Op(b"a", 1)])], leftover={3: [Op(b"old", 1)]})
-    path = made.write(tmp_path / "db")
+def test_tables_unknown_to_a_torn_manifest_are_adopted(tmp_path: Path) -> None:
+    """The tables that it names are gone: newer ones replace them."""
+    database = Database(tables=[(1, 5, [Op(b"a", 1)])], leftover={3: [Op(b"old", 1)]})
+    path = database.write(tmp_path / "db")
     after = Database(tables=[(1, 20, [Op(b"a", 1, b"kept"), Op(b"b", 99)])]).write(tmp_path / "after")
     shutil.copy(after / "000020.ldb", path)
     assert roles(path)["000020.ldb"] == "leftover"
@@ -239,7 +239,7 @@ def test_tables_that_a_torn_manifest_does_not_know_yet(tmp_path: Path) -> None:
         assert pairs(lw.read(path, mode="DROPMALFORMED")) == [(b"a", b"kept"), (b"b", b"v")]
 
 
-def test_a_table_of_another_size_than_the_manifest_says(tmp_path: Path) -> None:
+def test_table_of_another_size_than_in_the_manifest(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     with (path / "000007.ldb").open("ab") as file:
         file.write(b"more")
@@ -262,20 +262,20 @@ def test_a_table_of_another_size_than_the_manifest_says(tmp_path: Path) -> None:
         ([], Match.NO),
     ],
 )
-def test_recognised(tmp_path: Path, names: list[str], match: Match) -> None:
+def test_recognised_directories(tmp_path: Path, names: list[str], match: Match) -> None:
     for name in names:
         (tmp_path / name).touch()
     assert LAYOUT.recognise(open_listing(str(tmp_path))) is match
 
 
-def test_a_comparator_that_is_not_the_one_asked_for(tmp_path: Path) -> None:
+def test_comparator_other_than_the_requested_one(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     assert pairs(lw.read(path, comparator="leveldb.BytewiseComparator")) == small().live()
     with pytest.raises(DamageError, match="does not match existing comparator : mine"):
         lw.read(path, comparator="mine")
 
 
-def test_files_are_put_in_place_so_that_current_is_the_last() -> None:
+def test_files_are_committed_with_current_last() -> None:
     names = ["CURRENT", "MANIFEST-000009", "000004.log", "000005.ldb", "000003.ldb"]
     assert LAYOUT.order(names) == ["000003.ldb", "000005.ldb", "000004.log", "MANIFEST-000009", "CURRENT"]
 
@@ -283,19 +283,19 @@ def test_files_are_put_in_place_so_that_current_is_the_last() -> None:
 # Views
 
 
-def test_the_newest_value_of_each_key(tmp_path: Path) -> None:
+def test_newest_value_of_each_key(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     assert pairs(lw.read(path)) == [(b"a", b"x"), (b"b", b"new"), (b"e", b"z"), (b"f", b"log")]
     every = lw.read(path, columns="*").to_pylist()
-    assert [(one["file"], one["level"], one["sequence"]) for one in every] == [
+    assert [(row["file"], row["level"], row["sequence"]) for row in every] == [
         (8, 0, 9), (9, 0, 12), (7, 1, 7), (10, None, 15),
     ]  # fmt: skip
 
 
-def test_every_operation_and_what_became_of_it(tmp_path: Path) -> None:
+def test_history_lists_every_operation_and_its_state(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     rows = lw.read(path, view="history").to_pylist()
-    assert [(one["file"], one["key"], one["sequence"], one["state"]) for one in rows] == [
+    assert [(row["file"], row["key"], row["sequence"], row["state"]) for row in rows] == [
         (9, b"b", 12, "live"),
         (9, b"d", 13, "deleted"),
         (8, b"a", 9, "live"),
@@ -308,14 +308,14 @@ def test_every_operation_and_what_became_of_it(tmp_path: Path) -> None:
         (10, b"f", 15, "live"),
         (5, b"zombie", 1, "unreferenced"),
     ]
-    assert [one["level"] for one in rows] == [0, 0, 0, 0, 1, 1, 1, 1, None, None, None]
+    assert [row["level"] for row in rows] == [0, 0, 0, 0, 1, 1, 1, 1, None, None, None]
     alone = lw.read(path, view="history", columns=["file", "position"])
-    assert alone["file"].to_pylist() == [one["file"] for one in rows]
+    assert alone["file"].to_pylist() == [row["file"] for row in rows]
     assert lw.read(path, view="history", columns=["state"])["state"].to_pylist() == [
-        one["state"] for one in rows
+        row["state"] for row in rows
     ]
-    some = lw.read(path, view="history", filter=[("state", "==", "deleted"), ("key", ">", b"c")])
-    assert some["key"].to_pylist() == [b"d", b"d"]
+    rows_read = lw.read(path, view="history", filter=[("state", "==", "deleted"), ("key", ">", b"c")])
+    assert rows_read["key"].to_pylist() == [b"d", b"d"]
 
 
 def test_rows_frames_and_file_of_a_database(tmp_path: Path) -> None:
@@ -330,31 +330,31 @@ def test_rows_frames_and_file_of_a_database(tmp_path: Path) -> None:
         lw.read(path, view="lives")
 
 
-def test_entries_that_the_database_never_gave_out_are_not_seen(tmp_path: Path) -> None:
-    made = Database(tables=[(2, 5, [Op(b"a", 3), Op(b"b", 9), Op(b"b", 2, b"seen")])], last_sequence=5)
-    path = made.write(tmp_path / "db")
+def test_unpublished_entries_are_invisible(tmp_path: Path) -> None:
+    database = Database(tables=[(2, 5, [Op(b"a", 3), Op(b"b", 9), Op(b"b", 2, b"seen")])], last_sequence=5)
+    path = database.write(tmp_path / "db")
     assert pairs(lw.read(path)) == [(b"a", b"v"), (b"b", b"seen")]
     states = lw.read(path, view="history")["state"].to_pylist()
     assert states == ["live", "unreferenced", "live"]
-    # What logs have was given out, and all before it.
-    made.logs = {7: [Op(b"c", 9)]}
-    assert pairs(lw.read(made.write(tmp_path / "other"))) == [(b"a", b"v"), (b"b", b"v"), (b"c", b"v")]
+    # Entries of logs are published, and all entries before them.
+    database.logs = {7: [Op(b"c", 9)]}
+    assert pairs(lw.read(database.write(tmp_path / "other"))) == [(b"a", b"v"), (b"b", b"v"), (b"c", b"v")]
 
 
 @pytest.mark.parametrize("columns", [["key"], ["sequence"], ["type"], ["value"], ["position", "key"], []])
-def test_only_the_columns_asked_for(tmp_path: Path, columns: list[str]) -> None:
+def test_only_requested_columns(tmp_path: Path, columns: list[str]) -> None:
     path = small().write(tmp_path / "db")
-    whole = lw.read(path, columns="*")
+    rows = lw.read(path, columns="*")
     found = lw.read(path, columns=columns)
-    assert found.num_rows == whole.num_rows
-    assert found == whole.select(columns)
+    assert found.num_rows == rows.num_rows
+    assert found == rows.select(columns)
     assert lw.read(path, columns=columns, filter=[("key", "==", b"e")]).num_rows == 1
 
 
 def test_filters_and_limits(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     assert lw.read(path, filter=[("key", ">=", b"b"), ("key", "<", b"f")])["key"].to_pylist() == [b"b", b"e"]
-    # What is asked of a value is asked of the newest one.
+    # A condition on the value applies to the newest one.
     assert lw.read(path, filter=[("value", "==", b"old")]).num_rows == 0
     assert lw.read(path, filter=[("sequence", "<", 9)])["key"].to_pylist() == [b"e"]
     assert lw.read(path, filter="key == b or value == log")["key"].to_pylist() == [b"b", b"f"]
@@ -365,39 +365,39 @@ def test_filters_and_limits(tmp_path: Path) -> None:
         )
 
 
-def test_a_filter_on_the_key_leaves_tables_and_blocks_aside(tmp_path: Path) -> None:
-    made = Database(
+def test_filter_on_the_key_skips_tables_and_blocks(tmp_path: Path) -> None:
+    database = Database(
         tables=[
             (2, number, [Op(b"%d%04d" % (number, n), 1, b"x" * 20) for n in range(300)])
             for number in (3, 4, 5)
         ]
     )
-    path = made.write(tmp_path / "db")
+    path = database.write(tmp_path / "db")
     scan = lw.scan(path, filter=[("key", ">=", b"40100"), ("key", "<=", b"40103")])
     assert scan.to_table().num_rows == 4
-    assert [one.path for one in scan.report.files] == [table_name(4)]
+    assert [file.path for file in scan.report.files] == [table_name(4)]
     assert scan.report.files[0].rows < 20
 
 
 def test_two_databases_as_one_table(tmp_path: Path) -> None:
-    one = small().write(tmp_path / "one")
+    report = small().write(tmp_path / "one")
     other = Database(logs={3: [Op(b"k", 1)]}).write(tmp_path / "two")
-    scan = lw.scan([one, other])
+    scan = lw.scan([report, other])
     assert scan.to_table()["key"].to_pylist() == [b"a", b"b", b"e", b"f", b"k"]
     assert str(other / "000003.log") in [file.path for file in scan.report.files]
     assert scan.report.rows == 5
 
 
-# Orders that are not known
+# Unknown orders
 
 
-def test_an_unknown_comparator(tmp_path: Path) -> None:
-    made = Database(
+def test_unknown_comparator(tmp_path: Path) -> None:
+    database = Database(
         tables=[(1, 5, [Op(b"z", 4), Op(b"m", 5), Op(b"m", 2, b"old"), Op(b"a", 6)])],
         logs={7: [Op(b"a", 9, None), Op(b"q", 10)]},
         comparator="mine",
     )
-    path = made.write(tmp_path / "db")
+    path = database.write(tmp_path / "db")
     scan = lw.scan(path)
     assert pairs(scan.to_table()) == [(b"z", b"v"), (b"m", b"v"), (b"q", b"v")]
     assert [(fault.kind, str(fault.severity)) for _, fault in scan.report.faults] == [("bad order", "info")]
@@ -406,12 +406,12 @@ def test_an_unknown_comparator(tmp_path: Path) -> None:
         "live", "live", "overwritten", "deleted", "deleted", "live",
     ]  # fmt: skip
     assert lw.read(path, filter=[("key", "==", b"q")]).num_rows == 1
-    made.last_sequence = 4
-    made.logs = {}
-    assert pairs(lw.read(made.write(tmp_path / "behind"))) == [(b"z", b"v"), (b"m", b"old")]
+    database.last_sequence = 4
+    database.logs = {}
+    assert pairs(lw.read(database.write(tmp_path / "behind"))) == [(b"z", b"v"), (b"m", b"old")]
 
 
-def test_a_table_that_is_not_in_order_is_told(tmp_path: Path) -> None:
+def test_unordered_table_is_reported(tmp_path: Path) -> None:
     path = Database(tables=[(1, 5, [Op(b"z", 4), Op(b"m", 5)])], comparator="mine").write(tmp_path / "db")
     lie = Database(tables=[(1, 5, [Op(b"m", 4), Op(b"z", 5)])]).write(tmp_path / "lie")
     manifest = next(lie.glob("MANIFEST-*"))
@@ -423,7 +423,7 @@ def test_a_table_that_is_not_in_order_is_told(tmp_path: Path) -> None:
     assert not scan.report.ok
 
 
-def test_keys_that_are_not_in_order_are_told_of_once(tmp_path: Path) -> None:
+def test_unordered_keys_are_reported_once(tmp_path: Path) -> None:
     ops, more = [Op(b"z", 4), Op(b"m", 5)], [Op(b"y", 6), Op(b"b", 7)]
     tables: list[tuple[int, int, Sequence[Op]]] = [(1, 5, ops), (2, 6, more)]
     path = Database(tables=tables, comparator="mine").write(tmp_path / "db")
@@ -444,7 +444,9 @@ def run(out: pytest.CaptureFixture[str], *words: object) -> str:
     return out.readouterr().out
 
 
-def test_dump_inspect_and_verify_take_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_inspect_and_verify_accept_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = small().write(tmp_path / "db")
     dumped = run(capsys, "dump", path, "--columns", "key,value", "--format", "jsonl")
     assert [json.loads(line) for line in dumped.splitlines()] == [

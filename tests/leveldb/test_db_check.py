@@ -1,4 +1,4 @@
-"""What only a check of a whole database finds: what LevelDB passes over when it opens it, and what hides entries from Get."""
+"""Faults that only a check of a complete database finds: data that LevelDB skips on opening, and entries hidden from Get."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def details(
 
 
 @pytest.mark.parametrize("case", HEALTHY)
-def test_healthy_databases_are_fine(case: str) -> None:
+def test_healthy_databases_have_no_fault(case: str) -> None:
     report = lw.verify(GOLDEN / case / "db")
     assert report.ok
     assert not [fault for _, fault in report.faults if fault.severity is Severity.WARNING]
 
 
-def test_a_database_of_ours_is_fine() -> None:
-    made = CraftedDatabase([(1, 5, ROWS[:20]), (0, 7, ROWS[20:])], last_sequence=40, settings=BLOOM)
-    assert details(MemoryDirectory(made.files)) == []
-    assert details(MemoryDirectory(made.files), Severity.WARNING) == []
+def test_own_database_has_no_fault() -> None:
+    crafted = CraftedDatabase([(1, 5, ROWS[:20]), (0, 7, ROWS[20:])], last_sequence=40, settings=BLOOM)
+    assert details(MemoryDirectory(crafted.files)) == []
+    assert details(MemoryDirectory(crafted.files), Severity.WARNING) == []
 
 
-# In a table
+# Within a table
 
 
 def test_keys_out_of_order_within_a_block() -> None:
@@ -60,22 +60,24 @@ def test_keys_out_of_order_within_a_block() -> None:
     assert details(database(table), deep=False) == []
 
 
-def test_an_older_entry_before_a_newer_one() -> None:
+def test_older_entry_before_a_newer_one() -> None:
     table = handmade_table([(b"a", 1), (b"a", 2)])
     assert details(database(table)) == ["000003.ldb: its keys are not in order; it begins with a"]
 
 
-def test_keys_that_are_longer_come_behind() -> None:
+def test_longer_keys_sort_after_their_prefixes() -> None:
     assert details(database(handmade_table([(b"a", 1), (b"aa", 2)], [(b"aaa", 3)]))) == []
     assert len(details(database(handmade_table([(b"aa", 1), (b"a", 2)])))) == 1
 
 
-def test_a_block_before_the_one_before() -> None:
+def test_unordered_blocks() -> None:
     table = handmade_table(
         [(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)]
     )
-    (said,) = details(database(table))
-    assert said == "000003.ldb: its first key is not after the last key of the block before; it begins with a"
+    (detail,) = details(database(table))
+    assert (
+        detail == "000003.ldb: its first key is not after the last key of the block before; it begins with a"
+    )
 
 
 def test_index_keys_that_do_not_bound_their_blocks() -> None:
@@ -89,25 +91,25 @@ def test_index_keys_that_do_not_bound_their_blocks() -> None:
     ]
 
 
-def test_an_index_key_that_is_none() -> None:
+def test_invalid_index_key() -> None:
     table = handmade_table([(b"a", 1)], [(b"b", 2)], keys=[b"short", internal_key(b"b", 2, 1)])
     assert details(database(table)) == [
         "000003.ldb: its last key is after its own index key; it begins with a"
     ]
 
 
-def test_a_filter_that_misses_a_key() -> None:
+def test_filter_without_a_key() -> None:
     table = handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a"])
     assert details(database(table)) == ["000003.ldb: the filter denies the key b"]
     assert details(database(handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a", b"b"]))) == []
 
 
-def test_a_filter_of_another_policy_is_not_judged() -> None:
+def test_filter_of_another_policy_is_not_checked() -> None:
     table = handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a"], policy="my.Filter")
     assert details(database(table)) == []
 
 
-def test_a_filter_whose_checksum_is_wrong_is_told_once() -> None:
+def test_filter_with_a_wrong_checksum_is_reported_once() -> None:
     table = bytearray(handmade_table([(b"a", 1)], filtered=[b"b"]))
     at = table.index(b"\x0b\0", 30)
     table[at - 1] ^= 1
@@ -115,56 +117,56 @@ def test_a_filter_whose_checksum_is_wrong_is_told_once() -> None:
     assert [fault.kind for _, fault in faults] == [Kind.CHECKSUM]
 
 
-# Against the manifest
+# Compared with the manifest
 
 
-def test_keys_beyond_what_the_manifest_says() -> None:
+def test_keys_outside_of_the_manifests_range() -> None:
     table = handmade_table([(b"a", 1), (b"m", 2), (b"z", 3)])
-    said = details(database(table, smallest=b"b", largest=b"y"))
-    assert said == [
+    texts = details(database(table, smallest=b"b", largest=b"y"))
+    assert texts == [
         "000003.ldb: its first key is a, before b in the manifest",
         "000003.ldb: its last key is z, after y in the manifest",
     ]
 
 
-def test_sequence_numbers_that_nobody_sees() -> None:
-    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=30)
-    assert details(MemoryDirectory(made.files)) == [
+def test_sequence_numbers_above_the_last_one() -> None:
+    crafted = CraftedDatabase([(1, 5, ROWS)], last_sequence=30)
+    assert details(MemoryDirectory(crafted.files)) == [
         "000005.ldb: it has sequence numbers up to 40, but the last one of the database is 30"
     ]
-    assert details(MemoryDirectory(made.files), deep=False) == []
+    assert details(MemoryDirectory(crafted.files), deep=False) == []
 
 
-def test_sequence_numbers_that_a_log_makes_good() -> None:
-    made = CraftedDatabase(
+def test_sequence_numbers_that_a_log_confirms() -> None:
+    crafted = CraftedDatabase(
         [(1, 5, ROWS)],
         {8: physical(put(31, b"a")) + physical(batch(32, *[(b"b", b"")] * 9))},
         last_sequence=30,
     )
-    assert details(MemoryDirectory(made.files)) == []
+    assert details(MemoryDirectory(crafted.files)) == []
 
 
-def test_numbers_that_are_given_again() -> None:
-    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
-    (said,) = details(MemoryDirectory(made.files))
-    assert "table 5 is live, but the next number for a new file is 5" in said
+def test_reused_file_numbers() -> None:
+    crafted = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
+    (detail,) = details(MemoryDirectory(crafted.files))
+    assert "table 5 is live, but the next number for a new file is 5" in detail
 
 
 def test_overlapping_tables_of_a_level() -> None:
-    made = CraftedDatabase([(1, 5, ROWS[:21]), (1, 7, ROWS[20:])], last_sequence=40)
-    (said,) = details(MemoryDirectory(made.files))
-    assert said.endswith(
+    crafted = CraftedDatabase([(1, 5, ROWS[:21]), (1, 7, ROWS[20:])], last_sequence=40)
+    (detail,) = details(MemoryDirectory(crafted.files))
+    assert detail.endswith(
         "tables 5 and 7 of level 1 overlap: one ends with key020, the other begins with key020"
     )
-    made = CraftedDatabase([(0, 5, ROWS[:21]), (0, 7, ROWS[20:])], last_sequence=40)
-    assert details(MemoryDirectory(made.files)) == []
+    crafted = CraftedDatabase([(0, 5, ROWS[:21]), (0, 7, ROWS[20:])], last_sequence=40)
+    assert details(MemoryDirectory(crafted.files)) == []
 
 
-def test_a_user_key_may_end_a_table_and_begin_the_next_with_older_entries() -> None:
-    made = CraftedDatabase(
+def test_user_key_may_end_a_table_and_begin_the_next_with_older_entries() -> None:
+    crafted = CraftedDatabase(
         [(1, 5, [(b"a", 1, b""), (b"b", 9, b"")]), (1, 7, [(b"b", 3, b"")])], last_sequence=9
     )
-    assert details(MemoryDirectory(made.files)) == []
+    assert details(MemoryDirectory(crafted.files)) == []
 
 
 @pytest.mark.parametrize(
@@ -172,25 +174,25 @@ def test_a_user_key_may_end_a_table_and_begin_the_next_with_older_entries() -> N
     [((0, 7), (0, 5)), ((0, 5), (2, 7)), ((1, 5), (3, 7))],
     ids=["level 0", "0 and 2", "1 and 3"],
 )
-def test_newer_entries_where_they_are_looked_for_last(upper: tuple[int, int], lower: tuple[int, int]) -> None:
+def test_newer_entries_at_a_lower_priority_level(upper: tuple[int, int], lower: tuple[int, int]) -> None:
     old = [(key, sequence, b"old") for key, sequence, _ in ROWS[:20]]
     new = [(key, sequence + 100, b"new") for key, sequence, _ in ROWS[:20]]
     wrong = CraftedDatabase([(*upper, old), (*lower, new)], last_sequence=200)
-    (said,) = details(MemoryDirectory(wrong.files), Severity.WARNING)
-    assert f"it is newer (sequence numbers from 101) than table {upper[1]} (up to 20)" in said
+    (detail,) = details(MemoryDirectory(wrong.files), Severity.WARNING)
+    assert f"it is newer (sequence numbers from 101) than table {upper[1]} (up to 20)" in detail
     right = CraftedDatabase([(*upper, new), (*lower, old)], last_sequence=200)
     assert details(MemoryDirectory(right.files), Severity.WARNING) == []
-    apart = CraftedDatabase(
+    crafted = CraftedDatabase(
         [(*upper, old), (*lower, [(b"z" + key, sequence, value) for key, sequence, value in new])],
         last_sequence=200,
     )
-    assert details(MemoryDirectory(apart.files), Severity.WARNING) == []
+    assert details(MemoryDirectory(crafted.files), Severity.WARNING) == []
 
 
-def test_a_log_that_is_not_there() -> None:
-    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=6)
-    (said,) = details(MemoryDirectory(made.files), Severity.WARNING)
-    assert said == ": 000006.log, the current log by the manifest, is missing"
+def test_missing_log() -> None:
+    crafted = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=6)
+    (detail,) = details(MemoryDirectory(crafted.files), Severity.WARNING)
+    assert detail == ": 000006.log, the current log by the manifest, is missing"
     assert (
         details(
             MemoryDirectory(CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=0).files),
@@ -200,7 +202,7 @@ def test_a_log_that_is_not_there() -> None:
     )
 
 
-def test_an_order_that_is_not_known_is_not_judged() -> None:
+def test_unknown_order_is_not_checked() -> None:
     table = handmade_table([(b"c", 1)], [(b"a", 2)])
     edit = [
         EditField("comparator", text=b"mine"),
@@ -221,16 +223,16 @@ def test_an_order_that_is_not_known_is_not_judged() -> None:
             largest=internal_key(b"a", 1, 1),
         ),
     ]
-    made = CraftedDatabase(
+    crafted = CraftedDatabase(
         last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": table, "000002.ldb": table}
     )
-    assert details(MemoryDirectory(made.files)) == []
+    assert details(MemoryDirectory(crafted.files)) == []
 
 
 # Logs
 
 
-def test_sequence_numbers_without_a_gap() -> None:
+def test_consecutive_sequence_numbers() -> None:
     logs = {
         5: physical(put(1, b"a")) + physical(batch(2, (b"b", b""), (b"c", b""))),
         8: physical(put(4, b"d")),
@@ -238,10 +240,10 @@ def test_sequence_numbers_without_a_gap() -> None:
     assert details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING) == []
 
 
-def test_a_gap_within_a_log_between_logs_and_behind_the_tables() -> None:
+def test_gap_within_a_log_between_logs_and_after_the_tables() -> None:
     logs = {5: physical(put(1, b"a")) + physical(put(3, b"b")), 8: physical(put(7, b"d"))}
-    said = details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING)
-    assert said == [
+    crafted = details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING)
+    assert crafted == [
         "000005.log: the sequence numbers 2 to 2 are missing before this write",
         "000008.log: the sequence numbers 4 to 6 are missing before this write",
     ]
@@ -250,44 +252,44 @@ def test_a_gap_within_a_log_between_logs_and_behind_the_tables() -> None:
     assert "the sequence numbers 41 to 43 are missing" in said_too
 
 
-def test_a_gap_where_damage_is_needs_no_words() -> None:
+def test_gap_at_damage_is_not_reported_again() -> None:
     data = bytearray(physical(put(1, b"a")) + physical(put(2, b"b")) + physical(put(3, b"c")))
     data[30] ^= 1
     assert details(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files), Severity.WARNING) == []
 
 
-def test_sequence_numbers_that_go_back() -> None:
+def test_decreasing_sequence_numbers() -> None:
     logs = {5: physical(put(5, b"a")) + physical(put(3, b"b"))}
-    said = details(MemoryDirectory(CraftedDatabase(logs=logs, last_sequence=4).files), Severity.WARNING)
-    assert said == ["000005.log: the sequence number 3 comes after 5"]
+    crafted = details(MemoryDirectory(CraftedDatabase(logs=logs, last_sequence=4).files), Severity.WARNING)
+    assert crafted == ["000005.log: the sequence number 3 comes after 5"]
 
 
-def test_the_manifest_may_be_ahead_of_the_log() -> None:
-    made = CraftedDatabase(
+def test_manifest_may_be_ahead_of_the_log() -> None:
+    crafted = CraftedDatabase(
         [(1, 2, ROWS)], {5: physical(put(35, b"a")) + physical(put(36, b"b"))}, last_sequence=40
     )
-    assert details(MemoryDirectory(made.files), Severity.WARNING) == []
+    assert details(MemoryDirectory(crafted.files), Severity.WARNING) == []
 
 
-def test_records_that_are_no_batches_have_no_numbers() -> None:
+def test_invalid_batches_have_no_sequence_numbers() -> None:
     logs = {5: physical(put(1, b"a")) + physical(b"small") + physical(put(2, b"b"))}
     assert details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING) == []
 
 
-# What is not in a sound database
+# Damaged databases
 
 
-def test_without_a_sound_manifest_the_tables_are_held_against_themselves() -> None:
+def test_without_a_sound_manifest_tables_are_compared_with_each_other() -> None:
     table = handmade_table(
         [(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)]
     )
-    said = details(MemoryDirectory({"000003.ldb": table}))
-    assert any("its first key is not after" in one for one in said)
+    texts = details(MemoryDirectory({"000003.ldb": table}))
+    assert any("its first key is not after" in text for text in texts)
 
 
-def test_verify_says_it(tmp_path: Path) -> None:
-    made = CraftedDatabase([(1, 5, ROWS)], last_sequence=30)
-    for name, data in made.files.items():
+def test_verify_reports_the_faults(tmp_path: Path) -> None:
+    crafted = CraftedDatabase([(1, 5, ROWS)], last_sequence=30)
+    for name, data in crafted.files.items():
         (tmp_path / name).write_bytes(data)
     report = lw.verify(tmp_path)
     assert not report.ok
@@ -297,11 +299,11 @@ def test_verify_says_it(tmp_path: Path) -> None:
     assert "LevelDB removes the logs" in str(report)
 
 
-def test_words_and_facts() -> None:
-    made = CraftedDatabase([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
-    plan = LAYOUT.plan(MemoryDirectory(made.files), Options(LAYOUT.read_options))
+def test_advice_and_facts() -> None:
+    crafted = CraftedDatabase([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
+    plan = LAYOUT.plan(MemoryDirectory(crafted.files), Options(LAYOUT.read_options))
     assert LAYOUT.nouns == ("entry", "file")
-    assert any("Copy the directory" in one for one in LAYOUT.advice)
+    assert any("Copy the directory" in line for line in LAYOUT.advice)
     assert not LAYOUT.discards("db")
     assert plan.facts["comparator"] == BYTEWISE
 
@@ -312,17 +314,17 @@ def test_facts_of_headers() -> None:
         9: b"",
     }
     directory = MemoryDirectory(CraftedDatabase([(1, 5, ROWS)], logs, last_sequence=40, settings=BLOOM).files)
-    told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
-    assert told["log_batches"] == 2
-    assert told["log_operations"] == 3
-    assert told["log_sequences"] == [41, 43]
-    assert told["tables_with_filter"] == 1
-    assert told["compression"] == {"none": told["blocks"]}
+    facts = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
+    assert facts["log_batches"] == 2
+    assert facts["log_operations"] == 3
+    assert facts["log_sequences"] == [41, 43]
+    assert facts["tables_with_filter"] == 1
+    assert facts["compression"] == {"none": facts["blocks"]}
     empty = MemoryDirectory(CraftedDatabase().files)
     assert LAYOUT.facts(empty, LAYOUT.plan(empty, Options(LAYOUT.read_options)))["log_sequences"] is None
 
 
-def test_an_order_that_breaks_over_a_damaged_block() -> None:
+def test_order_broken_across_a_damaged_block() -> None:
     table = bytearray(
         handmade_table(
             [(b"c", 1)],
@@ -332,22 +334,23 @@ def test_an_order_that_breaks_over_a_damaged_block() -> None:
         )
     )
     table[table.index(b"\0\x09\x01d") + 3] ^= 1
-    said = details(database(bytes(table)))
+    texts = details(database(bytes(table)))
     assert any(
-        "its first key is not after the last key of the block before; it begins with a" in one for one in said
+        "its first key is not after the last key of the block before; it begins with a" in text
+        for text in texts
     )
 
 
 def test_logs_without_batches() -> None:
     directory = MemoryDirectory(CraftedDatabase(logs={5: physical(b"small"), 8: physical(batch(4))}).files)
     assert details(directory) == []
-    told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
-    assert (told["log_batches"], told["log_operations"], told["log_sequences"]) == (1, 0, [4, 3])
+    facts = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
+    assert (facts["log_batches"], facts["log_operations"], facts["log_sequences"]) == (1, 0, [4, 3])
 
 
 def test_facts_of_a_damaged_database() -> None:
-    made = CraftedDatabase([(1, 5, ROWS)], {8: b"\0" * 20}, last_sequence=40)
-    data = bytearray(made.files["000005.ldb"])
+    crafted = CraftedDatabase([(1, 5, ROWS)], {8: b"\0" * 20}, last_sequence=40)
+    data = bytearray(crafted.files["000005.ldb"])
     data[-60] ^= 1
-    directory = MemoryDirectory({**made.files, "000005.ldb": bytes(data)})
+    directory = MemoryDirectory({**crafted.files, "000005.ldb": bytes(data)})
     assert LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))["blocks"] > 5

@@ -1,4 +1,4 @@
-"""The merge of sorted runs and the states of unsorted entries, against dictionaries; in all modes of kernels."""
+"""The merge of sorted runs and the states of unsorted entries equal a dictionary, in all kernel modes."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ OPS = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=3)), max_size=40)
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
     before: Row = (b"before", b"", 0)
-    some = [before, *rows]
-    keys, values, sequences = zip(*some, strict=True)
+    all_rows = [before, *rows]
+    keys, values, sequences = zip(*all_rows, strict=True)
     kinds = ["deletion" if value is None else "value" for value in values]
-    whole = pa.RecordBatch.from_arrays(
+    full = pa.RecordBatch.from_arrays(
         [
-            pa.array(one, kind)
-            for one, kind in zip((keys, values, sequences, kinds), SCHEMA.types, strict=True)
+            pa.array(column, kind)
+            for column, kind in zip((keys, values, sequences, kinds), SCHEMA.types, strict=True)
         ],
         schema=SCHEMA,
     )
-    # What comes is a slice where there was something before it.
-    return whole.slice(1)
+    # The array is a slice of a larger one.
+    return full.slice(1)
 
 
 def in_pieces(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
@@ -65,11 +65,11 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 
 def newest_rows(rows: Sequence[Row], visible: int | None = None) -> dict[bytes, Row]:
-    found: dict[bytes, Row] = {}
+    newest: dict[bytes, Row] = {}
     for row in rows:
-        if (visible is None or row[2] <= visible) and (row[0] not in found or found[row[0]][2] < row[2]):
-            found[row[0]] = row
-    return found
+        if (visible is None or row[2] <= visible) and (row[0] not in newest or newest[row[0]][2] < row[2]):
+            newest[row[0]] = row
+    return newest
 
 
 def live(rows: Sequence[Row], visible: int | None = None) -> list[Row]:
@@ -81,7 +81,7 @@ def fail(before: bytes, key: bytes) -> None:
 
 
 def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
-    return [(one["key"], one["value"], one["sequence"]) for found in batches for one in found.to_pylist()]
+    return [(row["key"], row["value"], row["sequence"]) for batch in batches for row in batch.to_pylist()]
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -94,7 +94,7 @@ def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
     st.sampled_from(["value", "type"]),
     st.sampled_from([merge.MAX_JOINED, 1]),
 )
-def test_merged_runs_are_a_dictionary(
+def test_merged_runs_equal_a_dictionary(
     ops: Sequence[tuple[bytes, bytes | None]],
     data: st.DataObject,
     runs: int,
@@ -112,8 +112,8 @@ def test_merged_runs_are_a_dictionary(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge, "PASS_THROUGH", passing)
         patch.setattr(merge, "MAX_JOINED", largest)
-        found = merge_newest([in_pieces(ordered(one), size) for one in spread], shape, fail)
-        assert rows_of(found) == live(rows, visible)
+        merged = merge_newest([in_pieces(ordered(run), size) for run in spread], shape, fail)
+        assert rows_of(merged) == live(rows, visible)
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -124,57 +124,59 @@ def test_unsorted_rows_become_a_run(
     rows = [(key, value, n + 1) for n, (key, value) in enumerate(ops)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(newest, "SORT_BYTES", piece)
-        found = list(sort_newest(in_pieces(rows, size), Shape("value", visible)))
-    assert len(found) <= 1
-    assert rows_of(iter(found)) == sorted(newest_rows(rows, visible).values())
+        runs = list(sort_newest(in_pieces(rows, size), Shape("value", visible)))
+    assert len(runs) <= 1
+    assert rows_of(iter(runs)) == sorted(newest_rows(rows, visible).values())
 
 
-def test_rows_in_order_are_not_moved() -> None:
+def test_ordered_rows_are_not_copied() -> None:
     rows = [(b"%04d" % n, b"v", n) for n in range(100)]
     given_ = batch(rows)
     assert next(sort_newest([given_], Shape("value"))).column("key").buffers()[2].address == (
         given_.column("key").buffers()[2].address
     )
-    found = next(merge_newest([[given_]], Shape("value"), fail))
-    assert found.column("key").buffers()[2].address == given_.column("key").buffers()[2].address
+    merged_rows = next(merge_newest([[given_]], Shape("value"), fail))
+    assert merged_rows.column("key").buffers()[2].address == given_.column("key").buffers()[2].address
 
 
-def test_of_rows_equally_new_the_first_run_wins() -> None:
-    one, other = [(b"k", b"first", 5)], [(b"k", b"second", 5), (b"l", b"x", 1)]
-    assert rows_of(merge_newest([[batch(one)], [batch(other)]], Shape("value"), fail))[0] == (
+def test_first_run_wins_among_equally_new_rows() -> None:
+    first, other = [(b"k", b"first", 5)], [(b"k", b"second", 5), (b"l", b"x", 1)]
+    assert rows_of(merge_newest([[batch(first)], [batch(other)]], Shape("value"), fail))[0] == (
         b"k",
         b"first",
         5,
     )
-    assert rows_of(merge_newest([[batch(other)], [batch(one)]], Shape("value"), fail))[0] == (
+    assert rows_of(merge_newest([[batch(other)], [batch(first)]], Shape("value"), fail))[0] == (
         b"k",
         b"second",
         5,
     )
     # A value comes before a deletion (`InternalKeyComparator`).
     gone = [(b"k", None, 5)]
-    assert rows_of(merge_newest([[batch(gone)], [batch(one)]], Shape("value"), fail)) == [(b"k", b"first", 5)]
+    assert rows_of(merge_newest([[batch(gone)], [batch(first)]], Shape("value"), fail)) == [
+        (b"k", b"first", 5)
+    ]
 
 
-def test_keys_out_of_order_are_told() -> None:
-    told: list[tuple[bytes, bytes]] = []
+def test_unordered_keys_are_reported() -> None:
+    refused: list[tuple[bytes, bytes]] = []
     run = [batch([(b"b", b"1", 1), (b"a", b"2", 2)]), batch([(b"a", b"3", 1), (b"0", b"4", 1)])]
-    found = rows_of(merge_newest([run], Shape("value"), lambda before, key: told.append((before, key))))
-    assert told == [(b"b", b"a"), (b"a", b"0")]
-    assert [key for key, _, _ in found] == [b"b", b"a", b"0"]
+    rows = rows_of(merge_newest([run], Shape("value"), lambda before, key: refused.append((before, key))))
+    assert refused == [(b"b", b"a"), (b"a", b"0")]
+    assert [key for key, _, _ in rows] == [b"b", b"a", b"0"]
     # Across the border of two batches.
-    told.clear()
+    refused.clear()
     list(
         merge_newest(
             [[batch([(b"b", b"", 1)]), batch([(b"a", b"", 1)])]],
             Shape("value"),
-            lambda *two: told.append(two),
+            lambda *two: refused.append(two),
         )
     )
-    assert told == [(b"b", b"a")]
+    assert refused == [(b"b", b"a")]
 
 
-def test_without_deletions_no_column_tells_them() -> None:
+def test_no_deletion_column_without_deletions() -> None:
     rows = [(b"a", b"1", 1), (b"b", b"2", 2)]
     assert rows_of(merge_newest([[batch(rows)], [batch([(b"b", b"3", 3)])]], Shape(None), fail)) == [
         (b"a", b"1", 1), (b"b", b"3", 3),
@@ -183,7 +185,7 @@ def test_without_deletions_no_column_tells_them() -> None:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 3))
-def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
+def test_keys_compare_as_bytes(a: bytes, b: bytes, skip: int) -> None:
     x, y = np.frombuffer(b"<" + a, np.uint8), np.frombuffer(b"<<" + b, np.uint8)
     order = merge.compare(x, 1, len(x), y, 2, len(y))
     assert (order > 0, order < 0) == (a > b, a < b)
@@ -194,17 +196,17 @@ def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"common-1", b"common-2", b"common"]), max_size=12))
-def test_what_all_keys_have_common_prefix(keys: list[bytes]) -> None:
-    found = Keys.of(pa.array([b"<", *keys], pa.binary()).slice(1))
+def test_common_prefix_of_keys(keys: list[bytes]) -> None:
+    prefix = Keys.of(pa.array([b"<", *keys], pa.binary()).slice(1))
     shortest = min(keys, key=len, default=b"")
     same = [n for n in range(len(shortest) + 1) if all(key.startswith(shortest[:n]) for key in keys)]
-    assert merge.common_prefix(found.data, found.ends, len(found)) == max(same)
+    assert merge.common_prefix(prefix.data, prefix.ends, len(prefix)) == max(same)
 
 
-def test_places_of_keys() -> None:
+def test_search_positions_of_keys() -> None:
     keys = Keys.of(pa.array([b"a", b"b", b"b", b"d"], pa.binary()))
-    assert [keys.bisect(one, 0, right=False) for one in (b"", b"b", b"c", b"z")] == [0, 1, 3, 4]
-    assert [keys.bisect(one, 0, right=True) for one in (b"", b"b", b"c", b"z")] == [0, 3, 3, 4]
+    assert [keys.bisect(key, 0, right=False) for key in (b"", b"b", b"c", b"z")] == [0, 1, 3, 4]
+    assert [keys.bisect(key, 0, right=True) for key in (b"", b"b", b"c", b"z")] == [0, 3, 3, 4]
     assert keys.bisect(b"a", 2, right=True) == 2
     assert len(Keys.of(pa.array([], pa.binary()))) == 0
 
@@ -220,18 +222,18 @@ class Runs:
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self.reads += 1
-        return (one.select(list(columns)) for one in in_pieces(self.rows, self.size))
+        return (piece.select(list(columns)) for piece in in_pieces(self.rows, self.size))
 
 
 def states(rows: Sequence[Row], seen: Sequence[Row]) -> list[int]:
-    """What became of each row; `seen` are those that count."""
+    """Return the state of each row; `seen` are those that count."""
     out = []
     for row in rows:
         newer = [one for one in seen if one[0] == row[0] and one[2] > row[2]]
         if row not in seen:
             out.append(UNREFERENCED)
         elif newer:
-            following = min(newer, key=lambda one: one[2])
+            following = min(newer, key=lambda entry: entry[2])
             out.append(DELETED if following[1] is None else OVERWRITTEN)
         else:
             out.append(DELETED if row[1] is None else LIVE)
@@ -240,7 +242,7 @@ def states(rows: Sequence[Row], seen: Sequence[Row]) -> list[int]:
 
 @settings(max_examples=examples(30), deadline=None)
 @given(OPS, st.data(), st.sampled_from([1, 3, 100]), st.sampled_from([1, 300, 1 << 20]))
-def test_the_census_knows_every_state(
+def test_every_entry_state_is_found(
     ops: Sequence[tuple[bytes, bytes | None]], data: st.DataObject, size: int, budget: int
 ) -> None:
     rows = [(key, value, n + 1) for n, (key, value) in enumerate(ops)]
@@ -248,19 +250,19 @@ def test_the_census_knows_every_state(
     cut = data.draw(st.integers(0, len(mixed)))
     limit = data.draw(st.none() | st.integers(0, len(rows)))
     spread = [mixed[:cut], mixed[cut:], [(b"\x01", b"gone", 99)]]
-    runs: list[Any] = [Runs(one, size) for one in spread]
+    runs: list[Any] = [Runs(run, size) for run in spread]
     taken = EntryStates(runs, [True, True, False], [limit, None, None], budget).compute()
     seen = [row for row in spread[0] if limit is None or row[2] <= limit] + spread[1]
     given_ = [*itertools.chain(*spread)]
-    found = [
-        (one["key"], state)
-        for some, what in taken.rows(("key",))
-        for one, state in zip(some.to_pylist(), what.tolist(), strict=True)
+    read_states = [
+        (key_row["key"], state)
+        for part, what in taken.rows(("key",))
+        for key_row, state in zip(part.to_pylist(), what.tolist(), strict=True)
     ]
-    assert found == list(zip([row[0] for row in given_], states(given_, seen), strict=True))
+    assert read_states == list(zip([row[0] for row in given_], states(given_, seen), strict=True))
 
 
-def test_keys_that_do_not_fit_are_taken_part_by_part() -> None:
+def test_keys_beyond_the_memory_limit_are_processed_by_parts() -> None:
     rows = [(b"key%05d" % n, b"v", n) for n in range(2000)]
     run: Any = Runs(rows, 100)
     budget = 2000 * 56 // 4
@@ -269,15 +271,15 @@ def test_keys_that_do_not_fit_are_taken_part_by_part() -> None:
     assert 4 < run.reads <= 16
 
 
-def test_rows_that_came_later_are_not_given() -> None:
+def test_rows_that_appear_later_are_not_returned() -> None:
     run: Any = Runs([(b"a", b"v", 1)], 10)
     taken = EntryStates([run], [True], [None], 1 << 20).compute()
     run.rows = [(b"a", b"v", 1), (b"b", b"v", 2)]
-    assert [len(some) for some, _ in taken.rows(("key",))] == [1]
+    assert [len(part) for part, _ in taken.rows(("key",))] == [1]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 8])
-def test_every_key_is_of_one_part(parts: int) -> None:
+def test_every_key_is_in_one_part(parts: int) -> None:
     keys = Keys.of(pa.array([b"%d" % n * (n % 5) for n in range(300)], pa.binary()))
     chosen = np.zeros((parts, len(keys)), np.uint8)
     for part in range(parts):
@@ -288,18 +290,18 @@ def test_every_key_is_of_one_part(parts: int) -> None:
     assert chosen.sum(1).min() > 300 // parts // 3
 
 
-def test_batches_without_rows_are_passed_over() -> None:
+def test_empty_batches_are_skipped() -> None:
     rows: list[Row] = [(b"b", b"2", 2), (b"a", b"1", 1)]
     pieces = [batch([]), batch(rows[:1]), batch([]), batch(rows[1:])]
     assert rows_of(sort_newest(pieces, Shape("value"))) == sorted(rows)
-    # Nor are those of which nothing counts.
+    # Nor batches without a counting row.
     assert rows_of(sort_newest(pieces, Shape("value", 1))) == rows[1:]
     assert list(sort_newest([batch([])], Shape("value"))) == []
 
 
 def test_runs_in_another_order() -> None:
-    """As of an order that only the manifest would tell: every row comes, and none twice."""
-    one, other = ([(b"%d" % n, b"v", n) for n in some] for some in ((2, 3, 5, 0), (4, 1)))
-    for runs in ([one, other], [other, one], [one[::-1], other]):
-        found = merge_newest([[batch(rows)] for rows in runs], Shape("value"), lambda before, key: None)
-        assert sorted(rows_of(found)) == sorted(one + other)
+    """In an order that only the manifest determines, every row is returned once."""
+    run, other = ([(b"%d" % n, b"v", n) for n in sequences] for sequences in ((2, 3, 5, 0), (4, 1)))
+    for runs in ([run, other], [other, run], [run[::-1], other]):
+        merged = merge_newest([[batch(rows)] for rows in runs], Shape("value"), lambda before, key: None)
+        assert sorted(rows_of(merged)) == sorted(run + other)

@@ -1,4 +1,4 @@
-"""Repairing what LevelDB databases know of their tables: levels, manifests, CURRENT."""
+"""Repair of table metadata in LevelDB databases: levels, manifests, CURRENT."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from logwright.codec.store.listing import Entry
 # Levels and manifests
 
 
-def test_without_a_manifest_tables_are_placed_by_age() -> None:
-    made = CraftedDatabase(
+def test_tables_without_a_manifest_are_placed_by_age() -> None:
+    crafted = CraftedDatabase(
         [
             (0, 9, rows(0, 5, b"3", 300)),
             (1, 5, rows(0, 50, b"1")),
@@ -43,83 +43,83 @@ def test_without_a_manifest_tables_are_placed_by_age() -> None:
         ],
         last_sequence=400,
     )
-    result, mending = repaired(without_metadata(made))
+    result, mending = repaired(without_metadata(crafted))
     assert levels(result) == {5: 6, 7: 6, 4: 5, 9: 4}
     assert version(result).last_sequence == 304
-    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(made.files))
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
     assert "No manifest is left" in warnings_of(mending)
     assert "deleted keys are back" in warnings_of(mending)
 
 
-def test_tables_whose_sequence_numbers_mix_are_compared_by_their_keys() -> None:
+def test_tables_with_mixed_sequence_numbers_are_compared_by_keys() -> None:
     upper: Rows = [(b"a", 50, b"new"), (b"c", 3, b"c"), (b"e", 60, b"e")]
     lower: Rows = [(b"a", 10, b"old"), (b"b", 55, b"b"), (b"d", 4, b"d")]
     for numbers in ((5, 7), (7, 5)):
-        made = CraftedDatabase([(1, numbers[0], upper), (2, numbers[1], lower)], last_sequence=60)
-        result, _ = repaired(without_metadata(made))
+        crafted = CraftedDatabase([(1, numbers[0], upper), (2, numbers[1], lower)], last_sequence=60)
+        result, _ = repaired(without_metadata(crafted))
         assert levels(result) == {numbers[0]: 5, numbers[1]: 6}
-        assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(made.files))
+        assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
 
 
-def test_tangled_tables_are_told() -> None:
-    one: Rows = [(b"a", 50, b"new"), (b"b", 1, b"old")]
+def test_tangled_tables_are_reported() -> None:
+    upper: Rows = [(b"a", 50, b"new"), (b"b", 1, b"old")]
     other: Rows = [(b"a", 10, b"old"), (b"b", 55, b"new")]
-    made = CraftedDatabase([(0, 5, one), (0, 7, other)], last_sequence=60)
-    result, mending = repaired(without_metadata(made))
+    crafted = CraftedDatabase([(0, 5, upper), (0, 7, other)], last_sequence=60)
+    result, mending = repaired(without_metadata(crafted))
     assert levels(result) == {5: 0, 7: 0}
     assert "each has newer entries than another one" in warnings_of(mending)
     assert "CompactRange" in mending.summary().before_you_start[0]
 
 
-def test_more_ages_than_levels_and_numbers_that_are_not_in_order() -> None:
+def test_more_ages_than_levels_and_unordered_numbers() -> None:
     ages = [12, 3, 11, 4, 10, 5, 9, 6, 8, 7]
-    made = CraftedDatabase(
+    crafted = CraftedDatabase(
         [(0, number, rows(0, 5, b"%d" % age, 100 * age)) for age, number in enumerate(ages)],
         last_sequence=2000,
     )
-    result, mending = repaired(without_metadata(made))
-    found = version(result)
-    level_0 = sorted(one.number for level, one in found.files.values() if level == 0)
-    assert len(found.files) == 10
+    result, mending = repaired(without_metadata(crafted))
+    version_edit = version(result)
+    level_0 = sorted(entry.number for level, entry in version_edit.files.values() if level == 0)
+    assert len(version_edit.files) == 10
     assert len(level_0) == 4
     assert {value for _, value in check_leveldb_accepts(result)} == {b"9"}
     # The highest number of level 0 has the newest entries.
     newest = result.files[f"{level_0[-1]:06d}.ldb"]
-    assert newest == made.files["000007.ldb"]
+    assert newest == crafted.files["000007.ldb"]
     assert set(mending.removes) >= {"000007.ldb", "000008.ldb"}
 
 
-def test_an_overlap_in_the_manifest_is_set_right() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(10, 30, b"new", 100))], last_sequence=200)
-    result, _ = repaired(MemoryDirectory(made.files))
+def test_overlap_in_the_manifest_is_fixed() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(10, 30, b"new", 100))], last_sequence=200)
+    result, _ = repaired(MemoryDirectory(crafted.files))
     assert len(set(levels(result).values())) == 2
     assert dict(check_leveldb_accepts(result))[b"key015"] == b"new"
 
 
-def test_sequence_numbers_that_were_not_seen() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=10)
-    result, mending = repaired(MemoryDirectory(made.files))
+def test_sequence_numbers_above_the_last_one_are_fixed() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=10)
+    result, mending = repaired(MemoryDirectory(crafted.files))
     assert version(result).last_sequence == 20
     assert len(check_leveldb_accepts(result)) == 20
     assert "entries above 10 were hidden before" in warnings_of(mending)
 
 
-def test_a_range_that_is_too_narrow_and_a_number_that_is_too_low() -> None:
+def test_too_narrow_range_and_too_low_file_number_are_fixed() -> None:
     data = handmade_table([(b"a", 1), (b"m", 2), (b"z", 3)])
     result, _ = repaired(database(data, smallest=b"b", largest=b"y"))
     assert len(check_leveldb_accepts(result)) == 3
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=20, next_file_number=5)
-    result, _ = repaired(MemoryDirectory(made.files))
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=20, next_file_number=5)
+    result, _ = repaired(MemoryDirectory(crafted.files))
     assert (version(result).next_file_number or 0) > 6
     check_leveldb_accepts(result)
 
 
-def test_orphans() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=200, log_number=4)
+def test_orphaned_tables_are_adopted() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=200, log_number=4)
     orphan = table(rows(10, 30, b"orphan", 100), PLAIN)
     directory = MemoryDirectory(
         {
-            **made.files,
+            **crafted.files,
             "000003.ldb": orphan,
             "000002.log": physical(put(1, b"old")),
             "000004.dbtmp": b"",
@@ -140,11 +140,11 @@ def deleted(level: int, number: int) -> EditField:
     return EditField("deleted_file", level=level, number=number)
 
 
-def test_a_torn_edit_of_a_compaction() -> None:
-    """Its inputs are gone, its output is there: that is adopted."""
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
+def test_torn_edit_of_a_compaction() -> None:
+    """Its inputs are gone and its output exists: the output is adopted."""
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     output = table(rows(0, 20), PLAIN)
-    directory = with_manifest(made, [deleted(1, 5), EditField("next_file_number", number=12)], cut=2)
+    directory = with_manifest(crafted, [deleted(1, 5), EditField("next_file_number", number=12)], cut=2)
     files = {**directory.files, "000009.ldb": output}
     del files["000005.ldb"]
     result, mending = repaired(MemoryDirectory(files))
@@ -152,22 +152,22 @@ def test_a_torn_edit_of_a_compaction() -> None:
     assert len(check_leveldb_accepts(result)) == 20
     assert "most likely replaced by a compaction" in warnings_of(mending)
     assert [cut.file for cut in mending.cut] == [
-        next(one for one in made.files if one.startswith("MANIFEST"))
+        next(file for file in crafted.files if file.startswith("MANIFEST"))
     ]
 
 
-def test_what_an_edit_deleted_does_not_come_back() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(20, 40))], last_sequence=40)
-    directory = with_manifest(made, [deleted(1, 5)], [EditField("last_sequence", number=50)], cut=2)
+def test_table_deleted_by_an_edit_does_not_return() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(20, 40))], last_sequence=40)
+    directory = with_manifest(crafted, [deleted(1, 5)], [EditField("last_sequence", number=50)], cut=2)
     result, mending = repaired(directory)
     assert levels(result) == {7: 1}
     assert "000005.ldb is not in the result: a table that the manifest deletes." in warnings_of(mending)
 
 
-def test_a_manifest_that_begins_with_all_that_there_was_tells_of_older_tables() -> None:
+def test_snapshot_at_the_start_of_a_manifest_describes_older_tables() -> None:
     """As LevelDB writes it on opening: record 1 has the tables and no numbers."""
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
-    _, (meta) = read_descriptor(MemoryDirectory(made.files)).version.files[5]
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
+    _, (meta) = read_descriptor(MemoryDirectory(crafted.files)).version.files[5]
     first = form(
         [
             EditField("comparator", text=b"leveldb.BytewiseComparator"),
@@ -186,7 +186,7 @@ def test_a_manifest_that_begins_with_all_that_there_was_tells_of_older_tables() 
     data = logged([first, second, form([EditField("last_sequence", number=99)])])
     orphan = table(rows(10, 30, b"orphan", 100), PLAIN)
     files = {
-        "000005.ldb": made.files["000005.ldb"],
+        "000005.ldb": crafted.files["000005.ldb"],
         "000008.ldb": orphan,
         "MANIFEST-000011": data[:-1],
         "CURRENT": b"MANIFEST-000011\n",
@@ -199,29 +199,31 @@ def test_a_manifest_that_begins_with_all_that_there_was_tells_of_older_tables() 
     assert sorted(levels(result)) == [5, 14]
 
 
-def test_an_edit_that_is_none() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
-    name = next(one for one in made.files if one.startswith("MANIFEST"))
-    result, mending = repaired(MemoryDirectory({**made.files, name: made.files[name] + physical(b"\x63")}))
+def test_invalid_edit() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
+    name = next(file for file in crafted.files if file.startswith("MANIFEST"))
+    result, mending = repaired(
+        MemoryDirectory({**crafted.files, name: crafted.files[name] + physical(b"\x63")})
+    )
     assert levels(result) == {5: 1}
     assert [cut.why for cut in mending.cut] == ["VersionEdit: unknown tag"]
     check_leveldb_accepts(result)
 
 
 @pytest.mark.parametrize("current", [None, b"", b"MANIFEST-000001", b"MANIFEST-000099\n", b"\xff\xfe\n"])
-def test_current_alone(current: bytes | None) -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(41, b"a"))}, last_sequence=40)
-    files = {name: data for name, data in made.files.items() if name != "CURRENT"}
+def test_damaged_current_only(current: bytes | None) -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(41, b"a"))}, last_sequence=40)
+    files = {name: data for name, data in crafted.files.items() if name != "CURRENT"}
     if current is not None:
         files["CURRENT"] = current
     result, mending = repaired(MemoryDirectory(files))
-    assert result.files == made.files
+    assert result.files == crafted.files
     assert not mending.cut
 
 
-def test_of_several_manifests_the_newest_sound_one_counts() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
-    name = next(one for one in made.files if one.startswith("MANIFEST"))
+def test_newest_sound_manifest_is_used() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
+    name = next(file for file in crafted.files if file.startswith("MANIFEST"))
     older = logged(
         [
             form(
@@ -236,20 +238,20 @@ def test_of_several_manifests_the_newest_sound_one_counts() -> None:
     )
     newer = logged([form([EditField("comparator", text=b"leveldb.BytewiseComparator")])])
     files = {
-        **made.files,
+        **crafted.files,
         "MANIFEST-000001": older,
         "MANIFEST-000033": newer,
         "MANIFEST-000044": b"",
         "CURRENT": b"",
     }
     result, mending = repaired(MemoryDirectory(files))
-    assert result.files[name] == made.files[name]
+    assert result.files[name] == crafted.files[name]
     assert result.files["CURRENT"] == f"{name}\n".encode()
     assert levels(result) == {5: 1}
     assert set(mending.removes) == {"MANIFEST-000001", "MANIFEST-000033", "MANIFEST-000044"}
 
 
-def test_an_order_that_nobody_names() -> None:
+def test_order_without_a_name() -> None:
     directory = golden("custom_comparator")
     files = {
         name: data for name, data in directory.files.items() if not name.startswith(("MANIFEST", "CURRENT"))
@@ -264,9 +266,9 @@ def test_an_order_that_nobody_names() -> None:
     assert not mending.cut
 
 
-def test_a_damaged_table_of_another_order() -> None:
+def test_damaged_table_of_another_order() -> None:
     directory = golden("custom_comparator")
-    name = next(one for one in directory.files if one.endswith(".ldb"))
+    name = next(file for file in directory.files if file.endswith(".ldb"))
     data = bytearray(directory.files[name])
     index = blocks(bytes(data))[-1]
     data[index[0] + 4] ^= 1
@@ -281,37 +283,37 @@ def test_a_damaged_table_of_another_order() -> None:
 
 
 def test_current_names_a_manifest_without_edits() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     result, _ = repaired(
-        MemoryDirectory({**made.files, "CURRENT": b"MANIFEST-000099\n", "MANIFEST-000099": b""})
+        MemoryDirectory({**crafted.files, "CURRENT": b"MANIFEST-000099\n", "MANIFEST-000099": b""})
     )
-    assert result.files == made.files
+    assert result.files == crafted.files
 
 
-def test_keys_of_a_manifest_that_are_too_short() -> None:
-    """The parser takes them."""
+def test_too_short_keys_in_a_manifest() -> None:
+    """LevelDB's parser accepts them."""
     data = table(rows(0, 20), PLAIN)
     edit = [EditField("new_file", level=1, number=3, size=len(data), smallest=b"abc", largest=b"x" * 20)]
-    made = CraftedDatabase(last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": data})
-    result, _ = repaired(MemoryDirectory(made.files))
+    crafted = CraftedDatabase(last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": data})
+    result, _ = repaired(MemoryDirectory(crafted.files))
     assert len(check_leveldb_accepts(result)) == 20
     with pytest.raises(DamageError, match="no state from before"):
-        repaired(MemoryDirectory({**made.files, "000003.ldb": flip(data, 10)}), "prefix")
+        repaired(MemoryDirectory({**crafted.files, "000003.ldb": flip(data, 10)}), "prefix")
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_tables_with_the_same_entries_or_none_in_common(shared: bool) -> None:
-    one: Rows = [(b"a", 1, b"1"), (b"m", 50, b"m"), (b"z", 9, b"z")]
+def test_tables_with_equal_or_disjoint_entries(shared: bool) -> None:
+    first: Rows = [(b"a", 1, b"1"), (b"m", 50, b"m"), (b"z", 9, b"z")]
     other: Rows = [(b"b", 5, b"b"), (b"m", 50, b"m")] if shared else [(b"b", 5, b"b"), (b"n", 60, b"n")]
     result, mending = repaired(
-        without_metadata(CraftedDatabase([(0, 5, one), (0, 7, other)], last_sequence=60))
+        without_metadata(CraftedDatabase([(0, 5, first), (0, 7, other)], last_sequence=60))
     )
     assert sorted(levels(result).values()) == [5, 6]
-    assert {key for key, _ in check_leveldb_accepts(result)} == {key for key, _, _ in [*one, *other]}
+    assert {key for key, _ in check_leveldb_accepts(result)} == {key for key, _, _ in [*first, *other]}
     assert "compacted once" not in warnings_of(mending)
 
 
-def test_many_tables_whose_sequence_numbers_mix() -> None:
+def test_many_tables_with_mixed_sequence_numbers() -> None:
     tables = [
         (0, number, [(b"a", number, b"%d" % number), (b"b%02d" % number, 500 - number, b"")])
         for number in range(2, 22)
@@ -321,11 +323,11 @@ def test_many_tables_whose_sequence_numbers_mix() -> None:
     assert len(levels(result)) == 20
 
 
-def test_a_damaged_table_is_compared_by_what_is_left_of_it() -> None:
+def test_damaged_table_is_compared_by_its_remaining_entries() -> None:
     upper: Rows = [(b"a%02d" % n, 50 + n, b"new" * 9) for n in range(20)] + [(b"c", 3, b"c")]
     lower: Rows = [(b"a%02d" % n, 10 + n, b"old" * 9) for n in range(20)] + [(b"d", 75, b"d")]
-    made = CraftedDatabase([(1, 5, upper), (2, 7, lower)], last_sequence=99, settings=PLAIN)
-    directory = without_metadata(made)
+    crafted = CraftedDatabase([(1, 5, upper), (2, 7, lower)], last_sequence=99, settings=PLAIN)
+    directory = without_metadata(crafted)
     for name in ("000005.ldb", "000007.ldb"):
         directory.files[name] = flip(directory.files[name], blocks(directory.files[name])[2][0] + 9)
     result, _ = repaired(directory)
@@ -333,7 +335,7 @@ def test_a_damaged_table_is_compared_by_what_is_left_of_it() -> None:
     assert sound_entries(result) == sound_entries(directory)
 
 
-def test_another_order_without_a_manifest_keeps_level_0() -> None:
+def test_unknown_order_without_a_manifest_keeps_level_0() -> None:
     directory = golden("custom_comparator")
     files = {
         name: data for name, data in directory.files.items() if not name.startswith(("MANIFEST", "CURRENT"))
@@ -344,12 +346,12 @@ def test_another_order_without_a_manifest_keeps_level_0() -> None:
         repaired(directory, "system")
 
 
-def test_system_tells_what_is_left() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
-    result, mending = repaired(flipped(made, "000005.ldb", 10), "system")
+def test_strategy_system_reports_what_is_left() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
+    result, mending = repaired(flipped(crafted, "000005.ldb", 10), "system")
     assert "Iterators end with an error (block checksum mismatch)" in warnings_of(mending)
     assert 50 < mending.summary().rows < 60
-    assert sound_entries(result) == sound_entries(flipped(made, "000005.ldb", 10))
+    assert sound_entries(result) == sound_entries(flipped(crafted, "000005.ldb", 10))
     records = [physical(put(n, b"k%d" % n)) for n in range(1, 9)] + [physical(b"none")]
     broken = flip(b"".join(records), len(records[0]) + 12)
     result, mending = repaired(
@@ -372,7 +374,7 @@ def test_prefix_drops_logs_without_a_batch() -> None:
     assert "000008.log" in mending.removes
 
 
-def test_an_index_key_that_is_none_is_made_anew() -> None:
+def test_invalid_index_key_is_rebuilt() -> None:
     data = handmade_table(
         [(b"a", 1)],
         [(b"b", 2)],
@@ -383,22 +385,22 @@ def test_an_index_key_that_is_none_is_made_anew() -> None:
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c"]
 
 
-def test_a_file_that_becomes_shorter_while_it_is_read() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(41, b"a")) * 3}, last_sequence=40)
+def test_file_that_shrinks_while_it_is_read() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(41, b"a")) * 3}, last_sequence=40)
 
     class Shrinking(MemoryDirectory):
         def entries(self) -> Sequence[Entry]:
             return [
-                Entry(one.name, one.size + 100 * one.name.endswith((".log", ".ldb")))
-                for one in super().entries()
+                Entry(entry.name, entry.size + 100 * entry.name.endswith((".log", ".ldb")))
+                for entry in super().entries()
             ]
 
-    directory = Shrinking(made.files)
+    directory = Shrinking(crafted.files)
     assert len(sound_entries(directory)) == 21
 
 
-def test_a_short_table_between_two_long_ones_is_no_longer_row() -> None:
-    """Where no index says which blocks are the table's: of two that end a row of the same length the smaller one, if it is smaller."""
+def test_short_table_between_two_long_ones_is_skipped() -> None:
+    """Without an index, of two blocks that end a sequence of the same length the smaller one is used, if it is smaller."""
     data = handmade_table([(b"a", 1)], [(b"m", 2)], [(b"c", 3)], [(b"x", 4)], [(b"y", 5)])
     for keep in (data, handmade_table([(b"a", 1)], [(b"a", 1)], [(b"m", 2)])):
         offset, _, _ = blocks(keep)[-1]

@@ -1,4 +1,4 @@
-"""Repairing LevelDB logs, going back to a state that was, and what a disk can not read."""
+"""Repair of LevelDB logs, return to an earlier state, and unreadable bytes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LAYOUT = registry.get_layout("leveldb.db")
 # Logs
 
 
-def test_a_log_with_damage_in_the_middle() -> None:
+def test_log_with_damage_in_the_middle() -> None:
     good = [put(n, b"k%d" % n, b"x" * 100) for n in range(1, 40)]
-    data = bytearray(b"".join(physical(one) for one in good))
+    data = bytearray(b"".join(physical(part) for part in good))
     data[1000] ^= 1
-    made = CraftedDatabase(logs={5: bytes(data)})
-    result, mending = repaired(MemoryDirectory(made.files))
+    crafted = CraftedDatabase(logs={5: bytes(data)})
+    result, mending = repaired(MemoryDirectory(crafted.files))
     assert len(check_leveldb_accepts(result)) == 38
-    assert sound_entries(result) == sound_entries(MemoryDirectory(made.files))
+    assert sound_entries(result) == sound_entries(MemoryDirectory(crafted.files))
     (cut,) = mending.cut
     assert cut.rows_lost == 1
     kept = result.files["000005.log"]
@@ -35,19 +35,19 @@ def test_a_log_with_damage_in_the_middle() -> None:
     assert len(kept) == len(data) - cut.length
 
 
-def test_records_over_several_blocks_behind_damage() -> None:
+def test_records_over_several_blocks_after_damage() -> None:
 
     payloads = [put(1, b"a"), large(2, b"big", 70_000), put(3, b"b"), large(4, b"too", 90_000), put(5, b"c")]
     data = bytearray()
-    for one in payloads:
-        data += fragmented(one, len(data))
+    for payload in payloads:
+        data += fragmented(payload, len(data))
     data[10] ^= 1
     result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"big", b"c", b"too"]
     assert [cut.offset for cut in mending.cut] == [0]
 
 
-def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
+def test_invalid_batches_with_a_correct_checksum() -> None:
     wrong_count = batch(10, (b"a", b"1"), (b"b", b"2"), count=3)
     cut_short = batch(20, (b"c", b"3"), (b"d", b"4"))[:-1]
     other_tag = batch(30, (b"e", b"5")) + b"\x07rest"
@@ -68,7 +68,7 @@ def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
         empty,
         put(50, b"last"),
     ]
-    data = b"".join(physical(one) for one in records)
+    data = b"".join(physical(record) for record in records)
     result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: data}).files))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c", b"e", b"first", b"last"]
     assert len(mending.cut) == 7
@@ -79,7 +79,7 @@ def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
     assert result.files["000005.log"].endswith(physical(empty) + physical(put(50, b"last")))
 
 
-def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
+def test_torn_tail_is_removed_and_zeros_are_kept() -> None:
     data = physical(put(1, b"a")) + physical(put(2, b"b"))
     result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: data[:-3]}).files))
     assert result.files["000005.log"] == physical(put(1, b"a"))
@@ -90,20 +90,20 @@ def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
     assert not mending.cut
 
 
-def test_what_does_not_belong_to_the_padding_at_the_end_of_a_log_may_have_been_a_batch() -> None:
+def test_nonzero_padding_at_the_end_of_a_log_may_have_been_a_batch() -> None:
     data = physical(put(1, b"a")) + bytes(40) + b"torn"
     _, plan = repaired(MemoryDirectory(CraftedDatabase(logs={5: data}).files))
     assert [cut.lost for cut in plan.cut] == [{"file": 5, "first_sequence": 2}]
 
 
-def test_a_log_that_is_not_there_is_told() -> None:
-    made = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
-    result, mending = repaired(MemoryDirectory(made.files))
-    assert result.files == made.files
+def test_missing_log_is_reported() -> None:
+    crafted = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
+    result, mending = repaired(MemoryDirectory(crafted.files))
+    assert result.files == crafted.files
     assert warnings_of(mending).startswith("000005.log, the current log by the manifest, is missing")
 
 
-def test_what_fills_a_block_behind_damage() -> None:
+def test_block_filler_after_damage() -> None:
     data = bytearray(physical(put(1, b"a")))
     data += fill(len(data) + 3, 2)
     assert len(data) == BLOCK - 3
@@ -113,11 +113,11 @@ def test_what_fills_a_block_behind_damage() -> None:
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"c", b"fill"]
 
 
-def test_lost_writes_are_told_where_there_is_something_older() -> None:
+def test_lost_writes_are_reported_if_older_values_exist() -> None:
     data = bytearray(physical(put(41, b"key001", b"new")) + physical(put(42, b"key002", b"new")))
     data[20] ^= 1
-    made = CraftedDatabase([(1, 3, rows(0, 20))], {5: bytes(data)}, last_sequence=40)
-    result, mending = repaired(MemoryDirectory(made.files))
+    crafted = CraftedDatabase([(1, 3, rows(0, 20))], {5: bytes(data)}, last_sequence=40)
+    result, mending = repaired(MemoryDirectory(crafted.files))
     assert dict(check_leveldb_accepts(result))[b"key001"] == b"value"
     assert "for keys written or deleted by the lost part, older entries become visible" in warnings_of(
         mending
@@ -125,8 +125,8 @@ def test_lost_writes_are_told_where_there_is_something_older() -> None:
     assert list(mending.removes) == []
 
 
-def test_what_is_passed_over_may_be_no_batch() -> None:
-    """Behind a damaged record its block is left, whatever is in it."""
+def test_skipped_bytes_may_be_no_batch() -> None:
+    """After a damaged record the rest of its block is skipped, whatever it contains."""
     broken = flip(physical(put(1, b"k1")) + physical(b"none") + physical(b"none too"), 12)
     _, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: broken}).files), "system")
     passed = [cut for cut in mending.cut if "skips it" in cut.why]
@@ -135,12 +135,12 @@ def test_what_is_passed_over_may_be_no_batch() -> None:
     ]
 
 
-# Back to a state that was
+# Earlier states
 
 
 def test_prefix_ends_logs_at_the_first_damage() -> None:
-    one = b"".join(physical(put(n, b"k%d" % n)) for n in (1, 2, 3))
-    broken = bytearray(one)
+    data = b"".join(physical(put(n, b"k%d" % n)) for n in (1, 2, 3))
+    broken = bytearray(data)
     broken[len(physical(put(1, b"k1"))) + 12] ^= 1
     logs = {5: bytes(broken), 8: physical(put(4, b"k4")), 9: b""}
     result, mending = repaired(MemoryDirectory(CraftedDatabase(logs=logs).files), "prefix")
@@ -149,7 +149,7 @@ def test_prefix_ends_logs_at_the_first_damage() -> None:
     assert [(cut.file, cut.rows_lost) for cut in mending.cut] == [("000008.log", 1), ("000005.log", None)]
 
 
-def test_prefix_leaves_a_sound_database_as_it_is() -> None:
+def test_prefix_keeps_a_sound_database() -> None:
     directory = MemoryDirectory(
         CraftedDatabase([(1, 3, rows(0, 20))], {5: physical(put(41, b"a"))}, last_sequence=40).files
     )
@@ -158,18 +158,18 @@ def test_prefix_leaves_a_sound_database_as_it_is() -> None:
     assert not mending.cut
 
 
-@pytest.mark.parametrize("how", ["flip", "missing", "empty"])
-def test_prefix_goes_back_before_a_table_that_lost_entries(how: str) -> None:
-    made = CraftedDatabase(
+@pytest.mark.parametrize("mode", ["flip", "missing", "empty"])
+def test_prefix_returns_to_the_state_before_a_table_lost_entries(mode: str) -> None:
+    crafted = CraftedDatabase(
         [(1, 3, rows(0, 20)), (0, 5, rows(5, 25, b"lost", 100)), (0, 7, rows(6, 9, b"newer", 200))],
         {9: physical(put(300, b"newest"))}, last_sequence=299,
     )  # fmt: skip
-    files = dict(made.files)
-    if how == "missing":
+    files = dict(crafted.files)
+    if mode == "missing":
         del files["000005.ldb"]
     else:
         files["000005.ldb"] = (
-            b"" if how == "empty" else bytes([files["000005.ldb"][0] ^ 1]) + files["000005.ldb"][1:]
+            b"" if mode == "empty" else bytes([files["000005.ldb"][0] ^ 1]) + files["000005.ldb"][1:]
         )
     result, mending = repaired(MemoryDirectory(files), "prefix")
     assert check_leveldb_accepts(result) == [(key, value) for key, _, value in rows(0, 20)]
@@ -177,28 +177,30 @@ def test_prefix_goes_back_before_a_table_that_lost_entries(how: str) -> None:
     assert {cut.file for cut in mending.cut} >= {"000007.ldb", "000009.log"}
 
 
-def test_prefix_mends_what_loses_nothing() -> None:
-    made = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, settings=PLAIN)
-    data = made.files["000003.ldb"]
-    result, _ = repaired(flipped(made, "000003.ldb", len(data) - 1), "prefix")
-    assert result.files == made.files
+def test_prefix_repairs_lossless_damage() -> None:
+    crafted = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, settings=PLAIN)
+    data = crafted.files["000003.ldb"]
+    result, _ = repaired(flipped(crafted, "000003.ldb", len(data) - 1), "prefix")
+    assert result.files == crafted.files
 
 
-def test_prefix_refuses_where_ages_mix() -> None:
+def test_prefix_refuses_mixed_ages() -> None:
     mixed: Rows = [(b"a", 1, b""), (b"z", 500, b"")]
-    made = CraftedDatabase([(1, 3, rows(0, 20, b"", 100)), (2, 5, mixed)], last_sequence=600, settings=PLAIN)
+    crafted = CraftedDatabase(
+        [(1, 3, rows(0, 20, b"", 100)), (2, 5, mixed)], last_sequence=600, settings=PLAIN
+    )
     with pytest.raises(DamageError, match=r"000005\.ldb has entries from before and after"):
-        repaired(flipped(made, "000003.ldb", 10), "prefix")
+        repaired(flipped(crafted, "000003.ldb", 10), "prefix")
     alone = CraftedDatabase([(1, 3, rows(0, 20, b"", 100))], last_sequence=600, settings=PLAIN)
     with pytest.raises(DamageError, match="no table is older"):
         repaired(flipped(alone, "000003.ldb", 10), "prefix")
 
 
-# What can't be read, and what is not asked rightly
+# Unreadable bytes and wrong requests
 
 
 class Dying(MemoryDirectory):
-    """A directory on a disk that can't read some bytes of a file."""
+    """A directory with unreadable bytes in one file."""
 
     def __init__(self, files: dict[str, bytes], name: str, start: int, stop: int) -> None:
         super().__init__(files)
@@ -213,9 +215,9 @@ class Dying(MemoryDirectory):
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (300, 310), (1500, 1600), (2300, 2700)])
-def test_a_disk_that_cannot_read_some_of_a_table(start: int, stop: int) -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 90))], last_sequence=90, settings=BLOOM)
-    dying = Dying(made.files, "000005.ldb", start, stop)
+def test_unreadable_bytes_of_a_table(start: int, stop: int) -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 90))], last_sequence=90, settings=BLOOM)
+    dying = Dying(crafted.files, "000005.ldb", start, stop)
     result, mending = repaired(dying)
     assert sound_entries(result) == sound_entries(dying)
     assert len(check_leveldb_accepts(result)) >= 60
@@ -223,7 +225,7 @@ def test_a_disk_that_cannot_read_some_of_a_table(start: int, stop: int) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (900, 910), (38_000, 39_000), (49_000, 49_990)])
-def test_a_disk_that_cannot_read_some_of_a_log(start: int, stop: int) -> None:
+def test_unreadable_bytes_of_a_log(start: int, stop: int) -> None:
     data = b""
     for n in range(1, 401):
         data += fragmented(put(n, b"k%03d" % n, b"x" * 100), len(data))
@@ -234,36 +236,36 @@ def test_a_disk_that_cannot_read_some_of_a_log(start: int, stop: int) -> None:
     assert any("can't read" in cut.why for cut in mending.cut)
 
 
-def test_zeros_at_the_end_that_cannot_be_read_are_cut() -> None:
+def test_unreadable_zeros_at_the_end_are_removed() -> None:
     data = physical(put(1, b"a")) + bytes(1000)
     dying = Dying(CraftedDatabase(logs={5: data}).files, "000005.log", 500, 700)
     result, _ = repaired(dying)
     assert result.files["000005.log"] == physical(put(1, b"a"))
 
 
-def test_current_on_a_dying_disk() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
-    dying = Dying(made.files, "CURRENT", 0, 16)
+def test_unreadable_current() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
+    dying = Dying(crafted.files, "CURRENT", 0, 16)
     plan = LAYOUT.plan(dying, Options(LAYOUT.read_options))
     mending = LAYOUT.capabilities.repair.repair(
         [dying], [plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
     )
     made_files = {mended.name: mended.pieces for mended in mending.files()}
-    name = next(one for one in made.files if one.startswith("MANIFEST"))
+    name = next(file for file in crafted.files if file.startswith("MANIFEST"))
     assert made_files["CURRENT"] == [f"{name}\n".encode()]
-    assert made_files[name] == [Copy(name, 0, len(made.files[name]))]
+    assert made_files[name] == [Copy(name, 0, len(crafted.files[name]))]
 
 
-def test_copies_are_refused() -> None:
-    one = MemoryDirectory(CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40).files)
-    plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
+def test_replicas_are_refused() -> None:
+    crafted = MemoryDirectory(CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40).files)
+    plan = LAYOUT.plan(crafted, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no replicas"):
         LAYOUT.capabilities.repair.repair(
-            [one, one], [plan, plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
+            [crafted, crafted], [plan, plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
         )
 
 
-def test_a_repair_by_the_system_that_has_nothing_to_say() -> None:
+def test_strategy_system_on_a_sound_database() -> None:
     _, mending = repaired(
         MemoryDirectory(CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=20).files), "system"
     )

@@ -1,4 +1,4 @@
-"""Repairing LevelDB tables: each kind of damage, what is kept of them, and what is said."""
+"""Repair of LevelDB tables: each kind of damage, what is kept, and what is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from logwright.codec.leveldb.keys import internal_key
 # Tables
 
 
-def test_nothing_to_do_is_nothing_done() -> None:
+def test_sound_database_is_unchanged() -> None:
     directory = MemoryDirectory(
         {
             **CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(30, b"a"))}, last_sequence=29).files,
@@ -49,24 +49,24 @@ def test_nothing_to_do_is_nothing_done() -> None:
 
 
 @pytest.mark.parametrize("settings", [PLAIN, BLOOM], ids=["plain", "bloom"])
-@pytest.mark.parametrize("what", ["footer", "index", "metaindex"])
-def test_what_can_be_made_again_is_made_again_byte_for_byte(settings: TableSettings, what: str) -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=settings)
-    data = made.files["000005.ldb"]
+@pytest.mark.parametrize("damage", ["footer", "index", "metaindex"])
+def test_derived_parts_are_rebuilt_byte_for_byte(settings: TableSettings, damage: str) -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=settings)
+    data = crafted.files["000005.ldb"]
     place = {"footer": len(data) - 1, "index": blocks(data)[-1][0] + 5, "metaindex": blocks(data)[-2][0] + 1}[
-        what
+        damage
     ]
-    result, mending = repaired(flipped(made, "000005.ldb", place))
-    assert result.files == made.files
+    result, mending = repaired(flipped(crafted, "000005.ldb", place))
+    assert result.files == crafted.files
     assert [cut.rows_lost for cut in mending.cut] == [0]
 
 
-def test_a_lost_block_costs_its_rows_and_no_other() -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
-    data = made.files["000005.ldb"]
+def test_lost_block_costs_its_rows_only() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
+    data = crafted.files["000005.ldb"]
     third = blocks(data)[2]
-    before = sound_entries(MemoryDirectory(made.files))
-    directory = flipped(made, "000005.ldb", third[0] + 20)
+    before = sound_entries(MemoryDirectory(crafted.files))
+    directory = flipped(crafted, "000005.ldb", third[0] + 20)
     result, mending = repaired(directory)
     live = check_leveldb_accepts(result)
     assert sound_entries(result) == sound_entries(directory)
@@ -76,24 +76,24 @@ def test_a_lost_block_costs_its_rows_and_no_other() -> None:
     assert cut.rows_lost is None
     assert cut.lost["smallest"] < lost[0][0].decode() <= lost[-1][0].decode() <= cut.lost["largest"]
     assert levels(result) == {5: 2}
-    # The blocks are those of before, the filter is a new one, as the old one was made.
+    # The blocks are unchanged; the filter is rebuilt with the settings of the old one.
     made_anew = result.files["000005.ldb"]
     assert made_anew.startswith(data[: third[0]] + data[third[0] + third[1] + 5 : blocks(data)[5][0]])
-    offset, size, _ = next(one for one in blocks(made_anew) if one[2] == 1)
+    offset, size, _ = next(block for block in blocks(made_anew) if block[2] == 1)
     keys = b"".join(key for key, _ in live)
     hashes = np.empty(len(live), np.int64)
     hash_keys(np.frombuffer(keys, np.uint8), np.arange(len(live) + 1) * 6, 0, len(live), hashes)
     filter_ = Filter(np.frombuffer(made_anew[offset : offset + size], np.uint8))
     assert filter_.misses(0, hashes[:2]) is None
-    # A manifest that fits.
+    # A matching manifest.
     assert version(result).last_sequence == 60
-    assert sorted(mending.removes) == [next(name for name in made.files if name.startswith("MANIFEST"))]
+    assert sorted(mending.removes) == [next(name for name in crafted.files if name.startswith("MANIFEST"))]
 
 
-def test_the_first_and_the_last_block_lost() -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
-    data = [one for one in blocks(made.files["000005.ldb"]) if one[2] == 0]
-    directory = flipped(made, "000005.ldb", data[0][0] + 9, data[-1][0] + 9)
+def test_first_and_last_block_lost() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
+    data = [block for block in blocks(crafted.files["000005.ldb"]) if block[2] == 0]
+    directory = flipped(crafted, "000005.ldb", data[0][0] + 9, data[-1][0] + 9)
     result, mending = repaired(directory)
     assert sound_entries(result) == sound_entries(directory)
     kept = [key.decode() for key, _ in check_leveldb_accepts(result)]
@@ -106,23 +106,23 @@ def test_the_first_and_the_last_block_lost() -> None:
     assert meta.largest[:-8].decode() == kept[-1]
 
 
-def test_older_entries_that_may_show_again_are_told() -> None:
+def test_older_entries_that_may_reappear_are_reported() -> None:
     new, old = rows(0, 60, b"new", 100), rows(0, 60, b"old", 1)
-    made = CraftedDatabase([(1, 7, new), (2, 5, old)], last_sequence=200, settings=PLAIN)
-    second = blocks(made.files["000007.ldb"])[1]
-    result, mending = repaired(flipped(made, "000007.ldb", second[0] + 20))
+    crafted = CraftedDatabase([(1, 7, new), (2, 5, old)], last_sequence=200, settings=PLAIN)
+    second = blocks(crafted.files["000007.ldb"])[1]
+    result, mending = repaired(flipped(crafted, "000007.ldb", second[0] + 20))
     assert {value for _, value in check_leveldb_accepts(result)} == {b"new", b"old"}
     assert "000007.ldb has lost entries with keys key" in warnings_of(mending)
     assert "may become visible again in 000005.ldb" in warnings_of(mending)
-    # What is lost of the older one brings nothing back.
-    third = blocks(made.files["000005.ldb"])[1]
-    _, mending = repaired(flipped(made, "000005.ldb", third[0] + 20))
+    # The loss in the older table reveals nothing.
+    third = blocks(crafted.files["000005.ldb"])[1]
+    _, mending = repaired(flipped(crafted, "000005.ldb", third[0] + 20))
     assert "seen again" not in warnings_of(mending)
 
 
-def test_a_table_of_which_nothing_is_left_goes() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(30, 40))], last_sequence=40, settings=PLAIN)
-    result, mending = repaired(MemoryDirectory({**made.files, "000005.ldb": b""}))
+def test_table_without_a_readable_block_is_removed() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(30, 40))], last_sequence=40, settings=PLAIN)
+    result, mending = repaired(MemoryDirectory({**crafted.files, "000005.ldb": b""}))
     assert "000005.ldb" not in result.files
     assert levels(result) == {7: 1}
     assert [key for key, _ in check_leveldb_accepts(result)] == [key for key, _, _ in rows(30, 40)]
@@ -130,12 +130,12 @@ def test_a_table_of_which_nothing_is_left_goes() -> None:
     assert (cut.lost["smallest"], cut.lost["largest"]) == ("key000", "key019")
 
 
-def test_a_missing_table_is_left_out_and_told() -> None:
-    made = CraftedDatabase(
+def test_missing_table_is_left_out_and_reported() -> None:
+    crafted = CraftedDatabase(
         [(1, 5, rows(0, 20, b"new", 100)), (3, 3, rows(0, 40, b"old"))], last_sequence=200, settings=PLAIN
     )
     result, mending = repaired(
-        MemoryDirectory({name: data for name, data in made.files.items() if name != "000005.ldb"})
+        MemoryDirectory({name: data for name, data in crafted.files.items() if name != "000005.ldb"})
     )
     assert levels(result) == {3: 3}
     (cut,) = mending.cut
@@ -144,9 +144,9 @@ def test_a_missing_table_is_left_out_and_told() -> None:
     check_leveldb_accepts(result)
 
 
-def test_an_old_name_is_kept() -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
-    files = {("000005.sst" if name == "000005.ldb" else name): data for name, data in made.files.items()}
+def test_old_suffix_is_kept() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
+    files = {("000005.sst" if name == "000005.ldb" else name): data for name, data in crafted.files.items()}
     data = bytearray(files["000005.sst"])
     data[20] ^= 1
     result, _ = repaired(MemoryDirectory({**files, "000005.sst": bytes(data)}))
@@ -154,26 +154,26 @@ def test_an_old_name_is_kept() -> None:
     check_leveldb_accepts(result)
 
 
-def test_names_that_leveldb_would_not_find_are_set_right() -> None:
-    made = CraftedDatabase(
+def test_unusable_names_are_fixed() -> None:
+    crafted = CraftedDatabase(
         [(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=PLAIN
     )
     names = {"000005.ldb": "5.ldb", "000008.log": "8.log"}
     result, mending = repaired(
-        MemoryDirectory({names.get(name, name): data for name, data in made.files.items()})
+        MemoryDirectory({names.get(name, name): data for name, data in crafted.files.items()})
     )
-    assert result.files == made.files
+    assert result.files == crafted.files
     assert sorted(mending.removes) == ["5.ldb", "8.log"]
     assert len(check_leveldb_accepts(result)) == 61
-    both = MemoryDirectory({**made.files, "5.ldb": b"?", "8.log": b"?", "000005.sst": b"?"})
+    both = MemoryDirectory({**crafted.files, "5.ldb": b"?", "8.log": b"?", "000005.sst": b"?"})
     result, mending = repaired(both)
-    assert result.files == made.files
+    assert result.files == crafted.files
     assert "5.ldb is not in the result: 000005.ldb has the same number." in warnings_of(mending)
 
 
-def test_a_snappy_table_gets_a_snappy_index() -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 900, b"v" * 60))], last_sequence=900, settings=SNAPPY)
-    directory = flipped(made, "000005.ldb", 30)
+def test_snappy_table_gets_a_snappy_index() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 900, b"v" * 60))], last_sequence=900, settings=SNAPPY)
+    directory = flipped(crafted, "000005.ldb", 30)
     result, _ = repaired(directory)
     offset, size, _ = blocks(result.files["000005.ldb"])[-1]
     assert result.files["000005.ldb"][offset + size] == 1
@@ -182,27 +182,27 @@ def test_a_snappy_table_gets_a_snappy_index() -> None:
 
 
 def test_bits_per_key_by_option() -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
-    directory = flipped(made, "000005.ldb", 20)
-    for bits, there in ((0, False), (20, True)):
+    crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
+    directory = flipped(crafted, "000005.ldb", 20)
+    for bits, cases in ((0, False), (20, True)):
         result, _ = repaired(directory, bloom_bits_per_key=bits)
-        assert any(kind == 1 for _, _, kind in blocks(result.files["000005.ldb"])) is there
+        assert any(kind == 1 for _, _, kind in blocks(result.files["000005.ldb"])) is cases
         check_leveldb_accepts(result)
 
 
-def test_a_damaged_filter_whose_bits_nobody_knows_is_left_out() -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
-    offset, _, _ = next(one for one in blocks(made.files["000005.ldb"]) if one[2] == 1)
-    result, mending = repaired(flipped(made, "000005.ldb", offset + 3))
+def test_damaged_filter_with_unknown_bits_is_left_out() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
+    offset, _, _ = next(block for block in blocks(crafted.files["000005.ldb"]) if block[2] == 1)
+    result, mending = repaired(flipped(crafted, "000005.ldb", offset + 3))
     assert not any(kind == 1 for _, _, kind in blocks(result.files["000005.ldb"]))
     assert "pass bloom_bits_per_key" in warnings_of(mending)
     check_leveldb_accepts(result)
-    result, mending = repaired(flipped(made, "000005.ldb", offset + 3), bloom_bits_per_key=12)
-    assert result.files["000005.ldb"] == made.files["000005.ldb"]
+    result, mending = repaired(flipped(crafted, "000005.ldb", offset + 3), bloom_bits_per_key=12)
+    assert result.files["000005.ldb"] == crafted.files["000005.ldb"]
     assert warnings_of(mending) == ""
 
 
-def test_a_filter_of_another_policy_is_left_out_where_blocks_move() -> None:
+def test_filter_of_another_policy_is_left_out_if_blocks_move() -> None:
     data = handmade_table([(b"a", 1)], [(b"b", 2)], filtered=[b"a", b"b"], policy="my.Filter")
     directory = database(data)
     broken = bytearray(data)
@@ -212,17 +212,17 @@ def test_a_filter_of_another_policy_is_left_out_where_blocks_move() -> None:
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b"]
 
 
-def test_a_filter_that_misses_keys_is_made_anew() -> None:
+def test_filter_without_some_keys_is_rebuilt() -> None:
     result, _ = repaired(
         database(handmade_table([(b"a", 1), (b"b", 2)], filtered=[b"a"])), bloom_bits_per_key=10
     )
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b"]
 
 
-def test_of_a_block_that_can_be_read_in_part_that_is_kept() -> None:
+def test_readable_part_of_a_block_is_kept() -> None:
     good = pack_entries([(internal_key(b"a", 1, 1), b"1"), (internal_key(b"b", 2, 1), b"2")], 16)
     bad = bytearray(pack_entries([(internal_key(b"c", 3, 1), b"3"), (internal_key(b"d", 4, 1), b"4")], 16))
-    bad[15] = 100  # the value of the second entry goes beyond the block
+    bad[15] = 100  # The value of the second entry extends beyond the block.
     typed = pack_entries([(internal_key(b"e", 5, 1), b"5"), (b"f", b"6")], 16)
     data = by_blocks([good, bytes(bad), typed])
     directory = database(data)
@@ -236,7 +236,7 @@ def test_of_a_block_that_can_be_read_in_part_that_is_kept() -> None:
 
 
 def by_blocks(contents: Sequence[bytes], kinds: Sequence[int] | None = None) -> bytes:
-    """A table of these data blocks, with an index of keys that are far enough."""
+    """A table of these data blocks, with index keys that sort after them."""
 
     out, index = b"", []
     for n, content in enumerate(contents):
@@ -253,8 +253,8 @@ def by_blocks(contents: Sequence[bytes], kinds: Sequence[int] | None = None) -> 
     return out + data + footer(place, handle(len(out), len(data) - 5))
 
 
-def test_a_table_with_a_block_of_an_unknown_type_stays_as_it_is() -> None:
-    """Also where something else in it is wrong: what is not known can't be told from what is damaged. `repair` asks first."""
+def test_table_with_a_block_of_unknown_type_is_unchanged() -> None:
+    """Even if another part of it is damaged: unknown and damaged blocks cannot be distinguished. `repair` asks first."""
     good = pack_entries([(internal_key(b"a", 1, 1), b"1")], 16)
     other = b"!" + pack_entries([(internal_key(b"c", 3, 1), b"3")], 16)
     for kind in (2, 3, 7):
@@ -270,7 +270,7 @@ def test_a_table_with_a_block_of_an_unknown_type_stays_as_it_is() -> None:
     assert not mending.cut
 
 
-def test_keys_that_are_not_in_order_are_sorted() -> None:
+def test_unordered_keys_are_sorted() -> None:
     data = handmade_table(
         [(b"c", 5), (b"a", 6)],
         [(b"b", 9), (b"b", 7), (b"b", 7)],
@@ -282,44 +282,46 @@ def test_keys_that_are_not_in_order_are_sorted() -> None:
     assert sound_entries(result) == sound_entries(database(data))
 
 
-def test_a_table_within_a_value_is_not_taken_for_the_table() -> None:
-    """The index is lost, and the block around a value that is a table itself: its blocks are none of the database."""
+def test_table_inside_a_value_is_not_taken_for_the_table() -> None:
+    """The index is lost, and the block around a value that is a complete table: its blocks are not part of the database."""
     inner = table(rows(100, 140, b"inner"), PLAIN)
     outer: Rows = [*rows(0, 30), (b"key050", 60, inner), *rows(200, 230)]
-    made = CraftedDatabase([(2, 5, outer)], last_sequence=300, settings=PLAIN)
-    data = made.files["000005.ldb"]
+    crafted = CraftedDatabase([(2, 5, outer)], last_sequence=300, settings=PLAIN)
+    data = crafted.files["000005.ldb"]
     around = data.index(inner)
     index = blocks(data)[-1][0]
-    directory = flipped(made, "000005.ldb", around - 3, index + 3)
+    directory = flipped(crafted, "000005.ldb", around - 3, index + 3)
     result, _ = repaired(directory)
     assert {value for _, value in check_leveldb_accepts(result)} == {b"value"}
     keys = [key for key, _ in check_leveldb_accepts(result)]
     assert set(keys) <= {key for key, _, _ in outer}
 
 
-def test_what_a_manifest_says_of_the_range_bounds_what_is_found() -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 10))], last_sequence=300, settings=PLAIN)
+def test_range_of_the_manifest_bounds_the_found_blocks() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 10))], last_sequence=300, settings=PLAIN)
     alien = sealed(pack_entries([(internal_key(b"zzz", 1, 1), b"alien")], 16), 0)
-    data = made.files["000005.ldb"]
+    data = crafted.files["000005.ldb"]
     at = blocks(data)[0][1] + 5
-    result, mending = repaired(MemoryDirectory({**made.files, "000005.ldb": data[:at] + alien + data[at:]}))
+    result, mending = repaired(
+        MemoryDirectory({**crafted.files, "000005.ldb": data[:at] + alien + data[at:]})
+    )
     assert b"zzz" not in [key for key, _ in check_leveldb_accepts(result)]
     assert any("a copy of a block within a value" in cut.why for cut in mending.cut)
 
 
-def test_a_filter_that_does_not_say_how_it_was_made() -> None:
-    """Of a block that is gone the filter has to be made anew."""
+def test_filter_with_unknown_settings() -> None:
+    """If a block is lost, the filter must be rebuilt."""
     many = [b"a", b"b", b"c", *(b"%d" % n for n in range(100))]
-    for filtered, whole in ((many, True), ([], False)):
+    for filtered, cases in ((many, True), ([], False)):
         made = handmade_table([(b"a", 1)], [(b"b", 2)], [(b"c", 3)], filtered=filtered)
         result, mending = repaired(database(flip(made, 10)))
         assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c"]
         data = result.files["000003.ldb"]
-        assert ("pass bloom_bits_per_key" in warnings_of(mending)) is not whole
-        assert any(kind == 1 for _, _, kind in blocks(data)) is whole
+        assert ("pass bloom_bits_per_key" in warnings_of(mending)) is not cases
+        assert any(kind == 1 for _, _, kind in blocks(data)) is cases
 
 
-def test_keys_out_of_order_of_which_none_comes_twice() -> None:
+def test_unordered_unique_keys_are_sorted() -> None:
     result, mending = repaired(database(handmade_table([(b"z", 1), (b"b", 2)], [(b"c", 3)])))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c", b"z"]
     assert "its keys are out of order" in warnings_of(mending)
@@ -327,13 +329,13 @@ def test_keys_out_of_order_of_which_none_comes_twice() -> None:
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c", b"z"]
 
 
-def test_a_filter_of_other_keys_than_there_are_tells_its_probes() -> None:
-    """No number of bits a key makes it of these keys: some that set as many bits are taken."""
+def test_filter_of_other_keys_reveals_its_probes() -> None:
+    """No number of bits per key fits these keys, so a setting that sets as many bits is used."""
     keys = [b"k%05d" % n for n in range(400)]
     others = [b"other%05d" % n for n in range(2000)]
-    made = handmade_table([(key, 1) for key in keys], [(b"y", 2)], [(b"z", 3)], filtered=keys + others)
-    second = blocks(made)[1][0]
+    data = handmade_table([(key, 1) for key in keys], [(b"y", 2)], [(b"z", 3)], filtered=keys + others)
+    second = blocks(data)[1][0]
     assert second > 2048
-    result, _ = repaired(database(flip(made, second + 5)))
+    result, _ = repaired(database(flip(data, second + 5)))
     assert [key for key, _ in check_leveldb_accepts(result)] == [*keys, b"z"]
     assert any(kind == 1 for _, _, kind in blocks(result.files["000003.ldb"]))

@@ -1,4 +1,4 @@
-"""Rebuilding LevelDB databases, mending one file alone, and both through the verbs."""
+"""Rebuild of LevelDB databases and repair of single files, directly and through the commands."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from logwright.codec.leveldb.formats.records.layout import fragmented
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.startup.version_set import logged
 
-# Rebuilding
+# Rebuild
 
 
-def test_a_manifest_is_rebuilt_from_tables_and_logs() -> None:
-    made = CraftedDatabase(
+def test_manifest_is_rebuilt_from_tables_and_logs() -> None:
+    crafted = CraftedDatabase(
         [(1, 5, rows(0, 20)), (0, 7, rows(5, 9, b"new", 100))],
         {8: physical(put(300, b"log"))},
         last_sequence=299,
     )
-    result, mending = rebuilt(without_metadata(made), "manifest", "current")
-    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(made.files))
+    result, mending = rebuilt(without_metadata(crafted), "manifest", "current")
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
     assert version(result).log_number == 8
     assert not mending.cut
 
 
-def test_a_sound_manifest_is_written_shorter() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
-    directory = with_manifest(made, *[[EditField("last_sequence", number=300 + n)] for n in range(50)])
+def test_sound_manifest_is_compacted() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
+    directory = with_manifest(crafted, *[[EditField("last_sequence", number=300 + n)] for n in range(50)])
     directory.files["000003.ldb"] = table(rows(0, 30, b"orphan"), PLAIN)
     result, mending = rebuilt(directory, "manifest", "current")
     assert levels(result) == {5: 1}
@@ -55,27 +55,27 @@ def test_a_sound_manifest_is_written_shorter() -> None:
     check_leveldb_accepts(result)
 
 
-def test_current_alone_is_rebuilt() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
-    files = {name: data for name, data in made.files.items() if name != "CURRENT"}
-    for some in (files, {**files, "CURRENT": b"x"}):
-        result, mending = rebuilt(MemoryDirectory(some), "current")
-        assert result.files == made.files
+def test_only_current_is_rebuilt() -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
+    files = {name: data for name, data in crafted.files.items() if name != "CURRENT"}
+    for damaged in (files, {**files, "CURRENT": b"x"}):
+        result, mending = rebuilt(MemoryDirectory(damaged), "current")
+        assert result.files == crafted.files
         assert mending.summary().rows == 20
         assert not mending.cut
     with pytest.raises(UsageError, match="no sound manifest"):
-        rebuilt(without_metadata(made), "current")
+        rebuilt(without_metadata(crafted), "current")
 
 
 def test_damaged_tables_and_logs_are_refused() -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(300, b"log"))}, last_sequence=299)
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(300, b"log"))}, last_sequence=299)
     with pytest.raises(DamageError, match=r"000005\.ldb: at byte 0: .*rebuilt from sound tables"):
-        rebuilt(flipped(made, "000005.ldb", 10), "manifest", "current")
+        rebuilt(flipped(crafted, "000005.ldb", 10), "manifest", "current")
     with pytest.raises(DamageError, match=r"000008\.log"):
-        rebuilt(flipped(made, "000008.log", 10), "manifest", "current")
+        rebuilt(flipped(crafted, "000008.log", 10), "manifest", "current")
     with pytest.raises(DamageError, match="table 5 of level 1 in the manifest is missing"):
         rebuilt(
-            MemoryDirectory({name: data for name, data in made.files.items() if name != "000005.ldb"}),
+            MemoryDirectory({name: data for name, data in crafted.files.items() if name != "000005.ldb"}),
             "manifest",
         )
     unordered = database(handmade_table([(b"b", 1), (b"a", 2)], keys=[internal_key(b"c", 1, 1)]))
@@ -83,7 +83,7 @@ def test_damaged_tables_and_logs_are_refused() -> None:
         rebuilt(unordered, "manifest")
 
 
-# One file alone
+# Single files
 
 
 def alone(data: bytes, name: str, tmp_path: Path, strategy: str = "salvage") -> tuple[bytes, lw.Report]:
@@ -92,7 +92,7 @@ def alone(data: bytes, name: str, tmp_path: Path, strategy: str = "salvage") -> 
     return (tmp_path / "out").read_bytes(), report
 
 
-def test_a_table_alone(tmp_path: Path) -> None:
+def test_single_table(tmp_path: Path) -> None:
     data = table(rows(0, 60), BLOOM)
     second = blocks(data)[1]
     made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path)
@@ -102,7 +102,7 @@ def test_a_table_alone(tmp_path: Path) -> None:
     assert lw.verify(tmp_path / "out", codec="leveldb.table").ok
 
 
-def test_a_table_alone_up_to_its_damage(tmp_path: Path) -> None:
+def test_single_table_up_to_its_damage(tmp_path: Path) -> None:
     data = table(rows(0, 60), PLAIN)
     second = blocks(data)[1]
     made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path, "prefix")
@@ -112,31 +112,31 @@ def test_a_table_alone_up_to_its_damage(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sound_table_alone_stays_as_it_is(tmp_path: Path) -> None:
+def test_sound_single_table_is_unchanged(tmp_path: Path) -> None:
     data = table(rows(0, 60), PLAIN)
     made, report = alone(data, "000005.ldb", tmp_path)
     assert made == data
     assert not report.cut
 
 
-def test_a_table_alone_of_which_nothing_is_left(tmp_path: Path) -> None:
+def test_single_table_without_a_readable_block(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match="no block of the table is left"):
         alone(b"x" * 500, "000005.ldb", tmp_path)
 
 
-def test_a_table_alone_of_another_order(tmp_path: Path) -> None:
+def test_single_table_of_another_order(tmp_path: Path) -> None:
     directory = golden("custom_comparator")
-    name = next(one for one in directory.files if one.endswith(".ldb"))
+    name = next(file for file in directory.files if file.endswith(".ldb"))
     data = directory.files[name]
-    made, _ = alone(data, name, tmp_path)
-    assert made == data
+    report, _ = alone(data, name, tmp_path)
+    assert report == data
     (tmp_path / "out").unlink()
-    made, _ = alone(flip(data, blocks(data)[-1][0] + 4), name, tmp_path)
-    assert sound_entries(MemoryDirectory({name: made})) == sound_entries(MemoryDirectory({name: data}))
+    report, _ = alone(flip(data, blocks(data)[-1][0] + 4), name, tmp_path)
+    assert sound_entries(MemoryDirectory({name: report})) == sound_entries(MemoryDirectory({name: data}))
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "prefix"])
-def test_a_log_alone(strategy: str, tmp_path: Path) -> None:
+def test_single_log(strategy: str, tmp_path: Path) -> None:
     records = [physical(put(n, b"k%d" % n, b"x" * 50)) for n in range(1, 10)]
     data = flip(b"".join(records), len(records[0]) * 3 + 12)
     made, report = alone(data, "000007.log", tmp_path, strategy)
@@ -147,7 +147,7 @@ def test_a_log_alone(strategy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "prefix"])
-def test_a_manifest_alone(strategy: str, tmp_path: Path) -> None:
+def test_single_manifest(strategy: str, tmp_path: Path) -> None:
     edits = [form([EditField("last_sequence", number=n)]) for n in range(1, 6)]
     data = logged(edits)
     made, _ = alone(data, "MANIFEST-000003", tmp_path, strategy)
@@ -159,11 +159,11 @@ def test_a_manifest_alone(strategy: str, tmp_path: Path) -> None:
     assert len(report.cut or []) == 1
 
 
-def test_a_log_that_can_not_be_told_from_content(tmp_path: Path) -> None:
-    """A large record behind the damage is cut into physical ones as its new place wants."""
+def test_log_record_indistinguishable_from_content(tmp_path: Path) -> None:
+    """A large record after the damage is divided into physical records for its new position."""
     data = b""
-    for one in (put(1, b"a", b"x" * 100), large(2, b"big", 70_000), put(3, b"b")):
-        data += fragmented(one, len(data))
+    for first in (put(1, b"a", b"x" * 100), large(2, b"big", 70_000), put(3, b"b")):
+        data += fragmented(first, len(data))
     made, report = alone(flip(data, 20), "000007.log", tmp_path)
     assert report.rows_kept == 2
     assert sound_entries(MemoryDirectory({"000007.log": made})) == sound_entries(
@@ -171,26 +171,26 @@ def test_a_log_that_can_not_be_told_from_content(tmp_path: Path) -> None:
     )
 
 
-# Through the verbs
+# Commands
 
 
-def written(made: dict[str, bytes], path: Path) -> Path:
+def written(crafted: dict[str, bytes], path: Path) -> Path:
     path.mkdir()
-    for name, data in made.items():
+    for name, data in crafted.items():
         (path / name).write_bytes(data)
     return path
 
 
-def test_in_place(tmp_path: Path) -> None:
-    made = CraftedDatabase(
+def test_repair_in_place(tmp_path: Path) -> None:
+    crafted = CraftedDatabase(
         [(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=BLOOM
     )
-    broken = flipped(made, "000005.ldb", 20)
+    broken = flipped(crafted, "000005.ldb", 20)
     path = written(broken.files, tmp_path / "db")
     report = lw.repair(path, in_place=True, backup=tmp_path / "saved")
     assert report.incomplete
     assert lw.verify(path).ok
-    assert {one.name for one in (tmp_path / "saved").iterdir()} >= {"000005.ldb", "CURRENT"}
+    assert {child.name for child in (tmp_path / "saved").iterdir()} >= {"000005.ldb", "CURRENT"}
     assert (tmp_path / "saved" / "000005.ldb").read_bytes() == broken.files["000005.ldb"]
     assert (
         "CURRENT" in (path / "CURRENT").read_text()
@@ -199,19 +199,19 @@ def test_in_place(tmp_path: Path) -> None:
 
 
 def test_dry_run_and_options(tmp_path: Path) -> None:
-    made = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
-    path = written(flipped(made, "000005.ldb", 20).files, tmp_path / "db")
-    before = {one.name: one.read_bytes() for one in path.iterdir()}
+    crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
+    path = written(flipped(crafted, "000005.ldb", 20).files, tmp_path / "db")
+    before = {child.name: child.read_bytes() for child in path.iterdir()}
     report = lw.repair(path, dry_run=True, bloomBitsPerKey=8)
     assert "would be" in str(report)
-    assert {one.name: one.read_bytes() for one in path.iterdir()} == before
+    assert {child.name: child.read_bytes() for child in path.iterdir()} == before
     with pytest.raises(UsageError, match="orphans"):
         lw.repair(path, dry_run=True, orphans="both")
 
 
-def test_rebuild_as_a_verb(tmp_path: Path) -> None:
-    made = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
-    path = written(without_metadata(made).files, tmp_path / "db")
+def test_rebuild_command(tmp_path: Path) -> None:
+    crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
+    path = written(without_metadata(crafted).files, tmp_path / "db")
     lw.rebuild(path, tmp_path / "out")
     assert lw.read(tmp_path / "out").num_rows == 20
     assert lw.verify(tmp_path / "out").ok

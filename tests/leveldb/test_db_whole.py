@@ -1,5 +1,5 @@
-"""Whole databases against a plain dictionary: operations spread over tables, levels and logs, read in one piece and in ranges of the
-key, by several modes, in bounded memory, and while their system changes them."""
+"""Complete databases compared with a dictionary: operations in tables, levels and logs, read at once and by ranges of the key, in
+several modes, in bounded memory, and while LevelDB changes them."""
 
 from __future__ import annotations
 
@@ -41,26 +41,25 @@ OPS = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=4), st.integers(0,
 
 
 def spread(ops: Sequence[tuple[bytes, bytes | None, int]]) -> Database:
-    """Operations in the order of their sequence numbers, each in the place that is drawn for it: two logs, three tables of level 0,
-    and levels whose tables are disjoint."""
-    made = Database()
+    """Place operations in the order of their sequence numbers: two logs, three tables of level 0, and levels of disjoint tables."""
+    database = Database()
     places: dict[int, list[Op]] = {}
     for n, (key, value, place) in enumerate(ops):
         places.setdefault(place, []).append(Op(key, n + 1, value))
     number = 20
-    for place, some in sorted(places.items()):
+    for place, placed in sorted(places.items()):
         if place < 2:
-            made.logs[10 + place] = some
+            database.logs[10 + place] = placed
         elif place < 5:
-            made.tables.append((0, number, some))
+            database.tables.append((0, number, placed))
         else:
-            keys = sorted({one.key for one in some})
+            keys = sorted({op.key for op in placed})
             for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
                 if half:
-                    made.tables.append((place - 4, number, [one for one in some if one.key in half]))
+                    database.tables.append((place - 4, number, [op for op in placed if op.key in half]))
                     number += 1
         number += 1
-    return made
+    return database
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def place(tmp_path: Path) -> Path:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(OPS, st.sampled_from([1, 32 << 20]), st.sampled_from([1, 1024]), KEYS, KEYS)
-def test_spread_over_files(
+def test_operations_spread_over_files(
     tmp_path_factory: pytest.TempPathFactory,
     ops: Sequence[tuple[bytes, bytes | None, int]],
     portion: int,
@@ -78,36 +77,36 @@ def test_spread_over_files(
     low: bytes,
     high: bytes,
 ) -> None:
-    made = spread(ops)
-    path = made.write(tmp_path_factory.mktemp("spread") / "db")
+    database = spread(ops)
+    path = database.write(tmp_path_factory.mktemp("spread") / "db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "PORTION", portion)
         patch.setattr(merge, "PASS", passing)
-        assert pairs(lw.read(path)) == made.live()
-        some = lw.read(path, filter=[("key", ">=", low), ("key", "<", high)])
-        assert pairs(some) == [(key, value) for key, value in made.live() if low <= key < high]
-        assert in_parts(path, 1) == made.live()
+        assert pairs(lw.read(path)) == database.live()
+        rows_read = lw.read(path, filter=[("key", ">=", low), ("key", "<", high)])
+        assert pairs(rows_read) == [(key, value) for key, value in database.live() if low <= key < high]
+        assert in_parts(path, 1) == database.live()
         patch.setattr(live, "IN_MEMORY", 1)
         patch.setattr(live, "SAMPLE", 1)
-        assert pairs(lw.read(path)) == made.live()
+        assert pairs(lw.read(path)) == database.live()
         history = lw.read(path, view="history")
-        assert sorted(pairs(history.filter(pc.equal(history["state"], "live")))) == made.live()
+        assert sorted(pairs(history.filter(pc.equal(history["state"], "live")))) == database.live()
         assert len(history) == len(ops)
     shutil.rmtree(path)
 
 
 def in_parts(path: Path, size: int, mode: Mode = Mode.FAILFAST) -> list[tuple[bytes, bytes]]:
-    """Rows read by tasks that each stand on their own."""
-    found = plan.reading(resolve(path))
-    parts = pickle.loads(pickle.dumps(task.split_tasks(found.tasks, size)))
+    """Return rows read by independent tasks."""
+    job = plan.reading(resolve(path))
+    parts = pickle.loads(pickle.dumps(task.split_tasks(job.tasks, size)))
     batches = [
-        batch for one in parts for batch in task.run([one], ("key", "value"), Report(str(path)), mode=mode)
+        batch for part in parts for batch in task.run([part], ("key", "value"), Report(str(path)), mode=mode)
     ]
-    return pairs(pa.Table.from_batches(batches, found.table.schema(("key", "value"))))
+    return pairs(pa.Table.from_batches(batches, job.table.schema(("key", "value"))))
 
 
 def many() -> Database:
-    """Three levels over the same keys, and a log."""
+    """Three levels with the same keys, and a log."""
     levels: list[tuple[int, int, Sequence[Op]]] = []
     number = 10
     for level, step in ((1, 7), (2, 3), (3, 1)):
@@ -123,37 +122,39 @@ def many() -> Database:
 
 
 @pytest.mark.parametrize("size", [1, 2_000, 10_000, 1 << 30])
-def test_ranges_of_the_key_together_give_all(place: Path, size: int) -> None:
-    made = many()
-    path = made.write(place)
-    assert in_parts(path, size) == made.live()
+def test_key_ranges_together_give_all_rows(place: Path, size: int) -> None:
+    database = many()
+    path = database.write(place)
+    assert in_parts(path, size) == database.live()
     parts = task.split_tasks(plan.reading(resolve(path)).tasks, size)
     assert (len(parts) == 1) == (size == 1 << 30)
-    again = [one for part in parts for one in part.split(1)]
-    assert pairs(pa.Table.from_batches(list(task.run(again, ("key", "value"), Report(""))))) == made.live()
+    divided = [word for part in parts for word in part.split(1)]
+    assert (
+        pairs(pa.Table.from_batches(list(task.run(divided, ("key", "value"), Report(""))))) == database.live()
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2_000])
-def test_damage_is_told_once_by_all_ranges_together(place: Path, size: int) -> None:
+def test_damage_is_reported_once_by_all_ranges_together(place: Path, size: int) -> None:
     path = many().write(place)
     for name in (log_name(9), table_name(24)):
         data = bytearray((path / name).read_bytes())
         data[20] ^= 1
         (path / name).write_bytes(data)
-    whole = lw.scan(path, mode="PERMISSIVE")
-    kept = whole.to_table()
+    frames = lw.scan(path, mode="PERMISSIVE")
+    kept = frames.to_table()
     report, batches = Report(str(path)), []
-    for one in task.split_tasks(plan.reading(resolve(path)).tasks, size):
+    for split in task.split_tasks(plan.reading(resolve(path)).tasks, size):
         mine = Report(str(path))
-        batches += list(task.run([one], ("key", "value"), mine, mode=Mode.PERMISSIVE))
+        batches += list(task.run([split], ("key", "value"), mine, mode=Mode.PERMISSIVE))
         report.merge(mine)
     parts = pa.Table.from_batches(batches)
     assert sorted(map(str, parts.to_pylist())) == sorted(
         map(str, kept.select(parts.column_names).to_pylist())
     )
     assert parts["_corrupt_length"].null_count == len(parts) - 2
-    assert report.rows == whole.report.rows == len(kept) - 2
-    assert [fault for _, fault in report.faults] == [fault for name, fault in whole.report.faults if name]
+    assert report.rows == frames.report.rows == len(kept) - 2
+    assert [fault for _, fault in report.faults] == [fault for name, fault in frames.report.faults if name]
     with pytest.raises(DamageError):
         in_parts(path, size)
     with pytest.raises(DamageError, match="checksum"):
@@ -161,23 +162,23 @@ def test_damage_is_told_once_by_all_ranges_together(place: Path, size: int) -> N
 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-def test_a_damaged_region_is_a_row_of_its_own_and_counts_for_the_limit(place: Path) -> None:
+def test_damaged_region_is_one_row_and_counts_for_the_limit(place: Path) -> None:
     path = many().write(place)
     data = bytearray((path / log_name(9)).read_bytes())
     data[20] ^= 1
     (path / log_name(9)).write_bytes(data)
     for limit in (0, 1, 2, 5):
-        found = lw.read(path, mode="PERMISSIVE", limit=limit, columns=["key"])
-        assert len(found) == limit
-        assert found["_corrupt_length"].null_count == max(0, limit - 1)
+        rows = lw.read(path, mode="PERMISSIVE", limit=limit, columns=["key"])
+        assert len(rows) == limit
+        assert rows["_corrupt_length"].null_count == max(0, limit - 1)
     bare = lw.read(path, mode="PERMISSIVE", columns=["type"], filter=[("key", "==", b"key0001")])
     assert bare["type"].to_pylist() == [None, "value"]
     history = lw.read(path, mode="PERMISSIVE", view="history")
     assert history["_corrupt_length"].null_count == len(history) - 1
 
 
-def test_a_database_without_its_manifest_and_many_tables(place: Path) -> None:
-    made = Database(
+def test_many_tables_without_a_manifest(place: Path) -> None:
+    database = Database(
         tables=[
             (
                 0,
@@ -187,88 +188,88 @@ def test_a_database_without_its_manifest_and_many_tables(place: Path) -> None:
             for number in range(10, 30)
         ]
     )
-    made.tables.append((0, 40, [Op(b"11-2", 900, b"newest"), Op(b"25-1", 901, None)]))
-    path = made.write(place)
-    assert pairs(lw.read(path)) == made.live()
-    for name in ("CURRENT", *(one.name for one in path.glob("MANIFEST-*"))):
+    database.tables.append((0, 40, [Op(b"11-2", 900, b"newest"), Op(b"25-1", 901, None)]))
+    path = database.write(place)
+    assert pairs(lw.read(path)) == database.live()
+    for name in ("CURRENT", *(child.name for child in path.glob("MANIFEST-*"))):
         (path / name).unlink()
-    # One whose index can't be believed.
+    # A manifest whose index is implausible.
     data = bytearray((path / table_name(12)).read_bytes())
     data[-60] ^= 1
     (path / table_name(12)).write_bytes(data)
-    found = lw.scan(path, mode="DROPMALFORMED")
-    assert pairs(found.to_table()) == made.live()
+    frames = lw.scan(path, mode="DROPMALFORMED")
+    assert pairs(frames.to_table()) == database.live()
     (work,) = plan.reading(resolve(path)).tasks
     assert isinstance(work, Combined)
     assert 2 <= len(work.runs) <= 3
     assert sum(len(run.tasks) for run in work.runs) == 21
 
 
-def test_of_a_level_whose_tables_overlap_nothing_is_lost(place: Path) -> None:
-    made = Database(
+def test_level_with_overlapping_tables_loses_no_row(place: Path) -> None:
+    database = Database(
         tables=[
             (1, 5, [Op(b"a", 1), Op(b"m", 2, b"old")]),
             (1, 6, [Op(b"k", 3), Op(b"m", 4, b"new"), Op(b"z", 5)]),
         ]
     )
-    assert pairs(lw.read(made.write(place))) == made.live()
+    assert pairs(lw.read(database.write(place))) == database.live()
 
 
-def test_a_key_that_ends_one_table_and_begins_the_next(place: Path) -> None:
-    made = Database(
+def test_key_that_ends_one_table_and_begins_the_next(place: Path) -> None:
+    database = Database(
         tables=[
             (1, 5, [Op(b"a", 1), Op(b"m", 9, None)]),
             (1, 6, [Op(b"m", 4, b"hidden"), Op(b"z", 5)]),
         ]
     )
-    path = made.write(place)
-    assert pairs(lw.read(path)) == made.live()
+    path = database.write(place)
+    assert pairs(lw.read(path)) == database.live()
     (work,) = plan.reading(resolve(path)).tasks
     assert isinstance(work, Combined)
     assert [len(run.tasks) for run in work.runs] == [2]
-    assert in_parts(path, 1) == made.live()
+    assert in_parts(path, 1) == database.live()
 
 
-def test_what_has_no_key_is_not_cut(place: Path) -> None:
+def test_view_without_a_key_is_not_split(place: Path) -> None:
     (work,) = plan.reading(resolve(many().write(place))).tasks
     assert isinstance(work, Combined)
     assert len(work.split(1)) > 10
-    whole = replace(work, key=None)
-    assert list(whole.split(1)) == [whole]
-    count = sum(batch.num_rows for batch in task.run([whole], (), Report(""), filter=KEY0100))
+    keyless = replace(work, key=None)
+    assert list(keyless.split(1)) == [keyless]
+    count = sum(batch.num_rows for batch in task.run([keyless], (), Report(""), filter=KEY0100))
     assert count == 1
 
 
 KEY0100 = filters.understand([("key", "==", b"key0100")], table.ROWS)
 
-# What the disk cannot read
+# Unreadable files
 
 
-def test_a_disk_that_can_not_read_current_or_the_manifest(place: Path, disk: FailingDisk) -> None:
-    made = many()
-    path = made.write(place)
+def test_unreadable_current_or_manifest(place: Path, disk: FailingDisk) -> None:
+    database = many()
+    path = database.write(place)
     manifest = next(path.glob("MANIFEST-*")).name
     for name in ("CURRENT", manifest):
         disk.bad = {name: [(0, 1 << 20)]}
         with pytest.raises(DamageError, match=f"IO error: {name}: the disk cannot read"):
             lw.read(path)
         with pytest.warns(lw.DamageWarning):
-            assert pairs(lw.read(path, mode="DROPMALFORMED")) == made.live()
+            assert pairs(lw.read(path, mode="DROPMALFORMED")) == database.live()
         forget_failures()
 
 
-def test_a_disk_that_can_not_read_some_of_the_files(place: Path, disk: FailingDisk) -> None:
+def test_unreadable_data_files(place: Path, disk: FailingDisk) -> None:
     path = many().write(place)
     disk.bad = {table_name(24): [(100, 101)], log_name(9): [(40, 41)]}
     with pytest.raises(DamageError):
         lw.read(path)
     forget_failures()
-    found = lw.scan(path, mode="PERMISSIVE")
-    rows_ = found.to_table()
+    frames = lw.scan(path, mode="PERMISSIVE")
+    rows_ = frames.to_table()
     forget_failures()
     assert rows_["_corrupt_length"].null_count == len(rows_) - 2
-    assert {name for name, _ in found.report.faults} == {table_name(24), log_name(9)}
-    # What was newer is lost: the value before it comes to light.
+    assert {name for name, _ in frames.report.faults} == {table_name(24), log_name(9)}
+    # Newer values are lost: the previous ones become visible.
     assert rows_.filter(pc.equal(rows_["key"], b"key0599"))["value"].to_pylist() != []
 
 
@@ -292,16 +293,16 @@ def in_use(place: Path) -> Iterator[Path]:
 
 
 def replaced(path: Path, number: int) -> None:
-    """The database after a compaction."""
-    for one in path.glob("[0-9M]*"):
-        one.unlink()
+    """Replace the files as a compaction does."""
+    for child in path.glob("[0-9M]*"):
+        child.unlink()
     after = Database(tables=[(2, number, [Op(b"a", 3, b"new"), Op(b"c", 4, b"new")])])
-    made = after.write(path.parent / f"after{number}")
-    for one in made.iterdir():
-        shutil.move(one, path / one.name)
+    report = after.write(path.parent / f"after{number}")
+    for child in report.iterdir():
+        shutil.move(child, path / child.name)
 
 
-def test_a_database_in_use_is_read_as_it_is_at_one_moment(in_use: Path, monkeypatch: Any) -> None:
+def test_running_database_is_read_at_one_moment(in_use: Path, monkeypatch: Any) -> None:
     opened = task.Task.open
     changes = iter((20, 30))
 
@@ -315,10 +316,10 @@ def test_a_database_in_use_is_read_as_it_is_at_one_moment(in_use: Path, monkeypa
     assert scan.report.live
     monkeypatch.setattr(task.Task, "open", changing)
     assert pairs(scan.to_table()) == [(b"a", b"new"), (b"c", b"new")]
-    assert [one.path for one in scan.report.files] == [table_name(30)]
+    assert [file.path for file in scan.report.files] == [table_name(30)]
 
 
-def test_files_that_go_before_they_are_opened_are_looked_for_again(in_use: Path, monkeypatch: Any) -> None:
+def test_files_deleted_before_they_are_opened_are_listed_again(in_use: Path, monkeypatch: Any) -> None:
     scan = lw.scan(in_use)
     replaced(in_use, 20)
     assert pairs(scan.to_table()) == [(b"a", b"new"), (b"c", b"new")]
@@ -329,7 +330,7 @@ def test_files_that_go_before_they_are_opened_are_looked_for_again(in_use: Path,
         late.to_table()
 
 
-def test_a_database_that_changes_all_the_time_is_read_as_it_is(in_use: Path, monkeypatch: Any) -> None:
+def test_constantly_changing_database_is_read_as_it_is(in_use: Path, monkeypatch: Any) -> None:
     opened = task.Task.open
     number = 20
 
@@ -351,7 +352,7 @@ def test_a_database_that_changes_all_the_time_is_read_as_it_is(in_use: Path, mon
         lw.read(in_use)
 
 
-def test_what_is_open_stays_what_it_was(in_use: Path) -> None:
+def test_open_files_stay_readable(in_use: Path) -> None:
     batches = iter(lw.scan([in_use, in_use.parent / "db"], columns=["key"]))
     first = next(batches)
     replaced(in_use, 20)
@@ -362,16 +363,16 @@ def test_what_is_open_stays_what_it_was(in_use: Path) -> None:
 # Memory
 
 
-def test_memory_is_bounded_by_the_window_and_not_by_the_database(tmp_path: Path) -> None:
-    """Two levels and a log of 40 MB each, whose rows lie between one another."""
+def test_memory_is_bounded_by_the_window_not_by_the_database(tmp_path: Path) -> None:
+    """Two levels and a log of 40 MB each, with interleaved rows."""
     value = b"x" * 2000
-    made = Database(options={"block_size": 4096})
+    database = Database(options={"block_size": 4096})
     for level in (1, 2):
         for part in range(8):
             ops = [Op(b"%06d" % (2 * n + level), n + 1, value) for n in range(part * 2500, (part + 1) * 2500)]
-            made.tables.append((level, level * 100 + part, ops))
-    made.logs[5] = [Op(b"%06d" % (n * 37 % 40_000), 100_000 + n, value) for n in range(20_000)]
-    path = made.write(tmp_path / "db")
+            database.tables.append((level, level * 100 + part, ops))
+    database.logs[5] = [Op(b"%06d" % (n * 37 % 40_000), 100_000 + n, value) for n in range(20_000)]
+    path = database.write(tmp_path / "db")
     script = (
         "import sys, resource, logwright as lw\n"
         "from logwright.codec.leveldb.store import live, merge\n"
@@ -387,5 +388,5 @@ def test_memory_is_bounded_by_the_window_and_not_by_the_database(tmp_path: Path)
         capture_output=True, text=True, check=True, timeout=120, env=compiled,
     )  # fmt: skip
     count, grown = map(int, done.stdout.split())
-    assert count == len(made.live())
+    assert count == len(database.live())
     assert grown < 60 << 10

@@ -1,4 +1,4 @@
-"""What lies in the files of a database: records of several pieces, blocks, and whatever else is in their place."""
+"""Explanation of a database's files: fragmented records, blocks, and unexpected bytes between them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def log(data: bytes, offset: int = 0, items: int = 1000) -> list[Node]:
     return nodes
 
 
-def test_a_batch_in_one_record() -> None:
+def test_batch_in_one_record() -> None:
     (node,) = log(record(FULL, BATCH))
     payload = node.children[-1]
     assert payload.children[0].name == "WriteBatch"
     assert payload.children[0].children[0].value == 5
 
 
-def test_a_batch_in_pieces() -> None:
-    """In whatever pieces, and with what fills the block between them."""
+def test_fragmented_batch() -> None:
+    """In any fragments, with the filler of the block between them."""
     data = record(FIRST, BATCH[:4]) + record(MIDDLE, BATCH[4:9]) + record(LAST, BATCH[9:])
     (node,) = log(data)
     assert node.name == "LogicalRecord"
@@ -48,7 +48,7 @@ def test_a_batch_in_pieces() -> None:
     assert node.space.data == BATCH
 
 
-def test_what_fills_a_block() -> None:
+def test_block_filler() -> None:
     padding, node = log(bytes(3) + record(FULL, BATCH), BLOCK - 3)
     assert (padding.kind, padding.meaning) == ("padding", "fills the block of 32 KiB: no header has room")
     assert node.start == BLOCK
@@ -68,13 +68,13 @@ def test_what_fills_a_block() -> None:
         (FIRST, 0, LAST),
     ],
 )
-def test_pieces_that_make_no_record(kinds: tuple[int, ...]) -> None:
+def test_fragments_without_a_record(kinds: tuple[int, ...]) -> None:
     nodes = log(b"".join(record(kind, BATCH[:8]) for kind in kinds))
-    gathered = [one for one in nodes if one.space is not None]
+    gathered = [node for node in nodes if node.space is not None]
     assert len(gathered) == (kinds == (FIRST, FIRST, LAST))
 
 
-def test_what_is_no_record_goes_on_to_the_end_of_its_block() -> None:
+def test_invalid_record_extends_to_the_end_of_its_block() -> None:
     data = record(FULL, BATCH) + b"\x01\x02\x03\x04\xff\xff\x01rest"
     data += b"x" * (BLOCK - len(data)) + record(FULL, BATCH)
     first, broken, last = log(data)
@@ -83,21 +83,21 @@ def test_what_is_no_record_goes_on_to_the_end_of_its_block() -> None:
     assert last.start == BLOCK
 
 
-def test_zeros_and_what_follows_them() -> None:
+def test_zeros_and_the_bytes_after_them() -> None:
     zeros = bytes(40) + record(FULL, BATCH)
     (node,) = log(zeros)
     assert node.meaning == "not understood"
     assert log(bytes(40))[0].kind == "padding"
     pieces = log(record(FIRST, BATCH) + bytes(40))
-    assert [one.kind for one in pieces] == ["struct", "padding"]
+    assert [piece.kind for piece in pieces] == ["struct", "padding"]
 
 
-def test_many_records_of_a_damaged_stretch() -> None:
+def test_many_records_of_a_damaged_range() -> None:
     nodes = log(record(FULL, BATCH) * 5, items=2)
-    assert [one.kind for one in nodes] == ["struct", "struct", "unexplained"]
+    assert [node.kind for node in nodes] == ["struct", "struct", "unexplained"]
 
 
-def test_a_header_that_is_torn() -> None:
+def test_torn_header() -> None:
     (node,) = log(b"\x01\x02\x03\x04\x05")
     assert node.broken
 
@@ -107,12 +107,12 @@ def test_a_header_that_is_torn() -> None:
 
 def block(kind: int, contents: bytes, items: int = 1000, row: int | None = None) -> Node:
     stored = sealed(contents, 0)
-    one = np.array([0], np.int64)
+    starts = np.array([0], np.int64)
     blocks = Blocks(
-        one,
+        starts,
         np.array([len(contents)], np.int64),
         np.array([kind], np.int64),
-        one - 1,
+        starts - 1,
         [],
         True,
         len(stored),
@@ -139,21 +139,28 @@ def items(node: Node) -> list[Node]:
     return node.children[0].children[0].children[0].children
 
 
-def test_whole_keys_behind_what_they_share() -> None:
+def test_complete_keys_after_their_shared_prefix() -> None:
     data = of(entry(0, b"abc" + TAG, b"1"), entry(2, b"x" + TAG, b"2"), entry(3, b"" + TAG, b"3"))
-    assert [one.meaning for one in items(block(DATA, data))] == [
+    assert [node.meaning for node in items(block(DATA, data))] == [
         "abc, sequence 7, value",
         "abx, sequence 7, value",
         "abx, sequence 7, value",
     ]
     few = items(block(DATA, data, items=1))
-    assert [one.meaning for one in few] == ["abc, sequence 7, value", "2 more entries, not shown"]
+    assert [node.meaning for node in few] == [
+        "abc, sequence 7, value",
+        "2 more entries, not shown",
+    ]
     many = of(entry(0, b"a" + TAG, b""), *[entry(0, b"b" + TAG, b"")] * 9, entry(1, b"z" + TAG, b""))
-    said = [one.meaning for one in items(block(DATA, many, items=1, row=10))]
-    assert said == ["a, sequence 7, value", "9 more entries, not shown", "bz, sequence 7, value"]
+    meanings = [node.meaning for node in items(block(DATA, many, items=1, row=10))]
+    assert meanings == [
+        "a, sequence 7, value",
+        "9 more entries, not shown",
+        "bz, sequence 7, value",
+    ]
     names = of(entry(0, b"filter.x", b"\x05\x06"))
-    (one,) = items(block(METAINDEX, names))
-    assert one.meaning == "filter.x"
+    (node,) = items(block(METAINDEX, names))
+    assert node.meaning == "filter.x"
 
 
 @pytest.mark.parametrize(
@@ -167,12 +174,12 @@ def test_whole_keys_behind_what_they_share() -> None:
         of(b"\x80"),
     ],
 )
-def test_blocks_that_are_no_blocks(data: bytes) -> None:
+def test_invalid_blocks(data: bytes) -> None:
     block(DATA, data)
     block(FILTER, data)
 
 
-def test_keys_in_words() -> None:
+def test_keys_as_text() -> None:
     assert key_of(b"abc") == "abc"
     assert key_of(b"\x00" + TAG) == "0x00, sequence 7, value"
     assert key_of(b"k" + (9 << 8 | 5).to_bytes(8, "little")) == "k, sequence 9, unknown type 5"
@@ -194,29 +201,29 @@ def test_filters_one_by_one(filters: bytes, offsets: list[int], shown: list[str]
         {"filters": filters, "offsets": offsets, "array_offset": len(filters), "base_lg": 11}
     )
     inner = block(FILTER, data).children[0].children[0]
-    assert [one.name for one in inner.children[0].children] == shown
+    assert [child.name for child in inner.children[0].children] == shown
     if shown == ["[0]", "[1]"]:
-        said = [one.meaning for one in inner.children[0].children]
-        assert said[0] == "of the data blocks that start in bytes 0 to 2047: 24 bits, 6 probes"
-        assert said[1].startswith("of the data blocks that start in bytes 2048 to 4095: ")
+        shown_keys = [child.meaning for child in inner.children[0].children]
+        assert shown_keys[0] == "of the data blocks that start in bytes 0 to 2047: 24 bits, 6 probes"
+        assert shown_keys[1].startswith("of the data blocks that start in bytes 2048 to 4095: ")
 
 
-def test_an_array_of_filters_that_lies_elsewhere() -> None:
+def test_array_of_filters_at_another_position() -> None:
     block(FILTER, FILTER_BLOCK.pack({"filters": b"abc", "offsets": [0], "array_offset": 99, "base_lg": 11}))
 
 
-def test_a_footer_with_something_before_it(tmp_path: Path) -> None:
-    """Bytes that are of no block."""
+def test_footer_preceded_by_other_bytes(tmp_path: Path) -> None:
+    """Bytes that belong to no block."""
     source = next(
         (Path(lw.__file__).parent / "corpora/golden/leveldb/tables_none/db").resolve().glob("*.ldb")
     )
     data = source.read_bytes()
     path = tmp_path / source.name
     path.write_bytes(data[:-48] + b"between" + data[-48:])
-    found = lw.explain(path)
-    check_covers_file(found, path.read_bytes())
-    (footer,) = nodes_named(found, "Footer")
+    explanation = lw.explain(path)
+    check_covers_file(explanation, path.read_bytes())
+    (footer,) = nodes_named(explanation, "Footer")
     assert footer.start == len(data) - 48 + 7
-    assert any(one.value == b"between" for one in all_nodes(found))
+    assert any(node.value == b"between" for node in all_nodes(explanation))
     path.write_bytes(data[:100])
     check_covers_file(lw.explain(path), data[:100])

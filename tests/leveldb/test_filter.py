@@ -1,4 +1,4 @@
-"""Bloom filters: the hash, the bits, the block, and what a reader makes of a damaged one."""
+"""Bloom filters: hash, bits, filter block, and the reading of damaged ones."""
 
 from __future__ import annotations
 
@@ -51,43 +51,46 @@ def test_known_filter() -> None:
 
 
 @pytest.mark.parametrize(("bits", "probes"), [(1, 1), (10, 6), (14, 9), (50, 30)])
-def test_probes(bits: int, probes: int) -> None:
+def test_number_of_probes(bits: int, probes: int) -> None:
     assert probes_of(bits) == probes
 
 
-def test_a_filter_has_all_its_keys_and_few_others() -> None:
+def test_filter_has_all_its_keys_and_few_others() -> None:
     keys = [b"key%d" % n for n in range(500)]
-    made = bloom(hashes(*keys), 10)
-    assert all(may_match(made, 0, len(made), int(h)) for h in hashes(*keys))
-    others = [may_match(made, 0, len(made), int(h)) for h in hashes(*(b"other%d" % n for n in range(500)))]
+    built_filter = bloom(hashes(*keys), 10)
+    assert all(may_match(built_filter, 0, len(built_filter), int(h)) for h in hashes(*keys))
+    others = [
+        may_match(built_filter, 0, len(built_filter), int(h))
+        for h in hashes(*(b"other%d" % n for n in range(500)))
+    ]
     assert sum(others) < 25
-    assert not may_match(made, 0, 1, 7)
-    many = made.copy()
+    assert not may_match(built_filter, 0, 1, 7)
+    many = built_filter.copy()
     many[-1] = 31
     assert all(may_match(many, 0, len(many), int(h)) for h in hashes(b"anything"))
 
 
-def test_no_keys_make_a_block_of_five_bytes() -> None:
+def test_filter_block_without_keys_has_five_bytes() -> None:
     assert FilterBuilder(10).finish() == bytes.fromhex("000000000b")
 
 
-def test_slots_follow_the_file_in_steps_of_two_kib() -> None:
+def test_filters_are_by_2_kib_of_the_file() -> None:
     builder = FilterBuilder(10)
     builder.add(hashes(b"a"), 5000)
     builder.add(hashes(b"b"), 6000)
     builder.add(hashes(b"c"), 6100)
     block = np.frombuffer(builder.finish(), np.uint8)
-    found = Filter(block)
-    assert found.of(0) == (0, 9)
-    assert found.of(2048) == (9, 9)  # no block starts there: nothing matches
-    assert found.misses(2048, hashes(b"a")) == 0
-    assert found.misses(0, hashes(b"a")) is None
-    assert found.misses(5000, hashes(b"b", b"c")) is None
-    assert found.of(9000) is None
-    assert found.misses(9000, hashes(b"x")) is None
+    parsed = Filter(block)
+    assert parsed.of(0) == (0, 9)
+    assert parsed.of(2048) == (9, 9)  # No block starts there: nothing matches.
+    assert parsed.misses(2048, hashes(b"a")) == 0
+    assert parsed.misses(0, hashes(b"a")) is None
+    assert parsed.misses(5000, hashes(b"b", b"c")) is None
+    assert parsed.of(9000) is None
+    assert parsed.misses(9000, hashes(b"x")) is None
 
 
-def test_a_lost_bit_is_seen() -> None:
+def test_lost_bit_is_noticed() -> None:
     builder = FilterBuilder(10)
     keys = [b"k%d" % n for n in range(20)]
     builder.add(hashes(*keys), 1000)
@@ -98,12 +101,12 @@ def test_a_lost_bit_is_seen() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x0b", b"\xff\xff\xff\xff\x0b"])
-def test_of_a_broken_filter_every_key_may_be(data: bytes) -> None:
+def test_broken_filter_matches_every_key(data: bytes) -> None:
     assert Filter(np.frombuffer(data, np.uint8)).of(0) is None
 
 
-def test_bad_offsets() -> None:
-    # Two filters, of which the first starts behind its end; then one that is empty but outside.
+def test_malformed_offsets() -> None:
+    # Two filters: the first starts after its end, the second is empty but out of range.
     block = bytes.fromhex("0b00000009000000 00000000 0b".replace(" ", ""))
     assert Filter(np.frombuffer(block, np.uint8)).of(0) is None
     outside = bytes.fromhex("0900000009000000 00000000 0b".replace(" ", ""))
@@ -111,13 +114,13 @@ def test_bad_offsets() -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 3, 10, 14, 50])
-def test_the_option_can_be_told_from_a_filter(bits: int) -> None:
+def test_bits_per_key_can_be_inferred_from_a_filter(bits: int) -> None:
     builder = FilterBuilder(bits)
     builder.add(hashes(*(b"%d" % n for n in range(100))), 100)
     assert bits_per_key_of(np.frombuffer(builder.finish(), np.uint8), 0, 100) == bits
 
 
-def test_nothing_can_be_told_from_an_empty_filter() -> None:
+def test_empty_filter_allows_no_inference() -> None:
     assert bits_per_key_of(np.frombuffer(FilterBuilder(9).finish(), np.uint8), 0, 9) == 0
     odd = np.array([*[0] * 8, 29, *[0] * 4, 9, 0, 0, 0, 11], np.uint8)
     assert bits_per_key_of(odd, 0, 5) == 0
@@ -128,49 +131,51 @@ def test_nothing_can_be_told_from_an_empty_filter() -> None:
     st.lists(st.lists(st.binary(max_size=6), max_size=8), max_size=8),
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4),
 )
-def test_many_blocks_are_asked_as_one_by_one(
+def test_many_blocks_are_tested_as_one_by_one(
     blocks: list[list[bytes]], damage: list[tuple[int, int]]
 ) -> None:
-    """Of a damaged filter too."""
+    """For a damaged filter too."""
     builder, at, offsets, all_hashes = FilterBuilder(10), 0, list[int](), list[np.ndarray]()
     for keys in blocks:
-        made = hashes(*keys)
+        all_hashes_ = hashes(*keys)
         offsets.append(at)
-        all_hashes.append(made)
+        all_hashes.append(all_hashes_)
         at += 700
-        builder.add(made, at)
+        builder.add(all_hashes_, at)
     data = bytearray(builder.finish())
     for place, byte in damage:
         data[place % len(data)] = byte
     filter_ = Filter(np.frombuffer(bytes(data), np.uint8))
     rows = np.cumsum([0, *map(len, all_hashes)])
     together = np.concatenate([np.empty(0, np.int64), *all_hashes])
-    expected = [filter_.misses(offset, some) for offset, some in zip(offsets, all_hashes, strict=True)]
-    found = filter_.misses_of(np.array(offsets, np.int64), rows, together)
-    assert (found is None) == all(one is None for one in expected)
-    if found is not None:
-        assert [None if one < 0 else one for one in found.tolist()] == expected
+    expected = [
+        filter_.misses(offset, key_hashes) for offset, key_hashes in zip(offsets, all_hashes, strict=True)
+    ]
+    misses = filter_.misses_of(np.array(offsets, np.int64), rows, together)
+    assert (misses is None) == all(entry is None for entry in expected)
+    if misses is not None:
+        assert [None if missed < 0 else missed for missed in misses.tolist()] == expected
 
 
-def test_of_a_damaged_filter_nothing_is_missed() -> None:
-    """Offsets that make no sense, or that lead beyond the filters: every key may be there."""
+def test_damaged_filter_misses_nothing() -> None:
+    """With inconsistent offsets, or offsets beyond the filters, every key may be present."""
     block = np.frombuffer(
-        bytes.fromhex("114000414410401006")  # one filter, of two keys
+        bytes.fromhex("114000414410401006")  # One filter of two keys.
         + b"".join(n.to_bytes(4, "little") for n in (0, 9, 5, 900, 901, 901, 7))
         + (9).to_bytes(4, "little") + b"\x0b",
         np.uint8,
     )  # fmt: skip
-    found = Filter(block)
+    parsed = Filter(block)
     ours, other = hashes(b"hello", b"world"), hashes(b"nobody")
     offsets = np.arange(7, dtype=np.int64) << 11
     expected = []
     for slot in range(7):
-        assert found.misses(slot << 11, ours) is None or slot != 0
-        first = found.misses(slot << 11, other)
+        assert parsed.misses(slot << 11, ours) is None or slot != 0
+        first = parsed.misses(slot << 11, other)
         expected.append(-1 if first is None else first)
-    # The first is the filter; 9 to 5 and 7 to 9 behind it are turned round, 5 to 900 goes beyond; 901 to 901 is empty.
+    # The first is the filter; 9..5 and 7..9 are reversed, 5..900 exceeds the block; 901..901 is empty.
     rows = np.arange(8, dtype=np.int64)
-    many = found.misses_of(offsets, rows, np.repeat(other, 7))
+    many = parsed.misses_of(offsets, rows, np.repeat(other, 7))
     assert (many if many is not None else np.full(7, -1)).tolist() == expected
     assert expected[0] == 0
     assert expected[1] == -1

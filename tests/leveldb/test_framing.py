@@ -1,4 +1,4 @@
-"""Physical records: found, put together, written, and found again behind damage."""
+"""Physical records: scanning, joining, writing, and the next record after damage."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ def scan(
     return replay.scan(Window(array(data), offset, size), 0, check=True, synced=synced, limit=limit)
 
 
-def payloads(data: bytes, found: Frames, offset: int = 0) -> list[bytes]:
-    made = Payloads.of(Window(array(data), offset, offset + len(data)), found, joined=True)
-    return [made.data[a:b].tobytes() for a, b in zip(made.start.tolist(), made.end.tolist(), strict=True)]
+def payloads(data: bytes, frames: Frames, offset: int = 0) -> list[bytes]:
+    joined = Payloads.of(Window(array(data), offset, offset + len(data)), frames, joined=True)
+    return [
+        joined.data[a:b].tobytes() for a, b in zip(joined.start.tolist(), joined.end.tolist(), strict=True)
+    ]
 
 
-def kernel_written(given: list[bytes], offset: int) -> bytes:
-    stops = np.cumsum([0, *map(len, given)])
-    out = np.full(framing.room_for(int(stops[-1]), len(given)), 0xEE, np.uint8)
-    return out[: framing.write_records(array(b"".join(given)), stops, offset, out)].tobytes()
+def kernel_written(values: list[bytes], offset: int) -> bytes:
+    stops = np.cumsum([0, *map(len, values)])
+    out = np.full(framing.room_for(int(stops[-1]), len(values)), 0xEE, np.uint8)
+    return out[: framing.write_records(array(b"".join(values)), stops, offset, out)].tobytes()
 
 
 SIZES = st.integers(0, 40) | st.sampled_from(
@@ -49,49 +51,51 @@ SIZES = st.integers(0, 40) | st.sampled_from(
 
 @settings(max_examples=examples(40))
 @given(st.lists(SIZES, max_size=5), st.integers(0, 9) | st.integers(BLOCK - 20, BLOCK - 1))
-def test_what_is_written_is_what_the_description_says_and_is_found(sizes: list[int], offset: int) -> None:
-    given = [bytes([n + 1]) * size for n, size in enumerate(sizes)]
-    data = written(given, offset)
-    assert kernel_written(given, offset) == data
-    found, status, _ = scan(data, offset)
+def test_written_records_equal_the_description_and_are_found(sizes: list[int], offset: int) -> None:
+    contents = [bytes([n + 1]) * size for n, size in enumerate(sizes)]
+    data = written(contents, offset)
+    assert kernel_written(contents, offset) == data
+    frames, status, _ = scan(data, offset)
     assert status == framing.END
-    assert payloads(data, found, offset) == given
-    assert found.header["size"].tolist() == sizes
-    # Frames lie side by side; only what fills the block before the first one is nobody's.
-    assert found.start[1:].tolist() == found.end[:-1].tolist()
-    made = Physical.of(Window(array(data), offset, offset + len(data)), found)
-    assert np.bincount(made.owner, minlength=len(found)).tolist() == found.header["records"].tolist()
-    assert int((made.end - made.start).sum()) == int((found.end - found.start).sum())
+    assert payloads(data, frames, offset) == contents
+    assert frames.header["size"].tolist() == sizes
+    # Frames are adjacent; only the filler before the first one belongs to none.
+    assert frames.start[1:].tolist() == frames.end[:-1].tolist()
+    physical = Physical.of(Window(array(data), offset, offset + len(data)), frames)
+    assert np.bincount(physical.owner, minlength=len(frames)).tolist() == frames.header["records"].tolist()
+    assert int((physical.end - physical.start).sum()) == int((frames.end - frames.start).sum())
 
 
 @pytest.mark.parametrize(
     ("left", "kinds"),
     [(6, [FULL, FULL]), (7, [FULL, FIRST, LAST]), (8, [FULL, FIRST, LAST]), (0, [FULL, FULL])],
 )
-def test_the_end_of_a_block(left: int, kinds: list[int]) -> None:
-    """With less than a header left zeros fill the block; with just a header, a FIRST of nothing does."""
+def test_end_of_a_block(left: int, kinds: list[int]) -> None:
+    """Less than a header is filled with zeros; exactly a header becomes an empty FIRST record."""
     data = written([b"x" * to_block_end(0, left), b"yyy"])
-    found, _, _ = scan(data)
-    made = Physical.of(Window(array(data), 0, len(data)), found)
-    assert made.type.tolist() == kinds
-    assert found.end[0] == (BLOCK if left < HEADER else BLOCK - left)
+    frames, _, _ = scan(data)
+    physical = Physical.of(Window(array(data), 0, len(data)), frames)
+    assert physical.type.tolist() == kinds
+    assert frames.end[0] == (BLOCK if left < HEADER else BLOCK - left)
     assert data[BLOCK - left : BLOCK] == (bytes(left) if left < HEADER else data[BLOCK - left :][:left])
 
 
-def test_the_head_of_a_batch_is_put_together_from_fragments() -> None:
+def test_head_of_a_batch_is_joined_from_fragments() -> None:
     head = (5 - (1 << 63)).to_bytes(8, "little", signed=True) + b"\7\0\0\1"
     for parts in ((head, b"z"), (head[:3], head[3:7], head[7:] + b"z"), (head[:7], head[7:9], head[9:])):
         kinds = [FIRST, *[MIDDLE] * (len(parts) - 2), LAST]
-        found, status, _ = scan(b"".join(record(kind, part) for kind, part in zip(kinds, parts, strict=True)))
+        frames, status, _ = scan(
+            b"".join(record(kind, part) for kind, part in zip(kinds, parts, strict=True))
+        )
         assert status == framing.END
-        assert found.header["sequence"].tolist() == [5 - (1 << 63)]
-        assert found.header["count"].tolist() == [7 + (1 << 24)]
-    found, _, _ = scan(record(FULL, head[:11]))
-    assert (found.header["sequence"][0], found.header["count"][0]) == (-1, -1)
+        assert frames.header["sequence"].tolist() == [5 - (1 << 63)]
+        assert frames.header["count"].tolist() == [7 + (1 << 24)]
+    frames, _, _ = scan(record(FULL, head[:11]))
+    assert (frames.header["sequence"][0], frames.header["count"][0]) == (-1, -1)
 
 
-def test_an_empty_first_record_before_another_start_is_part_of_the_frame() -> None:
-    """Old writers left one where a header just fitted the block."""
+def test_empty_first_record_before_another_start_is_part_of_the_frame() -> None:
+    """Old writers left one if a header just fitted the block."""
     data = (
         record(FIRST, b"")
         + record(FULL, b"abc")
@@ -99,11 +103,11 @@ def test_an_empty_first_record_before_another_start_is_part_of_the_frame() -> No
         + record(FIRST, b"d")
         + record(LAST, b"e")
     )
-    found, status, _ = scan(data)
+    frames, status, _ = scan(data)
     assert status == framing.END
-    assert found.header["begin"].tolist() == [7, 7]
-    assert found.header["records"].tolist() == [1, 2]
-    assert payloads(data, found) == [b"abc", b"de"]
+    assert frames.header["begin"].tolist() == [7, 7]
+    assert frames.header["records"].tolist() == [1, 2]
+    assert payloads(data, frames) == [b"abc", b"de"]
 
 
 REST = record(FULL, b"behind")
@@ -131,15 +135,15 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("data", "expected"), DAMAGE)
-def test_why_a_scan_ends(data: bytes, expected: int) -> None:
+def test_end_of_a_scan(data: bytes, expected: int) -> None:
     good = written([b"one", b"two"])
-    found, status, state = scan(good + data, limit=1000)
+    frames, status, state = scan(good + data, limit=1000)
     assert status == expected
-    assert payloads(good, found) == [b"one", b"two"]
-    assert found.stop == state[framing.STOP] == len(good)
+    assert payloads(good, frames) == [b"one", b"two"]
+    assert frames.stop == state[framing.STOP] == len(good)
 
 
-def test_a_torn_chain_says_how_much_of_it_there_is() -> None:
+def test_torn_fragments_report_their_size() -> None:
     data = written([b"one"]) + record(FIRST, b"abc") + record(MIDDLE, b"defg")
     _, status, state = scan(data)
     assert status == framing.TORN_CHAIN
@@ -147,125 +151,125 @@ def test_a_torn_chain_says_how_much_of_it_there_is() -> None:
 
 
 @pytest.mark.parametrize("left", [0, 3])
-def test_unsynced_what_goes_on_is_passed_over(left: int) -> None:
-    """Whoever starts in the middle of a file leaves the end of a record to who has its start."""
+def test_unsynchronised_scan_skips_a_continued_record(left: int) -> None:
+    """A reader that starts in the middle of a file skips the end of a record, which belongs to the reader of its start."""
     head = record(MIDDLE, b"abc") + record(LAST, b"x" * to_block_end(10, left)) + bytes(left)
     data = head + written([b"mine"], len(head))
-    found, status, _ = scan(data, BLOCK, synced=False)
-    assert (status, found.start.tolist()) == (framing.END, [BLOCK])
-    assert payloads(data, found, BLOCK) == [b"mine"]
-    found, status, state = scan(data, BLOCK)
-    assert (len(found), status, state[framing.PLACE]) == (0, framing.MISSING, 0)
-    # A window that ends in what fills the block.
-    found, status, state = scan(head[: len(head) - left], BLOCK, BLOCK + len(data), synced=False)
-    assert (len(found), status) == (0, framing.NEED)
+    frames, status, _ = scan(data, BLOCK, synced=False)
+    assert (status, frames.start.tolist()) == (framing.END, [BLOCK])
+    assert payloads(data, frames, BLOCK) == [b"mine"]
+    frames, status, state = scan(data, BLOCK)
+    assert (len(frames), status, state[framing.PLACE]) == (0, framing.MISSING, 0)
+    # A window that ends in the block filler.
+    frames, status, state = scan(head[: len(head) - left], BLOCK, BLOCK + len(data), synced=False)
+    assert (len(frames), status) == (0, framing.NEED)
     assert state[framing.STOP] == len(head) - left
-    # Once a record started, a lone LAST is damage.
-    found, status, _ = scan(written([b"mine"]) + record(LAST, b"x"), synced=False)
-    assert (len(found), status) == (1, framing.MISSING)
+    # After a record has started, a lone LAST is damage.
+    frames, status, _ = scan(written([b"mine"]) + record(LAST, b"x"), synced=False)
+    assert (len(frames), status) == (1, framing.MISSING)
 
 
-def test_a_scan_may_start_in_what_fills_a_block() -> None:
+def test_scan_may_start_in_block_filler() -> None:
     data = b"\0" * 4 + record(FULL, b"abc")
-    found, status, _ = scan(data, BLOCK - 4)
-    assert (status, found.start.tolist(), found.end.tolist()) == (framing.END, [4], [len(data)])
+    frames, status, _ = scan(data, BLOCK - 4)
+    assert (status, frames.start.tolist(), frames.end.tolist()) == (framing.END, [4], [len(data)])
     # The window ends there too, or before it.
     for size in (2, 4):
-        found, status, state = scan(data[:size], BLOCK - 4, BLOCK + 10)
-        assert (len(found), status) == (0, framing.NEED)
+        frames, status, state = scan(data[:size], BLOCK - 4, BLOCK + 10)
+        assert (len(frames), status) == (0, framing.NEED)
         assert state[framing.STOP] + state[framing.NEEDED] in (4, 11)
 
 
-def test_a_chain_may_leave_the_end_of_a_block_unused() -> None:
-    """No writer of LevelDB does so, but its reader takes it."""
+def test_fragments_may_leave_the_end_of_a_block_unused() -> None:
+    """No writer of LevelDB does so, but its reader accepts it."""
     data = record(FIRST, b"x" * to_block_end(0, 5)) + b"\1\2\3\4\5" + record(LAST, b"end")
-    found, status, _ = scan(data)
-    assert (status, found.end.tolist()) == (framing.END, [len(data)])
-    assert payloads(data, found) == [b"x" * to_block_end(0, 5) + b"end"]
+    frames, status, _ = scan(data)
+    assert (status, frames.end.tolist()) == (framing.END, [len(data)])
+    assert payloads(data, frames) == [b"x" * to_block_end(0, 5) + b"end"]
     for cut in range(BLOCK - 5, BLOCK):
         _, status, state = scan(data[:cut], 0, len(data))
         assert (status, state[framing.STOP], state[framing.NEEDED]) == (framing.NEED, 0, BLOCK)
 
 
-def test_of_what_is_cut_by_the_window_more_is_wanted() -> None:
+def test_record_cut_by_the_window_asks_for_more() -> None:
     data = written([b"one", b"x" * to_block_end(10, 5), b"three", b"y" * 40])
-    whole, _, _ = scan(data)
+    full, _, _ = scan(data)
     for cut in [*range(40), *range(BLOCK - 20, len(data))]:
-        found, status, state = scan(data[:cut], 0, len(data))
+        frames, status, state = scan(data[:cut], 0, len(data))
         assert status == framing.NEED
-        done = int(np.searchsorted(whole.end, cut, "right"))
-        assert found.end.tolist() == whole.end[:done].tolist()
+        done = int(np.searchsorted(full.end, cut, "right"))
+        assert frames.end.tolist() == full.end[:done].tolist()
         stop, need = state[framing.STOP], state[framing.NEEDED]
         assert need > cut - stop
-        assert stop + need <= whole.end[done]
+        assert stop + need <= full.end[done]
 
 
-def test_of_the_last_bytes_of_a_file_more_is_wanted_too() -> None:
-    """Fewer than a header are there, and the window has not even those."""
+def test_last_bytes_of_a_file_ask_for_more_too() -> None:
+    """Fewer bytes than a header remain, and the window does not have even those."""
     data = written([b"one"]) + b"\1\2\3"
-    found, status, state = scan(data[:-1], 0, len(data))
-    assert (len(found), status, state[framing.NEEDED]) == (1, framing.NEED, 3)
+    frames, status, state = scan(data[:-1], 0, len(data))
+    assert (len(frames), status, state[framing.NEEDED]) == (1, framing.NEED, 3)
     _, status, state = scan(data[:-1][10:], 10, len(data))
     assert (status, state[framing.STOP], state[framing.NEEDED]) == (framing.NEED, 0, 3)
 
 
-def test_more_records_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_records_than_the_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "_CAPACITY", 3)
-    given = [b"%d" % n for n in range(50)]
-    data = written(given)
-    found, status, _ = scan(data)
+    contents = [b"%d" % n for n in range(50)]
+    data = written(contents)
+    frames, status, _ = scan(data)
     assert status == framing.END
-    assert payloads(data, found) == given
+    assert payloads(data, frames) == contents
 
 
-# Behind damage
+# After damage
 
 
 @pytest.mark.parametrize(
     ("data", "block_end", "end"),
     [
         (record(FULL, b"abc"), BLOCK, 10),
-        (record(FULL, b"abc")[:6], BLOCK, -1),  # less than a header
-        (record(FULL, b"abc")[:-1], BLOCK, -1),  # cut
+        (record(FULL, b"abc")[:6], BLOCK, -1),  # Less than a header.
+        (record(FULL, b"abc")[:-1], BLOCK, -1),  # Cut.
         (record(0, b"abc"), BLOCK, -1),
         (record(5, b"abc"), BLOCK, -1),
-        (record(FIRST, b"abc"), BLOCK, -1),  # a FIRST fills its block
+        (record(FIRST, b"abc"), BLOCK, -1),  # A FIRST fills its block.
         (record(FIRST, b"abc"), 10, 10),
         (bytes(BROKEN), BLOCK, -1),
     ],
 )
-def test_a_sound_record(data: bytes, block_end: int, end: int) -> None:
+def test_plausible_record(data: bytes, block_end: int, end: int) -> None:
     assert framing.sound(array(data), 0, len(data), block_end) == end
 
 
-def test_where_a_damaged_record_ends() -> None:
+def test_end_of_a_damaged_record() -> None:
     follows = record(FULL, b"next")
 
     def end(data: bytes, block_end: int = BLOCK) -> int:
         return int(framing.true_end(array(data), 0, len(data), block_end))
 
     broken = bytes(BROKEN)
-    assert end(broken + follows) == 10  # its length leads to the next
-    assert end(broken) == 10  # or to the end of the file
-    assert end(broken + b"\0\0\0", 13) == 10  # or to that of the block
+    assert end(broken + follows) == 10  # Its length leads to the next record.
+    assert end(broken) == 10  # Or to the end of the file.
+    assert end(broken + b"\0\0\0", 13) == 10  # Or to the end of the block.
     assert end(broken[:5]) == -1
     assert end(broken + b"no record") == -1
     wrong = bytearray(record(FULL, b"a" * 9))
     stored = bytes(wrong)
-    # The length is wrong and the checksum, of the type and the payload, right for another.
+    # Length and checksum are wrong: the checksum of type and payload fits another length.
     assert end(stored[:4] + b"\xff\x7f" + stored[6:] + b"junk behind it") == len(stored)
     assert end(stored[:4] + b"\xff\x7f" + stored[6:]) == len(stored)
     assert end(stored[:4] + b"\xff\x7f" + stored[6:-1] + b"!") == -1
 
 
-def test_the_next_start() -> None:
+def test_next_start_after_damage() -> None:
     def start(data: bytes, at: int = 0) -> tuple[int, int]:
         place, sure = framing.next_start(array(data), at, len(data), BLOCK)
         return int(place), int(sure)
 
     two = written([b"one", b"two"])
-    assert start(b"junk" + two) == (4, 1)  # a run of records up to the end
-    assert start(b"junk" + two + b"junk") == (4, 0)  # could be a value
+    assert start(b"junk" + two) == (4, 1)  # A run of records up to the end.
+    assert start(b"junk" + two + b"junk") == (4, 0)  # May be a value.
     assert start(b"junk" + two, 5) == (14, 1)
     assert start(b"nothing here at all") == (-1, 0)
     assert start(record(MIDDLE, b"a") + record(LAST, b"b")) == (-1, 0)
@@ -273,7 +277,7 @@ def test_the_next_start() -> None:
 
 
 @pytest.mark.parametrize("left", range(9))
-def test_written_behind_what_is_there(left: int) -> None:
+def test_records_appended_to_existing_bytes(left: int) -> None:
     data = kernel_written([b"payload"], BLOCK - left)
     assert data == written([b"payload"], BLOCK - left)
     assert data[:left] == bytes(left) if left < HEADER else data[6] == FIRST

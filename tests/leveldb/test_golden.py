@@ -1,4 +1,4 @@
-"""Every golden file, sound and damaged: written again byte for byte, read as the description says, and the same in any parts."""
+"""Every golden file, sound or damaged, reencodes byte for byte, reads as the description says, and gives the same rows for any splits."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def _parts(path: Path) -> tuple[str, ...]:
 
 
 def _case(path: Path) -> Any:
-    """What the first line of the truth says of the case that a file is of."""
+    """Return the first line of the truth of the case that a file is from."""
     with (CASES[_parts(path)[0]].path / "truth.jsonl").open() as lines:
         return json.loads(next(lines))
 
 
 def _files() -> list[Path]:
-    """Those of a kind that we know: not LOCK, and not LOG, which is text for people."""
-    found = []
+    """Return the files of known kinds: without LOCK, and without LOG, which is text for the user."""
+    paths = []
     for case in CASES.values():
         for path in sorted((case.path / "db").rglob("*")):
             if path.is_file() and registry.detect(path.name, path.read_bytes()[:4096]) is not None:
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 FILES = _files()
@@ -43,10 +43,10 @@ SOUND = [path for path in FILES if not _case(path)["damaged"]]
 
 
 def _id(path: Path) -> str:
-    return "/".join(one for one in _parts(path) if one != "db")
+    return "/".join(part for part in _parts(path) if part != "db")
 
 
-def test_there_are_files() -> None:
+def test_golden_files_exist() -> None:
     kinds = [Specimen.of(path).codec.name for path in FILES]
     counts = {name: kinds.count(name) for name in set(kinds)}
     assert counts == {"leveldb.log": 64, "leveldb.table": 47, "leveldb.manifest": 62, "leveldb.current": 61}
@@ -54,25 +54,25 @@ def test_there_are_files() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=_id)
-def test_the_bytes_come_again(path: Path) -> None:
+def test_bytes_round_trip(path: Path) -> None:
     verdict = laws.decode_encode(path)
     assert verdict, verdict
     assert verdict.checked == path.stat().st_size
 
 
 @pytest.mark.parametrize("path", SOUND, ids=_id)
-def test_the_rows_alone_keep_the_rows(path: Path) -> None:
+def test_rows_alone_round_trip(path: Path) -> None:
     verdict = laws.encoded_anew(path)
     assert verdict, verdict
 
 
-LOGS = [one for one in FILES if one.suffix == ".log" or one.name.startswith("MANIFEST")]
-TABLES = [one for one in FILES if one.suffix in (".ldb", ".sst")]
+LOGS = [file for file in FILES if file.suffix == ".log" or file.name.startswith("MANIFEST")]
+TABLES = [file for file in FILES if file.suffix in (".ldb", ".sst")]
 
 
-# Of a damaged table only the kernels know what its blocks are.
-@pytest.mark.parametrize("path", [*LOGS, *(one for one in TABLES if one in SOUND)], ids=_id)
-def test_kernels_read_what_the_description_says(path: Path) -> None:
+# Blocks of a damaged table are known to the kernels only.
+@pytest.mark.parametrize("path", [*LOGS, *(table for table in TABLES if table in SOUND)], ids=_id)
+def test_kernels_equal_the_description(path: Path) -> None:
     verdict = laws.kernel_equals_description(path)
     assert verdict, verdict
 
@@ -83,23 +83,23 @@ def _sizes(path: Path, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("path", [*LOGS, *TABLES], ids=_id)
-def test_parts_give_each_row_once(path: Path) -> None:
+def test_splits_give_each_row_once(path: Path) -> None:
     verdict = laws.any_split(path, sizes=_sizes(path, 12))
     assert verdict, verdict
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", [*LOGS, *TABLES], ids=_id)
-def test_parts_of_any_size(path: Path) -> None:
-    """A log at every byte, a table at every block: parts of every size up to that of the file."""
+def test_splits_of_any_size(path: Path) -> None:
+    """A log at every byte, a table at every block: splits of every size up to that of the file."""
     verdict = laws.any_split(path, sizes=range(1, path.stat().st_size + 1))
     assert verdict, verdict
 
 
 @pytest.mark.parametrize("room", [1, 2, 7])
 def test_many_records_in_a_window(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few records there is room for at first, all are found."""
-    path = next(one for one in LOGS if one.stat().st_size > 20_000)
+    """All are found however small the initial buffer is."""
+    path = next(log for log in LOGS if log.stat().st_size > 20_000)
     before = Specimen.of(path).read(columns=None).table
     monkeypatch.setattr(replay, "_CAPACITY", room)
     assert Specimen.of(path).read(columns=None).table == before
@@ -107,11 +107,11 @@ def test_many_records_in_a_window(room: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("first", [0, (1 << 55) - 1, (1 << 56) - 3])
-def test_the_largest_sequence_numbers(first: int) -> None:
-    """56 bits of them, of which the highest is the sign of an internal key's tag."""
+def test_largest_sequence_numbers(first: int) -> None:
+    """56 bits, of which the highest is the sign bit of an internal key's tag."""
     empty = Specimen.of(b"", "leveldb.log", "000003.log", batch_size=3)
     rows = pa.table({"key": [b"a", b"b", b"c"], "sequence": pa.array([first, first + 1, first + 2])})
-    made = empty.with_bytes(empty.encode(rows))
-    assert made.read().table["sequence"].to_pylist() == [first, first + 1, first + 2]
-    assert made.read("records").table["count"].to_pylist() == [3]
-    assert laws.decode_encode(made)
+    rewritten = empty.with_bytes(empty.encode(rows))
+    assert rewritten.read().table["sequence"].to_pylist() == [first, first + 1, first + 2]
+    assert rewritten.read("records").table["count"].to_pylist() == [3]
+    assert laws.decode_encode(rewritten)

@@ -1,4 +1,4 @@
-"""What is not LevelDB's damage is named: pointer files, a CURRENT that a text conversion changed, tables under other names."""
+"""Problems that are not LevelDB's damage are named: pointer files, a CURRENT changed by text conversion, tables under other names."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(LFS, "Git LFS pointer.*git lfs pull"), (ANNEX, "git-annex pointer.*git annex get")]
+    ("data", "message"), [(LFS, "Git LFS pointer.*git lfs pull"), (ANNEX, "git-annex pointer.*git annex get")]
 )
 @pytest.mark.parametrize("name", ["000005.ldb", "00000000000000000000.log", "snapshot.1", "anything"])
-def test_a_pointer_file_of_any_name_is_named(data: bytes, said: str, name: str, tmp_path: Path) -> None:
+def test_pointer_file_of_any_name_is_named(data: bytes, message: str, name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         lw.verify(str(tmp_path / name))
 
 
-def test_a_pointer_file_in_a_database_is_named(database: Path) -> None:
+def test_pointer_file_in_a_database_is_named(database: Path) -> None:
     next(database.glob("*.ldb")).write_bytes(LFS)
     report = lw.verify(str(database))
     assert not report.ok
     assert any("is a Git LFS pointer, not the data" in note for note in report.notes)
 
 
-def test_a_current_file_with_crlf_is_named(database: Path) -> None:
+def test_current_file_with_crlf_is_named(database: Path) -> None:
     current = database / "CURRENT"
     current.write_bytes(current.read_bytes().replace(b"\n", b"\r\n"))
     assert "CURRENT ends in CRLF" in " ".join(str(lw.verify(str(database))).split())
 
 
-def test_a_table_of_any_name_is_recognised_by_its_magic(database: Path, tmp_path: Path) -> None:
+def test_table_of_any_name_is_recognised_by_its_magic(database: Path, tmp_path: Path) -> None:
     table = next(database.glob("*.ldb"))
     renamed = tmp_path / "recovered-17.bin"
     renamed.write_bytes(table.read_bytes())
@@ -67,7 +67,7 @@ def test_damage_in_a_table_that_the_manifest_does_not_name_is_a_note(database: P
     assert report.bytes_damaged == 0
 
 
-def test_the_keys_of_a_single_table_are_not_guessed_by_inspect(database: Path) -> None:
-    found = lw.inspect(str(next(database.glob("*.ldb"))))
-    assert "key" not in found["ranges"]
-    assert found["counts"]["kind"]["data"] > 0
+def test_keys_of_a_single_table_are_not_guessed_by_inspect(database: Path) -> None:
+    summary = lw.inspect(str(next(database.glob("*.ldb"))))
+    assert "key" not in summary["ranges"]
+    assert summary["counts"]["kind"]["data"] > 0

@@ -1,4 +1,4 @@
-"""A level for each table: those that are looked into first have the newer entries."""
+"""Assigning a level to each table: tables that are searched first have the newer entries."""
 
 from __future__ import annotations
 
@@ -26,72 +26,72 @@ def never(a: Span, b: Span) -> int:
     raise AssertionError((a, b))
 
 
-def test_tables_apart_go_to_the_last_level() -> None:
-    found = assign_levels([span(3, "ab", 1, 5), span(4, "cd", 3, 9)], never)
-    assert found == Assignment({3: 6, 4: 6})
+def test_disjoint_tables_go_to_the_last_level() -> None:
+    levels = assign_levels([span(3, "ab", 1, 5), span(4, "cd", 3, 9)], never)
+    assert levels == Assignment({3: 6, 4: 6})
 
 
-def test_newer_ones_lie_above() -> None:
-    found = assign_levels([span(9, "ac", 1, 5), span(4, "bd", 6, 9), span(5, "cf", 10, 12)], never)
-    assert found.levels == {9: 6, 4: 5, 5: 4}
+def test_newer_tables_go_above() -> None:
+    levels = assign_levels([span(9, "ac", 1, 5), span(4, "bd", 6, 9), span(5, "cf", 10, 12)], never)
+    assert levels.levels == {9: 6, 4: 5, 5: 4}
 
 
-def test_more_than_there_are_levels() -> None:
-    found = assign_levels([span(number, "az", number, number) for number in range(1, 12)], never)
-    assert [found.levels[number] for number in range(1, 8)] == [6, 5, 4, 3, 2, 1, 0]
-    assert found.level_0 == [7, 8, 9, 10, 11]
+def test_more_tables_than_levels() -> None:
+    levels = assign_levels([span(number, "az", number, number) for number in range(1, 12)], never)
+    assert [levels.levels[number] for number in range(1, 8)] == [6, 5, 4, 3, 2, 1, 0]
+    assert levels.level_0 == [7, 8, 9, 10, 11]
 
 
-def test_known_levels_stay_where_they_fit() -> None:
-    found = assign_levels([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, 1), span(5, "ad", 10, 12, 0)], never)
-    assert found.levels == {3: 2, 4: 1, 5: 0}
-    assert found.level_0 == [5]
+def test_known_levels_are_kept_if_they_fit() -> None:
+    levels = assign_levels([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, 1), span(5, "ad", 10, 12, 0)], never)
+    assert levels.levels == {3: 2, 4: 1, 5: 0}
+    assert levels.level_0 == [5]
 
 
 @pytest.mark.parametrize("level", [2, 4])
-def test_a_known_level_below_older_entries_is_not_kept(level: int) -> None:
-    found = assign_levels([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, level)], never)
-    assert found.levels == {3: 2, 4: 1}
+def test_known_level_below_older_entries_is_not_kept(level: int) -> None:
+    levels = assign_levels([span(3, "ac", 1, 5, 2), span(4, "bd", 6, 9, level)], never)
+    assert levels.levels == {3: 2, 4: 1}
 
 
-@pytest.mark.parametrize(("how", "levels"), [(OLDER, {3: 6, 4: 5}), (NEWER, {3: 5, 4: 6})])
-def test_keys_tell_where_sequence_numbers_do_not(how: int, levels: dict[int, int]) -> None:
+@pytest.mark.parametrize(("mode", "levels"), [(OLDER, {3: 6, 4: 5}), (NEWER, {3: 5, 4: 6})])
+def test_keys_decide_if_sequence_numbers_do_not(mode: int, levels: dict[int, int]) -> None:
     asked = []
 
     def compare(a: Span, b: Span) -> int:
         asked.append((a.number, b.number))
-        return how
+        return mode
 
     found = assign_levels([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], compare)
     assert found.levels == levels
     assert asked == [(3, 4)]
 
 
-def test_overlapping_tables_without_a_common_key_still_need_two_levels() -> None:
-    found = assign_levels([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], lambda a, b: APART)
-    assert sorted(found.levels.values()) == [5, 6]
+def test_overlapping_tables_without_a_common_key_need_two_levels() -> None:
+    levels = assign_levels([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], lambda a, b: APART)
+    assert sorted(levels.levels.values()) == [5, 6]
     many = assign_levels([span(number, "az", 1, 9) for number in range(1, 10)], lambda a, b: APART)
     assert sorted(many.levels.values()) == [0, 0, 0, 1, 2, 3, 4, 5, 6]
 
 
 def test_tangled_tables_are_in_level_0() -> None:
-    found = assign_levels(
+    levels = assign_levels(
         [span(3, "ac", 1, 9), span(4, "bd", 5, 12), span(5, "xy", 1, 2)], lambda a, b: TANGLED
     )
-    assert found.tangled == {3, 4}
-    assert found.levels == {3: 0, 4: 0, 5: 6}
+    assert levels.tangled == {3, 4}
+    assert levels.levels == {3: 0, 4: 0, 5: 6}
 
 
-def test_a_ring_is_tangled() -> None:
-    """Each is older than the next one by the keys that both have."""
+def test_cycle_is_tangled() -> None:
+    """Each table is older than the next one by their common keys."""
     older = {(1, 2), (2, 3), (3, 1)}
 
     def compare(a: Span, b: Span) -> int:
         return OLDER if (a.number, b.number) in older else NEWER
 
-    found = assign_levels([span(number, "az", 1, 9) for number in (1, 2, 3)], compare)
-    assert found.tangled == {1, 2, 3}
-    assert set(found.levels.values()) == {0}
+    levels = assign_levels([span(number, "az", 1, 9) for number in (1, 2, 3)], compare)
+    assert levels.tangled == {1, 2, 3}
+    assert set(levels.levels.values()) == {0}
 
 
 @settings(deadline=None, max_examples=examples(200))
@@ -107,8 +107,8 @@ def test_a_ring_is_tangled() -> None:
         max_size=14,
     )
 )
-def test_law(drawn: list[tuple[int, int, int, int, int | None]]) -> None:
-    """Whatever there is: levels from 1 on are disjoint, and what is older is looked into later."""
+def test_levels_are_consistent(drawn: list[tuple[int, int, int, int, int | None]]) -> None:
+    """For any tables: levels from 1 on are disjoint, and older entries are searched later."""
     tables = [
         Span(number, bytes([key]), bytes([key + width]), low * 10, low * 10 + length, level)
         for number, (key, width, low, length, level) in enumerate(drawn)
@@ -117,14 +117,14 @@ def test_law(drawn: list[tuple[int, int, int, int, int | None]]) -> None:
     def compare(a: Span, b: Span) -> int:
         return OLDER if (a.high, a.number) < (b.high, b.number) else NEWER
 
-    found = assign_levels(tables, compare)
-    assert not found.tangled
-    place_of = {number: i for i, number in enumerate(found.level_0)}
+    levels = assign_levels(tables, compare)
+    assert not levels.tangled
+    place_of = {number: i for i, number in enumerate(levels.level_0)}
     for a in tables:
         for b in tables:
             if a.number == b.number or not a.overlaps(b):
                 continue
             older = a.high < b.low or (not b.high < a.low and compare(a, b) == OLDER)
             if older:
-                la, lb = found.levels[a.number], found.levels[b.number]
+                la, lb = levels.levels[a.number], levels.levels[b.number]
                 assert lb < la or (la == lb == 0 and place_of[a.number] < place_of[b.number])

@@ -1,4 +1,4 @@
-"""Logs: operations and bytes, what is told of damage, and where reading goes on behind it."""
+"""Logs: operations and bytes, reported damage, and the continuation after it."""
 
 from __future__ import annotations
 
@@ -95,16 +95,16 @@ def test_records_of_a_log() -> None:
     ]
 
 
-def test_rows_of_no_columns_are_counted() -> None:
+def test_rows_without_columns_are_counted() -> None:
     window = Window(np.frombuffer(THREE, np.uint8), 0, len(THREE))
     context = of(THREE).context()
     frames = CODEC.scan(window, 0, context)
     for name, count in (("rows", 4), ("records", 3), ("frames", 3)):
-        (made,) = CODEC.decode(window, frames, name, [], context)
-        assert made.batch.num_rows == count
+        (decoded,) = CODEC.decode(window, frames, name, [], context)
+        assert decoded.batch.num_rows == count
 
 
-def test_written_from_rows_alone() -> None:
+def test_log_written_from_rows_alone() -> None:
     rows = [
         {"key": b"a", "value": b"1", "sequence": 1},
         {"key": b"b", "value": None, "sequence": 2},
@@ -112,21 +112,21 @@ def test_written_from_rows_alone() -> None:
     ]
     each = [batch(1, (b"a", b"1")), batch(2, (b"b", None)), batch(9, (b"c", b"3"))]
     assert of(b"").encode(table(rows)) == written(each)
-    # More of them in a batch, but not over a gap.
+    # More of them in a batch, but not across a gap.
     two = [batch(1, (b"a", b"1"), (b"b", None)), batch(9, (b"c", b"3"))]
     assert of(b"", batch_size=2).encode(table(rows)) == written(two)
-    # Without sequence numbers they are counted.
+    # Rows without sequence numbers are numbered.
     bare = table([{"key": row["key"], "value": row["value"]} for row in rows])
     assert ops(of(of(b"", batch_size=2).encode(bare))) == [(1, b"a", b"1"), (2, b"b", None), (3, b"c", b"3")]
-    # Rows that say which batch they are of.
+    # Rows that name their batch.
     positioned = table([{**row, "position": n // 2} for n, row in enumerate(rows)])
     assert of(b"").encode(positioned) == written(two)
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_few_rows(rows: int) -> None:
-    given = table([{"key": b"a", "value": b"1", "sequence": 1}]).slice(0, rows)
-    assert of(b"").encode(given) == written([batch(1, (b"a", b"1"))] * rows)
+    few = table([{"key": b"a", "value": b"1", "sequence": 1}]).slice(0, rows)
+    assert of(b"").encode(few) == written([batch(1, (b"a", b"1"))] * rows)
 
 
 OPERATIONS = st.lists(
@@ -140,11 +140,11 @@ OPERATIONS = st.lists(
     st.sampled_from([0, BLOCK - 90, BLOCK - 60, 2 * BLOCK]),
     st.booleans(),
 )
-def test_a_log_comes_back(
-    given: list[tuple[list[tuple[bytes, bytes | None]], int]], fill: int, frames: bool
+def test_log_round_trips(
+    values: list[tuple[list[tuple[bytes, bytes | None]], int]], fill: int, frames: bool
 ) -> None:
     sequence, batches = 2, [batch(1, (b"fill", b"x" * fill))]
-    for operations, gap in given:
+    for operations, gap in values:
         batches.append(batch(sequence + gap, *operations))
         sequence += gap + len(operations)
     log = of(written(batches))
@@ -164,7 +164,7 @@ def test_plain_records() -> None:
     assert records["payload"].to_pylist() == payloads
     assert log.encode(records) == log.all_bytes()
     assert log.encode(records.select(["payload"])) == log.all_bytes()
-    # With the frames they lie as they lay.
+    # With the frames they keep their positions.
     cut = of(record(FIRST, b"ab") + record(LAST, b"c") + record(FULL, b"defg") + b"\0" * 3)
     records, (_, frames, file) = cut.read("records").table, cut.tables()
     assert cut.encode(records, frames, file) == cut.all_bytes()
@@ -187,7 +187,7 @@ def test_a_removed_plain_record_is_left_out() -> None:
 @pytest.mark.parametrize(
     "column", [pa.array([b"a", None]), pa.array(["a"]), pa.array([1])], ids=["null", "text", "number"]
 )
-def test_what_is_no_plain_record(column: pa.Array) -> None:
+def test_records_that_are_not_plain(column: pa.Array) -> None:
     with pytest.raises(UsageError, match="column 'payload' has nulls or is not binary"):
         of(b"").encode(pa.table({"payload": column}))
 
@@ -234,7 +234,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("data", ODD.values(), ids=ODD)
-def test_with_the_frames_it_is_as_it_was(data: bytes) -> None:
+def test_log_with_frames_is_unchanged(data: bytes) -> None:
     assert comes_back(of(data))
 
 
@@ -242,21 +242,21 @@ WITH_ROWS = {name: data for name, data in ODD.items() if data.strip(b"\0")}
 
 
 @pytest.mark.parametrize("data", WITH_ROWS.values(), ids=WITH_ROWS)
-def test_an_edited_row_is_written(data: bytes) -> None:
+def test_edited_row_is_written(data: bytes) -> None:
     log = of(data)
     rows, frames, file = log.tables()
     for value in (b"X" * len(rows["value"][0].as_py()), b"longer than it was" * 3):
-        again = log.with_bytes(log.encode(changed(rows, "value", 0, value), frames, file))
-        expected = [(1, b"a", value) if one[0] == 1 else one for one in ops(log)]
-        if not any(one[0] == 1 for one in expected):  # the first row is the second's
+        rewritten = log.with_bytes(log.encode(changed(rows, "value", 0, value), frames, file))
+        expected = [(1, b"a", value) if op[0] == 1 else op for op in ops(log)]
+        if not any(entry[0] == 1 for entry in expected):  # The first row belongs to the second batch.
             expected[0] = (*expected[0][:2], value)
         if log.read().report.faults == []:
-            assert ops(again)[0][2] == value
-            assert ops(again) == expected
+            assert ops(rewritten)[0][2] == value
+            assert ops(rewritten) == expected
 
 
-def test_what_moves_is_cut_anew() -> None:
-    """A longer value moves what comes behind it over the end of the block."""
+def test_moved_records_are_fragmented_again() -> None:
+    """A longer value moves the following records over the end of the block."""
     batches = [batch(1, (b"a", b"1")), batch(2, (b"b", b"x" * 32650)), batch(3, (b"c", b"3" * 30))]
     log = of(written(batches))
     rows, frames, file = log.tables()
@@ -265,41 +265,41 @@ def test_what_moves_is_cut_anew() -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 1, 3])
-def test_a_row_that_is_gone(gone: int) -> None:
+def test_removed_row_is_gone(gone: int) -> None:
     log = of(THREE)
     rows, frames, file = log.tables()
     left = table([row for n, row in enumerate(rows.to_pylist()) if n != gone]).cast(rows.schema)
-    again = log.with_bytes(log.encode(left, frames, file))
-    assert ops(again) == [one for n, one in enumerate(ops(log)) if n != gone]
-    assert again.read().report.faults == []
+    rewritten = log.with_bytes(log.encode(left, frames, file))
+    assert ops(rewritten) == [op for n, op in enumerate(ops(log)) if n != gone]
+    assert rewritten.read().report.faults == []
 
 
-def test_all_rows_gone() -> None:
+def test_all_rows_removed() -> None:
     log = of(ODD["no operations"] + ODD["no batch"])
     rows, frames, file = log.tables()
-    again = log.with_bytes(log.encode(rows.slice(0, 0), frames, file))
-    assert ops(again) == []
-    # What had no rows is there as it was.
-    assert again.read("records").table["payload"].to_pylist() == [batch(1), b"short"]
+    rewritten = log.with_bytes(log.encode(rows.slice(0, 0), frames, file))
+    assert ops(rewritten) == []
+    # Records without rows are unchanged.
+    assert rewritten.read("records").table["payload"].to_pylist() == [batch(1), b"short"]
 
 
-def test_a_stored_payload_counts_only_where_it_says_what_the_rows_say() -> None:
+def test_stored_payload_is_used_only_if_it_decodes_to_the_rows() -> None:
     log = of(ODD["a length longer than need be"])
     rows, frames, file = log.tables()
     assert frames["payload"].null_count == 1
     more = table([rows.to_pylist()[0], {**rows.to_pylist()[0], "sequence": 2}, *rows.to_pylist()[1:]])
-    again = log.with_bytes(log.encode(more.cast(rows.schema), frames, file))
-    assert ops(again) == [(1, b"a", b"1"), (2, b"a", b"1"), (2, b"b", b"2")]
+    rewritten = log.with_bytes(log.encode(more.cast(rows.schema), frames, file))
+    assert ops(rewritten) == [(1, b"a", b"1"), (2, b"a", b"1"), (2, b"b", b"2")]
     for column, value in (("key", b"b"), ("value", b"2"), ("sequence", 100), ("key", b"aa"), ("value", None)):
         edited = changed(rows, column, 0, value)
         if value is None:
             edited = changed(edited, "type", 0, "deletion")
-        again = log.with_bytes(log.encode(edited, frames, file))
-        assert again.read().table[column][0].as_py() == value
-        assert again.read("frames").table["payload"].null_count == 2
+        rewritten = log.with_bytes(log.encode(edited, frames, file))
+        assert rewritten.read().table[column][0].as_py() == value
+        assert rewritten.read("frames").table["payload"].null_count == 2
 
 
-def test_the_lean_frames_are_enough_for_a_usual_log() -> None:
+def test_core_frame_columns_are_enough_for_an_ordinary_log() -> None:
     log = of(THREE)
     rows, frames, file = log.tables()
     lean = frames.select(["position", "size", "length", "type", "record"])
@@ -309,7 +309,7 @@ def test_the_lean_frames_are_enough_for_a_usual_log() -> None:
             log.encode(rows, lean.drop_columns([name]), file)
 
 
-def test_rows_that_have_no_place() -> None:
+def test_rows_without_a_position() -> None:
     log = of(THREE)
     rows, frames, _ = log.tables()
     with pytest.raises(UsageError, match="rows don't say which frame they are in"):
@@ -324,7 +324,7 @@ def test_rows_that_have_no_place() -> None:
     assert log.encode(rows.slice(0, 0), frames.slice(0, 0)) == b""
 
 
-# What is told of batches
+# Reported batches
 
 
 GOOD = batch(1, (b"a", b"1"))
@@ -347,7 +347,9 @@ GOOD = batch(1, (b"a", b"1"))
         (batch((1 << 56) - 1, (b"b", b"2"), (b"c", None)), "sequence numbers above 2^56-1: 2 operations", 2, 0),
     ],
 )  # fmt: skip
-def test_batches_whose_checksums_are_right(payload: bytes, text: str, rows: int, lost: int | None) -> None:
+def test_invalid_batches_with_correct_checksums(
+    payload: bytes, text: str, rows: int, lost: int | None
+) -> None:
     log = of(written([GOOD, payload, batch(9, (b"z", b"9"))]))
     fault = one_fault(log)
     assert fault.detail.startswith(text)
@@ -355,10 +357,10 @@ def test_batches_whose_checksums_are_right(payload: bytes, text: str, rows: int,
     assert (fault.kind, fault.rows_lost) == (kind, lost)
     assert (fault.offset, fault.length) == (len(written([GOOD])), len(payload) + HEADER)
     assert "paranoid_checks" in fault.system
-    found = ops(log)
-    assert len(found) == 2 + rows
-    assert found[0] == (1, b"a", b"1")
-    assert found[-1] == (9, b"z", b"9")
+    operations = ops(log)
+    assert len(operations) == 2 + rows
+    assert operations[0] == (1, b"a", b"1")
+    assert operations[-1] == (9, b"z", b"9")
     assert comes_back(log)
     with pytest.raises(LogwrightError):
         log.read(mode=Mode.FAILFAST)
@@ -422,36 +424,38 @@ NEXT = record(FULL, batch(5, (b"z", b"9")))
         ),
     ],
 )  # fmt: skip
-def test_damage(middle: bytes, behind: bytes, kind: Kind, text: str, system: str, severity: Severity) -> None:
+def test_damage_in_the_middle_and_at_the_end(
+    middle: bytes, behind: bytes, kind: Kind, text: str, system: str, severity: Severity
+) -> None:
     log = of(written([GOOD]) + middle + behind)
     fault = log.read().report.faults[0]
     assert (fault.kind, fault.severity, fault.offset) == (kind, severity, FIRST_END)
     assert text in fault.detail
     assert system in fault.system
-    found = ops(log)
-    assert found[0] == (1, b"a", b"1")
+    operations = ops(log)
+    assert operations[0] == (1, b"a", b"1")
     if behind:
         assert fault.length == len(middle)
-        assert found[1] == (5, b"z", b"9")
+        assert operations[1] == (5, b"z", b"9")
         assert fault.lost == {"file": 7, "first_sequence": 2, "last_sequence": 4}
         assert fault.rows_lost == 3
     assert comes_back(log)
 
 
-def test_a_record_larger_than_the_limit() -> None:
+def test_record_larger_than_the_limit() -> None:
     log = of(
         written([GOOD, batch(2, (b"b", b"x" * 600)), batch(3, (b"c", b"3"))]), **{"max.record.bytes": 500}
     )
     fault = one_fault(log)
     assert fault.detail == "a record of more than 500 bytes (max.record.bytes)"
     assert (fault.kind, fault.system, fault.rows_lost) == (Kind.LENGTH, "LevelDB reads it", 1)
-    assert [one[0] for one in ops(log)] == [1, 3]
+    assert [op[0] for op in ops(log)] == [1, 3]
 
 
 @pytest.mark.parametrize(
     ("first", "behind", "rows", "lost"),
     [
-        (GOOD, batch(2, (b"z", b"9")), 0, {}),  # nothing is missing
+        (GOOD, batch(2, (b"z", b"9")), 0, {}),  # Nothing is missing.
         (GOOD, batch(1, (b"z", b"9")), None, {"file": 7, "first_sequence": 2, "last_sequence": 0}),
         (b"short", batch(5, (b"z", b"9")), None, {"file": 7, "last_sequence": 4}),
         (GOOD, b"short", None, {"file": 7, "first_sequence": 2}),
@@ -462,42 +466,42 @@ def test_lost_sequence_numbers(
     first: bytes, behind: bytes, rows: int | None, lost: Mapping[str, Any]
 ) -> None:
     log = of(record(FULL, first) + record(200, b"abc") + record(FULL, behind))
-    (fault,) = [one for one in log.read().report.faults if one.kind is Kind.MAGIC]
+    (fault,) = [finding for finding in log.read().report.faults if finding.kind is Kind.MAGIC]
     assert (fault.rows_lost, fault.lost) == (rows, lost)
 
 
-def test_of_a_file_whose_name_has_no_number_the_loss_names_none() -> None:
+def test_loss_in_a_file_without_a_number_names_none() -> None:
     data = written([GOOD]) + record(200, b"abc") + NEXT
     log = Specimen.of(data, "leveldb.log", "copy of a log")
     assert one_fault(log).lost == {"first_sequence": 2, "last_sequence": 4}
     assert log.read().table["file"].null_count == 2
 
 
-# Going on
+# Continuation after damage
 
 
-def test_a_record_within_a_value_is_none() -> None:
-    """The value of a damaged record has a whole record in it, and its length is damaged too."""
+def test_record_inside_a_value_is_no_record() -> None:
+    """The value of a damaged record contains a complete record, and its length is damaged too."""
     inner = record(FULL, batch(77_000_000, (b"trap", b"trap")))
     outer = record(FULL, batch(2, (b"b", b"<" + inner + b">" * 5)))
     log = of(written([GOOD]) + b"\xff" * 6 + outer[6:] + written([batch(3, (b"c", b"3"))]) + record(200, b""))
-    assert [one[0] for one in ops(log)] == [1, 3]
+    assert [op[0] for op in ops(log)] == [1, 3]
     assert comes_back(log)
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_record_is_believed_where_its_sequence_fits(first: bool) -> None:
-    """Nothing but what it says tells that it is one: the block ends in damage too."""
+def test_record_is_accepted_if_its_sequence_fits(first: bool) -> None:
+    """Only its content shows that it is a record: the block ends in damage too."""
     real = record(FULL, batch(3, (b"c", b"3")))
     other = record(FULL, batch(10_000_000, (b"d", b"4")))
     no_batch, empty = record(FULL, b"no batch at all"), record(FULL, batch(3))
     head = (written([GOOD]) if first else b"") + b"\xff" * 11 + no_batch + empty + other + real + b"\xff" * 9
-    # Without anything before it, what is sure behind it tells.
+    # Without a sequence number before it, certain records after it decide.
     tail = batch(6, (b"e", b"5" * BLOCK))
     size = to_block_end(len(head))
     data = head + record(FIRST, tail[:size]) + record(LAST, tail[size:])
-    assert [one[0] for one in ops(of(data))] == ([1] if first else []) + [3, 6]
-    # With nothing that tells, none is believed.
+    assert [op[0] for op in ops(of(data))] == ([1] if first else []) + [3, 6]
+    # Without any evidence none is accepted.
     alone = of(b"\xff" * 11 + real + b"\xff" * 9)
     assert ops(alone) == []
     assert comes_back(alone)
@@ -507,29 +511,29 @@ def test_damage_ends_with_its_block() -> None:
     batches = [batch(n, (b"k", b"v" * 900)) for n in range(1, 90)]
     data = written(batches)
     log = of(data[:100] + b"\xff" * (BLOCK - 100) + data[BLOCK:])
-    # A record that began in the damaged block is lost with it, the rest is not.
-    found = [one[0] for one in ops(log)]
-    assert found == list(range(found[0], 90))
-    assert found[0] <= BLOCK // 900 + 2
+    # A record that began in the damaged block is lost with it, the others are not.
+    keys = [op[0] for op in ops(log)]
+    assert keys == list(range(keys[0], 90))
+    assert keys[0] <= BLOCK // 900 + 2
     assert comes_back(log)
     for window in (4096, 40_000):
-        assert [row["sequence"] for row in log.read(window=window).table.to_pylist()] == found
+        assert [row["sequence"] for row in log.read(window=window).table.to_pylist()] == keys
 
 
-def test_every_way_to_begin_in_the_middle() -> None:
-    """Tasks that read a stretch each have all rows together, each once, however the records lie."""
+def test_every_start_in_the_middle() -> None:
+    """Tasks that each read a range have all rows together, each once, wherever the records are."""
     batches = [
         batch(n, (b"k", b"v" * size)) for n, size in enumerate([10, 40_000, 5, 70_000, 32_700, 1, 1], 1)
     ]
     log = of(written(batches))
-    whole = ops(log)
+    operations = ops(log)
     cuts = [0, *range(1000, len(log.all_bytes()), 17_001), len(log.all_bytes())]
     parts = [log.read(start=a, stop=b, window=8192).table for a, b in itertools.pairwise(cuts)]
     rows = [row for part in parts for row in part.to_pylist()]
-    assert [(row["sequence"], row["key"], row["value"]) for row in rows] == whole
+    assert [(row["sequence"], row["key"], row["value"]) for row in rows] == operations
 
 
-def test_how_many_bytes_a_record_needs() -> None:
+def test_bytes_that_a_record_needs() -> None:
     data = written([GOOD, batch(2, (b"b", b"x" * (3 * BLOCK)))])
 
     def need(cut: int, *, check: bool) -> int:
@@ -538,16 +542,16 @@ def test_how_many_bytes_a_record_needs() -> None:
         assert frames.stop == FIRST_END
         return frames.need
 
-    # Its length is known of one physical record only; of a long one a block more is asked for, or all there is.
+    # The length of only one physical record is known; for a long one another block is requested, or the rest of the file.
     assert need(FIRST_END + 3, check=True) == HEADER
     assert need(BLOCK, check=True) == BLOCK - FIRST_END + HEADER + BLOCK
     assert need(3 * BLOCK, check=True) == len(data) - FIRST_END
-    # Where only starts are looked for, what is in this block is enough, or the next header.
+    # A search for starts needs only this block, or the next header.
     assert need(BLOCK, check=False) == BLOCK - FIRST_END + HEADER
 
 
-def test_a_search_where_nothing_is_known() -> None:
-    """A task may start behind what another one found damaged, or with nothing known at all."""
+def test_search_without_prior_knowledge() -> None:
+    """A task may start after damage found by another one, or knowing nothing."""
     data = b"\xff" * 11 + THREE
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
     context = of(data).context()
@@ -574,11 +578,11 @@ def test_filters(tmp_path: Path, condition: tuple[str, str, Any], expected: Any)
     path = tmp_path / NAME
     batches = [batch(n, (b"k%03d" % n, b"v"), (b"k%03d" % (n + 1), b"v")) for n in range(1, 60, 2)]
     path.write_bytes(written(batches))
-    found = lw.read(path, filter=[condition])
-    assert found["sequence"].to_pylist() == list(expected)
+    rows = lw.read(path, filter=[condition])
+    assert rows["sequence"].to_pylist() == list(expected)
 
 
-def test_bounds_hold_whatever_a_batch_says() -> None:
+def test_bounds_hold_whatever_a_batch_claims() -> None:
     payloads = [
         batch(5, (b"a", b"1"), (b"b", b"2"), count=0),
         b"short",
@@ -596,7 +600,7 @@ def test_bounds_hold_whatever_a_batch_says() -> None:
     assert CODEC.frame_bounds(frames, "key") == (None, None)
 
 
-# What it is
+# Recognition
 
 
 @pytest.mark.parametrize(
@@ -609,10 +613,10 @@ def test_bounds_hold_whatever_a_batch_says() -> None:
         ("000007.txt", THREE, Match.NO),
     ],
 )
-def test_recognised(name: str, head: bytes, expected: Match) -> None:
+def test_recognised_names_and_bytes(name: str, head: bytes, expected: Match) -> None:
     assert CODEC.recognise(name, head) is expected
 
 
-def test_a_hint_that_there_is_not() -> None:
+def test_unknown_hint_is_refused() -> None:
     with pytest.raises(UsageError, match=r"leveldb\.log: no hint 'topic'"):
         CODEC.context(NAME, Options(CODEC.options), topic="x")

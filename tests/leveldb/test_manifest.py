@@ -1,4 +1,4 @@
-"""Manifests: fields of edits and bytes, what is told of edits that are none, and writing them again."""
+"""Manifests: fields of edits and bytes, faults of invalid edits, and reencoding."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_rows_of_a_manifest() -> None:
         {**empty, "field": "last_sequence", "number": 0, "position": 0},
         {**empty, "field": "compact_pointer", "level": 1, "smallest": LOW, "position": second},
         {**empty, "field": "deleted_file", "level": 0, "number": 5, "position": second},
-        # Numbers of 64 bits are as the column holds them.
+        # Numbers of 64 bits, as the column holds them.
         {
             **empty, "field": "new_file", "level": 2, "number": -1, "size": -(1 << 63),
             "smallest": LOW, "largest": HIGH, "position": second,
@@ -73,11 +73,11 @@ def test_rows_of_a_manifest() -> None:
     ]  # fmt: skip
 
 
-def test_written_from_rows_alone() -> None:
+def test_manifest_written_from_rows_alone() -> None:
     manifest = of(DATA)
     rows = manifest.read().table
     assert of(b"").encode(rows) == DATA
-    # Without positions all are one edit; columns that no field needs may be away.
+    # Without positions all rows are one edit; unused columns may be missing.
     bare = pa.table({"field": ["log_number", "last_sequence"], "number": [3, 7]})
     edit = [EditField("log_number", number=3), EditField("last_sequence", number=7)]
     assert of(b"").encode(bare) == written([form(edit)])
@@ -104,10 +104,10 @@ NEW_FILE = st.builds(
 
 @settings(max_examples=examples(40))
 @given(st.lists(st.lists(NUMBERED | NEW_FILE, min_size=1, max_size=4), max_size=5), st.booleans())
-def test_a_manifest_comes_back(edits: list[list[EditField]], frames: bool) -> None:
+def test_manifest_round_trips(edits: list[list[EditField]], frames: bool) -> None:
     manifest = of(written([form(edit) for edit in edits]))
-    found = manifest.read()
-    assert (found.table.num_rows, found.report.faults) == (sum(map(len, edits)), [])
+    rows_read = manifest.read()
+    assert (rows_read.table.num_rows, rows_read.report.faults) == (sum(map(len, edits)), [])
     rows, framed, file = manifest.tables()
     assert framed["payload"].null_count == framed.num_rows
     assert manifest.encode(rows, framed if frames else None, file) == manifest.all_bytes()
@@ -134,18 +134,18 @@ NO_EDIT = [
 
 
 @pytest.mark.parametrize(("payload", "words"), NO_EDIT)
-def test_records_that_are_no_edit(payload: bytes, words: str) -> None:
+def test_invalid_edits(payload: bytes, words: str) -> None:
     manifest = of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
-    found = manifest.read()
-    (fault,) = found.report.faults
+    rows_read = manifest.read()
+    (fault,) = rows_read.report.faults
     unknown = words.endswith("unknown tag")
     assert fault.kind is (Kind.UNSUPPORTED if unknown else Kind.PAYLOAD)
     assert fault.detail.partition(": the checksum is right")[0] == words
     assert fault.system == f"LevelDB refuses to open: Corruption: {words}"
     assert (fault.offset, fault.length) == (7 + len(form(FIRST_EDIT)), 7 + len(payload))
-    assert found.table["field"].to_pylist() == [one.name for one in FIRST_EDIT + THIRD_EDIT]
+    assert rows_read.table["field"].to_pylist() == [field.name for field in FIRST_EDIT + THIRD_EDIT]
     assert comes_back(manifest)
-    # It is there still where other rows are edited, and where none are left.
+    # It is kept if other rows are edited, and if none are left.
     rows, frames, file = manifest.tables()
     edited = manifest.with_bytes(manifest.encode(changed(rows, "number", 1, 300), frames, file))
     assert edited.read("records").table["payload"].to_pylist()[1] == payload
@@ -162,23 +162,23 @@ ODD = {
 
 
 @pytest.mark.parametrize("payload", ODD.values(), ids=ODD)
-def test_edits_that_are_stored_as_they_were(payload: bytes) -> None:
+def test_edits_are_stored_unchanged(payload: bytes) -> None:
     manifest = of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
     rows, frames, file = manifest.tables()
-    assert [one for one in frames["payload"].to_pylist() if one is not None] == [payload]
+    assert [row for row in frames["payload"].to_pylist() if row is not None] == [payload]
     assert manifest.encode(rows, frames, file) == manifest.all_bytes()
 
 
-def test_a_stored_edit_counts_only_where_it_says_what_the_rows_say() -> None:
+def test_stored_edit_is_used_only_if_it_decodes_to_the_rows() -> None:
     manifest = of(written([ODD["a number longer than need be"]]))
     rows, frames, file = manifest.tables()
     assert manifest.encode(changed(rows, "number", 0, 4), frames, file) == written([b"\x02\x04"])
-    # Nor where its rows are another edit's, and it is none at all.
+    # Nor if its rows belong to another edit and it is invalid.
     broken = frames.set_column(
         frames.schema.get_field_index("payload"), "payload", pa.array([b"\x63\x01\x01"], pa.binary())
     )
     assert manifest.encode(rows, broken, file) == written([b"\x02\x03"])
-    # All of them gone, it is gone too.
+    # If all its rows are removed, it is removed too.
     assert manifest.encode(rows.slice(0, 0), frames, file) == b""
 
 
@@ -193,18 +193,18 @@ def test_a_stored_edit_counts_only_where_it_says_what_the_rows_say() -> None:
         ({"field": "compact_pointer", "level": 1, "smallest": b""}, "'compact_pointer' with an empty internal key"),
     ],
 )  # fmt: skip
-def test_rows_that_make_no_edit(row: dict[str, Any], words: str) -> None:
+def test_invalid_rows_are_refused(row: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         of(b"").encode(pa.Table.from_pylist([row]))
 
 
-def test_a_column_that_is_needed() -> None:
+def test_required_column_is_missing() -> None:
     with pytest.raises(LogwrightError, match="field"):
         of(b"").encode(pa.table({"number": [1]}))
 
 
-def test_behind_damage_an_edit_is_believed_and_other_bytes_are_not() -> None:
-    """Neither fills the block: the edit makes sense."""
+def test_after_damage_valid_edits_are_accepted_and_other_bytes_are_not() -> None:
+    """Neither fills the block, but the edit can be decoded."""
     junk = b"\xff" * 9
     manifest = of(
         written([form(FIRST_EDIT)]) + junk + record(FULL, b"no edit") + record(FULL, b"")
@@ -218,8 +218,8 @@ def test_behind_damage_an_edit_is_believed_and_other_bytes_are_not() -> None:
     assert comes_back(manifest)
 
 
-def test_what_only_errors_say() -> None:
+def test_errors_of_edits_without_rows() -> None:
     with pytest.raises(DescriptionError, match="unknown tag 99"):
         VERSION_EDIT.unpack(b"\x63\x01", 0, 2)
-    # Edits have no order: nothing prunes them.
+    # Edits have no order: nothing is pruned.
     assert CODEC.frame_bounds(None, "number") == (None, None)  # type: ignore[arg-type]

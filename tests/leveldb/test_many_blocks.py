@@ -1,4 +1,4 @@
-"""Blocks that are decompressed together read as each alone."""
+"""Blocks that are decompressed together give the same rows as one by one."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ def table(count: int, size: int, compression: str) -> Specimen:
         random.integers(0, 256, size, np.uint8).tobytes() if n % 50 < 25 else b"word " * (size // 5)
         for n in range(count)
     ]
-    made = [{"key": b"key%06d" % n, "value": one, "sequence": n} for n, one in enumerate(values)]
-    return empty.with_bytes(empty.encode(pa.Table.from_pylist(made)))
+    table_rows = [{"key": b"key%06d" % n, "value": value, "sequence": n} for n, value in enumerate(values)]
+    return empty.with_bytes(empty.encode(pa.Table.from_pylist(table_rows)))
 
 
 @pytest.mark.parametrize("portion", [1, 5000, 20_000, 32 << 20])
-def test_together_and_alone(portion: int, monkeypatch: Any) -> None:
+def test_blocks_together_equal_blocks_one_by_one(portion: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(rows, "PORTION", portion)
-    found = table(600, 100, "snappy")
-    kinds = found.read("frames").table.filter(pa.compute.field("kind") == "data")["compression"].to_pylist()
+    data = table(600, 100, "snappy")
+    kinds = data.read("frames").table.filter(pa.compute.field("kind") == "data")["compression"].to_pylist()
     assert {"none", "snappy"} == set(kinds)
-    together = found.read(columns="*").table
+    together = data.read(columns="*").table
     assert len(together) == 600
     monkeypatch.setattr(rows, "_MANY", 1 << 30)
-    assert found.read(columns="*").table == together
+    assert data.read(columns="*").table == together
     monkeypatch.setattr(rows, "_MANY", 1)
-    assert found.read(columns="*").table == together
+    assert data.read(columns="*").table == together
 
 
 @pytest.mark.parametrize(
     "contents", [b"", b"\x80", b"\xff\xff\xff\xff\x0f", b"\x50\x01\x00" + b"x" * 40, b"\x05\x10abc"]
 )
-def test_one_that_does_not_decompress_is_told_alone(contents: bytes) -> None:
+def test_undecompressible_block_is_reported_by_itself(contents: bytes) -> None:
     found = table(600, 100, "snappy")
     data = found.all_bytes()
     frames = found.read("frames").table.to_pylist()
-    bad = next(one for one in frames[20:] if one["compression"] == "snappy" and one["size"] > 60)
+    bad = next(frame for frame in frames[20:] if frame["compression"] == "snappy" and frame["size"] > 60)
     place, size = bad["position"], bad["size"]
     stored = contents + bytes(size - len(contents))
     hurt = found.with_bytes(
@@ -68,9 +68,9 @@ def test_one_that_does_not_decompress_is_told_alone(contents: bytes) -> None:
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_columns_are_those_of_entries(bad: bool) -> None:
-    """The kernel that makes columns and the one that makes entries read the same blocks alike."""
-    whole = pack_entries(
+def test_columns_equal_entries(bad: bool) -> None:
+    """The kernel for columns and the one for entries read the same blocks alike."""
+    sound = pack_entries(
         [
             (internal_key(b"a", 9, 1), b"x"),
             (internal_key(b"a", 7, 0), b""),
@@ -80,31 +80,34 @@ def test_columns_are_those_of_entries(bad: bool) -> None:
         ],
         2,
     )
-    torn = whole[:20] + b"\xff" * 9 + whole[29:]
-    blocks = [whole, pack_entries([], 2), b"", torn, whole]
+    torn = sound[:20] + b"\xff" * 9 + sound[29:]
+    blocks = [sound, pack_entries([], 2), b"", torn, sound]
     buf = np.frombuffer(b"".join(blocks), np.uint8)
     bounds = np.cumsum([0, *map(len, blocks)])
     starts, ends = bounds[:-1], bounds[1:]
-    found = np.empty(len(blocks) * block.MEASURES, np.int64)
-    block.measure_all(buf, starts, ends, 1 << 20, found)
-    some = np.empty_like(found)
-    count, *totals, wrong = block.measure_some(buf, starts, ends, 1 << 20, 1 << 20, some)
-    assert (count, wrong, some.tolist()) == (len(blocks), 2, found.tolist())
-    one, other = rows.Unpacked.many(buf, starts, found), rows.Columns.many(buf, starts, found, *totals)
-    assert one.rows == other.rows > 8
+    measures = np.empty(len(blocks) * block.MEASURES, np.int64)
+    block.measure_all(buf, starts, ends, 1 << 20, measures)
+    measured = np.empty_like(measures)
+    count, *totals, wrong = block.measure_some(buf, starts, ends, 1 << 20, 1 << 20, measured)
+    assert (count, wrong, measured.tolist()) == (len(blocks), 2, measures.tolist())
+    decoded, other = (
+        rows.Unpacked.many(buf, starts, measures),
+        rows.Columns.many(buf, starts, measures, *totals),
+    )
+    assert decoded.rows == other.rows > 8
     assert other.skipped.tolist()[0] == (2 if bad else 0)
     for name in ("key_ends", "value_ends", "per_block", "skipped"):
-        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
-    end, stop = int(one.key_ends[-1]), int(one.value_ends[-1])
-    assert one.keys[:end].tobytes() == other.keys[:end].tobytes()
-    assert one.values[:stop].tobytes() == other.values[:stop].tobytes()
-    assert (one.trailers & 0xFF).tolist() == other.kinds.tolist()
-    assert (one.trailers >> 8 & (1 << 56) - 1).tolist() == other.sequences.tolist()
+        assert getattr(decoded, name).tolist() == getattr(other, name).tolist(), name
+    end, stop = int(decoded.key_ends[-1]), int(decoded.value_ends[-1])
+    assert decoded.keys[:end].tobytes() == other.keys[:end].tobytes()
+    assert decoded.values[:stop].tobytes() == other.values[:stop].tobytes()
+    assert (decoded.trailers & 0xFF).tolist() == other.kinds.tolist()
+    assert (decoded.trailers >> 8 & (1 << 56) - 1).tolist() == other.sequences.tolist()
     assert other.deletions == other.kinds.tolist().count(0)
 
 
-def test_so_many_blocks_are_measured_as_fit() -> None:
-    """One at least; what is said of all is of these."""
+def test_blocks_are_measured_up_to_the_buffer_size() -> None:
+    """At least one block; totals are those of the measured blocks."""
     blocks = [pack_entries([(internal_key(b"k%d" % n, 1, 1), b"v" * n)], 2) for n in range(5)]
     bounds = np.cumsum([0, *map(len, blocks)])
     buf, found = np.frombuffer(b"".join(blocks), np.uint8), np.empty(5 * block.MEASURES, np.int64)

@@ -1,4 +1,4 @@
-"""A table that the manifest names is missing: what is known to be lost is said, with the same numbers by verify and by repair."""
+"""A table that the manifest names is missing: verify and repair report the same loss."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def _tables(path: Path) -> list[Path]:
     return sorted(path.glob("*.ldb"))
 
 
-def test_what_is_lost_with_a_missing_table_is_the_same_in_verify_and_repair(
-    database: Path, tmp_path: Path
-) -> None:
+def test_loss_of_a_missing_table_is_the_same_in_verify_and_repair(database: Path, tmp_path: Path) -> None:
     gone = _tables(database)[1]
     rows = lw.read(str(gone), "leveldb.table").num_rows
     size = gone.stat().st_size
@@ -45,21 +43,21 @@ def test_what_is_lost_with_a_missing_table_is_the_same_in_verify_and_repair(
     assert f"{size:,} bytes, keys key-001000..key-001999; at most {rows:,} entries" in text
     assert "loses nothing more" in text
     repaired = lw.repair(str(database), str(tmp_path / "repaired"))
-    assert [one["lost"] for one in repaired.cut or () if one.get("lost")] == [lost]
+    assert [removed["lost"] for removed in repaired.cut or () if removed.get("lost")] == [lost]
     assert f"at most {rows:,} entries" in " ".join(str(repaired).split())
     assert lw.read(str(tmp_path / "repaired")).num_rows == 3000 - rows
 
 
 def test_several_missing_tables_share_one_bound(database: Path) -> None:
-    for one in _tables(database)[1:]:
-        one.unlink()
+    for table in _tables(database)[1:]:
+        table.unlink()
     report = lw.verify(str(database))
-    found = [fault.lost["entries_at_most"] for _, fault in report.faults if fault.lost]
-    assert found == [2000, 2000]
+    fault_texts = [fault.lost["entries_at_most"] for _, fault in report.faults if fault.lost]
+    assert fault_texts == [2000, 2000]
     assert "at most 2,000 entries in all 2 missing tables together" in " ".join(str(report).split())
 
 
-def test_no_number_of_entries_is_given_where_entries_share_sequence_numbers(tmp_path: Path) -> None:
+def test_no_entry_count_if_entries_share_sequence_numbers(tmp_path: Path) -> None:
     path = tmp_path / "db"
     rows = pa.table({"key": [b"key-%06d" % n for n in range(4000)], "value": [b"value" * 8] * 4000})
     lw.write(rows, str(path), "leveldb.db", max_file_size=20_000)

@@ -1,4 +1,4 @@
-"""Names of files, as LevelDB takes them and makes them."""
+"""File names, as LevelDB parses and formats them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from logwright.codec.leveldb.names import FileName, FileType, number_of, parse
         ("0" * 200 + "7.ldb", FileType.TABLE, 7),
     ],
 )
-def test_names_that_leveldb_knows(name: str, kind: FileType, number: int) -> None:
+def test_known_names(name: str, kind: FileType, number: int) -> None:
     assert parse(name) == FileName(kind, number)
 
 
@@ -38,11 +38,11 @@ def test_names_that_leveldb_knows(name: str, kind: FileType, number: int) -> Non
         "184467440737095516150.log", "100", "100.", "100.lop", "٣.log",
     ],
 )  # fmt: skip
-def test_names_that_leveldb_ignores(name: str) -> None:
+def test_ignored_names(name: str) -> None:
     assert parse(name) is None
 
 
-def test_names_that_are_made_are_known() -> None:
+def test_formatted_names_are_known() -> None:
     for make, kind in (
         (names.log_name, FileType.LOG),
         (names.table_name, FileType.TABLE),
@@ -61,10 +61,10 @@ def test_names_that_are_made_are_known() -> None:
     [
         ("000007.log", 7),
         ("9223372036854775807.log", (1 << 63) - 1),
-        ("9223372036854775808.log", None),  # no column of 64 signed bits holds it
+        ("9223372036854775808.log", None),  # Too large for a column of 64 signed bits.
         ("99999999999999999999.log", None),
         ("000007.ldb", None),
     ],
 )
-def test_the_number_for_a_column(name: str, number: int | None) -> None:
+def test_file_number_of_a_column(name: str, number: int | None) -> None:
     assert number_of(name, names.LOG_NAME) == number

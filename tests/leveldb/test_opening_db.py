@@ -1,4 +1,4 @@
-"""Opening a LevelDB database: what `DB::Open` refuses, and what it leaves (`db_test.cc`, `recovery_test.cc`, `version_edit_test.cc`)."""
+"""Simulated `DB::Open`: refused databases, and the files afterwards (`db_test.cc`, `recovery_test.cc`, `version_edit_test.cc`)."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def with_manifest(records: list[bytes], name: str = "MANIFEST-000008") -> dict[s
     return {**MADE.files, name: logged(records)}
 
 
-def test_what_is_left() -> None:
-    """A table out of the log, a new log, a new manifest; what is obsolete is gone."""
+def test_files_after_opening() -> None:
+    """A table written from the log, a new log, a new manifest; obsolete files are removed."""
     opened = MADE.open()
     verdict = opened.verdict
     assert rows_of(opened) == LIVE
@@ -68,21 +68,21 @@ def test_what_is_left() -> None:
     files = after(opened)
     assert files["CURRENT"] == b"MANIFEST-000009\n"
     assert files["000011.log"] == files["LOCK"] == b""
-    # The second opening finds nothing to do but to begin a new log and manifest.
-    again = open_listing(MemoryDirectory(files))
-    assert rows_of(again) == LIVE
-    assert again.verdict.creates == ("000013.log", "LOG.old", "MANIFEST-000012")
-    assert again.verdict.removes == ("000011.log", "MANIFEST-000009")
-    assert [name for name in after(again) if name.endswith(".ldb")] == ["000005.ldb", "000010.ldb"]
+    # The second opening only begins a new log and manifest.
+    reopened = open_listing(MemoryDirectory(files))
+    assert rows_of(reopened) == LIVE
+    assert reopened.verdict.creates == ("000013.log", "LOG.old", "MANIFEST-000012")
+    assert reopened.verdict.removes == ("000011.log", "MANIFEST-000009")
+    assert [name for name in after(reopened) if name.endswith(".ldb")] == ["000005.ldb", "000010.ldb"]
 
 
-def test_the_manifest_that_is_written() -> None:
+def test_written_manifest() -> None:
     pointer = EditField("compact_pointer", level=1, smallest=key_of(b"b", 2))
     files = after(CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=7, edit=[pointer]).open())
     name = manifest_name(7)
-    found = recover(_reader(files[name]), len(files[name]))
-    assert found.error is None
-    version = found.version
+    recovered = recover(_reader(files[name]), len(files[name]))
+    assert recovered.error is None
+    version = recovered.version
     assert version.edits == 2
     assert (version.comparator, version.last_sequence, version.log_number) == (BYTEWISE, 7, 8)
     assert (version.prev_log_number, version.next_file_number) == (0, 9)
@@ -94,7 +94,7 @@ def _reader(data: bytes) -> Any:
     return lambda offset, length: np.frombuffer(data[offset : offset + length], np.uint8)
 
 
-def test_a_name_in_current_that_leads_back_into_the_directory() -> None:
+def test_name_in_current_that_leads_back_into_the_directory() -> None:
     named = MADE.files["CURRENT"]
     for text in (b"./", b"/", b".//./"):
         opened = open_listing(MemoryDirectory({**MADE.files, "CURRENT": text + named}))
@@ -102,10 +102,10 @@ def test_a_name_in_current_that_leads_back_into_the_directory() -> None:
         assert rows_of(opened) == rows_of(MADE.open())
 
 
-# Refused
+# Refused databases
 
 
-def test_current() -> None:
+def test_invalid_current() -> None:
     files = dict(MADE.files)
     assert refused({**files, "CURRENT": b""}) == "Corruption: CURRENT file does not end with newline"
     assert (
@@ -122,7 +122,7 @@ def test_current() -> None:
     assert refused({**files, "CURRENT": b"no/x\n"}) == f"{nowhere}no/x: No such file or directory"
 
 
-def test_a_zero_byte_ends_the_name_of_the_manifest() -> None:
+def test_zero_byte_ends_the_manifest_name() -> None:
     files = {**MADE.files, "CURRENT": b"MANIFEST-000008\0junk\n"}
     assert rows_of(open_listing(MemoryDirectory(files))) == LIVE
 
@@ -132,7 +132,7 @@ def test_current_may_name_any_file() -> None:
     files["anything"] = files.pop("MANIFEST-000008")
     opened = open_listing(MemoryDirectory({**files, "CURRENT": b"anything\n"}))
     assert rows_of(opened) == LIVE
-    # A name that is no manifest's is never obsolete.
+    # A name that is not a manifest's is never obsolete.
     assert "anything" in after(opened)
 
 
@@ -163,7 +163,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (b"\x63", "VersionEdit: unknown tag"),
         (b"\x80", "VersionEdit: invalid tag"),
@@ -177,13 +177,13 @@ NUMBERS = [
         (b"\x07\x00\x05\x01\x00\x01x", "VersionEdit: new-file entry"),
     ],
 )
-def test_corrupted_descriptor(record: bytes, said: str) -> None:
-    assert refused(with_manifest([form(NUMBERS), record])) == f"Corruption: {said}"
-    # Also with what makes others lenient.
-    assert refused(with_manifest([form(NUMBERS), record]), paranoid_checks=False) == f"Corruption: {said}"
+def test_corrupted_descriptor(record: bytes, message: str) -> None:
+    assert refused(with_manifest([form(NUMBERS), record])) == f"Corruption: {message}"
+    # Also with the options that tolerate other errors.
+    assert refused(with_manifest([form(NUMBERS), record]), paranoid_checks=False) == f"Corruption: {message}"
 
 
-def test_a_compaction_pointer_that_is_empty() -> None:
+def test_empty_compaction_pointer_is_refused() -> None:
     """Refused since 1.23."""
     records = [form(NUMBERS), b"\x05\x01\x00"]
     assert refused(with_manifest(records)) == "Corruption: VersionEdit: compaction pointer"
@@ -193,30 +193,30 @@ def test_a_compaction_pointer_that_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "said"),
+    ("gone", "message"),
     [
         ("next_file_number", "no meta-nextfile entry in descriptor"),
         ("log_number", "no meta-lognumber entry in descriptor"),
         ("last_sequence", "no last-sequence-number entry in descriptor"),
     ],
 )
-def test_numbers_that_are_missing(gone: str, said: str) -> None:
-    records = [form([one for one in NUMBERS if one.name != gone])]
-    assert refused(with_manifest(records)) == f"Corruption: {said}"
+def test_missing_numbers(gone: str, message: str) -> None:
+    records = [form([number for number in NUMBERS if number.name != gone])]
+    assert refused(with_manifest(records)) == f"Corruption: {message}"
 
 
-def test_comparator() -> None:
+def test_mismatched_comparator() -> None:
     other = [form([EditField("comparator", text=b"mine"), *NUMBERS])]
-    said = f"Invalid argument: mine does not match existing comparator : {BYTEWISE}"
-    assert refused(with_manifest(other)) == said
-    # One that says none is not asked.
+    status_text = f"Invalid argument: mine does not match existing comparator : {BYTEWISE}"
+    assert refused(with_manifest(other)) == status_text
+    # A manifest without a comparator is not compared.
     opened = open_listing(MemoryDirectory(with_manifest([form(NUMBERS)])))
     assert status(opened.verdict) == "OK"
     assert rows_of(opened) == [(b"c", b"3")]
 
 
-def test_missing_descriptor_drop() -> None:
-    """What the reader of a manifest drops ends the opening, torn ends and zeros do not."""
+def test_dropped_manifest_bytes_are_refused() -> None:
+    """Dropped bytes end the opening; torn ends and zeros do not."""
     files = dict(MADE.files)
     manifest = files["MANIFEST-000008"]
     broken = bytes((manifest[0] ^ 1,)) + manifest[1:]
@@ -234,14 +234,14 @@ def test_missing_files() -> None:
     files = dict(MADE.files)
     del files["000005.ldb"]
     assert refused(files) == "Corruption: 1 missing files; e.g.: db/000005.ldb"
-    # Any file of that number will do.
+    # Any file of that number is accepted.
     opened = open_listing(MemoryDirectory({**files, "5.dbtmp": b""}))
     assert status(opened.verdict) == "OK"
     assert iterated(opened.verdict) == "NotFound: db/000005.ldb: No such file or directory"
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000008"])
-def test_a_disk_that_cannot_read_metadata(name: str) -> None:
+def test_unreadable_metadata(name: str) -> None:
     class Dying(MemoryDirectory):
         def read(self, file: str, offset: int = 0, length: int | None = None) -> bytes:
             if file == name and dying:
@@ -253,10 +253,10 @@ def test_a_disk_that_cannot_read_metadata(name: str) -> None:
     assert status(opened.verdict) == f"IO error: db/{name}: Input/output error"
 
 
-# What is obsolete, and numbers
+# Obsolete files and file numbers
 
 
-def test_obsolete_files() -> None:
+def test_obsolete_files_are_removed() -> None:
     more = {
         "000004.ldb": b"orphan", "000003.sst": b"orphan", "000002.log": b"old", "MANIFEST-000001": b"old",
         "MANIFEST-000099": b"newer", "000006.dbtmp": b"", "notes.txt": b"mine", "LOG": b"words", "LOG.old": b"old words",
@@ -270,12 +270,12 @@ def test_obsolete_files() -> None:
     assert set(opened.verdict.rewrites) == {"CURRENT", "LOG", "LOG.old"}
 
 
-def test_numbers_that_are_given_again() -> None:
-    """A manifest whose next number is too small: what is in use is overwritten, and nothing is said."""
-    made = CraftedDatabase(
+def test_reused_file_numbers_overwrite_files_silently() -> None:
+    """With a too small next file number existing files are overwritten without a warning."""
+    crafted = CraftedDatabase(
         tables=[(1, 5, ROWS)], logs={7: logged([put(3, b"c", b"3")])}, last_sequence=2, next_file_number=4
     )
-    opened = made.open()
+    opened = crafted.open()
     assert rows_of(opened) == [(b"c", b"3")]
     assert iterated(opened.verdict) == "OK"
     assert opened.verdict.rewrites == ("000005.ldb", "CURRENT")
@@ -283,17 +283,17 @@ def test_numbers_that_are_given_again() -> None:
     assert "000005.ldb is in use but gets overwritten" in opened.verdict.warnings[0]
 
 
-def test_a_deleted_file_does_not_come_back_with_its_number() -> None:
-    """A file of the number of one that an edit deleted."""
+def test_deleted_file_does_not_return_with_its_number() -> None:
+    """A new file with the number of one that an edit deleted."""
     edit = [EditField("deleted_file", level=0, number=5)]
-    made = CraftedDatabase(logs={7: logged([put(3, b"c")])}, edit=edit, next_file_number=4)
-    opened = made.open()
+    crafted = CraftedDatabase(logs={7: logged([put(3, b"c")])}, edit=edit, next_file_number=4)
+    opened = crafted.open()
     assert rows_of(opened) == [(b"c", b"v")]
     (table,) = [name for name in after(opened) if name.endswith(".ldb")]
     assert table == "000005.ldb"
 
 
-def test_compaction_is_told() -> None:
+def test_pending_compaction_is_reported() -> None:
     tables = [(0, n, [(b"k%d" % n, n, b"v")]) for n in range(3, 7)]
     assert CraftedDatabase(tables=tables, last_sequence=9).open().verdict.warnings == (
         "a compaction starts at once: level 0 has 4 tables",
@@ -303,24 +303,24 @@ def test_compaction_is_told() -> None:
     assert "level 1 has 10485760 bytes" in huge.verdict.warnings[0]
 
 
-# Logs, buffers and their use
+# Logs and write buffers
 
 
 def test_multiple_mem_tables() -> None:
-    """A log that does not fit the write buffer becomes several tables."""
+    """A log larger than the write buffer becomes several tables."""
     log = logged([put(n + 1, b"%05d" % n, b"x" * 250) for n in range(1000)])
     opened = CraftedDatabase(logs={3: log}).open(write_buffer_size=64 << 10)
-    made = [name for name in opened.verdict.creates if name.endswith(".ldb")]
-    assert len(made) == 5
+    tables = [name for name in opened.verdict.creates if name.endswith(".ldb")]
+    assert len(tables) == 5
     assert [key for key, _ in rows_of(opened)] == [b"%05d" % n for n in range(1000)]
     assert len(CraftedDatabase(logs={3: log}).open().verdict.creates) == 5
-    # The last batch of a buffer may end just where the log does.
-    again = CraftedDatabase(logs={3: log}).open(write_buffer_size=64 << 10, reuse_logs=True)
-    assert "000003.log" in again.verdict.removes
+    # The last batch of a buffer may end exactly where the log ends.
+    crafted = CraftedDatabase(logs={3: log}).open(write_buffer_size=64 << 10, reuse_logs=True)
+    assert "000003.log" in crafted.verdict.removes
 
 
-def test_memory_is_counted_as_leveldb_does() -> None:
-    """Small operations share blocks of 4096 bytes, with nodes of the skip list between them; large ones have their own."""
+def test_memory_is_counted_as_by_leveldb() -> None:
+    """Small operations share blocks of 4096 bytes, between the nodes of the skip list; large ones have separate blocks."""
     state = memtable.fresh()
     assert state.tolist() == [4096 + 8, 4096 - 104, 0, 0xDEADBEEF & 0x7FFFFFFF]
     counts, keys, values = np.ones(3, np.int64), np.full(3, 5, np.int64), np.array([5000, 3, 1000])
@@ -351,23 +351,23 @@ def test_log_file_reuse() -> None:
 
 
 def test_only_the_last_log_is_reused() -> None:
-    made = CraftedDatabase(logs={3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 6: b""})
-    opened = made.open(reuse_logs=True)
+    crafted = CraftedDatabase(logs={3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 6: b""})
+    opened = crafted.open(reuse_logs=True)
     assert [key for key, _ in rows_of(opened)] == [b"a", b"b"]
     assert {name for name in after(opened) if name.endswith(".log")} == {"000006.log"}
-    # The manifest is the old one, with one edit more.
+    # The old manifest, with one more edit.
     assert set(opened.verdict.rewrites) == {"MANIFEST-000007"}
     name = "MANIFEST-000007"
     data = after(opened)[name]
-    assert data.startswith(made.files[name])
-    found = recover(_reader(data), len(data))
-    assert found.error is None
-    assert found.version.log_number == 6
-    assert len(found.version.files) == 2
+    assert data.startswith(crafted.files[name])
+    recovered = recover(_reader(data), len(data))
+    assert recovered.error is None
+    assert recovered.version.log_number == 6
+    assert len(recovered.version.files) == 2
 
 
 def test_large_manifest_compacted() -> None:
-    """One that is too large, or has a name of its own, is not reused."""
+    """A manifest that is too large, or has an unusual name, is not reused."""
     filling = [form([EditField("compact_pointer", level=1, smallest=b"x" * 30_000)])] * 40
     files = dict(MADE.files)
     name = "MANIFEST-000008"
@@ -383,50 +383,56 @@ def test_large_manifest_compacted() -> None:
     )
 
 
-def test_an_empty_batch_takes_a_number_but_makes_no_table() -> None:
+def test_empty_batch_uses_a_number_but_creates_no_table() -> None:
     opened = CraftedDatabase(logs={3: logged([put(1, b"a")[:8] + bytes(4)])}).open()
     assert rows_of(opened) == []
     assert opened.verdict.creates == ("000007.log", "LOCK", "LOG", "MANIFEST-000005")
 
 
-def test_tables_of_the_logs_before_stay_where_opening_fails() -> None:
+def test_tables_of_earlier_logs_stay_if_opening_fails() -> None:
     bad = put(2, b"b") + b"\x09"
-    made = CraftedDatabase(logs={3: logged([put(1, b"a")]), 5: logged([bad])})
-    opened = made.open(paranoid_checks=True)
+    crafted = CraftedDatabase(logs={3: logged([put(1, b"a")]), 5: logged([bad])})
+    opened = crafted.open(paranoid_checks=True)
     assert status(opened.verdict) == "Corruption: unknown WriteBatch tag"
     assert opened.verdict.creates == ("000008.ldb", "LOCK", "LOG")
     full = logged([*(put(n + 1, b"%05d" % n, b"x" * 250) for n in range(500)), bad])
     opened = CraftedDatabase(logs={3: full}).open(paranoid_checks=True, write_buffer_size=64 << 10)
-    assert [one for one in opened.verdict.creates if one.endswith(".ldb")] == ["000006.ldb", "000007.ldb"]
+    assert [create for create in opened.verdict.creates if create.endswith(".ldb")] == [
+        "000006.ldb",
+        "000007.ldb",
+    ]
 
 
-def test_a_log_of_a_number_that_comes_twice_is_read_twice() -> None:
+def test_log_with_a_duplicate_number_is_read_twice() -> None:
     log = logged([put(1, b"a")])
     opened = CraftedDatabase(logs={3: log}, more={"3.log": log}).open()
     assert [key for key, _ in rows_of(opened)] == [b"a"]
-    assert [one for one in opened.verdict.creates if one.endswith(".ldb")] == ["000006.ldb", "000007.ldb"]
+    assert [create for create in opened.verdict.creates if create.endswith(".ldb")] == [
+        "000006.ldb",
+        "000007.ldb",
+    ]
     assert "3.log" in opened.verdict.removes
 
 
-def test_rows_of_logs_say_where_they_are() -> None:
+def test_rows_of_logs_have_their_positions() -> None:
     records = [put(3, b"c"), put(4, b"a"), put(5, b"b")]
-    (found,) = (
+    (row,) = (
         CraftedDatabase(logs={3: logged(records)})
         .open()
         .rows("live", ("key", "sequence", "type", "file", "level", "position"))
     )
     size = len(logged(records[:1]))
-    assert found.to_pylist() == [
+    assert row.to_pylist() == [
         {"key": key, "sequence": n, "type": "value", "file": 3, "level": None, "position": (n - 3) * size}
         for key, n in ((b"a", 4), (b"b", 5), (b"c", 3))
     ]
 
 
-# Words and asking
+# Versions and options
 
 
 def test_versions() -> None:
-    assert [STARTUP.version_of(one) for one in (None, "", "leveldb", "true", "main", "1.23", "1.22.0", "v1.22")] == [
+    assert [STARTUP.version_of(version) for version in (None, "", "leveldb", "true", "main", "1.23", "1.22.0", "v1.22")] == [
         "main", "main", "main", "main", "main", "1.23", "1.22", "1.22",
     ]  # fmt: skip
     with pytest.raises(UsageError, match=r"no version '1\.14'"):
@@ -438,14 +444,14 @@ def test_other_views() -> None:
         MADE.open().parts("history")
 
 
-def test_status_from_text() -> None:
+def test_status_as_text() -> None:
     assert isinstance(parsed("IO error: x: y"), IOFailure)
     assert str(parsed("IO error: x: y")) == "IO error: x: y"
     assert isinstance(parsed("something else"), Corruption)
 
 
-def test_clean_makes_no_difference(tmp_path: Path) -> None:
-    """The same verdict whether the last stop was clean or not: so the option is refused."""
+def test_clean_option_is_refused(tmp_path: Path) -> None:
+    """The verdict is the same whether the last stop was clean or not."""
     listing = MemoryDirectory(MADE.files)
     options = Options(LAYOUT.read_options)
     predict = LAYOUT.capabilities.predict
@@ -456,10 +462,10 @@ def test_clean_makes_no_difference(tmp_path: Path) -> None:
         predict.run(listing, plan, options, version=None, clean=clean).verdict
         for clean in (None, False, True)
     ]
-    assert [(one.clean, one.clean_from) for one in verdicts] == [
+    assert [(verdict.clean, verdict.clean_from) for verdict in verdicts] == [
         (False, ""), (False, "option"), (True, "option")
     ]  # fmt: skip
-    assert len({str(replace(one, clean=False, clean_from="")) for one in verdicts}) == 1
+    assert len({str(replace(verdict, clean=False, clean_from="")) for verdict in verdicts}) == 1
     for name, data in MADE.files.items():
         (tmp_path / name).write_bytes(data)
     with pytest.raises(UsageError, match="option clean has no effect here"):
@@ -467,7 +473,7 @@ def test_clean_makes_no_difference(tmp_path: Path) -> None:
 
 
 def test_large_databases_are_read_in_pieces() -> None:
-    """Children of different sizes, whose buffers grow and are filled again."""
+    """Children of different sizes, whose buffers grow and are refilled."""
     rng = np.random.default_rng(3)
     tables = []
     expected: dict[bytes, tuple[int, bytes]] = {}
@@ -484,9 +490,9 @@ def test_large_databases_are_read_in_pieces() -> None:
     tables.append((5, 8, [big]))
     opened = CraftedDatabase(tables=tables, last_sequence=sequence + 1).open()
     batches = list(opened.rows("live", ("key", "value", "sequence")))
-    found = pa.Table.from_batches(batches).to_pylist()
+    rows_read = pa.Table.from_batches(batches).to_pylist()
     want = [(key, value, n) for key, (n, value) in sorted(expected.items())] + [(big[0], big[2], big[1])]
-    assert [(one["key"], one["value"], one["sequence"]) for one in found] == want
+    assert [(one["key"], one["value"], one["sequence"]) for one in rows_read] == want
     assert opened.verdict.rows == len(want)
     assert opened.verdict.serves["last"] == "999999"
 

@@ -1,4 +1,4 @@
-"""Opening a LevelDB database: every question that was put to the real one over the golden cases."""
+"""Simulated `DB::Open` equals every recorded call of the real one on the golden cases."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from logwright.readers import listing
 
 ALL = recorded_opens()
 FOREIGN = "open_with_comparator"
-"""An order of keys that is not known here."""
+"""Its key order is unknown here."""
 COMPACTED = {"reopened"}
 """A compaction ran before the files were listed."""
 
 
-def ids(one: RecordedOpen) -> str:
-    return f"{one.case}-{one.step}"
+def ids(recorded: RecordedOpen) -> str:
+    return f"{recorded.case}-{recorded.step}"
 
 
-def test_there_are_questions() -> None:
+def test_recorded_calls_exist() -> None:
     assert len(ALL) >= 140
-    assert {one.result["open_status"].partition(":")[0] for one in ALL} == {
+    assert {recorded.result["open_status"].partition(":")[0] for recorded in ALL} == {
         "OK", "Corruption", "Invalid argument",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", [one for one in ALL if one.step != FOREIGN], ids=ids)
-def test_the_verdict_the_rows_and_what_is_left_are_those_of_leveldb(asked: RecordedOpen) -> None:
+@pytest.mark.parametrize("asked", [recorded for recorded in ALL if recorded.step != FOREIGN], ids=ids)
+def test_verdict_rows_and_files_equal_those_of_leveldb(asked: RecordedOpen) -> None:
     version = "1.22" if asked.step == "open_without_zstd_support" else None
     opened = open_listing(listing.open_listing(str(asked.directory)), version=version, **asked.options)
     verdict, said = opened.verdict, asked.result
@@ -53,11 +53,11 @@ def test_the_verdict_the_rows_and_what_is_left_are_those_of_leveldb(asked: Recor
     if asked.case not in COMPACTED:
         assert names == {name for name in said["files_after"] if "/" not in name} - {"LOG.old"}
     else:
-        assert any("a compaction starts at once" in one for one in verdict.warnings)
+        assert any("a compaction starts at once" in warning for warning in verdict.warnings)
 
 
-READ = {one.case: one for one in ALL if one.step == "open"}
-READ |= {one.case: one for one in ALL if one.step == "open_verify"}
+READ = {recorded.case: recorded for recorded in ALL if recorded.step == "open"}
+READ |= {recorded.case: recorded for recorded in ALL if recorded.step == "open_verify"}
 
 
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
@@ -70,15 +70,15 @@ def test_mode_as_system(asked: RecordedOpen) -> None:
         assert asked.result["open_status"] in str(caught.value)
         return
     rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value")
-    given = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    assert [recorded_form(*row) for row in given] == list(asked.rows.items())
+    pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    assert [recorded_form(*row) for row in pairs] == list(asked.rows.items())
 
 
-def test_an_order_that_is_not_known_here() -> None:
-    (asked,) = [one for one in ALL if one.step == FOREIGN]
+def test_unknown_key_order() -> None:
+    (asked,) = [recorded for recorded in ALL if recorded.step == FOREIGN]
     rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value", **asked.options)
-    given = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    assert {recorded_form(*row) for row in given} == set(asked.rows.items())
+    pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    assert {recorded_form(*row) for row in pairs} == set(asked.rows.items())
     report = lw.verify(asked.directory, as_system="main", comparator=asked.options["comparator"])
     assert report.system is not None
     assert report.system["opens"]
@@ -93,7 +93,7 @@ LOSES = {
 
 
 @pytest.mark.parametrize(("case", "rows"), LOSES.items())
-def test_undamaged_rows_that_nobody_gets(case: str, rows: int) -> None:
+def test_sound_rows_that_leveldb_does_not_serve(case: str, rows: int) -> None:
     report = lw.verify(GOLDEN / case / "db", as_system="main")
     assert report.system is not None
     assert report.system["rows_lost"] == rows
@@ -107,17 +107,17 @@ def run(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_verify_says_what_leveldb_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_what_leveldb_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("verify", str(GOLDEN / "wal_flip_payload/db"), "--as-system") == 3
-    said = capsys.readouterr().out
-    assert "leveldb main: opens, deletes 1 file: loses 23 entries" in said
-    assert "(ignoring error) db/000003.log: dropping 26827 bytes; Corruption: checksum mismatch" in said
+    output = capsys.readouterr().out
+    assert "leveldb main: opens, deletes 1 file: loses 23 entries" in output
+    assert "(ignoring error) db/000003.log: dropping 26827 bytes; Corruption: checksum mismatch" in output
     assert run("verify", str(GOLDEN / "manifest_flip/db"), "--as-system") == 3
     assert "leveldb main: does not open it: checksum mismatch" in capsys.readouterr().out
     assert run("verify", str(GOLDEN / "tables_none/db"), "--as-system") == 0
     assert run("verify", str(GOLDEN / "table_flip_data/db"), "--as-system") == 3
-    said = " ".join(capsys.readouterr().out.split())
-    assert "its clients skip what can't be read, and end with the error 'block checksum mismatch'" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "its clients skip what can't be read, and end with the error 'block checksum mismatch'" in output
     both = [str(GOLDEN / name / "db") for name in ("table_flip_data", "few_puts")]
     assert run("verify", *both, "--as-system") == 3
     assert "leveldb main's clients end with an error" in " ".join(capsys.readouterr().out.split())

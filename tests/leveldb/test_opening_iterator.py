@@ -1,4 +1,4 @@
-"""The iterator over a LevelDB database, whatever its tables hold: against the same written down plainly, in all modes of kernels."""
+"""The simulated iterator over a LevelDB database equals a simple model for any table contents, in all kernel modes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from logwright.codec.leveldb.startup.table import Chunk
 
 pytestmark = pytest.mark.kernel_modes
 Entry = tuple[bytes, bytes]
-"""An internal key, or what is in the place of one, and a value."""
+"""An internal key, possibly invalid, and a value."""
 
 
 def plainly(children: Sequence[Sequence[Entry]], sequence: int) -> tuple[list[Entry], bool, bool]:
-    """The rows, whether a bad key was met, and whether one came before the last, as `MergingIterator` and `DBIter` go about it."""
+    """Return the rows, whether a bad key was met, and whether one came before the last, as `MergingIterator` and `DBIter` do."""
     heads = [0] * len(children)
     rows: list[Entry] = []
     skip: bytes | None = None
@@ -74,7 +74,7 @@ def iterate(children: Sequence[Sequence[Entry]], sequence: int, sizes: Sequence[
     def child(entries: Sequence[Entry]) -> Child:
         return Child(lambda _: chunks(entries, sizes))
 
-    return DBIter([child(one) for one in children], sequence)
+    return DBIter([child(source) for source in children], sequence)
 
 
 def check(
@@ -82,12 +82,12 @@ def check(
 ) -> None:
     rows, bad, backwards = plainly(children, sequence)
     iterator = iterate(children, sequence, sizes)
-    found = [
+    rows_read = [
         (key, value)
         for batch in iterator.rows(("key", "value"))
         for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
     ]
-    assert found == rows
+    assert rows_read == rows
     assert iterator.backwards == backwards
     assert (iterator.status is not None) == bad
     counted = iterate(children, sequence, sizes)
@@ -115,28 +115,28 @@ def test_any_entries_in_any_order(seed: int) -> None:
             for _ in range(chance.randrange(60))
         ]
         if seed % 2:
-            rows.sort(key=lambda one: (one[0][:-8], -int.from_bytes(one[0][-8:], "little")))
+            rows.sort(key=lambda entry: (entry[0][:-8], -int.from_bytes(entry[0][-8:], "little")))
         if seed % 5 == 4 and len(children) == 0:
             rows.insert(len(rows) // 2, (b"short", b"?"))
         children.append(rows)
     if seed % 5 == 4:
-        # What LevelDB compares such a key with is beyond it: only alone it is known what happens.
+        # LevelDB reads beyond the end when it compares such a key: its behaviour is known only for a single child.
         children = children[:1]
     check(
         children, chance.choice([5, MAX_SEQUENCE]), [chance.randrange(9) for _ in range(chance.randrange(8))]
     )
 
 
-def test_nothing() -> None:
+def test_empty_database() -> None:
     check([])
     check([[], []])
 
 
-def test_ties_go_to_the_first_child() -> None:
+def test_first_child_wins_ties() -> None:
     check([[entry(b"a", 5, value=b"first")], [entry(b"a", 5, value=b"second")]])
 
 
-def test_keys_that_are_too_short_for_internal_ones() -> None:
+def test_keys_too_short_for_internal_keys() -> None:
     check([[(b"x", b"?"), entry(b"a", 1)]])
     # Beside others they must not do harm.
     iterator = iterate([[(b"x", b"?"), (b"", b"")], [(b"y", b"?"), entry(b"a", 1)]], 9)
@@ -144,7 +144,7 @@ def test_keys_that_are_too_short_for_internal_ones() -> None:
     assert str(iterator.status) == "Corruption: corrupted internal key in DBIter"
 
 
-def test_numbers_from_beyond_what_signs_hold() -> None:
+def test_sequence_numbers_beyond_signed_integers() -> None:
     """Sequence numbers take 56 bits, above the sign of 64."""
     high = MAX_SEQUENCE
     check([[entry(b"a", high), entry(b"a", high >> 1)], [entry(b"a", high - 1)]], high)
@@ -157,16 +157,16 @@ def test_more_rows_than_a_batch_holds() -> None:
     check([many[::2], many[1::2]], sizes=[1, 20_000, 0, 30_000])
 
 
-def test_the_first_status_of_the_first_child() -> None:
-    def broken(*said: str) -> Child:
-        return Child(lambda _: iter([Corruption(one) for one in said]))
+def test_first_status_of_the_first_child_is_reported() -> None:
+    def broken(*message: str) -> Child:
+        return Child(lambda _: iter([Corruption(text) for text in message]))
 
     iterator = DBIter([Child(lambda _: iter(())), broken("first", "second"), broken("third")], 1)
     assert iterator.count() == (0, None, None)
     assert str(iterator.status) == "Corruption: first"
 
 
-def test_where_rows_are_from() -> None:
+def test_origin_of_rows() -> None:
     iterator = iterate([[entry(b"a", 3), entry(b"b", 4)]], 9)
     (batch,) = iterator.rows(("file", "level", "position", "sequence", "type"))
     assert batch.to_pylist() == [
@@ -178,7 +178,7 @@ def test_where_rows_are_from() -> None:
 
 
 def test_memory_is_counted_alike_in_all_modes() -> None:
-    """Heights in the skip list are by chance, but always the same."""
+    """Heights in the skip list are random, from a fixed seed."""
     counts = np.array([3, 0, 500, 1500], np.int64)
     sizes = np.arange(2003, dtype=np.int64) % 700
     state = memtable.fresh()
@@ -188,14 +188,14 @@ def test_memory_is_counted_alike_in_all_modes() -> None:
     assert int(memtable.take(counts[:2], 0, sizes, sizes, 1, memtable.fresh())) == 0
 
 
-def test_a_node_of_full_height() -> None:
-    """After this number come eleven that are divisible by four."""
+def test_node_of_full_height() -> None:
+    """Eleven random numbers divisible by four follow this one."""
     state = memtable.fresh()
     state[memtable.SEED] = 1641954954
     memtable.take(np.ones(1, np.int64), 0, np.ones(1, np.int64), np.ones(1, np.int64), 1 << 20, state)
-    # The operation takes 12 bytes, then come 4 to be aligned, 8 and 12 links.
+    # The operation takes 12 bytes, then 4 for alignment, 8 and 12 links.
     assert state[memtable.LEFT] == 4096 - 104 - 12 - 4 - 104
 
 
 STATE = [1475970, 264, 0, 1759054093]
-"""As LevelDB 1.22 has it: the oracle compares how many tables it makes of logs."""
+"""As in LevelDB 1.22: the oracle compares the number of tables written from logs."""

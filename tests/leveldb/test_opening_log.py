@@ -1,4 +1,4 @@
-"""What LevelDB makes of a log when it opens a database: its own list of tests (`log_test.cc`, `corruption_test.cc`), and what is near."""
+"""LevelDB's treatment of logs when it opens a database: its own list of tests (`log_test.cc`, `corruption_test.cc`), and related cases."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def keys(log: bytes) -> list[bytes]:
 
 
 def says(log: bytes) -> list[str]:
-    """What is dropped, without the words around it."""
+    """Return the dropped data, without the surrounding text."""
     start = f"(ignoring error) {LOG}: dropping "
-    found = dropped(opened(log).verdict)
-    assert all(one.startswith(start) for one in found)
-    return [one.removeprefix(start) for one in found]
+    lines = dropped(opened(log).verdict)
+    assert all(line.startswith(start) for line in lines)
+    return [line.removeprefix(start) for line in lines]
 
 
 def flipped(data: bytes, at: int, bit: int = 1) -> bytes:
@@ -49,7 +49,7 @@ def flipped(data: bytes, at: int, bit: int = 1) -> bytes:
 
 
 def sound(log: bytes) -> None:
-    """Nothing is said of it, with paranoid checks or without."""
+    """Check that nothing is reported, with paranoid checks or without."""
     assert not says(log)
     assert status(opened(log, paranoid_checks=True).verdict) == "OK"
 
@@ -82,7 +82,7 @@ def test_fragmentation() -> None:
 
 
 def test_marginal_trailer() -> None:
-    """The trailer of a block has just the length of an empty record."""
+    """The trailer of a block is exactly as long as an empty record."""
     log = fill(HEADER) + physical(b"", FIRST) + physical(put(2, b"next"), LAST)
     assert len(fill(HEADER)) == BLOCK - HEADER
     assert log == logged([large(1, b"fill", BLOCK - 2 * HEADER), put(2, b"next")])
@@ -104,8 +104,8 @@ def test_aligned_eof() -> None:
         sound(fill(short))
 
 
-def test_an_empty_first_before_a_full_or_a_first() -> None:
-    """Writers before 1.2 left such ones at the end of a block."""
+def test_empty_first_before_a_full_or_a_first() -> None:
+    """Writers before 1.2 left such records at the end of a block."""
     for follows in (physical(put(2, b"next")), physical(put(2, b"ne")[:9], FIRST)):
         log = fill(HEADER) + physical(b"", FIRST) + follows
         assert keys(log)[0] == b"fill"
@@ -141,7 +141,7 @@ def test_partial_last_is_ignored() -> None:
     sound(log)
 
 
-def test_a_wrong_length_in_the_last_block_hides_the_rest_in_silence() -> None:
+def test_wrong_length_in_the_last_block_hides_the_rest_silently() -> None:
     log = logged([put(1, b"a"), put(2, b"b"), put(3, b"c")])
     log = flipped(log, len(log) // 3 + 5, 0x40)
     assert keys(log) == [b"a"]
@@ -149,7 +149,7 @@ def test_a_wrong_length_in_the_last_block_hides_the_rest_in_silence() -> None:
     assert opened(log).verdict.rows_lost == 1
 
 
-def test_zeros_at_the_end_are_passed_over() -> None:
+def test_zeros_at_the_end_are_ignored() -> None:
     log = logged([put(1, b"foo")]) + bytes(70_000)
     assert keys(log) == [b"foo"]
     sound(log)
@@ -164,14 +164,14 @@ def test_bad_record_type() -> None:
     assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type 9"]
 
 
-@pytest.mark.parametrize(("kind", "said"), [(0x80, 4294967168), (0xFF, 4294967295), (ZERO, 0)])
-def test_types_are_signed_bytes(kind: int, said: int) -> None:
+@pytest.mark.parametrize(("kind", "message"), [(0x80, 4294967168), (0xFF, 4294967295), (ZERO, 0)])
+def test_types_are_signed_bytes(kind: int, message: int) -> None:
     log = physical(put(1, b"foo"), kind) + physical(put(2, b"bar"))
     assert keys(log) == [b"bar"]
-    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type {said}"]
+    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type {message}"]
 
 
-def test_the_readers_own_types() -> None:
+def test_types_used_internally_by_the_reader() -> None:
     """5 is its end of file, 6 its bad record."""
     rest = physical(put(2, b"bar"))
     assert keys(physical(put(1, b"foo"), 5) + rest) == []
@@ -187,7 +187,7 @@ def test_bad_length() -> None:
 
 
 def test_checksum_mismatch() -> None:
-    """The rest of the block is given up, intact records too."""
+    """The rest of the block is dropped, including intact records."""
     lost = logged([put(1, b"foo"), put(2, b"bar")])
     log = flipped(lost, 0, 10)
     assert keys(log) == []
@@ -222,21 +222,21 @@ def test_unexpected_first_type() -> None:
 
 
 def test_error_joins_records() -> None:
-    """FIRST and LAST of two records, with what lay between them gone, are not put together."""
+    """FIRST and LAST of two records, with the bytes between them lost, are not joined."""
     first, second = large(1, b"first", BLOCK), large(2, b"second", BLOCK)
     log = bytearray(logged([first, second, put(3, b"correct")]))
     log[BLOCK : 2 * BLOCK] = b"x" * BLOCK
     assert keys(bytes(log)) == [b"correct"]
-    dropping = [one.partition("; ")[2] for one in says(bytes(log))]
+    dropping = [say.partition("; ")[2] for say in says(bytes(log))]
     assert dropping[:2] == ["Corruption: checksum mismatch", "Corruption: error in middle of record"]
-    assert BLOCK <= sum(int(one.partition(" ")[0]) for one in says(bytes(log))) <= 2 * BLOCK + len(first)
+    assert BLOCK <= sum(int(say.partition(" ")[0]) for say in says(bytes(log))) <= 2 * BLOCK + len(first)
 
 
-def test_a_damaged_middle_is_told_three_times() -> None:
+def test_damaged_middle_is_reported_three_times() -> None:
     log = logged([put(1, b"a"), large(2, b"b", 3 * BLOCK), put(3, b"c")])
     log = flipped(log, BLOCK + 100)
     assert keys(log) == [b"a", b"c"]
-    assert [one.partition("; ")[2] for one in says(log)] == [
+    assert [say.partition("; ")[2] for say in says(log)] == [
         "Corruption: checksum mismatch",
         "Corruption: error in middle of record",
         "Corruption: missing start of fragmented record(1)",
@@ -244,7 +244,7 @@ def test_a_damaged_middle_is_told_three_times() -> None:
     ]
 
 
-def test_an_unknown_type_ends_a_record_in_progress() -> None:
+def test_unknown_type_ends_a_record_in_progress() -> None:
     log = physical(put(1, b"foo"), FIRST) + physical(b"rest", 9) + physical(b"", LAST)
     assert says(log) == [
         f"{len(put(1, b'foo')) + 4} bytes; Corruption: unknown record type 9",
@@ -252,7 +252,7 @@ def test_an_unknown_type_ends_a_record_in_progress() -> None:
     ]
 
 
-def test_zeros_within_a_block_hide_its_rest_in_silence() -> None:
+def test_zeros_within_a_block_hide_its_rest_silently() -> None:
     log = physical(put(1, b"a")) + bytes(100) + physical(put(2, b"b"))
     assert keys(log) == [b"a"]
     sound(log)
@@ -261,7 +261,7 @@ def test_zeros_within_a_block_hide_its_rest_in_silence() -> None:
 # Batches
 
 
-def test_a_record_that_is_no_batch() -> None:
+def test_invalid_batch() -> None:
     log = logged([put(1, b"a"), b"too small", put(2, b"b")])
     assert keys(log) == [b"a", b"b"]
     assert says(log) == ["9 bytes; Corruption: log record too small"]
@@ -270,14 +270,14 @@ def test_a_record_that_is_no_batch() -> None:
     assert dropped(refused) == [f"{LOG}: dropping 9 bytes; Corruption: log record too small"]
 
 
-def test_records_that_are_no_batches_one_after_the_other() -> None:
+def test_consecutive_invalid_batches() -> None:
     log = logged([b"one", b"", put(1, b"a"), b"three"])
     assert keys(log) == [b"a"]
-    assert [int(one.partition(" ")[0]) for one in says(log)] == [3, 0, 5]
+    assert [int(say.partition(" ")[0]) for say in says(log)] == [3, 0, 5]
 
 
 @pytest.mark.parametrize(
-    ("rest", "said"),
+    ("rest", "message"),
     [
         (b"\x01\x05abc", "bad WriteBatch Put"),
         (b"\x01\x01k\x09v", "bad WriteBatch Put"),
@@ -286,35 +286,37 @@ def test_records_that_are_no_batches_one_after_the_other() -> None:
         (b"\x01\x01k\x01v", "WriteBatch has wrong count"),
     ],
 )
-def test_operations_before_a_malformed_one_stay(rest: bytes, said: str) -> None:
+def test_operations_before_a_malformed_one_are_kept(rest: bytes, message: str) -> None:
     malformed = batch(1, (b"a", b"1"), (b"b", b"2")) + rest
     log = logged([malformed, put(9, b"z")])
-    found = opened(log)
-    assert [key for key, _ in rows_of(found)][:2] == [b"a", b"b"]
-    assert rows_of(found)[-1][0] == b"z"
-    assert dropped(found.verdict) == [f"Ignoring error Corruption: {said}"]
-    assert status(opened(log, paranoid_checks=True).verdict) == f"Corruption: {said}"
+    started = opened(log)
+    assert [key for key, _ in rows_of(started)][:2] == [b"a", b"b"]
+    assert rows_of(started)[-1][0] == b"z"
+    assert dropped(started.verdict) == [f"Ignoring error Corruption: {message}"]
+    assert status(opened(log, paranoid_checks=True).verdict) == f"Corruption: {message}"
 
 
-def test_the_sequence_of_a_malformed_batch_counts() -> None:
-    """Its header says how far it went: what tables have up to there is seen."""
-    made = CraftedDatabase(
+def test_sequence_of_a_malformed_batch_counts() -> None:
+    """Its header sets the last sequence number: table entries up to it become visible."""
+    crafted = CraftedDatabase(
         tables=[(1, 4, [(b"t", 50, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1
     )
-    assert rows_of(made.open()) == [(b"t", b"v")]
-    made = CraftedDatabase(
+    assert rows_of(crafted.open()) == [(b"t", b"v")]
+    crafted = CraftedDatabase(
         tables=[(1, 4, [(b"t", 51, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1
     )
-    assert rows_of(made.open()) == []
+    assert rows_of(crafted.open()) == []
 
 
-def test_a_batch_of_nothing_at_the_start_of_numbers() -> None:
-    """Sequence 0 and no operations: the largest of all numbers, so that everything is seen."""
-    made = CraftedDatabase(tables=[(1, 4, [(b"t", 99, b"v")])], logs={5: logged([batch(0)])}, last_sequence=1)
-    assert rows_of(made.open()) == [(b"t", b"v")]
+def test_empty_batch_at_sequence_0() -> None:
+    """Sequence 0 and no operations: the last sequence number becomes the largest one, so every entry is visible."""
+    crafted = CraftedDatabase(
+        tables=[(1, 4, [(b"t", 99, b"v")])], logs={5: logged([batch(0)])}, last_sequence=1
+    )
+    assert rows_of(crafted.open()) == [(b"t", b"v")]
 
 
-def test_of_two_operations_with_one_number_the_later_counts() -> None:
+def test_later_operation_wins_for_equal_numbers() -> None:
     log = logged([put(1, b"a", b"old"), put(1, b"a", b"new"), put(1, b"b", b"b")])
     assert rows_of(opened(log)) == [(b"a", b"new"), (b"b", b"b")]
 
@@ -326,7 +328,7 @@ def test_deletions_and_overwriting() -> None:
     assert rows_of(opened(log)) == [(b"b", b"3")]
 
 
-# Which logs are read
+# Selected logs
 
 
 def test_multiple_log_files() -> None:
@@ -340,24 +342,24 @@ def test_no_log_files() -> None:
     assert rows_of(CraftedDatabase().open()) == []
 
 
-def test_the_log_before_counts_in_old_databases() -> None:
+def test_previous_log_counts_in_old_databases() -> None:
     logs = {3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 7: logged([put(3, b"c")])}
-    made = CraftedDatabase(logs=logs, log_number=7, edit=[EditField("prev_log_number", number=3)])
-    assert [key for key, _ in rows_of(made.open())] == [b"a", b"c"]
+    crafted = CraftedDatabase(logs=logs, log_number=7, edit=[EditField("prev_log_number", number=3)])
+    assert [key for key, _ in rows_of(crafted.open())] == [b"a", b"c"]
 
 
-def test_a_log_that_is_not_found_under_its_number() -> None:
+def test_log_not_found_under_its_number() -> None:
     """`7.log` is taken for log 7, and then `000007.log` is opened."""
-    made = CraftedDatabase(more={"7.log": logged([put(1, b"a")])})
-    assert rows_of(made.open()) == []
-    assert dropped(made.open().verdict) == [
+    crafted = CraftedDatabase(more={"7.log": logged([put(1, b"a")])})
+    assert rows_of(crafted.open()) == []
+    assert dropped(crafted.open().verdict) == [
         "Ignoring error NotFound: db/000007.log: No such file or directory"
     ]
-    refused = made.open(paranoid_checks=True).verdict
+    refused = crafted.open(paranoid_checks=True).verdict
     assert status(refused) == "NotFound: db/000007.log: No such file or directory"
 
 
-def test_a_disk_that_cannot_read_a_log() -> None:
+def test_unreadable_log() -> None:
     class Dying(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name.endswith(".log"):
@@ -365,8 +367,8 @@ def test_a_disk_that_cannot_read_a_log() -> None:
             return super().read(name, offset, length)
 
     listing = Dying(CraftedDatabase(logs={3: logged([put(1, b"a")])}).files)
-    found = open_listing(listing)
-    assert dropped(found.verdict) == [
+    opened = open_listing(listing)
+    assert dropped(opened.verdict) == [
         f"(ignoring error) {LOG}: dropping 32768 bytes; IO error: {LOG}: Input/output error"
     ]
     refused = open_listing(listing, paranoid_checks=True).verdict

@@ -34,19 +34,19 @@ def test_columns_filters_and_limits() -> None:
     assert lw.read(DAMAGED, mode="AS_SYSTEM", limit=0).num_rows == 0
     # Its rows come in several batches.
     assert lw.read(SOUND, mode="AS_SYSTEM", limit=82).equals(lw.read(SOUND).slice(0, 82))
-    some = lw.read(DAMAGED, mode="AS_SYSTEM", filter=[("sequence", ">", 60)], columns=["key"])
-    assert some.column_names == ["key"]
-    assert len(some) == 10
+    rows_read = lw.read(DAMAGED, mode="AS_SYSTEM", filter=[("sequence", ">", 60)], columns=["key"])
+    assert rows_read.column_names == ["key"]
+    assert len(rows_read) == 10
     assert lw.read(DAMAGED, mode="AS_SYSTEM", filter=[("key", "<", b"a")]).num_rows == 0
 
 
-def test_the_report_says_what_the_system_does() -> None:
+def test_report_has_the_verdict_of_the_system() -> None:
     scan = lw.scan(DAMAGED, mode="AS_SYSTEM")
     rows = scan.to_table()
     report = scan.report.to_dict()
     assert report["rows"] == len(rows) == 51
     assert report["bytes"] == 3908
-    assert [one["path"] for one in report["files"]] == ["000005.ldb", "000004.log"]
+    assert [file["path"] for file in report["files"]] == ["000005.ldb", "000004.log"]
     assert any("its clients skip what can't be read" in note for note in scan.report.notes)
     assert not report["faults_total"]
 
@@ -60,11 +60,11 @@ def test_the_report_says_what_the_system_does() -> None:
         ({"as_system": "1.22"}, 51),
     ],
 )
-def test_options(options: dict[str, Any], rows: int) -> None:
+def test_options_of_the_system(options: dict[str, Any], rows: int) -> None:
     assert lw.read(DAMAGED, mode="AS_SYSTEM", **options).num_rows == rows
 
 
-def test_what_is_refused() -> None:
+def test_refused_requests() -> None:
     with pytest.raises(DamageError, match=r"leveldb main does not open it \(Corruption: checksum mismatch\)"):
         lw.read(GOLDEN / "manifest_flip/db", mode="AS_SYSTEM")
     with pytest.raises(DamageError, match=r"\(Corruption: checksum mismatch\)"):
@@ -73,19 +73,19 @@ def test_what_is_refused() -> None:
         lw.read(SOUND, view="history", mode="AS_SYSTEM")
 
 
-def test_a_task_goes_to_another_process() -> None:
+def test_task_runs_in_another_process() -> None:
     (target,) = resolve(str(DAMAGED), None, {"verify_checksums": False})
-    found = reading([target], "live", AsSystem())
-    assert len(found.tasks) == 1
-    assert found.systems[0]["rows"] == 69
-    (task,) = split_tasks(pickle.loads(pickle.dumps(found.tasks)), 1)
+    job = reading([target], "live", AsSystem())
+    assert len(job.tasks) == 1
+    assert job.systems[0]["rows"] == 69
+    (task,) = split_tasks(pickle.loads(pickle.dumps(job.tasks)), 1)
     assert task.path == str(DAMAGED)
     assert task.length == 3908
-    assert [one.file for one in task.files] == ["000005.ldb", "000004.log"]
+    assert [file.file for file in task.files] == ["000005.ldb", "000004.log"]
     report = Report(str(DAMAGED), "leveldb.db")
     rows = pa.Table.from_batches(task.rows(("key", "value"), report))
     assert len(rows) == report.rows == 69
-    assert rows.equals(pa.Table.from_batches(found.tasks[0].rows(("key", "value"), report)))
+    assert rows.equals(pa.Table.from_batches(job.tasks[0].rows(("key", "value"), report)))
 
 
 def test_two_databases_as_one_table() -> None:

@@ -1,4 +1,4 @@
-"""What LevelDB's iterators give over damaged tables: its own list of tests (`corruption_test.cc`, `table_test.cc`), and what is near."""
+"""Rows of LevelDB's iterators over damaged tables: its own list of tests (`corruption_test.cc`, `table_test.cc`), and related cases."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SNAPPY = CraftedDatabase(
 
 
 def blocks(data: bytes) -> list[tuple[int, int]]:
-    """Offset and size of the data blocks, then of the metaindex and of the index."""
+    """Return offset and size of the data blocks, then of the metaindex and of the index."""
     array = np.frombuffer(data, np.uint8)
-    found = survey(lambda at, size: array[at : at + size], len(data), 1 << 20)
-    return list(zip(found.offset.tolist(), found.size.tolist(), strict=True))
+    blocks = survey(lambda at, size: array[at : at + size], len(data), 1 << 20)
+    return list(zip(blocks.offset.tolist(), blocks.size.tolist(), strict=True))
 
 
 BLOCKS = blocks(MADE.files[TABLE])
@@ -39,8 +39,10 @@ INDEX = BLOCKS[-1]
 assert len(BLOCKS) > 5
 
 
-def damaged(change: Callable[[bytearray], None], *, made: CraftedDatabase = MADE, **options: Any) -> Started:
-    return open_listing(made.changed(TABLE, change), **options)
+def damaged(
+    change: Callable[[bytearray], None], *, crafted: CraftedDatabase = MADE, **options: Any
+) -> Started:
+    return open_listing(crafted.changed(TABLE, change), **options)
 
 
 def flip(at: int, bit: int = 1, *, seal: tuple[int, int] | None = None) -> Callable[[bytearray], None]:
@@ -53,7 +55,7 @@ def flip(at: int, bit: int = 1, *, seal: tuple[int, int] | None = None) -> Calla
 
 
 def without(*of: int) -> Rows:
-    """The rows that are not in these data blocks."""
+    """Return the rows outside of these data blocks."""
     gone = set()
     for i in of:
         offset, size = BLOCKS[i]
@@ -63,13 +65,13 @@ def without(*of: int) -> Rows:
     return [row for row in ALL if row[0] not in gone]
 
 
-def gives(opened: Started, rows: Rows, said: str) -> None:
+def gives(opened: Started, rows: Rows, message: str) -> None:
     assert rows_of(opened) == rows
-    assert iterated(opened.verdict) == said
+    assert iterated(opened.verdict) == message
     assert opened.verdict.rows == len(rows)
 
 
-def test_sound() -> None:
+def test_sound_table() -> None:
     gives(MADE.open(), ALL, "OK")
     gives(MADE.open(paranoid_checks=True), ALL, "OK")
     assert MADE.open().verdict.serves == {"first": "k00", "last": "k11", "stops_at": None}
@@ -79,7 +81,7 @@ def test_sound() -> None:
 
 
 def test_table_file() -> None:
-    """A flipped bit: the block is skipped where checksums are verified, else what is read is given."""
+    """A flipped bit: the block is skipped if checksums are verified, else its readable rows are returned."""
     offset, size = BLOCKS[2]
     at = MADE.files[TABLE].index(b"value", offset)
     assert at < offset + size
@@ -91,7 +93,7 @@ def test_table_file() -> None:
     assert opened.verdict.rows_lost == 0
 
 
-def test_a_stored_checksum() -> None:
+def test_flipped_checksum() -> None:
     offset, size = BLOCKS[0]
     gives(damaged(flip(offset + size + 1)), without(0), "Corruption: block checksum mismatch")
     gives(damaged(flip(offset + size + 1), verify_checksums=False), ALL, "OK")
@@ -107,36 +109,36 @@ def test_bad_block_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "message"),
     [("main", "corrupted snappy compressed block contents"), ("1.22", "corrupted compressed block contents")],
 )
-def test_a_compressed_block(version: str, said: str) -> None:
+def test_compressed_block(version: str, message: str) -> None:
     offset, size = blocks(SNAPPY.files[TABLE])[0]
 
     def change(data: bytearray) -> None:
         data[offset + 2 : offset + size] = b"\xff" * (size - 2)
         resealed(data, offset, size)
 
-    opened = damaged(change, made=SNAPPY, version=version)
-    assert iterated(opened.verdict) == f"Corruption: {said}"
+    opened = damaged(change, crafted=SNAPPY, version=version)
+    assert iterated(opened.verdict) == f"Corruption: {message}"
     rows = rows_of(opened)
     assert 0 < len(rows) < 12
     assert rows == rows_of(SNAPPY.open())[-len(rows) :]
 
 
-def test_the_length_of_a_compressed_block() -> None:
+def test_length_of_a_compressed_block() -> None:
     offset, size = blocks(SNAPPY.files[TABLE])[0]
 
     def change(data: bytearray) -> None:
         data[offset : offset + size] = b"\xff" * size
         resealed(data, offset, size)
 
-    opened = damaged(change, made=SNAPPY)
+    opened = damaged(change, crafted=SNAPPY)
     assert iterated(opened.verdict) == "Corruption: corrupted snappy compressed block length"
 
 
 def test_bad_entry_in_block() -> None:
-    """What comes before it is given, then the next block."""
+    """The entries before it are returned, then the next block."""
     offset, size = BLOCKS[1]
     inside = MADE.files[TABLE].index(b"value", offset) + len(b"value00")
     assert inside < offset + size - 8
@@ -148,20 +150,20 @@ def test_bad_entry_in_block() -> None:
 
 
 def test_bad_block_contents() -> None:
-    """More restart points than there is room for."""
+    """More restart points than fit."""
     offset, size = BLOCKS[1]
     change = flip(offset + size - 1, 0x40, seal=(offset, size))
     gives(damaged(change), without(1), "Corruption: bad block contents")
 
 
-def test_a_table_of_one_bad_block() -> None:
-    one = CraftedDatabase(tables=[(1, 5, ROWS[:1])], last_sequence=99)
-    offset, size = blocks(one.files[TABLE])[0]
-    opened = damaged(flip(offset + size - 1, 0x40, seal=(offset, size)), made=one)
+def test_table_of_one_bad_block() -> None:
+    crafted = CraftedDatabase(tables=[(1, 5, ROWS[:1])], last_sequence=99)
+    offset, size = blocks(crafted.files[TABLE])[0]
+    opened = damaged(flip(offset + size - 1, 0x40, seal=(offset, size)), crafted=crafted)
     gives(opened, [], "Corruption: bad block contents")
 
 
-def test_a_block_without_restart_points_is_empty() -> None:
+def test_block_without_restart_points_is_empty() -> None:
     offset, size = BLOCKS[1]
 
     def change(data: bytearray) -> None:
@@ -172,7 +174,7 @@ def test_a_block_without_restart_points_is_empty() -> None:
     assert damaged(change).verdict.rows_lost == len(ALL) - len(without(1))
 
 
-def test_the_first_error_of_a_table_is_told() -> None:
+def test_first_error_of_a_table_is_reported() -> None:
     first, second = BLOCKS[1], BLOCKS[2]
 
     def change(data: bytearray) -> None:
@@ -182,8 +184,8 @@ def test_the_first_error_of_a_table_is_told() -> None:
     gives(damaged(change), without(1, 2), "Corruption: bad block contents")
 
 
-def test_a_key_of_a_wrong_type() -> None:
-    """It is passed over, and told before anything else."""
+def test_key_of_a_wrong_type() -> None:
+    """It is skipped, and reported before any other error."""
     offset, size = BLOCKS[1]
     at = MADE.files[TABLE].index(b"value", offset) - 8
 
@@ -197,7 +199,7 @@ def test_a_key_of_a_wrong_type() -> None:
     assert len(rows_of(opened)) == len(without(3)) - 1
 
 
-def test_a_key_that_becomes_a_deletion_or_of_a_later_time() -> None:
+def test_key_that_becomes_a_deletion_or_newer() -> None:
     offset, size = BLOCKS[1]
     at = MADE.files[TABLE].index(b"value", offset) - 8
     for change in (flip(at, seal=(offset, size)), flip(at + 6, 0x80, seal=(offset, size))):
@@ -210,7 +212,7 @@ def test_a_key_that_becomes_a_deletion_or_of_a_later_time() -> None:
 
 
 def test_table_file_index_data() -> None:
-    """A damaged key of the index is harmless to iterators; with paranoid checks the table is not read at all."""
+    """A damaged index key is harmless to iterators; with paranoid checks the table is not read at all."""
     at = INDEX[0] + 4
     gives(damaged(flip(at)), ALL, "OK")
     opened = damaged(flip(at), paranoid_checks=True)
@@ -221,7 +223,7 @@ def test_table_file_index_data() -> None:
 def _index(
     change: Callable[[list[bytes]], None], *, rest: Callable[[bytes], bytes] = bytes
 ) -> Callable[[bytearray], None]:
-    """Write the index anew with other handles, and with another block in its place perhaps."""
+    """Rewrite the index with other handles, and optionally another block."""
 
     def rewrite(data: bytearray) -> None:
         values = [handle(*place) for place in BLOCKS[:-2]]
@@ -234,29 +236,29 @@ def _index(
 
 
 def resized(change: Callable[[bytearray], None], **options: Any) -> Started:
-    """A table changed, and of the size that the manifest says."""
+    """A changed table, with its size in the manifest adjusted."""
     data = bytearray(MADE.files[TABLE])
     change(data)
-    made = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(data)})
-    return open_listing(MemoryDirectory({**made.files, TABLE: bytes(data)}), **options)
+    crafted = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(data)})
+    return open_listing(MemoryDirectory({**crafted.files, TABLE: bytes(data)}), **options)
 
 
-def test_a_handle_that_leads_elsewhere() -> None:
+def test_handle_beyond_the_file() -> None:
     def beyond(values: list[bytes]) -> None:
         values[1] = handle(1 << 20, 10)
 
     gives(resized(_index(beyond)), without(1), f"IO error: db/{TABLE}: Invalid argument")
 
 
-def test_a_handle_that_is_none() -> None:
+def test_invalid_handle() -> None:
     def broken(values: list[bytes]) -> None:
         values[1] = b"\x80\x80"
 
     gives(resized(_index(broken)), without(1), "Corruption: bad block handle")
 
 
-def test_a_handle_that_comes_twice() -> None:
-    """A block read again gives nothing new."""
+def test_duplicate_handle() -> None:
+    """A block read twice adds nothing."""
 
     def again(values: list[bytes]) -> None:
         values[2] = values[1]
@@ -265,26 +267,26 @@ def test_a_handle_that_comes_twice() -> None:
 
 
 def test_blocks_in_another_order() -> None:
-    """Keys that are not behind the one before are hidden."""
+    """Keys that are not above the previous one are hidden."""
 
     def swapped(values: list[bytes]) -> None:
         values[1], values[2] = values[2], values[1]
 
     opened = resized(_index(swapped))
     gives(opened, without(1), "OK")
-    # The rows are neither damaged nor given.
+    # The rows are neither damaged nor returned.
     assert opened.verdict.rows_lost == len(ALL) - len(without(1))
 
 
-def test_an_index_that_ends_in_an_error() -> None:
-    """Its error is told before those of blocks."""
+def test_index_that_ends_in_an_error() -> None:
+    """Its error is reported before those of blocks."""
 
     def broken(values: list[bytes]) -> None:
         values[0] = b"\x80"
 
     def cut(plain: bytes) -> bytes:
         data = bytearray(plain)
-        data[plain.index(key_of(b"k03", 0)) - 3] = 99  # more shared bytes than there are
+        data[plain.index(key_of(b"k03", 0)) - 3] = 99  # More shared bytes than exist.
         return bytes(data)
 
     opened = resized(_index(broken, rest=cut))
@@ -292,13 +294,13 @@ def test_an_index_that_ends_in_an_error() -> None:
     assert rows_of(opened) == [row for row in without(0) if row in without(*range(3, len(BLOCKS) - 2))]
 
 
-def test_an_index_that_is_no_block() -> None:
+def test_invalid_index_block() -> None:
     opened = resized(_index(lambda values: None, rest=lambda plain: plain[:-1] + b"\x7f"))
     gives(opened, [], "Corruption: bad block contents")
 
 
-def test_compressed_blocks_are_kept_by_their_offset_alone() -> None:
-    """Two handles of one offset: the second has the block of the first, whatever its size."""
+def test_compressed_blocks_are_cached_by_offset_only() -> None:
+    """Two handles of one offset: the second gets the block of the first, whatever its size."""
     data = bytearray(SNAPPY.files[TABLE])
     places = blocks(bytes(data))
     values = [handle(*place) for place in places[:-2]]
@@ -306,15 +308,15 @@ def test_compressed_blocks_are_kept_by_their_offset_alone() -> None:
     plain = pack_entries([(key_of(b"k%02d" % n, 0), value) for n, value in enumerate(values)], 1)
     del data[places[-1][0] :]
     data += sealed(plain, 0) + footer(handle(*places[-2]), handle(places[-1][0], len(plain)))
-    made = CraftedDatabase(
+    crafted = CraftedDatabase(
         tables=SNAPPY.tables, last_sequence=99, settings=SNAPPY.settings, sizes={5: len(data)}
     )
-    opened = open_listing(MemoryDirectory({**made.files, TABLE: bytes(data)}))
+    opened = open_listing(MemoryDirectory({**crafted.files, TABLE: bytes(data)}))
     assert iterated(opened.verdict) == "OK"
     assert 0 < len(rows_of(opened)) < 12
 
 
-def test_footer() -> None:
+def test_damaged_footer() -> None:
     size = len(MADE.files[TABLE])
     gives(damaged(flip(size - 1)), [], "Corruption: not an sstable (bad magic number)")
 
@@ -324,7 +326,7 @@ def test_footer() -> None:
     gives(damaged(nothing), [], "Corruption: bad block handle")
 
 
-def test_a_file_that_was_cut() -> None:
+def test_truncated_file() -> None:
     def cut(data: bytearray) -> None:
         del data[-1:]
 
@@ -332,7 +334,7 @@ def test_a_file_that_was_cut() -> None:
     gives(damaged(lambda data: data.clear()), [], f"IO error: db/{TABLE}: Invalid argument")
 
 
-def test_the_manifest_says_how_large_a_table_is() -> None:
+def test_size_of_a_table_is_that_of_the_manifest() -> None:
     small = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: FOOTER_SIZE - 1})
     gives(small.open(), [], "Corruption: file is too short to be an sstable")
     less = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(MADE.files[TABLE]) - 1})
@@ -341,18 +343,18 @@ def test_the_manifest_says_how_large_a_table_is() -> None:
     gives(open_listing(longer), ALL, "OK")
 
 
-def test_the_old_name_of_tables() -> None:
+def test_old_suffix_of_tables() -> None:
     files = dict(MADE.files)
     files["000005.sst"] = files.pop(TABLE)
     gives(open_listing(MemoryDirectory(files)), ALL, "OK")
-    # A file of the new name comes first, but one that can't be mapped is none.
+    # A file of the new name is preferred, but one that cannot be mapped counts as missing.
     gives(open_listing(MemoryDirectory({**files, TABLE: b""})), ALL, "OK")
     gives(
         open_listing(MemoryDirectory({**files, TABLE: b"x"})), [], f"IO error: db/{TABLE}: Invalid argument"
     )
 
 
-def test_a_file_of_that_number_but_of_another_name() -> None:
+def test_file_of_that_number_with_another_name() -> None:
     files = dict(MADE.files)
     files["5.ldb"] = files.pop(TABLE)
     opened = open_listing(MemoryDirectory(files))
@@ -360,7 +362,7 @@ def test_a_file_of_that_number_but_of_another_name() -> None:
     gives(opened, [], f"NotFound: db/{TABLE}: No such file or directory")
 
 
-def test_a_disk_that_cannot_read_a_table() -> None:
+def test_unreadable_table() -> None:
     bad = BLOCKS[2][0]
 
     class Dying(MemoryDirectory):
@@ -376,13 +378,13 @@ def test_a_disk_that_cannot_read_a_table() -> None:
 # Several tables
 
 
-def test_the_first_error_in_the_order_of_the_children() -> None:
+def test_first_error_in_the_order_of_the_children() -> None:
     """Level 0 by smallest key, then the levels."""
-    made = CraftedDatabase(
+    crafted = CraftedDatabase(
         tables=[(0, 7, [(b"b", 5, b"1")]), (0, 8, [(b"a", 6, b"2")]), (2, 9, [(b"c", 1, b"3")])],
         last_sequence=9,
     )
-    files = dict(made.files)
+    files = dict(crafted.files)
     files["000007.ldb"] = b"x"
     opened = open_listing(MemoryDirectory(files))
     gives(opened, [(b"a", b"2"), (b"c", b"3")], "IO error: db/000007.ldb: Invalid argument")
@@ -390,44 +392,44 @@ def test_the_first_error_in_the_order_of_the_children() -> None:
     gives(open_listing(MemoryDirectory(files)), [(b"c", b"3")], "IO error: db/000008.ldb: Invalid argument")
 
 
-def test_a_level_goes_on_behind_a_bad_table() -> None:
-    made = CraftedDatabase(
+def test_level_continues_after_a_bad_table() -> None:
+    crafted = CraftedDatabase(
         tables=[(1, 7, [(b"a", 1, b"1")]), (1, 8, [(b"b", 2, b"2")]), (1, 9, [(b"c", 3, b"3")])],
         last_sequence=9,
     )
-    files = {**made.files, "000008.ldb": b"x" * 200}
+    files = {**crafted.files, "000008.ldb": b"x" * 200}
     gives(
         open_listing(MemoryDirectory(files)),
         [(b"a", b"1"), (b"c", b"3")],
         "IO error: db/000008.ldb: Invalid argument"
-        if len(made.files["000008.ldb"]) > 200
+        if len(crafted.files["000008.ldb"]) > 200
         else "Corruption: not an sstable (bad magic number)",
     )
 
 
-def test_levels_that_overlap_hide_keys() -> None:
-    """A level is read table by table: what comes too late is hidden, and nothing is said."""
-    made = CraftedDatabase(
+def test_overlapping_level_hides_keys() -> None:
+    """A level is read table by table: keys below the previous table are hidden silently."""
+    crafted = CraftedDatabase(
         tables=[(1, 7, [(b"a", 1, b"1"), (b"m", 2, b"2")]), (1, 8, [(b"c", 3, b"3"), (b"z", 4, b"4")])],
         last_sequence=9,
     )
-    opened = made.open()
+    opened = crafted.open()
     gives(opened, [(b"a", b"1"), (b"m", b"2"), (b"z", b"4")], "OK")
     assert opened.verdict.rows_lost == 1
     assert opened.verdict.lost == ({"smallest": "c", "largest": "c"},)
 
 
 def test_newest_first_over_levels() -> None:
-    made = CraftedDatabase(
+    crafted = CraftedDatabase(
         tables=[
             (0, 9, [(b"a", 9, None), (b"b", 8, b"8")]),
             (1, 5, [(b"a", 4, b"4"), (b"b", 3, b"3"), (b"c", 2, b"2")]),
         ],
         last_sequence=9,
     )
-    gives(made.open(), [(b"b", b"8"), (b"c", b"2")], "OK")
+    gives(crafted.open(), [(b"b", b"8"), (b"c", b"2")], "OK")
 
 
-def test_entries_above_the_last_sequence_are_not_seen() -> None:
-    made = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=6)
-    gives(made.open(), ALL[:6], "OK")
+def test_entries_above_the_last_sequence_are_invisible() -> None:
+    crafted = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=6)
+    gives(crafted.open(), ALL[:6], "OK")

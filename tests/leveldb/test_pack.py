@@ -1,4 +1,4 @@
-"""Tables built by kernels are those that the description gives, block by block, however the rows come."""
+"""Tables built by kernels equal those of the description block by block, for any chunking of the rows."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ pytestmark = pytest.mark.kernel_modes
 Pairs = list[tuple[bytes, bytes]]
 
 
-def described(pairs: Pairs, wanted: TableSettings) -> bytes:
-    """A table as `TableBuilder` of LevelDB makes it, in Python."""
+def described(pairs: Pairs, settings: TableSettings) -> bytes:
+    """Build a table in Python as LevelDB's `TableBuilder` does."""
     out = bytearray()
     index: Pairs = []
-    filters = FilterBuilder(wanted.bloom_bits_per_key)
+    filters = FilterBuilder(settings.bloom_bits_per_key)
     pending: tuple[bytes, bytes] | None = None
     block: Pairs = []
 
     def put(plain: bytes) -> bytes:
-        kind, contents = stored(plain, wanted.compression, wanted.zstd_compression_level)
+        kind, contents = stored(plain, settings.compression, settings.zstd_compression_level)
         place = handle(len(out), len(contents))
         out.extend(sealed(contents, kind))
         return place
 
     def close() -> None:
         nonlocal pending
-        plain = pack_entries(block, wanted.block_restart_interval)
+        plain = pack_entries(block, settings.block_restart_interval)
         pending = block[-1][0], put(plain)
         users = [key[:-8] for key, _ in block]
         ends = np.cumsum([0, *map(len, users)])
@@ -59,18 +59,18 @@ def described(pairs: Pairs, wanted: TableSettings) -> bytes:
             index.append((separator(pending[0], key), pending[1]))
             pending = None
         block.append((key, value))
-        points = -(-len(block) // wanted.block_restart_interval)
-        entries = len(pack_entries(block, wanted.block_restart_interval)) - RESTART_SIZE * (points + 1)
-        if entries + RESTART_SIZE * (points + 1) >= wanted.block_size:
+        points = -(-len(block) // settings.block_restart_interval)
+        entries = len(pack_entries(block, settings.block_restart_interval)) - RESTART_SIZE * (points + 1)
+        if entries + RESTART_SIZE * (points + 1) >= settings.block_size:
             close()
     if block:
         close()
     filter_place = None
-    if wanted.bloom_bits_per_key:
+    if settings.bloom_bits_per_key:
         contents = filters.finish()
         filter_place = handle(len(out), len(contents))
         out.extend(sealed(contents, NONE))
-    meta = put(metaindex_block(filter_place, wanted.block_restart_interval))
+    meta = put(metaindex_block(filter_place, settings.block_restart_interval))
     if pending is not None:
         index.append((successor(pending[0]), pending[1]))
     return bytes(out) + _ended(put, out, meta, index)
@@ -110,13 +110,13 @@ def batch(pairs: Pairs) -> pa.RecordBatch:
 
 
 def pairs_of(rows: dict[tuple[bytes, int], bytes | None]) -> Pairs:
-    made = [(internal_key(key, seq, int(v is not None)), v or b"") for (key, seq), v in rows.items()]
-    return sorted(made, key=lambda pair: order(pair[0]))
+    internal = [(internal_key(key, seq, int(v is not None)), v or b"") for (key, seq), v in rows.items()]
+    return sorted(internal, key=lambda pair: order(pair[0]))
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(ROWS, SETTINGS, st.integers(1, 30), st.sampled_from([1, 100, 1 << 20]))
-def test_as_described(
+def test_tables_equal_the_description(
     rows: dict[tuple[bytes, int], bytes | None], wanted: TableSettings, step: int, portion: int
 ) -> None:
     pairs = pairs_of(rows)
@@ -144,22 +144,22 @@ def test_as_described(
 def test_tables_of_limited_size(
     rows: dict[tuple[bytes, int], bytes | None], wanted: TableSettings, step: int, limit: int
 ) -> None:
-    """A table is full with the block that brings it to the limit; the next one starts with the row behind."""
+    """A table is full with the block that reaches the limit; the next one starts with the following row."""
     pairs = pairs_of(rows)
     at = 0
     while at < len(pairs):
         builder = TableBuilder(wanted)
         data, first = b"", at
         while at < len(pairs) and builder.size < limit:
-            made, taken = builder.add(batch(pairs[at : at + step]), limit)
-            data, at = data + made, at + taken
+            part, taken = builder.add(batch(pairs[at : at + step]), limit)
+            data, at = data + part, at + taken
             assert taken == min(step, len(pairs) - at + taken) or builder.size >= limit
         data += builder.finish()
         assert data == described(pairs[first:at], wanted)
         assert builder.rows == at - first
 
 
-def test_an_order_that_is_not_known() -> None:
+def test_unknown_order() -> None:
     pairs = [(internal_key(key, 5, 1), b"v" * 50) for key in (b"b", b"abc", b"abd", b"z", b"a")]
     builder = TableBuilder(TableSettings(block_size=1, compression="none", comparator="test.Other"))
     data = builder.add(batch(pairs))[0] + builder.finish()

@@ -1,4 +1,4 @@
-"""What LevelDB's own reader makes of a file, however it is read."""
+"""Records that LevelDB's own reader delivers from a file, for any window size."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, L
 from logwright.codec.leveldb.formats.records.replay import Delivered, Dropped, replay
 
 
-def read(data: bytes, size: int | None = None, **given: int) -> tuple[list[bytes], list[Dropped]]:
+def read(data: bytes, size: int | None = None, **options: int) -> tuple[list[bytes], list[Dropped]]:
     payloads: list[bytes] = []
     dropped = []
 
     def piece(offset: int, length: int) -> np.ndarray:
         return np.frombuffer(data[offset : offset + length], np.uint8)
 
-    for one in replay(piece, len(data) if size is None else size, **given):
-        if isinstance(one, Delivered):
-            made = Payloads.of(one.window, one.frames, joined=True)
+    for delivered in replay(piece, len(data) if size is None else size, **options):
+        if isinstance(delivered, Delivered):
+            made = Payloads.of(delivered.window, delivered.frames, joined=True)
             payloads += [made.data[a:b].tobytes() for a, b in zip(made.start, made.end, strict=True)]
         else:
-            dropped.append(one)
+            dropped.append(delivered)
     return payloads, dropped
 
 
@@ -61,28 +61,28 @@ NEXT_BLOCK = bytes(to_block_end(0)) + bytes(7)
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("step", [1, 5000, BLOCK, 4 << 20])
-def test_what_is_delivered_and_what_is_dropped(
+def test_delivered_and_dropped_records(
     middle: bytes, expected: list[bytes] | None, reports: list[tuple[int, int, str]], step: int
 ) -> None:
     head = ONE + middle + TWO
     fill = record(FULL, b"x" * to_block_end(len(head)))
     data = head + fill + written([b"behind", b"y" * (2 * BLOCK)], BLOCK)
     payloads, dropped = read(data, step=step)
-    if expected is None:  # taken for the end of the file
+    if expected is None:  # Taken for the end of the file.
         assert payloads == [b"one"]
     else:
         filled = [*expected, fill[7:]] if expected else []
         assert payloads == [b"one", *filled, b"behind", b"y" * (2 * BLOCK)]
-    assert [(one.position, one.bytes, one.reason) for one in dropped] == reports
+    assert [(drop.position, drop.bytes, drop.reason) for drop in dropped] == reports
 
 
 @pytest.mark.parametrize("tail", [ONE[:4], ONE[:-1], record(FIRST, b"abc")])
 @pytest.mark.parametrize("step", [3, 4096])
-def test_a_torn_end_is_not_told(tail: bytes, step: int) -> None:
+def test_torn_end_is_not_reported(tail: bytes, step: int) -> None:
     assert read(ONE + tail, step=step) == ([b"one"], [])
 
 
-def test_a_file_that_became_shorter() -> None:
+def test_file_that_became_shorter() -> None:
     data = written([b"one", b"x" * BLOCK, b"three"])
     for cut in range(0, len(data), 997):
         payloads, dropped = read(data[:cut], len(data), step=64)
@@ -90,5 +90,5 @@ def test_a_file_that_became_shorter() -> None:
         assert dropped == []
 
 
-def test_without_checksums_all_is_taken() -> None:
+def test_without_checksums_everything_is_accepted() -> None:
     assert read(ONE + broken(FULL, b"two"), check=False)[0] == [b"one", b"tw" + bytes([b"o"[0] ^ 1])]

@@ -1,4 +1,4 @@
-"""Restart points that do not lead to entries with their whole keys: told by a check, and put right by a repair."""
+"""Restart points that do not point to entries with complete keys: a check reports them, a repair fixes them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pairs(first: int, stop: int) -> list[tuple[bytes, bytes]]:
 
 
 def taken(plain: bytes) -> tuple[bytes, list[int]]:
-    """Entries and restart points of a block."""
+    """Return the entries and restart points of a block."""
     count = int.from_bytes(plain[-4:], "little")
     stop = len(plain) - 4 * (count + 1)
     return plain[:stop], np.frombuffer(plain[stop:-4], "<u4").tolist()
@@ -54,21 +54,21 @@ def written(directory: MemoryDirectory, path: Path) -> Path:
     return path
 
 
-def told(directory: MemoryDirectory, path: Path) -> Fault:
-    """The first error that all of `verify` has."""
+def first_error(directory: MemoryDirectory, path: Path) -> Fault:
+    """Return the first error that `verify` reports, with all checks."""
     report = lw.verify(written(directory, path / "told"))
-    return next(one for _, one in report.faults if one.severity == Severity.ERROR)
+    return next(fault_texts for _, fault_texts in report.faults if fault_texts.severity == Severity.ERROR)
 
 
 def put(entries_: bytes, points: list[int], count: int | None = None) -> bytes:
-    """The block of these."""
+    """Pack these into a block."""
     return entries_ + np.array([*points, len(points) if count is None else count], "<u4").tobytes()
 
 
 def table(
     *blocks: bytes, compression: str = "none", keys: list[bytes] | None = None, index: list[int] | None = None
 ) -> bytes:
-    """A table of uncompressed blocks, of which each has ten rows; `index` are the restart points of its index."""
+    """A table of uncompressed blocks of ten rows each; `index` are the restart points of its index."""
     out, named = b"", []
     for n, plain in enumerate(blocks):
         kind, content = stored(plain, compression)
@@ -87,7 +87,7 @@ ENTRY, POINTS = taken(GOOD[1])
 WHOLE = table(*GOOD)
 ALL = pairs(0, 30)
 
-# What is done to the points of the middle block; what is said of it; whether iterators miss rows too.
+# Change of the points of the middle block; the report; whether iterators miss rows too.
 WRONG = {
     "no entry": ([0, POINTS[1] + 1, POINTS[2]], f"restart point 2 of 3 leads to byte {POINTS[1] + 1} {PLACED}"),
     "behind": ([0, POINTS[1], 5000], f"restart point 3 of 3 leads to byte 5000 {PLACED}"),
@@ -104,25 +104,25 @@ WRONG = {
 }  # fmt: skip
 
 
-def test_the_blocks_of_these_tests() -> None:
+def test_blocks_of_these_tests() -> None:
     assert len(POINTS) == 3
-    found = np.zeros(MEASURES, np.int64)
+    measures = np.zeros(MEASURES, np.int64)
     plain = np.frombuffer(put(ENTRY[:24], [0]), np.uint8)
-    assert measure(plain, 0, len(plain), LIMIT, found) == SOUND
-    assert found[ENTRIES] == 1  # so that the second one starts there
+    assert measure(plain, 0, len(plain), LIMIT, measures) == SOUND
+    assert measures[ENTRIES] == 1  # So that the second one starts there.
     assert check_faults(database(WHOLE)) == []
 
 
 @pytest.mark.kernel_modes
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_points_are_told_and_put_right(case: str, compression: str, tmp_path: Path) -> None:
+def test_wrong_points_are_reported_and_fixed(case: str, compression: str, tmp_path: Path) -> None:
     points, text = WRONG[case]
     directory = database(table(GOOD[0], put(ENTRY, points), GOOD[2], compression=compression))
     severity = Severity.WARNING if "not behind" in text else Severity.ERROR
     if "first" in text:
         assert check_faults(directory) == []
-        name, fault = NAME, told(directory, tmp_path)
+        name, fault = NAME, first_error(directory, tmp_path)
     else:
         ((name, fault),) = check_faults(directory, severity)
     first = len(stored(GOOD[0], compression)[1]) + 5
@@ -135,7 +135,7 @@ def test_wrong_points_are_told_and_put_right(case: str, compression: str, tmp_pa
     assert [(key, value) for key, value in check_leveldb_accepts(result)] == [
         (key[:-8], value) for key, value in ALL
     ]
-    # All but index and metaindex, which a repair compresses where they get smaller.
+    # All but index and metaindex, which a repair compresses if that makes them smaller.
     good = table(*GOOD, compression=compression)
     assert result.files[NAME].startswith(good[: blocks(good)[-2][0]])
     assert compression != "none" or result.files[NAME] == good
@@ -144,10 +144,10 @@ def test_wrong_points_are_told_and_put_right(case: str, compression: str, tmp_pa
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 7, 1000, (1 << 32) - 1])
-def test_a_wrong_number_of_points(count: int, tmp_path: Path) -> None:
-    """Where as many follow as there are, what they lead to says so."""
+def test_wrong_number_of_points(count: int, tmp_path: Path) -> None:
+    """If as many points follow, their targets show the error."""
     directory = database(table(GOOD[0], put(ENTRY, POINTS, count), GOOD[2]))
-    fault = told(directory, tmp_path)
+    fault = first_error(directory, tmp_path)
     if not count:
         assert "it has no restart point, and" in fault.detail
         assert "LevelDB takes the block for empty" in fault.system
@@ -157,20 +157,20 @@ def test_a_wrong_number_of_points(count: int, tmp_path: Path) -> None:
     assert len(check_leveldb_accepts(result)) == 30
 
 
-def test_points_and_entries_are_damaged(tmp_path: Path) -> None:
-    """What has no entries up to where the points start is kept as far as it can be read, as before."""
+def test_damaged_points_and_entries(tmp_path: Path) -> None:
+    """A block without entries before its points is kept as far as it can be read, as before."""
     entries_ = bytearray(ENTRY)
-    entries_[POINTS[2]] = 9  # the third whole key is none any more
+    entries_[POINTS[2]] = 9  # The third complete key becomes invalid.
     entries_[POINTS[2] + 1] = 200
     directory = database(table(GOOD[0], put(bytes(entries_), [0, 7, POINTS[2]]), GOOD[2]))
-    assert "bad entry in block" in told(directory, tmp_path).detail
+    assert "bad entry in block" in first_error(directory, tmp_path).detail
     result, mending = repaired(directory)
     assert len(check_leveldb_accepts(result)) == 28
     (cut,) = mending.cut
     assert cut.why.endswith("the 8 entries before are kept")
 
 
-def test_a_wrong_key_among_them_is_left_out() -> None:
+def test_wrong_key_among_them_is_left_out() -> None:
     rows = pairs(10, 20)
     rows[5] = (rows[5][0][:4], b"")
     entries_, points = taken(pack_entries(rows, 4))
@@ -190,7 +190,7 @@ def test_a_wrong_key_among_them_is_left_out() -> None:
         ([], f"in the index, whose checksum is right: {NONE_AT_ALL}; blocks are found by theirs"),
     ],
 )  # fmt: skip
-def test_the_index(points: list[int], text: str) -> None:
+def test_restart_points_of_the_index(points: list[int], text: str) -> None:
     directory = database(table(*GOOD, index=points))
     faults = [fault for _, fault in check_faults(directory)]
     assert text in [fault.detail for fault in faults]
@@ -199,7 +199,7 @@ def test_the_index(points: list[int], text: str) -> None:
     assert len(check_leveldb_accepts(result)) == 30
 
 
-def test_the_metaindex() -> None:
+def test_restart_points_of_the_metaindex() -> None:
     good = database(WHOLE)
     bare = metaindex_block(None, 16)
     bad = bare[:-8] + (40).to_bytes(4, "little") + bare[-4:]
@@ -226,20 +226,20 @@ def test_the_metaindex() -> None:
         pack_entries([(internal_key(bytes([i]) * 200, 1, 1), b"x" * 300) for i in range(9)], 3),
         # A zero of two bytes.
         put(ENTRY[: POINTS[2]] + b"\x80\0" + ENTRY[POINTS[2] + 1 :], POINTS),
-        # Entries with whole keys need not be restart points.
+        # Entries with complete keys need not be restart points.
         put(pack_entries(pairs(10, 20), 1)[:-44], [0]),
     ],
 )
-def test_other_writers_are_right(plain: bytes) -> None:
+def test_points_of_other_writers_are_right(plain: bytes) -> None:
     data = np.frombuffer(plain, np.uint8)
-    found = np.zeros(MEASURES, np.int64)
-    assert measure(data, 0, len(data), LIMIT, found) == SOUND
-    assert judged(data, np.zeros(1, np.int64), np.full(1, len(data), np.int64), found) == []
+    measures = np.zeros(MEASURES, np.int64)
+    assert measure(data, 0, len(data), LIMIT, measures) == SOUND
+    assert judged(data, np.zeros(1, np.int64), np.full(1, len(data), np.int64), measures) == []
 
 
 @pytest.mark.kernel_modes
 @pytest.mark.parametrize("interval", [1, 3, 16, 100])
-def test_what_shares_nothing_gets_the_points_of_its_writer(interval: int) -> None:
+def test_entries_that_share_nothing_get_the_points_of_their_writer(interval: int) -> None:
     rows = [(internal_key(bytes([i]) * 3, 1, 1), b"x") for i in range(40)]
     good = pack_entries(rows, interval)
     entries_, points = taken(good)
@@ -250,7 +250,7 @@ def test_what_shares_nothing_gets_the_points_of_its_writer(interval: int) -> Non
 
 
 @pytest.mark.kernel_modes
-def test_points_that_no_writer_would_set_are_all_that_can_be() -> None:
+def test_impossible_points_are_kept_if_they_are_all_possible_ones() -> None:
     rows = (
         pairs(0, 3)
         + [(internal_key(b"m%03d" % i, 1, 1), b"x") for i in range(5)]
@@ -267,12 +267,12 @@ def test_points_that_no_writer_would_set_are_all_that_can_be() -> None:
 
 
 @pytest.mark.kernel_modes
-def test_what_is_no_block_is_not_mended() -> None:
+def test_invalid_block_is_not_repaired() -> None:
     for data in (b"", b"abc", bytes(4), b"abcdefgh" + (9).to_bytes(4, "little"), b"\xff" * 40):
         assert mended(np.frombuffer(data, np.uint8), 16) is None
 
 
-def test_golden_tables_are_right() -> None:
+def test_golden_tables_have_right_points() -> None:
     tables = 0
     for case in sorted(Path(GOLDEN).glob("*/db")):
         tables += len([*case.glob("*.ldb"), *case.glob("*.sst")])
@@ -281,7 +281,7 @@ def test_golden_tables_are_right() -> None:
     assert tables > 30
 
 
-def test_verify_and_repair_say_so(tmp_path: Path) -> None:
+def test_verify_and_repair_report_it(tmp_path: Path) -> None:
     points, text = WRONG["shares"]
     directory = database(table(GOOD[0], put(ENTRY, points), GOOD[2]))
     written(directory, tmp_path / "db")
@@ -297,7 +297,7 @@ def test_verify_and_repair_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("points", "count"), [(WRONG["first"][0], None), (WRONG["all"][0], None), (POINTS, 0)]
 )
-def test_reading_says_that_entries_are_hidden(points: list[int], count: int | None, tmp_path: Path) -> None:
+def test_reading_reports_hidden_entries(points: list[int], count: int | None, tmp_path: Path) -> None:
     directory = database(table(GOOD[0], put(ENTRY, points, count), GOOD[2]))
     path = written(directory, tmp_path / "db")
     with pytest.raises(lw.DamageError, match="restart point"):
@@ -305,8 +305,8 @@ def test_reading_says_that_entries_are_hidden(points: list[int], count: int | No
     with pytest.warns(lw.DamageWarning):
         rows = lw.read(path, mode="DROPMALFORMED").num_rows
     assert rows == (26 if points == WRONG["first"][0] else 20)
-    told = lw.verify(path, as_system="main").system
-    assert told is not None
-    assert told["rows_lost"] == 30 - rows
+    system = lw.verify(path, as_system="main").system
+    assert system is not None
+    assert system["rows_lost"] == 30 - rows
     lw.repair(path, tmp_path / "out")
     assert lw.read(tmp_path / "out", mode="FAILFAST").num_rows == 30

@@ -1,4 +1,4 @@
-"""The codec of tables: golden files, both ways, damage, splits, bounds."""
+"""The codec of tables: golden files, round trips, damage, splits, bounds."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def numbered(count: int, size: int = 20) -> list[dict[str, Any]]:
     ]
 
 
-def test_there_are_golden_tables() -> None:
+def test_golden_tables_exist() -> None:
     assert len(TABLES) >= 40
 
 
 @pytest.mark.parametrize("path", TABLES, ids=ids)
-def test_golden_tables_come_back(path: Path) -> None:
+def test_golden_tables_round_trip(path: Path) -> None:
     for law in (laws.decode_encode, laws.encoded_anew):
         verdict = law(path)
         assert verdict, str(verdict)
@@ -66,13 +66,13 @@ PLAIN = {"tables_none": {"block_size": 1024, "block_restart_interval": 4}}
 @pytest.mark.parametrize("name", PLAIN)
 def test_rows_alone_give_the_bytes_of_leveldb(name: str) -> None:
     for path in (GOLDEN / name / "db").glob("*.ldb"):
-        found = Specimen.of(path)
-        rows = found.read(columns=None).table
-        again = of(b"", compression="none", **PLAIN[name]).encode(rows)
-        assert again == found.all_bytes()
+        specimen = Specimen.of(path)
+        rows = specimen.read(columns=None).table
+        encoded = of(b"", compression="none", **PLAIN[name]).encode(rows)
+        assert encoded == specimen.all_bytes()
 
 
-def test_the_worked_example() -> None:
+def test_worked_example() -> None:
     rows = [
         {"key": b"apple", "value": None, "sequence": 3, "type": "deletion"},
         {"key": b"apple", "value": b"red", "sequence": 1, "type": "value"},
@@ -87,11 +87,11 @@ def test_the_worked_example() -> None:
     assert data[184:189].hex() == "692f9d0116"
     assert table.read(columns=None).table.to_pylist() == rows
     frames = table.read("frames").table.to_pylist()
-    assert [(one["kind"], one["position"], one["size"]) for one in frames] == [
+    assert [(frame["kind"], frame["position"], frame["size"]) for frame in frames] == [
         ("data", 0, 77), ("filter", 82, 18), ("metaindex", 105, 47), ("index", 157, 22),
     ]  # fmt: skip
     file = table.read("file").table.to_pylist()[0]
-    assert [file[f"{one}_{two}"] for one in ("metaindex", "index") for two in ("offset", "size")] == [
+    assert [file[f"{kind}_{two}"] for kind in ("metaindex", "index") for two in ("offset", "size")] == [
         105,
         47,
         157,
@@ -116,45 +116,45 @@ ENTRIES = st.dictionaries(
 
 @settings(max_examples=examples(40), deadline=None)
 @given(ENTRIES, OPTIONS, st.integers(1, 20))
-def test_round_trips(
+def test_rows_round_trip(
     entries: dict[tuple[bytes, int], bytes | None], options: dict[str, Any], step: int
 ) -> None:
-    keys = sorted(entries, key=lambda one: (one[0], -one[1]))
+    keys = sorted(entries, key=lambda entry: (entry[0], -entry[1]))
     rows = pa.table(
         {
             "key": pa.array([key for key, _ in keys], pa.binary()),
-            "value": pa.array([entries[one] for one in keys], pa.binary()),
+            "value": pa.array([entries[key] for key in keys], pa.binary()),
             "sequence": pa.array([sequence for _, sequence in keys], pa.int64()),
         }
     )
     empty = of(b"", **options)
     table = empty.with_bytes(empty.encode(rows))
-    found = table.read()
-    assert found.report.faults == []
-    assert found.table.select(rows.schema.names).equals(
-        rows.cast(found.table.select(rows.schema.names).schema)
+    rows_read = table.read()
+    assert rows_read.report.faults == []
+    assert rows_read.table.select(rows.schema.names).equals(
+        rows.cast(rows_read.table.select(rows.schema.names).schema)
     )
     assert table.encode(*table.tables()) == table.all_bytes()
-    # However the rows come, the bytes are the same.
+    # The bytes are the same for any chunking of the rows.
     pieces = pa.Table.from_batches(rows.to_batches(max_chunksize=step), rows.schema)
     assert empty.encode(pieces) == table.all_bytes()
     check_filter(table)
 
 
 def check_filter(table: Specimen) -> None:
-    """The filter has every key of every data block."""
+    """Check that the filter has every key of every data block."""
     rows, frames, _ = table.tables()
     data = table.all_bytes()
-    blocks = [one for one in frames.to_pylist() if one["kind"] == "filter"]
-    for one in blocks:
-        found = Filter(np.frombuffer(data, np.uint8)[one["position"] : one["position"] + one["size"]])
+    blocks = [row for row in frames.to_pylist() if row["kind"] == "filter"]
+    for block in blocks:
+        parsed = Filter(np.frombuffer(data, np.uint8)[block["position"] : block["position"] + block["size"]])
         for position in set(rows["position"].to_pylist()):
             keys = [row["key"] for row in rows.to_pylist() if row["position"] == position]
             hashes = np.empty(len(keys), np.int64)
             hash_keys(
                 np.frombuffer(b"".join(keys), np.uint8), np.cumsum([0, *map(len, keys)]), 0, len(keys), hashes
             )
-            assert found.misses(position, hashes) is None
+            assert parsed.misses(position, hashes) is None
 
 
 def test_golden_filters_have_their_keys() -> None:
@@ -162,7 +162,7 @@ def test_golden_filters_have_their_keys() -> None:
         check_filter(Specimen.of(path))
 
 
-def test_each_row_comes_once_however_it_is_split() -> None:
+def test_each_row_comes_once_for_any_splits() -> None:
     table = made(numbered(300), compression="none", block_size=200)
     data = table.all_bytes()
     verdict = laws.any_split(data, "leveldb.table", name=NAME, sizes=[1, 100, 1000, 5000, len(data)])
@@ -187,10 +187,10 @@ def test_every_bad_block_is_a_hole_and_the_others_are_salvaged(sound: Specimen) 
     data = sound.all_bytes()
     for frame in sound.read("frames").table.to_pylist():
         hurt = sound.with_bytes(flipped(data, frame["position"] + 1))
-        found = hurt.read()
+        rows_read = hurt.read()
         expected = rows.filter(pa.compute.not_equal(rows["position"], frame["position"]))
-        assert found.table.equals(expected), frame
-        (fault,) = found.report.faults
+        assert rows_read.table.equals(expected), frame
+        (fault,) = rows_read.report.faults
         assert (fault.offset, fault.length) == (frame["position"], frame["size"] + 5)
         assert fault.detail.startswith("block checksum mismatch")
         assert fault.rows_lost == (None if frame["kind"] == "data" else 0)
@@ -199,7 +199,7 @@ def test_every_bad_block_is_a_hole_and_the_others_are_salvaged(sound: Specimen) 
         sound.with_bytes(flipped(data, 5)).read(mode=Mode.FAILFAST)
 
 
-def test_what_is_lost_is_said_in_keys(sound: Specimen) -> None:
+def test_lost_rows_are_reported_by_key(sound: Specimen) -> None:
     frames = sound.read("frames").table.to_pylist()
     second = sound.with_bytes(flipped(sound.all_bytes(), frames[1]["position"]))
     (fault,) = second.read().report.faults
@@ -219,21 +219,23 @@ def test_without_index_and_footer_blocks_are_found_by_checksum(compression: str)
     cut = table.with_bytes(data[:index])
     assert cut.read().table.equals(rows)
     assert cut.encode(*cut.tables()) == data[:index]
-    # The footer alone is gone: the index is found, and believed again.
+    # Only the footer is lost: the index is found and used again.
     bare = table.with_bytes(data[:-48])
     assert bare.read().table.equals(rows)
-    assert [one["kind"] for one in bare.read("frames").table.to_pylist()] == [one["kind"] for one in frames]
-    assert bare.read("frames").table["index_key"].to_pylist() == [one["index_key"] for one in frames]
-    # A data block is damaged too, and the index is nonsense.
+    assert [row["kind"] for row in bare.read("frames").table.to_pylist()] == [
+        frame["kind"] for frame in frames
+    ]
+    assert bare.read("frames").table["index_key"].to_pylist() == [frame["index_key"] for frame in frames]
+    # A data block is damaged too, and the index is garbage.
     hurt = bytearray(flipped(data, frames[1]["position"] + 9))
     hurt[index : index + 30] = bytes(30)
     hurt[-48:-8] = b"\xff" * 40
-    found = table.with_bytes(bytes(hurt)).read()
-    assert found.table.equals(rows.filter(pa.compute.not_equal(rows["position"], frames[1]["position"])))
+    rows_read = table.with_bytes(bytes(hurt)).read()
+    assert rows_read.table.equals(rows.filter(pa.compute.not_equal(rows["position"], frames[1]["position"])))
     assert table.with_bytes(bytes(hurt)).encode(*table.with_bytes(bytes(hurt)).tables()) == bytes(hurt)
 
 
-def test_a_table_within_a_value_is_not_taken_for_the_table() -> None:
+def test_table_inside_a_value_is_not_taken_for_the_table() -> None:
     inner = made(numbered(30), compression="none", block_size=200).all_bytes()
     rows = [
         *numbered(3),
@@ -248,8 +250,8 @@ def test_a_table_within_a_value_is_not_taken_for_the_table() -> None:
         == outer.read(columns=None).table.to_pylist()
     )
     hurt = flipped(data[:-60], frames[1]["position"] + 2)
-    found = outer.with_bytes(hurt).read().table
-    assert {one["position"] for one in found.to_pylist()} <= {frames[0]["position"], frames[2]["position"]}
+    table = outer.with_bytes(hurt).read().table
+    assert {row["position"] for row in table.to_pylist()} <= {frames[0]["position"], frames[2]["position"]}
 
 
 @pytest.mark.extended
@@ -266,8 +268,8 @@ def test_large_files_are_searched_window_by_window() -> None:
     assert cut.read().table.num_rows == 901
     hurt = bytearray(data[:-200])
     hurt[1_000_000] ^= 1
-    found = table.with_bytes(bytes(hurt)).read()
-    assert 895 <= found.table.num_rows < 901
+    rows_read = table.with_bytes(bytes(hurt)).read()
+    assert 895 <= rows_read.table.num_rows < 901
     assert laws.bytes_differ(bytes(hurt), table.encode(*table.with_bytes(bytes(hurt)).tables())) is None
 
 
@@ -280,17 +282,17 @@ def test_large_files_are_searched_window_by_window() -> None:
         (b"\xff" * 40 + bytes.fromhex("57fb808b247547db"), "bad block handle"),
     ],
 )
-def test_what_is_no_table(data: bytes, message: str) -> None:
-    found = of(data).read()
-    assert found.table.num_rows == 0
-    assert any(message.split(" .")[0] in one.detail for one in found.report.faults)
+def test_invalid_table(data: bytes, message: str) -> None:
+    rows = of(data).read()
+    assert rows.table.num_rows == 0
+    assert any(message.split(" .")[0] in fault.detail for fault in rows.report.faults)
     with pytest.raises(DamageError, match=message):
         of(data).read(mode=Mode.FAILFAST)
     assert of(data).encode(*of(data).tables()) == data
 
 
 def crafted(blocks: list[tuple[bytes, int]], entries: list[tuple[bytes, bytes]]) -> bytes:
-    """A file of these blocks, an empty metaindex, an index and a footer."""
+    """Return a file of these blocks, an empty metaindex, an index and a footer."""
     from logwright.codec.leveldb.formats.table.layout import handle
     from logwright.codec.leveldb.formats.table.write import footer
 
@@ -301,7 +303,7 @@ def crafted(blocks: list[tuple[bytes, int]], entries: list[tuple[bytes, bytes]])
     return data + sealed(index, 0) + footer(handle(meta, 8), handle(at, len(index)))
 
 
-def test_blocks_with_right_checksums_that_can_not_be_read() -> None:
+def test_undecodable_blocks_with_correct_checksums() -> None:
     from logwright.codec.leveldb.formats.table.layout import handle
 
     good = pack_entries(
@@ -313,62 +315,62 @@ def test_blocks_with_right_checksums_that_can_not_be_read() -> None:
         entries.append((internal_key(b"k%d" % n, 1, 1), handle(at, len(contents)) + b"more"))
         at += len(contents) + 5
     table = of(crafted(blocks, entries))
-    found = table.read()
-    assert found.table.num_rows == 4
-    details = [one.detail for one in found.report.faults]
-    assert any("corrupted internal key" in one for one in details)
-    assert any("bad block contents" in one for one in details)
-    assert any("bad block type (9)" in one for one in details)
+    rows = table.read()
+    assert rows.table.num_rows == 4
+    details = [fault.detail for fault in rows.report.faults]
+    assert any("corrupted internal key" in detail for detail in details)
+    assert any("bad block contents" in detail for detail in details)
+    assert any("bad block type (9)" in detail for detail in details)
     assert table.encode(*table.tables()) == table.all_bytes()
     assert table.read("frames").table["compression"].to_pylist()[2] == "unknown 9"
     assert laws.encoded_anew(crafted(blocks[:1], entries[:1]), "leveldb.table", name=NAME)
 
 
-def test_handles_that_can_not_be() -> None:
+def test_impossible_handles() -> None:
     from logwright.codec.leveldb.formats.table.layout import handle
 
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
     overlap = [(internal_key(b"a", 1, 1), handle(0, len(good))), (internal_key(b"b", 1, 1), handle(3, 9))]
     assert of(crafted([(good, 0)], overlap)).read().table.num_rows == 1
-    # What names no blocks is not believed, and they are found all the same.
+    # An index without blocks is not trusted: they are found nevertheless.
     for bad in (handle(1 << 63, 1 << 63), b"", b"\x80", b"\xff" * 11, handle(40, 40)):
-        found = of(crafted([(good, 0)], [(internal_key(b"a", 1, 1), bad)])).read()
-        assert found.table.num_rows == 1
-        assert [one.detail.partition(",")[0] for one in found.report.faults] == [
+        rows = of(crafted([(good, 0)], [(internal_key(b"a", 1, 1), bad)])).read()
+        assert rows.table.num_rows == 1
+        assert [fault.detail.partition(",")[0] for fault in rows.report.faults] == [
             "bad block handle in the index"
         ]
-    # Blocks that no entry names are no rows of the table.
+    # Blocks without an index entry are not rows of the table.
     both = [(good, 0), (good, 0)]
-    found = of(crafted(both, overlap[:1])).read()
-    assert found.table.num_rows == 1
-    assert [one.detail for one in found.report.faults] == ["no block of the index starts here"]
+    rows = of(crafted(both, overlap[:1])).read()
+    assert rows.table.num_rows == 1
+    assert [fault.detail for fault in rows.report.faults] == ["no block of the index starts here"]
 
 
 @pytest.mark.parametrize(("at", "byte"), [(-4, 0x7F), (0, 99)], ids=["restarts", "entry"])
-def test_an_index_that_can_not_be_read_to_its_end(at: int, byte: int) -> None:
-    """Its checksum is right: LevelDB finds none of the blocks, or not all."""
+def test_index_that_cannot_be_read_to_its_end(at: int, byte: int) -> None:
+    """Its checksum is right: LevelDB finds none or only some of the blocks."""
     from logwright.codec.leveldb.formats.table.layout import handle
 
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
-    made = crafted([(good, 0)], [(internal_key(b"a", 1, 1), handle(0, len(good)))])
+    data = crafted([(good, 0)], [(internal_key(b"a", 1, 1), handle(0, len(good)))])
     index = bytearray(pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1))
     stored = sealed(bytes(index), 0)
     index[at] = byte
-    table = of(made.replace(stored, sealed(bytes(index), 0)))
-    assert table.all_bytes() != made
-    found = table.read()
-    assert found.table.num_rows == 1
-    (fault,) = found.report.faults
+    table = of(data.replace(stored, sealed(bytes(index), 0)))
+    assert table.all_bytes() != data
+    rows = table.read()
+    assert rows.table.num_rows == 1
+    (fault,) = rows.report.faults
     assert fault.detail.startswith("the index can't be read to its end")
-    assert (fault.offset, fault.length) == (len(made) - 48 - len(stored), len(index))
+    assert (fault.offset, fault.length) == (len(data) - 48 - len(stored), len(index))
     assert table.encode(*table.tables()) == table.all_bytes()
 
 
 # Bounds of keys
 
 
-def bounded(table: Specimen, given: Any, **hints: Any) -> tuple[list[bytes], int]:
-    """The keys that match, and how many blocks were decoded for them."""
+def bounded(table: Specimen, condition: Any, **hints: Any) -> tuple[list[bytes], int]:
+    """Return the matching keys, and the number of blocks decoded for them."""
     codec = table.codec
     context = codec.context(NAME, type(table.context().options)(codec.options, {}), **hints)
     seen: list[int] = []
@@ -382,7 +384,7 @@ def bounded(table: Specimen, given: Any, **hints: Any) -> tuple[list[bytes], int
         batches = list(
             FileStream(
                 source, Counting(), "rows", ["key"], context=context, report=FileReport(NAME, codec.name),
-                filter=understand(given, codec.tables["rows"]),
+                filter=understand(condition, codec.tables["rows"]),
             )
         )  # fmt: skip
     return [key for batch in batches for key in batch.column(0).to_pylist()], sum(seen)
@@ -401,7 +403,7 @@ def test_filters_on_keys_read_no_other_blocks(sound: Specimen) -> None:
         keys, blocks = bounded(sound, wanted, comparator=BYTEWISE)
         assert len(keys) == expected
         assert blocks < everything or wanted[0][1] == "!="
-        # Where the order of the keys is not known, nothing is left out.
+        # If the order of the keys is unknown, nothing is skipped.
         assert bounded(sound, wanted) == (keys, everything)
 
 
@@ -413,7 +415,7 @@ def test_bounds_are_exact() -> None:
     )
 
 
-# Rows that are none
+# Invalid rows
 
 
 @pytest.mark.parametrize(
@@ -433,27 +435,27 @@ def test_bounds_are_exact() -> None:
         ([{"key": b"a", "value": None, "type": "value"}], "a value that has no value"),
     ],
 )
-def test_rows_that_make_no_table(rows: list[dict[str, Any]], message: str) -> None:
+def test_invalid_rows_are_refused(rows: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         made(rows)
 
 
-def test_order_is_held_across_portions() -> None:
+def test_order_is_checked_across_portions() -> None:
     builder = TableBuilder(TableSettings(block_size=1))
     builder.add(pa.RecordBatch.from_pylist([{"key": b"b", "value": b""}]))
     with pytest.raises(UsageError, match="row 1"):
         builder.add(pa.RecordBatch.from_pylist([{"key": b"a", "value": b""}]))
 
 
-def test_of_another_order_only_the_name_is_known() -> None:
+def test_only_the_name_of_another_order_is_known() -> None:
     rows = [{"key": b"b" * 9, "value": b"1"}, {"key": b"a", "value": b"2"}]
     table = made(rows, comparator="test.ReverseBytewise", block_size=1)
-    assert [one["key"] for one in table.read().table.to_pylist()] == [b"b" * 9, b"a"]
-    keys = [one["index_key"] for one in table.read("frames").table.to_pylist() if one["kind"] == "data"]
+    assert [row["key"] for row in table.read().table.to_pylist()] == [b"b" * 9, b"a"]
+    keys = [row["index_key"] for row in table.read("frames").table.to_pylist() if row["kind"] == "data"]
     assert keys == [internal_key(b"b" * 9, 0, 1), internal_key(b"a", 0, 1)]
 
 
-def test_a_builder_stops_where_a_file_is_full() -> None:
+def test_builder_stops_when_a_file_is_full() -> None:
     settings = TableSettings(block_size=200, compression="none")
     batch = pa.RecordBatch.from_pylist(numbered(100))
     builder = TableBuilder(settings)
@@ -470,7 +472,7 @@ def test_a_builder_stops_where_a_file_is_full() -> None:
     assert builder.add(batch.slice(0, 0)) == (b"", 0)
 
 
-# Rows that changed
+# Changed rows
 
 
 def replaced(table: Specimen, row: int, value: bytes) -> pa.Table:
@@ -483,18 +485,18 @@ def replaced(table: Specimen, row: int, value: bytes) -> pa.Table:
 @pytest.mark.parametrize(
     "options", [{}, {"bloom_bits_per_key": 14}, {"compression": "none", "bloom_bits_per_key": 10}]
 )
-def test_changed_rows_are_written_anew(options: dict[str, Any]) -> None:
+def test_changed_rows_are_written(options: dict[str, Any]) -> None:
     table = made(numbered(100), **{"block_size": 300, **options})
     _, frames, file = table.tables()
     rows = replaced(table, 50, b"another value, and longer than it was")
-    again = table.with_bytes(table.encode(rows, frames, file))
-    found = again.read()
-    assert found.report.faults == []
-    assert found.table.drop_columns(["position"]).equals(rows.drop_columns(["position"]))
-    check_filter(again)
+    rewritten = table.with_bytes(table.encode(rows, frames, file))
+    rows_read = rewritten.read()
+    assert rows_read.report.faults == []
+    assert rows_read.table.drop_columns(["position"]).equals(rows.drop_columns(["position"]))
+    check_filter(rewritten)
     if options.get("compression") == "none":
-        # No other block than that of the row is another.
-        anew = again.read("frames").table["size"].to_pylist()
+        # Only the block of the row changes.
+        anew = rewritten.read("frames").table["size"].to_pylist()
         assert sum(a != b for a, b in zip(anew, frames["size"].to_pylist(), strict=True)) <= 3
     without = table.encode(rows, frames)
     assert table.with_bytes(without).read().report.faults == []
@@ -520,7 +522,7 @@ def test_rows_without_positions_are_counted() -> None:
         table.encode(rows, anew, file)
 
 
-def test_hints() -> None:
+def test_hints_of_a_table() -> None:
     codec = of(b"").codec
     options = of(b"").context().options
     assert codec.context("0000000007.sst", options).file == 7

@@ -1,4 +1,4 @@
-"""Rare ways through the codec of tables."""
+"""Rare inputs of the codec of tables."""
 
 from __future__ import annotations
 
@@ -54,52 +54,52 @@ def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
 
 
-# Written anew
+# Rewriting
 
 
-def test_a_filter_is_made_anew_with_the_bits_that_it_had() -> None:
+def test_filter_is_rebuilt_with_its_bits_per_key() -> None:
     table = made(numbered(60), compression="none", bloom_bits_per_key=14, block_size=4 << 10)
     rows, frames, file = table.tables()
-    plain = of(b"", compression="none")  # whose options say of no filter
+    plain = of(b"", compression="none")  # A table whose options mention no filter.
     data = plain.encode(changed(rows, "key", 59, b"key99999"), frames, file)
-    again = plain.with_bytes(data)
-    (where,) = [one for one in again.read("frames").table.to_pylist() if one["kind"] == "filter"]
+    rewritten = plain.with_bytes(data)
+    (where,) = [row for row in rewritten.read("frames").table.to_pylist() if row["kind"] == "filter"]
     block = array(data)[where["position"] : where["position"] + where["size"]]
-    keys = again.read().table["position"].to_pylist().count(0)
+    keys = rewritten.read().table["position"].to_pylist().count(0)
     assert bits_per_key_of(block, 0, keys) == 14
-    # Without what was stored, nothing says how many bits: the usual ones.
+    # Without the stored filter the bits per key are unknown: the default is used.
     bare = plain.with_bytes(plain.encode(rows, frames.drop_columns(["payload"]), file))
-    (where,) = [one for one in bare.read("frames").table.to_pylist() if one["kind"] == "filter"]
+    (where,) = [row for row in bare.read("frames").table.to_pylist() if row["kind"] == "filter"]
     block = array(bare.all_bytes())[where["position"] : where["position"] + where["size"]]
     assert bits_per_key_of(block, 0, keys) == 10
 
 
 @pytest.mark.parametrize("value", [b"key0000", b"key0000!"])
-def test_a_key_that_changed_is_written(value: bytes) -> None:
+def test_changed_key_is_written(value: bytes) -> None:
     table = made(numbered(60), compression="snappy", block_size=300)
     rows, frames, file = table.tables()
     rows = changed(rows, "key", 0, value)
-    found = table.with_bytes(table.encode(rows, frames, file)).read()
-    assert found.report.faults == []
-    assert found.table["key"].to_pylist() == rows["key"].to_pylist()
+    rows_read = table.with_bytes(table.encode(rows, frames, file)).read()
+    assert rows_read.report.faults == []
+    assert rows_read.table["key"].to_pylist() == rows["key"].to_pylist()
 
 
-def test_index_keys_that_separate_no_longer_are_made_anew() -> None:
+def test_index_keys_that_no_longer_separate_are_rebuilt() -> None:
     table = made(
         [{"key": b"a" * 9, "value": b""}, {"key": b"g" * 9, "value": b""}], compression="none", block_size=1
     )
     rows, frames, file = table.tables()
     assert frames["index_key"].to_pylist()[0][:-8] == b"b"
     rows = changed(rows, "key", 0, b"c" * 9)
-    again = table.with_bytes(table.encode(rows, frames, file))
-    assert again.read("frames").table["index_key"].to_pylist()[0][:-8] == b"d"
-    # Keys that are not in the order of bytes are kept as the comparator of the database made them.
+    rewritten = table.with_bytes(table.encode(rows, frames, file))
+    assert rewritten.read("frames").table["index_key"].to_pylist()[0][:-8] == b"d"
+    # Keys that are not in byte order are kept as the database's comparator ordered them.
     rows = changed(rows, "key", 0, b"z" * 9)
-    again = table.with_bytes(table.encode(rows, frames, file))
-    assert again.read("frames").table["index_key"].to_pylist()[0][:-8] == b"b"
+    rewritten = table.with_bytes(table.encode(rows, frames, file))
+    assert rewritten.read("frames").table["index_key"].to_pylist()[0][:-8] == b"b"
 
 
-def test_a_file_table_need_not_say_of_zeros() -> None:
+def test_file_table_need_not_mention_zeros() -> None:
     table = made(numbered(3))
     rows, frames, file = table.tables()
     assert table.encode(rows, frames, file.drop_columns(["trailing_zeros"])) == table.all_bytes()
@@ -111,29 +111,29 @@ def test_lengths_have_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         made([{"key": b"a", "value": b"v" * 93}])
 
 
-def test_a_block_without_keys_gets_no_filter() -> None:
+def test_block_without_keys_gets_no_filter() -> None:
     builder = FilterBuilder(10)
     builder.add(np.empty(0, np.int64), 2048)
     assert builder.finish() == bytes.fromhex("0000000000000000 0b".replace(" ", ""))
 
 
-# Found
+# Searching
 
 
-def test_a_file_that_became_shorter() -> None:
+def test_file_that_became_shorter() -> None:
     data = made(numbered(30), compression="none", block_size=300).all_bytes()
 
     def read(offset: int, length: int) -> np.ndarray:
-        """All but the index, which went."""
+        """All bytes except the index, which was removed."""
         return (
             array(data)[offset : offset + length]
             if length == 48
             else array(data)[offset : min(offset + length, 900)]
         )
 
-    found = survey(read, len(data), LIMIT)
-    assert not found.sound
-    assert len(found.offset)
+    blocks = survey(read, len(data), LIMIT)
+    assert not blocks.sound
+    assert len(blocks.offset)
     context = of(data).context()
     context.blocks = survey(lambda offset, length: array(data)[offset : offset + length], len(data), LIMIT)
     cut = Window(array(data[:500]), 0, 500)
@@ -142,7 +142,7 @@ def test_a_file_that_became_shorter() -> None:
     assert frames.stop <= 500
 
 
-def test_what_no_index_names_is_no_data_even_where_the_metaindex_is_gone() -> None:
+def test_blocks_not_in_the_index_are_no_data_even_without_a_metaindex() -> None:
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
     data = sealed(good, 0) + sealed(good, 0)
     meta = len(data)
@@ -150,21 +150,21 @@ def test_what_no_index_names_is_no_data_even_where_the_metaindex_is_gone() -> No
     index = pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1)
     data += sealed(index, 0)
     table = of(data + footer(handle(meta, 8), handle(meta + 13, len(index))))
-    found = table.read()
-    assert found.table.num_rows == 1
-    assert len(found.report.faults) == 2
+    rows = table.read()
+    assert rows.table.num_rows == 1
+    assert len(rows.report.faults) == 2
     assert table.encode(*table.tables()) == table.all_bytes()
 
 
-def test_bytes_with_a_right_checksum_that_are_no_block() -> None:
+def test_bytes_with_a_correct_checksum_that_are_no_block() -> None:
     good = sealed(pack_entries([(internal_key(b"a" * 9, 1, 1), b"x" * 9)], 16), 0)
     data = good + sealed(b"\x07\x00\x00\x09junk", 1) + sealed(b"\0" * 9 + b"\x09\0\0\0", 0) + good
-    found = of(data).read()
-    assert found.table.num_rows == 2
+    rows = of(data).read()
+    assert rows.table.num_rows == 2
     assert of(data).encode(*of(data).tables()) == data
 
 
-def test_nothing_is_found_in_nothing() -> None:
+def test_nothing_is_found_in_an_empty_file() -> None:
     for size in range(12):
         starts, _ = pairs(np.zeros(size, np.uint8))
         assert not len(starts)
@@ -175,13 +175,13 @@ def test_damage_of_a_block_that_no_index_names() -> None:
     data = bytearray(made(numbered(30), compression="none", block_size=300).all_bytes()[:-60])
     codec, context = of(b"").codec, of(b"").context()
     codec.prepare(lambda offset, length: array(bytes(data))[offset : offset + length], len(data), context)
-    data[3] ^= 1  # after it was looked at
+    data[3] ^= 1  # After it was listed.
     damage = codec.scan(Window(array(bytes(data)), 0, len(data)), 0, context).damage
     assert damage is not None
     assert (damage.offset, damage.rows_lost, damage.lost) == (0, None, {})
 
 
-def test_without_a_walk_the_window_says_it_all() -> None:
+def test_without_a_walk_the_window_is_the_whole_file() -> None:
     table = made(numbered(30), compression="none", block_size=300)
     data = array(table.all_bytes())
     codec = table.codec
@@ -194,7 +194,7 @@ def test_without_a_walk_the_window_says_it_all() -> None:
 
 
 @pytest.mark.parametrize("window", [4096, 5000])
-def test_a_bad_footer_is_told_once_however_it_lies_in_the_windows(window: int) -> None:
+def test_bad_footer_is_reported_once_for_any_window(window: int) -> None:
     value = b"v" * 1000
     for count in range(3, 9):
         for extra in range(0, 120, 7):
@@ -208,30 +208,30 @@ def test_a_bad_footer_is_told_once_however_it_lies_in_the_windows(window: int) -
                 source, table.codec, "rows", ["key"], context=table.context(), report=report,
                 mode=Mode.DROPMALFORMED, window=window,
             )  # fmt: skip
-            assert sum(one.num_rows for one in batches) == count
-            assert [one.kind for one in report.faults] == ["bad magic or version"]
+            assert sum(batch.num_rows for batch in batches) == count
+            assert [fault.kind for fault in report.faults] == ["bad magic or version"]
 
 
-def test_of_a_footer_that_is_cut_by_the_window_more_is_wanted() -> None:
+def test_footer_cut_by_the_window_asks_for_more() -> None:
     table = made(numbered(9))
     data = array(table.all_bytes())
     context = table.context()
     table.codec.prepare(lambda offset, length: data[offset : offset + length], len(data), context)  # type: ignore[attr-defined]
     frames = table.codec.scan(Window(data[:-9], 0, len(data)), 0, context)
     assert (frames.stop, frames.need) == (len(data) - 48, 48)
-    again = table.codec.scan(Window(data[:-9], 0, len(data)), frames.stop, context)
-    assert (len(again), again.need, again.faults) == (0, 48, [])
+    frames_again = table.codec.scan(Window(data[:-9], 0, len(data)), frames.stop, context)
+    assert (len(frames_again), frames_again.need, frames_again.faults) == (0, 48, [])
 
 
-def test_index_keys_need_not_be_given() -> None:
+def test_index_keys_are_optional() -> None:
     table = made(numbered(60), compression="none", block_size=300)
     rows, frames, file = table.tables()
     bare = frames.drop_columns(["index_key", "payload"])
     assert table.encode(rows, bare, file) == table.all_bytes()
 
 
-def test_the_largest_sequence_number_makes_no_index_of_a_data_block() -> None:
-    """Only an index has such keys as LevelDB writes them; a lone block of a cut file whose values name no block is none."""
+def test_largest_sequence_number_makes_no_index_of_a_data_block() -> None:
+    """Only an index has such keys as LevelDB writes them; a lone block of a truncated file whose values are no handles is no index."""
     block = bytes.fromhex("00080201ffffffffffffff000000000000010000000093686d4b")
     (place,) = np.argwhere(
         survey(lambda at, size: np.frombuffer(block, np.uint8)[at : at + size], len(block), LIMIT).kind
@@ -240,7 +240,7 @@ def test_the_largest_sequence_number_makes_no_index_of_a_data_block() -> None:
     assert place.tolist() == [0]
 
 
-def test_a_metaindex_may_name_what_is_no_filter() -> None:
+def test_metaindex_may_name_other_things_than_filters() -> None:
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
     data = sealed(good, 0)
     other = len(data)
@@ -269,21 +269,21 @@ def test_blocks_larger_than_the_window_are_found(monkeypatch: pytest.MonkeyPatch
         {"key": b"%d" % n, "value": b"v" * size} for n, size in enumerate([10, 900, 5, 2000, 10, 6000, 10])
     ]
     data = made(rows, compression="none", block_size=1).all_bytes()
-    whole = survey(lambda offset, length: array(data)[offset : offset + length], len(data), LIMIT)
-    found = list(
+    blocks = survey(lambda offset, length: array(data)[offset : offset + length], len(data), LIMIT)
+    places = list(
         find(lambda offset, length: array(data)[offset : offset + length], 0, len(data), len(data), LIMIT)
     )
-    expected = list(zip(whole.offset.tolist(), whole.size.tolist(), strict=True))
-    # One is larger than what is looked for; whatever the window, the others are there.
-    assert [one for one in expected if one[1] < 3000] == [one for one in found if one[1] < 3000]
+    expected = list(zip(blocks.offset.tolist(), blocks.size.tolist(), strict=True))
+    # One is larger than the searched size; the others are found with any window.
+    assert [entry for entry in expected if entry[1] < 3000] == [place for place in places if place[1] < 3000]
 
 
-def test_what_is_no_block_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_blocks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rescan, "WINDOW", 64)
     monkeypatch.setattr(rescan, "LIMIT", 128)
     block = sealed(pack_entries([(internal_key(b"a", 1, 1), b"x")], 16), 0)
     data = b"\xff" * 1000 + block + b"\xff" * 1000
-    found = list(
+    places = list(
         find(lambda offset, length: array(data)[offset : offset + length], 0, len(data), len(data), LIMIT)
     )
-    assert found == [(1000, len(block) - 5)]
+    assert places == [(1000, len(block) - 5)]

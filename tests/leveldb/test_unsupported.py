@@ -1,4 +1,4 @@
-"""What is not damaged and not known here: compressions of Mojang's fork, unknown types under right checksums, other databases."""
+"""Data that is unknown rather than damaged: compressions of Mojang's fork, unknown types with correct checksums, other databases."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def _table(path: Path) -> Path:
 
 
 def _retype(table: Path, kinds: set[str], number: int, count: int = 100) -> None:
-    """Give blocks another type, under a right checksum."""
+    """Give blocks another type, with a correct checksum."""
     data = bytearray(table.read_bytes())
-    blocks = [one for one in lw.read(table, view="frames").to_pylist() if one["kind"] in kinds]
-    for one in blocks[:count]:
-        start, size = one["position"], one["size"]
+    blocks = [row for row in lw.read(table, view="frames").to_pylist() if row["kind"] in kinds]
+    for block in blocks[:count]:
+        start, size = block["position"], block["size"]
         data[start : start + size + 5] = sealed(bytes(data[start : start + size]), number)
     table.write_bytes(data)
 
 
 def _unsupported(path: Path) -> lw.Report:
-    """Hold that a path is unsupported and not damaged, and that a repair drops nothing of it."""
+    """Check that a path is unsupported and not damaged, and that a repair drops nothing of it."""
     report = lw.verify(path)
     assert report.unchecked
     assert report.unsupported
@@ -62,7 +62,7 @@ def test_compressions_of_mojang_are_read_written_repaired_and_named(tmp_path: Pa
     lw.write(ROWS, path, "leveldb.db", compression=compression)
     table = _table(path)
     stored = lw.read(table, view="frames", columns="compression,kind").to_pylist()
-    assert {one["compression"] for one in stored if one["kind"] in ("data", "index")} == {compression}
+    assert {block["compression"] for block in stored if block["kind"] in ("data", "index")} == {compression}
     assert list(lw.inspect(path)["facts"]["compression"]) == [compression]
     assert lw.read(path, columns="key,value").to_pylist() == ROWS
     assert lw.verify(path).text().split()[1] == "ok"
@@ -87,21 +87,21 @@ def test_repair_of_a_mojang_table_keeps_every_good_block(
     bad = blocks[3]
     data[bad["position"] + 5] ^= 0xFF
     if index:
-        (place,) = [one["position"] for one in blocks if one["kind"] == "index"]
+        (place,) = [block["position"] for block in blocks if block["kind"] == "index"]
         data[place + 4] ^= 0xFF
     table.write_bytes(data)
     lw.repair(path, tmp_path / "out")
     kept = lw.read(tmp_path / "out", columns="key,value").to_pylist()
     assert len(kept) == len(ROWS) - bad["entries"]
-    assert all(one in ROWS for one in kept)
-    again = lw.read(_table(tmp_path / "out"), view="frames", columns="compression,kind").to_pylist()
-    assert {one["compression"] for one in again if one["kind"] == "data"} == {compression}
+    assert all(row in ROWS for row in kept)
+    rows = lw.read(_table(tmp_path / "out"), view="frames", columns="compression,kind").to_pylist()
+    assert {row["compression"] for row in rows if row["kind"] == "data"} == {compression}
 
 
 @pytest.mark.parametrize(
     "kinds", [{"data"}, {"index"}, {"data", "index", "metaindex"}], ids=lambda kinds: "-".join(sorted(kinds))
 )
-def test_a_block_of_an_unknown_type_under_a_right_checksum_is_unsupported(
+def test_block_of_an_unknown_type_with_a_correct_checksum_is_unsupported(
     tmp_path: Path, kinds: set[str]
 ) -> None:
     path = tmp_path / "db"
@@ -110,20 +110,20 @@ def test_a_block_of_an_unknown_type_under_a_right_checksum_is_unsupported(
     _retype(table, kinds, 7, count=2)
     _unsupported(path)
     _unsupported(table)
-    for one in (path, table):
+    for target in (path, table):
         with pytest.raises(UnsupportedError, match=r"unsupported: bad block type \(7\)"):
-            lw.read(one)
+            lw.read(target)
     with pytest.warns(lw.DamageWarning):
         rest = lw.read(path, mode="DROPMALFORMED", columns="key,value").to_pylist()
     assert len(rest) < len(ROWS)
-    assert all(one in ROWS for one in rest)
+    assert all(row in ROWS for row in rest)
 
 
-def test_an_entry_of_an_unknown_type_under_a_right_checksum_is_unsupported(tmp_path: Path) -> None:
+def test_entry_of_an_unknown_type_with_a_correct_checksum_is_unsupported(tmp_path: Path) -> None:
     path = tmp_path / "db"
     lw.write(ROWS[:20], path, "leveldb.db", compression="none")
     table = _table(path)
-    (block,) = [one for one in lw.read(table, view="frames").to_pylist() if one["kind"] == "data"]
+    (block,) = [row for row in lw.read(table, view="frames").to_pylist() if row["kind"] == "data"]
     data = bytearray(table.read_bytes())
     at = data.index(b"key0000") + len(b"key0000")
     assert data[at] == 1
@@ -134,7 +134,7 @@ def test_an_entry_of_an_unknown_type_under_a_right_checksum_is_unsupported(tmp_p
     _unsupported(path)
 
 
-def test_an_unsupported_table_does_not_keep_others_from_repair(tmp_path: Path) -> None:
+def test_unsupported_table_does_not_prevent_the_repair_of_others(tmp_path: Path) -> None:
     path = tmp_path / "db"
     lw.write(ROWS, path, "leveldb.db", compression="none", max_file_size=20_000)
     tables = sorted(path.glob("*.ldb"))
@@ -146,14 +146,14 @@ def test_an_unsupported_table_does_not_keep_others_from_repair(tmp_path: Path) -
     with pytest.raises(UnsupportedError, match=tables[0].name):
         lw.repair(path, tmp_path / "out")
     report = lw.repair(path, tmp_path / "out", unsupported="copy")
-    assert {one["file"] for one in report["cut"]} == {tables[2].name}
+    assert {removed["file"] for removed in report["cut"]} == {tables[2].name}
     assert (tmp_path / "out" / tables[0].name).read_bytes() == tables[0].read_bytes()
-    found = lw.verify(tmp_path / "out")
-    assert found.ok
-    assert [path for path, _ in found.faults] == [tables[0].name] * found.faults_total
+    second_report = lw.verify(tmp_path / "out")
+    assert second_report.ok
+    assert [path for path, _ in second_report.faults] == [tables[0].name] * second_report.faults_total
 
 
-def test_an_edit_of_an_unsupported_table_is_refused(tmp_path: Path) -> None:
+def test_edit_of_an_unsupported_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "db"
     lw.write(ROWS, path, "leveldb.db", compression="none")
     _retype(_table(path), {"data"}, 7, count=1)
@@ -161,7 +161,7 @@ def test_an_edit_of_an_unsupported_table_is_refused(tmp_path: Path) -> None:
         lw.edit(path, tmp_path / "out", drop="key == 'key0700'")
 
 
-def test_a_batch_with_an_unknown_tag_is_unsupported(tmp_path: Path) -> None:
+def test_batch_with_an_unknown_tag_is_unsupported(tmp_path: Path) -> None:
     path = tmp_path / "db"
     lw.write(ROWS[:3], path, "leveldb.db")
     log = path / "000009.log"
@@ -175,7 +175,7 @@ def test_a_batch_with_an_unknown_tag_is_unsupported(tmp_path: Path) -> None:
     _unsupported(log)
 
 
-def test_a_manifest_with_an_unknown_tag_is_unsupported(tmp_path: Path) -> None:
+def test_manifest_with_an_unknown_tag_is_unsupported(tmp_path: Path) -> None:
     path = tmp_path / "db"
     lw.write(ROWS[:3], path, "leveldb.db")
     (manifest,) = path.glob("MANIFEST-*")
@@ -205,12 +205,12 @@ def test_other_databases_are_refused_by_name(tmp_path: Path, name: str, data: by
     if name.endswith(".sst"):
         with pytest.raises(UnsupportedError, match=f"a table of {system}"):
             lw.read(path / name)
-    # Beside others it is passed over, with a note.
+    # Beside others it is skipped with a note.
     lw.write(ROWS[:3], tmp_path / "other", "leveldb.db")
     assert any(system in note for note in lw.verify(tmp_path).notes)
 
 
-def test_the_option_unsupported_takes_two_values(tmp_path: Path) -> None:
+def test_option_unsupported_takes_two_values(tmp_path: Path) -> None:
     lw.write(ROWS[:3], tmp_path / "db", "leveldb.db")
     with pytest.raises(lw.UsageError, match="unsupported is refuse or copy, not 'drop'"):
         lw.repair(tmp_path / "db", tmp_path / "out", unsupported="drop")

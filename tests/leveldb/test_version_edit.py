@@ -1,4 +1,4 @@
-"""Version edits read quickly are those that the description reads."""
+"""The fast reader of version edits equals the description."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def quick(payload: bytes) -> list[EditField] | str:
 
 @settings(max_examples=examples(200))
 @given(st.lists(FIELDS, max_size=6))
-def test_edits_come_back(fields: list[EditField]) -> None:
+def test_edits_round_trip(fields: list[EditField]) -> None:
     payload = form(fields)
     assert parse(payload) == read(payload) == fields
     for cut in range(len(payload)):
@@ -74,14 +74,14 @@ def test_edits_come_back(fields: list[EditField]) -> None:
 @example(b"\x05\x87\x00\x01a")
 @example(b"\x82\x00\x05")
 @example(b"\x01\xff\xff\xff\xff\x1fa")
-def test_any_bytes_say_the_same(payload: bytes) -> None:
+def test_arbitrary_bytes_read_alike(payload: bytes) -> None:
     assert quick(payload) == read(payload)
 
 
 @pytest.mark.parametrize(
     "path", sorted(GOLDEN.glob("*/db/MANIFEST-*")), ids=lambda path: path.parent.parent.name
 )
-def test_golden_manifests(path: Path) -> None:
+def test_golden_manifests_read_alike(path: Path) -> None:
     payloads = Specimen.of(path).read("records", mode=Mode.DROPMALFORMED).table["payload"].to_pylist()
     assert payloads
     for payload in payloads:

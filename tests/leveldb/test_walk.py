@@ -1,4 +1,4 @@
-"""Going over a file of a database from end to end: past damage, past what the disk cannot read, and while it becomes shorter."""
+"""Walking over a file of a database: past damage, past unreadable ranges, and while it shrinks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "000007.log"
 
 
 class Disk(MemoryDirectory):
-    """A file of which some stretches can't be read. A driver that reads ahead may name a later one first."""
+    """A file with unreadable ranges. A driver that prefetches may report a later one first."""
 
     def __init__(self, data: bytes, *bad: tuple[int, int], last_first: bool = False) -> None:
         super().__init__({NAME: data})
@@ -32,7 +32,7 @@ class Disk(MemoryDirectory):
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         stop = len(self.files[name]) if length is None else offset + length
-        hit = [one for one in self.bad if one[0] < stop and offset < one[1]]
+        hit = [span for span in self.bad if span[0] < stop and offset < span[1]]
         if hit:
             start, end = hit[-1 if self.last_first else 0]
             raise UnreadableError.of(max(start, offset), end - max(start, offset), "EIO", name)
@@ -44,7 +44,7 @@ DATA = bytes(range(1, 101))
 
 @pytest.mark.parametrize("last_first", [False, True])
 @pytest.mark.parametrize("bad", [[], [(0, 5)], [(20, 30)], [(20, 30), (30, 31), (60, 100)], [(0, 100)]])
-def test_what_can_not_be_read_is_zeros(bad: list[tuple[int, int]], last_first: bool) -> None:
+def test_unreadable_bytes_are_zeros(bad: list[tuple[int, int]], last_first: bool) -> None:
     read = ListedFile(Disk(DATA, *bad, last_first=last_first), NAME, len(DATA))
     expected = bytearray(DATA)
     for start, stop in bad:
@@ -53,22 +53,22 @@ def test_what_can_not_be_read_is_zeros(bad: list[tuple[int, int]], last_first: b
     assert read(10, 40).tobytes() == bytes(expected[10:50])
     assert read(90, 40).tobytes() == bytes(expected[90:])
     assert read.unreadable == bool(bad)
-    assert [one.start for one in zero_filled(read, 0, 100)[1]] == [start for start, _ in bad]
+    assert [span.start for span in zero_filled(read, 0, 100)[1]] == [start for start, _ in bad]
 
 
-def test_a_file_that_is_shorter_than_was_said() -> None:
-    """What is not there is no data."""
+def test_file_shorter_than_its_listed_size() -> None:
+    """Missing bytes are not data."""
     assert ListedFile(Disk(DATA), NAME, 200)(90, 100).tobytes() == DATA[90:]
-    found = ListedFile(Disk(DATA, (20, 30)), NAME, 200)(0, 200).tobytes()
-    assert found == DATA[:20] + bytes(10) + DATA[30:]
+    data = ListedFile(Disk(DATA, (20, 30)), NAME, 200)(0, 200).tobytes()
+    assert data == DATA[:20] + bytes(10) + DATA[30:]
 
 
-def over(file: ListedFile, codec: Any = log.CODEC, **given: Any) -> list[Stretch | Hole]:
-    return list(Walk(file, codec, codec.context(file.name, Options(codec.options)), **given))
+def over(file: ListedFile, codec: Any = log.CODEC, **context_options: Any) -> list[Stretch | Hole]:
+    return list(Walk(file, codec, codec.context(file.name, Options(codec.options)), **context_options))
 
 
-def test_a_hole_longer_than_the_window_behind_damage() -> None:
-    """The rest of a long record that began is no start of another: the search has to read on."""
+def test_hole_longer_than_the_window_after_damage() -> None:
+    """The rest of a long record that began is no start of another: the search must continue."""
     head = record(FIRST, b"x" * to_block_end(0))
     chain = head + record(MIDDLE, b"x" * to_block_end(0)) * 40
     data = chain + written([batch(5, (b"a", b"1"))], len(chain))
@@ -81,40 +81,40 @@ def test_a_hole_longer_than_the_window_behind_damage() -> None:
         assert stretch.window.offset + int(stretch.frames.start[0]) == len(chain)
 
 
-def test_what_the_disk_can_not_read_is_told_in_the_hole() -> None:
+def test_unreadable_bytes_are_reported_in_the_hole() -> None:
     data = written([batch(n, (b"k", b"v" * 50)) for n in range(1, 9)])
     read = ListedFile(Disk(data, (100, 120)), NAME, len(data))
-    (hole,) = [one for one in over(read) if isinstance(one, Hole)]
+    (hole,) = [part for part in over(read) if isinstance(part, Hole)]
     assert "the disk cannot read 20 bytes" in hole.fault.detail
     assert hole.fault.severity is Severity.ERROR
 
 
-def test_a_table_that_becomes_shorter_while_it_is_read() -> None:
+def test_table_that_shrinks_while_it_is_read() -> None:
     rows = [{"key": b"%03d" % n, "value": b"v" * 30, "sequence": n + 1} for n in range(40)]
     empty = Specimen.of(b"", "leveldb.table", "000005.ldb", compression="none", block_size=100)
     data = empty.encode(pa.Table.from_pylist(rows))
 
     class Shrinking(MemoryDirectory):
-        """Its blocks were listed when it was whole."""
+        """Its blocks were listed while it was complete."""
 
         asked = 0
 
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             self.asked += 1
-            whole = super().read(name, offset, length)
+            rows_read = super().read(name, offset, length)
             return (
-                whole
-                if offset + len(whole) == len(data) and self.asked < 6
-                else whole[: max(0, 700 - offset)]
+                rows_read
+                if offset + len(rows_read) == len(data) and self.asked < 6
+                else rows_read[: max(0, 700 - offset)]
             )
 
-    found = over(ListedFile(Shrinking({"000005.ldb": data}), "000005.ldb", len(data)), table.CODEC)
-    for one in found:
-        if isinstance(one, Stretch):
-            assert one.window.offset + int(one.frames.end.max(initial=0)) <= len(data)
+    parts = over(ListedFile(Shrinking({"000005.ldb": data}), "000005.ldb", len(data)), table.CODEC)
+    for part in parts:
+        if isinstance(part, Stretch):
+            assert part.window.offset + int(part.frames.end.max(initial=0)) <= len(data)
 
 
-# What a codec may ask for
+# Requests of a codec
 
 
 class Asking:
@@ -160,7 +160,7 @@ def resumed(damage: int, *searches: tuple[int, int]) -> tuple[int, list[int]]:
     return hole.fault.offset + hole.fault.length, [at for _, _, at in codec.asked[1 : 1 + len(searches)]]
 
 
-def test_a_candidate_that_needs_more_than_the_file_or_the_window_has_is_no_frame() -> None:
+def test_candidate_beyond_the_file_or_the_window_is_no_frame() -> None:
     # Each time the search continues one byte behind the candidate.
     assert resumed(0, (5, 5000), (6, 10), (40, 0)) == (40, [1, 6, 7])
     assert resumed(0, (-1, 0)) == (SIZE, [1])
@@ -168,8 +168,8 @@ def test_a_candidate_that_needs_more_than_the_file_or_the_window_has_is_no_frame
     assert resumed(0, (999, 7)) == (SIZE, [1])
 
 
-def test_at_the_end_of_a_file_the_rest_is_scanned_once_more() -> None:
-    """A footer is judged by itself."""
+def test_rest_of_a_file_is_scanned_once_more() -> None:
+    """A footer is checked by itself."""
     file = ListedFile(MemoryDirectory({NAME: bytes(100)}), NAME, 100)
     codec: Any = Asking([frames(50, stop=52, need=48), frames(stop=52, need=48)])
     (stretch,) = Walk(file, codec, None)
@@ -177,7 +177,7 @@ def test_at_the_end_of_a_file_the_rest_is_scanned_once_more() -> None:
     assert codec.asked == [(0, 100, 0), (0, 100, 52)]
 
 
-def test_a_hole_up_to_the_end_keeps_its_severity() -> None:
+def test_hole_up_to_the_end_keeps_its_severity() -> None:
     torn = written([batch(1, (b"a", b"1"))]) + record(FULL, b"abc")[:-1]
     _, hole = over(ListedFile(MemoryDirectory({NAME: torn}), NAME, len(torn)))
     assert isinstance(hole, Hole)
