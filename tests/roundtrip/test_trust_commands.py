@@ -219,7 +219,7 @@ def seen(path: Path) -> Any:
     return found.to_table().to_pylist()
 
 
-@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("step", [211, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", WRITERS)
 def test_any_call_of_a_writer_may_fail(place: Path, name: str, step: int) -> None:
     target, command = WRITERS[name]
