@@ -29,7 +29,8 @@ from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers,
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.resync import NONE, UNSURE, Finder, Prefixes
+from logwright.codec.frames.prefixes import Prefixes, prefixes_of
+from logwright.codec.frames.resync import NONE, UNSURE, Finder
 from logwright.codec.frames.scanner import (
     HEADER,
     MAIN,
@@ -392,7 +393,10 @@ class FramedCodec(Codec):
                 context.damaged = 0
                 return replace(self._nothing(at), damage=found)
             header = found
-        good = self._scanner.frames(window, at + header, self._claims(window, context), check=check)
+        prefixes = prefixes_of(data, context.prefixes)
+        good = self._scanner.frames(
+            window, at + header, self._claims(window, context), check=check, prefixes=prefixes
+        )
         frames = Frames(good.start, good.end, good.head, good.stop)
         if header:
             frames.start = np.concatenate((np.array([at], np.int64), good.start))
@@ -468,7 +472,12 @@ class FramedCodec(Codec):
             return Fault(self.name, offset, min(need, left), Kind.ORDER, text, system=system)
         if why == scanner.BAD_CHECKSUM:
             return Fault(
-                self.name, offset, need, Kind.CHECKSUM, self._mismatch(data, stop, stop + need), system=system
+                self.name,
+                offset,
+                need,
+                Kind.CHECKSUM,
+                self._mismatch(data, stop, stop + need, context),
+                system=system,
             )
         text = {
             scanner.BAD_MARK: f"the last byte of the frame is {int(data[min(stop + need, len(data)) - 1]):#04x}",
@@ -484,12 +493,13 @@ class FramedCodec(Codec):
         value, _ = self.spec.struct[name].type.unpack(data[place : place + 8].tobytes(), 0, 8, {})
         return int(value)
 
-    def _mismatch(self, data: Bytes, at: int, end: int) -> str:
+    def _mismatch(self, data: Bytes, at: int, end: int, context: Any) -> str:
+        context.prefixes = prefixes = self._finder.prefixes(data, context.prefixes)
         for i, one in enumerate(self.spec.checksums):
             span, mask = span_of(self.spec, i)
             start, stop, stored = span(data, at, end)
             if start >= 0:
-                computed = one.algorithm.of(data, start, stop) & mask
+                computed = prefixes.sum(start, stop) & mask
                 if computed != stored:
                     return f"{one.at} mismatch: stored {stored:#010x}, computed {computed:#010x}"
         return "checksum mismatch"
@@ -512,7 +522,9 @@ class FramedCodec(Codec):
             if limit >= 0 and not exact:
                 # Content of the damaged frame, unless whole frames lead from there to its end: its length is wrong then.
                 cut = Window(data[:limit], window.offset, window.offset + limit)
-                inner = self._scanner.frames(cut, place, self._claims(window, context))
+                inner = self._scanner.frames(
+                    cut, place, self._claims(window, context), prefixes=context.prefixes
+                )
                 if inner.stop != limit:
                     at = max(inner.stop, place + 1)
                     continue
@@ -536,7 +548,9 @@ class FramedCodec(Codec):
         left = window.size - window.offset - end
         if left == 0 or not window.data[end : end + 64].any():
             return int(end)
-        return int(end) if self._scanner.first(window.data, end, left, self._claims(window, context)) else -1
+        context.prefixes = self._finder.prefixes(window.data, context.prefixes)
+        good = self._scanner.first(window.data, end, left, self._claims(window, context), context.prefixes)
+        return int(end) if good else -1
 
     # Tables
 

@@ -8,19 +8,17 @@ longer than others. Without checksums, a candidate counts only if a chain of pla
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.frames.prefixes import BUDGET, Prefixes, range_sum
 from logwright.codec.frames.scanner import LONGEST_FILL, NO_BASE
 from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
-    NO_ALGORITHM,
-    Algorithm,
     Ascending,
     FrameSpec,
     Position,
@@ -38,12 +36,6 @@ Int64s = npt.NDArray[np.int64]
 SOUND, UNSURE, NONE = range(3)
 """What a search found: a frame; what may be one, and needs more bytes; nothing."""
 
-STEP = 1024
-"""Bytes between two checksums of prefixes."""
-DIRECT = 4 * STEP
-"""Spans up to this size are summed as they are."""
-BUDGET = 8
-"""Rules may look at this number of times the bytes of a window; then candidates are judged by their fields and by what follows them."""
 _ZEROS = 64
 """Zero bytes at the end of a chain that show that its file has no more frames."""
 
@@ -54,50 +46,12 @@ BROKEN, CUT, OVER = range(3)
 
 Find = Callable[..., tuple[int, int, int]]
 Follow = Callable[..., tuple[int, int, int]]
-Sum = Callable[[Bytes, Int64s, Int64s, int, int], int]
-
-
-@dataclass
-class Prefixes:
-    """Checksums of prefixes of one window, kept from one search to the next."""
-
-    data: Bytes
-    known: Int64s
-    filled: Int64s
-    """How many are known; and how many bytes of candidates rules have looked at, which `BUDGET` bounds."""
 
 
 @kernel("const u1[], i8")
 def no_doubt(buf: Bytes, at: int) -> bool:
     """A head of which the search knows no more rules."""
     return True
-
-
-def algorithm_of(spec: FrameSpec) -> Algorithm:
-    return spec.checksums[0].algorithm if spec.checksums else NO_ALGORITHM
-
-
-@cache
-def range_sum(spec: FrameSpec) -> Sum:
-    """Return the kernel `sum(buf, known, filled, start, end)`: the checksum of `buf[start:end]`, of long spans from those of prefixes."""
-    algorithm = algorithm_of(spec)
-    checksum, update, between = algorithm.of, algorithm.update, algorithm.between
-
-    def summed(buf: Bytes, known: Int64s, filled: Int64s, start: int, end: int) -> int:
-        if end - start <= DIRECT:
-            return checksum(buf, start, end)
-        upto = end // STEP + 1
-        k = filled[0]
-        while k < upto:
-            known[k] = update(known[k - 1], buf, (k - 1) * STEP, k * STEP)
-            k += 1
-        filled[0] = max(filled[0], upto)
-        first = update(known[start // STEP], buf, start // STEP * STEP, start)
-        second = update(known[end // STEP], buf, end // STEP * STEP, end)
-        return between(first, second, end - start)
-
-    made: Sum = named_kernel("const u1[], i8[], i8[], i8, i8", spec, "sum", summed)  # type: ignore[assignment]
-    return made
 
 
 def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int]]:
@@ -384,11 +338,7 @@ class Finder:
 
     def prefixes(self, data: Bytes, kept: Prefixes | None = None) -> Prefixes:
         """Return the checksums of prefixes of `data`: those kept, if they are of the same window."""
-        if kept is not None and kept.data is data:
-            return kept
-        known = np.empty(len(data) // STEP + 2, np.int64)
-        known[0] = algorithm_of(self.spec).empty
-        return Prefixes(data, known, np.array([1, 0], np.int64))
+        return kept if kept is not None and kept.data is data else Prefixes.of(self.spec, data)
 
     def next(
         self, window: Window, at: int, prefixes: Prefixes, *, base: int = NO_BASE, low: int = LOWEST, high: int = HIGHEST, due: int = LOWEST,

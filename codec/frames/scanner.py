@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.frames.prefixes import BUDGET, DIRECT, Prefixes, Sum, algorithm_of, range_sum
 from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
-    NO_ALGORITHM,
     Ascending,
     FrameSpec,
     Position,
@@ -54,10 +54,11 @@ NO_BASE = -(1 << 62)
 
 LONGEST_FILL = 4096
 """A longer run of the fill byte is several frames, so that what a frame is does not depend on the window."""
+_NO_NUMBERS = np.empty(0, np.int64)
 _ROOM = 1 << 16
 """Frames that one call of a scanner finds at most."""
 
-Scan = Callable[[Bytes, int, int, int, int, Int64s, Bytes], tuple[int, int, int, int, int]]
+Scan = Callable[[Bytes, int, int, int, int, Int64s, Bytes, Int64s, Int64s], tuple[int, int, int, int, int]]
 
 
 @kernel("u1[], i8, const u1[], i8, i8, i8, i8")
@@ -77,12 +78,24 @@ def no_put(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
     """Keep nothing of a head."""
 
 
-def scanner(spec: FrameSpec) -> Scan:
-    """Return the kernel `scan(buf, at, left, base, check, starts, heads) -> (frames, where it stopped, why, bytes needed from there, odd)`.
+def direct_sum(spec: FrameSpec) -> Sum:
+    """Return a kernel with the arguments of `range_sum` that sums every range directly."""
+    checksum = algorithm_of(spec).of
+
+    def summed(buf: Bytes, known: Int64s, filled: Int64s, start: int, end: int) -> int:
+        return checksum(buf, start, end)
+
+    return named_kernel("const u1[], i8[], i8[], i8, i8", spec, "direct_sum", summed, inline=True)  # type: ignore[return-value]
+
+
+def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
+    """Return the kernel `scan(buf, at, left, base, check, starts, heads, known, filled)
+    -> (frames, where it stopped, why, bytes needed from there, odd)`.
 
     `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. `base` is the position that a frame at `buf[0]` would
     claim, or `NO_BASE`. Frames lie side by side: `starts` gets where each starts. `heads`, unless it is empty, gets what is kept of each
     head, as `FrameSpec.head` says, one after the other: what was looked at is in the cache still. What a short frame lacks of the head is 0.
+    With `prefixed`, checksums of long frames come from the `Prefixes` in `known` and `filled`, which are else not used.
     `odd` is 0 if each frame has a whole head, whose value of the ascending field is the one that the frame before it leads to.
     """
     struct = spec.struct
@@ -134,14 +147,15 @@ def scanner(spec: FrameSpec) -> Scan:
             load_delta, delta_at = load_of(struct, spec.claims.delta), struct.offset(spec.claims.delta)
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
     whole = width + marks
-    algorithm = spec.checksums[0].algorithm if spec.checksums else NO_ALGORITHM
-    checksum = algorithm.of
     sums = len(spec.checksums)
     span_a, mask_a = span_of(spec, 0)
     span_b, mask_b = span_of(spec, 1)
     rules = 0 if spec.rule is None else 1
     chained = 1 if spec.followers else 0
     rule = no_rule if spec.rule is None else spec.rule
+
+    bounded = 1 if prefixed else 0
+    sum_of = range_sum(spec) if prefixed else direct_sum(spec)
 
     plain = 0 if markers else 1
 
@@ -205,8 +219,8 @@ def scanner(spec: FrameSpec) -> Scan:
     follow: Any = named_kernel("const u1[], i8, i8", spec, "follows", follows)
 
     def scan(
-        buf: Bytes, at: int, left: int, base: int, check: int, starts: Int64s, heads: Bytes
-    ) -> tuple[int, int, int, int, int]:
+        buf: Bytes, at: int, left: int, base: int, check: int, starts: Int64s, heads: Bytes, known: Int64s, filled: Int64s,
+    ) -> tuple[int, int, int, int, int]:  # fmt: skip
         n = 0
         odd = 0
         due = load_claim(buf, at + claim_at) if ascends and len(buf) - at >= width else 0
@@ -259,10 +273,14 @@ def scanner(spec: FrameSpec) -> Scan:
                 if marks and load_u8(buf, at + size - 1) != mark_value:
                     return n, at, BAD_MARK, size, odd
                 if rules:
-                    verdict = rule(buf, at, at + size, check)
+                    costly = bounded and size > DIRECT
+                    deep = 0 if costly and filled[1] + size > BUDGET * len(buf) else check
+                    verdict = rule(buf, at, at + size, deep)
                     if verdict == IMPOSSIBLE:
                         return n, at, BAD_RULE, size, odd
                     if check and verdict != CERTAIN:
+                        if costly and deep:
+                            filled[1] += size
                         after = follow(buf, at + size, left - size)
                         if after < 0:
                             return n, at, NEED, size - after, odd
@@ -270,11 +288,11 @@ def scanner(spec: FrameSpec) -> Scan:
                             return n, at, UNFOLLOWED, size, odd
                 if check and sums:
                     start, stop, stored = span_a(buf, at, at + size)
-                    if start >= 0 and checksum(buf, start, stop) & mask_a != stored:
+                    if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_a != stored:
                         return n, at, BAD_CHECKSUM, size, odd
                     if sums > 1:
                         start, stop, stored = span_b(buf, at, at + size)
-                        if start >= 0 and checksum(buf, start, stop) & mask_b != stored:
+                        if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_b != stored:
                             return n, at, BAD_CHECKSUM, size, odd
             elif size > here:
                 return n, at, NEED, size, odd
@@ -305,7 +323,12 @@ def scanner(spec: FrameSpec) -> Scan:
             at += size
             left -= size
 
-    made: Scan = named_kernel("const u1[], i8, i8, i8, i8, i8[], u1[]", spec, "scan", scan)  # type: ignore[assignment]
+    made: Scan = named_kernel(
+        "const u1[], i8, i8, i8, i8, i8[], u1[], i8[], i8[]",
+        spec,
+        "bounded_scan" if prefixed else "scan",
+        scan,
+    )  # type: ignore[assignment]
     return made
 
 
@@ -338,16 +361,32 @@ class Scanner:
     def scan(self) -> Scan:
         return scanner(self.spec)
 
-    def frames(self, window: Window, at: int, base: int = NO_BASE, *, check: bool = True) -> Scanned:
-        """Find the frames from `window.data[at]` on. `base` is the position that a frame at `window.data[0]` would claim."""
+    @cached_property
+    def bounded_scan(self) -> Scan:
+        return scanner(self.spec, prefixed=True)
+
+    def frames(
+        self,
+        window: Window,
+        at: int,
+        base: int = NO_BASE,
+        *,
+        check: bool = True,
+        prefixes: Prefixes | None = None,
+    ) -> Scanned:
+        """Find the frames from `window.data[at]` on. `base` is the position that a frame at `window.data[0]` would claim.
+
+        With the `prefixes` of the window, which a search in it leaves, long frames are not summed again in each scan.
+        """
         data, head = window.data, self.spec.head
         left = window.size - window.offset - at
+        scan, known = self._scan(prefixes)
         parts: list[tuple[Int64s, npt.NDArray[Any]]] = []
         why, need, odd = FULL, 0, 0
         while why == FULL:
             room = max(1, min(_ROOM, (len(data) - at) // self.spec.least + 1))
             bounds, heads = np.empty(room + 1, np.int64), np.empty(room * head.itemsize, np.uint8)
-            count, stop, why, need, odd = self.scan(data, at, left, base, int(check), bounds[:room], heads)
+            count, stop, why, need, odd = scan(data, at, left, base, int(check), bounds[:room], heads, *known)
             bounds[count] = stop
             parts.append((bounds[: count + 1], heads[: count * head.itemsize].view(head)))
             left -= int(stop) - at
@@ -359,12 +398,18 @@ class Scanner:
         # Frames lie side by side: one ends where the next starts.
         return Scanned(bounds[:-1], bounds[1:], heads, at, int(why), int(need), not odd and len(parts) == 1)
 
-    def first(self, data: Bytes, at: int, left: int, base: int = NO_BASE) -> bool:
-        """Whether a good frame is at `data[at]`. `left` are the bytes of the file from there on."""
-        count, *_ = self.scan(
-            data, at, left, base, 1, np.empty(1, np.int64), np.empty(self.spec.head.itemsize, np.uint8)
-        )
-        return bool(count)
+    def first(
+        self, data: Bytes, at: int, left: int, base: int = NO_BASE, prefixes: Prefixes | None = None
+    ) -> bool:
+        """Return whether a good frame is at `data[at]`. `left` are the bytes of the file from there on."""
+        scan, known = self._scan(prefixes)
+        start, head = np.empty(1, np.int64), np.empty(self.spec.head.itemsize, np.uint8)
+        return bool(scan(data, at, left, base, 1, start, head, *known)[0])
+
+    def _scan(self, prefixes: Prefixes | None) -> tuple[Scan, tuple[Int64s, Int64s]]:
+        if prefixes is None:
+            return self.scan, (_NO_NUMBERS, _NO_NUMBERS)
+        return self.bounded_scan, (prefixes.known, prefixes.filled)
 
 
 def zeros_in(data: Bytes) -> int:

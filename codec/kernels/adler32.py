@@ -149,7 +149,7 @@ def _sums(buf: Bytes, at: int, n: int) -> tuple[int, int]:
     return int(some.sum()), int((some * np.arange(n, 0, -1)).sum())
 
 
-@kernel("const u1[], i8, i8", python=_by_zlib)
+@kernel("const u1[], i8, i8", python=_by_zlib, inline=True)
 def adler32(buf: Bytes, at: int, end: int) -> int:
     """The checksum of `buf[at:end]`. Raises IndexError when the range is not within the buffer."""
     if at < 0 or end > len(buf):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import struct
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 from logwright.codec import registry
 from logwright.codec.bookkeeper.formats.journal import FENCE, HEADER, PADDING, PADDING_MASK, RECORD
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
+from logwright.codec.frames.prefixes import DIRECT
 from logwright.codec.frames.resync import HIGHEST, LOWEST, NONE, SOUND, Finder, finder
-from logwright.codec.frames.scanner import BAD_CHECKSUM, NO_BASE, ZERO, Scanner, scanner
+from logwright.codec.frames.scanner import BAD_CHECKSUM, NEED, NO_BASE, ZERO, Scanner, scanner
 from logwright.codec.frames.specification import (
     ADLER32,
     CRC32,
@@ -25,11 +28,14 @@ from logwright.codec.frames.specification import (
     Length,
     Marker,
 )
+from logwright.codec.frames.walk import MemoryFile, Walk
 from logwright.codec.kafka.formats.log.heads import SPECIFICATION as BATCH
 from logwright.codec.kernels.intrinsics import Bytes, load_i64be
 from logwright.codec.kernels.kernel import Kernel, fingerprint, kernel
+from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC, MESSAGE, SPECIFICATION, V1
 from logwright.codec.window import Window
+from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
 from logwright.codec.zookeeper.formats.txnlog.scan import SPECIFICATION as TXN
 from logwright.roundtrip.specimen import Specimen
 
@@ -42,7 +48,9 @@ scanner_of, finder_of = functools.cache(scanner), functools.cache(finder)
 def scanned(spec: FrameSpec, data: Bytes, at: int = 0) -> tuple[list[int], int, int]:
     starts = np.empty(len(data) // 10 + 1, np.int64)
     heads = np.empty(len(starts) * spec.head.itemsize, np.uint8)
-    count, stop, why, *_ = scanner_of(spec)(data, at, len(data) - at, NO_BASE, 1, starts, heads)
+    count, stop, why, *_ = scanner_of(spec)(
+        data, at, len(data) - at, NO_BASE, 1, starts, heads, starts[:0], starts[:0]
+    )
     return starts[:count].tolist(), int(stop), int(why)
 
 
@@ -96,6 +104,65 @@ def test_a_file_of_heads_that_claim_the_rest_takes_linear_time() -> None:
 
     seconds(2000)
     assert seconds(16_000) < 0.5 + 12 * seconds(4000)
+
+
+def alternating(name: str, count: int) -> bytes:
+    """Damaged frames that each claim the rest of the file, and a small sound frame after each."""
+    if name == "rocketmq.commitlog":
+        small = len(message(0))
+        total, out = 2 * count * small, b""
+        for at in range(0, total, 2 * small):
+            head = bytearray(message(at, size=total - at))
+            head[84:88] = (total - at - 92).to_bytes(4, "big")
+            out += bytes(head) + message(at + small)
+        return out[:-4] + b"\x01t\0\0"
+    if name == "zookeeper.txnlog":
+        records = []
+        for zxid in range(1, 2 * count + 1):
+            payload = struct.pack(">qiqqi", 1, 1, zxid, 1, -11)
+            records.append(struct.pack(">qi", zlib.adler32(payload), len(payload)) + payload + b"B")
+        small = len(records[0])
+        for i in range(0, 2 * count, 2):
+            length = (2 * count - i) * small - (small - len(payload))
+            records[i] = records[i][:8] + length.to_bytes(4, "big") + records[i][12:]
+        return FILE_HEADER.pack({}) + b"".join(records)
+    small = RECORD.pack({"ledger_id": 1, "entry_id": 2, "body": bytes(20)})
+    sound = RECORD.pack({"ledger_id": 1, "entry_id": FENCE})
+    total = count * (len(small) + len(sound))
+    out = b""
+    for left in range(total, 0, -len(small) - len(sound)):
+        out += (left - 4).to_bytes(4, "big") + small[4:] + sound
+    return HEADER.pack({"version": 4}) + out
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("rocketmq.commitlog", "0" * 20), ("zookeeper.txnlog", "log.1"), ("bookkeeper.journal", "1.txn")],
+)
+def test_sound_frames_between_heads_that_claim_the_rest_are_read_in_linear_time(
+    name: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, read, passed = Scanner.frames, MemoryFile.pread, [0, 0]
+
+    def counted_frames(self: Scanner, window: Window, at: int, *args: Any, **options: Any) -> Any:
+        result = frames(self, window, at, *args, **options)
+        failed = min(result.need, DIRECT) if options.get("prefixes") is not None else result.need
+        passed[0] += result.stop - at + (0 if result.why == NEED else failed)
+        return result
+
+    def counted_read(self: MemoryFile, offset: int, length: int) -> Bytes:
+        data = read(self, offset, length)
+        passed[1] += len(data)
+        return data
+
+    monkeypatch.setattr(Scanner, "frames", counted_frames)
+    monkeypatch.setattr(MemoryFile, "pread", counted_read)
+    data, codec = np.frombuffer(alternating(name, 1000), np.uint8), registry.get(name)
+    context = codec.context(file, Options(codec.options))
+    list(Walk(MemoryFile(data), codec, context, step=64 << 10))
+    scanned_bytes, read_bytes = passed
+    assert scanned_bytes < 1000 * DIRECT + 12 * len(data)
+    assert read_bytes < 8 * len(data)
 
 
 def test_long_frames_are_judged_by_prefixes_as_by_themselves() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from kafka_log import batch, compressed, context, pack_records, record, window
 
-from logwright.codec.frames.resync import STEP, Finder, Prefixes
+from logwright.codec.frames.prefixes import STEP, Prefixes
+from logwright.codec.frames.resync import Finder
 from logwright.codec.frames.scanner import BAD_CHECKSUM, END
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.kafka.formats.log.codec import CODEC

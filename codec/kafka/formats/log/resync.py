@@ -30,7 +30,8 @@ The candidates are those of `heads.SPECIFICATION`, with offsets above all before
 
 from __future__ import annotations
 
-from logwright.codec.frames.resync import BROKEN, CUT, NONE, OVER, SOUND, follower, range_sum
+from logwright.codec.frames.prefixes import range_sum
+from logwright.codec.frames.resync import BROKEN, CUT, NONE, OVER, SOUND, follower
 from logwright.codec.kafka.formats.log.heads import FINDER, LIMIT, SPECIFICATION
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,

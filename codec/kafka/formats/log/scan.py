@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
 from logwright.codec.frames import scanner
+from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.scanner import zeros_in
 from logwright.codec.kafka.formats.log.heads import HEADS, LIMIT, SCANNER, offset_of
 from logwright.codec.kafka.formats.log.layout import (
@@ -86,7 +87,7 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     Raises UnsupportedError at an entry of message format v0 or v1 whose own checksum is right.
     """
     data = window.data
-    good = SCANNER.frames(window, at, check=check)
+    good = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(window.data, context.prefixes))
     stop = good.stop
     why, need = why_stopped(data, stop, window.size - window.offset - stop)
     damage = None

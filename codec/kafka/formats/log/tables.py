@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.frames.resync import Prefixes
+from logwright.codec.frames.prefixes import Prefixes
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.option import Option, Options
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent

@@ -19,9 +19,9 @@ from logwright.codec.columns import contents, numbers, slices
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
+from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.resync import NONE, UNSURE
 from logwright.codec.frames.scanner import Scanned, concatenate_heads
-from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.table import Table
@@ -147,7 +147,7 @@ class TxnLog(Codec):
                 return replace(_nothing(at), damage=damage)
             faults += _odd_header(data[at:])
             at += HEADER_SIZE
-        found = SCANNER.frames(window, at, check=check)
+        found = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(data, context.prefixes))
         frames = _frames(found, header)
         frames.faults = faults
         if check:
@@ -221,7 +221,7 @@ class TxnLog(Codec):
                 return place, max(need, LEAST)
             if self._sensible(window, place, context):
                 return place, 0
-            end, ends_well = records.chain(window, place)
+            end, ends_well = records.chain(window, place, context.prefixes)
             if ends_well:
                 return place, 0
             at = end
@@ -423,7 +423,8 @@ def _damage(window: Window, found: Scanned, context: TxnLogContext) -> Fault:
                 return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
         return _torn(offset, left, text, context)
     size = OVERHEAD + length
-    stored, computed = load_i64be(data, stop), adler32(data, stop + BODY, stop + size - 1)
+    context.prefixes = FINDER.prefixes(data, context.prefixes)
+    stored, computed = load_i64be(data, stop), context.prefixes.sum(stop + BODY, stop + size - 1)
     mark = int(data[stop + size - 1])
     if why == scanner.BAD_MARK:
         if stored == computed:
@@ -472,10 +473,11 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
         return at + 1
     end = at + OVERHEAD + load_i32be(data, at + LENGTH)
     if at + LEAST <= end <= len(data):
-        if adler32(data, at + BODY, end - 1) == load_i64be(data, at):
+        prefixes = context.prefixes = FINDER.prefixes(data, context.prefixes)
+        if prefixes.sum(at + BODY, end - 1) == load_i64be(data, at):
             return int(end)
         zxid = load_i64be(data, at + BODY + records.ZXID_AT)
-        follows = SCANNER.first(data, end, window.size - window.offset - end)
+        follows = SCANNER.first(data, end, window.size - window.offset - end, prefixes=prefixes)
         next_one = context.last_zxid is not None and zxid == context.last_zxid + 1
         if data[end - 1] == EOR and (follows or next_one or not data[end : end + BODY].any()):
             return int(end)

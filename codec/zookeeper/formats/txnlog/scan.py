@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from logwright.codec.describe import I32BE, Field, Struct
 from logwright.codec.frames import scanner
+from logwright.codec.frames.prefixes import Prefixes
 from logwright.codec.frames.resync import Finder
 from logwright.codec.frames.scanner import Scanned, Scanner
 from logwright.codec.frames.specification import (
@@ -168,9 +169,9 @@ def true_end(buf: Bytes, at: int, stop: int) -> int:
     return -1
 
 
-def chain(window: Window, at: int) -> tuple[int, bool]:
+def chain(window: Window, at: int, prefixes: Prefixes | None) -> tuple[int, bool]:
     """Return where the good records from `at` on end, and whether that is, or may be, the end of the log."""
-    found = SCANNER.frames(window, at)
+    found = SCANNER.frames(window, at, prefixes=prefixes)
     if found.why == scanner.ZERO:
         return found.stop, not window.data[found.stop : found.stop + BODY].any()
     return found.stop, found.why in (scanner.END, scanner.NEED)

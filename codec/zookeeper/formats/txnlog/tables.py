@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from logwright.codec.frames.resync import Prefixes
+from logwright.codec.frames.prefixes import Prefixes
 from logwright.codec.option import DECODES, Option, Options, Verb, parse_choice, used_by
 from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper.jute import MAX_BUFFER
