@@ -35,8 +35,8 @@ def test_golden_partitions(case: Case, interval: int, later: int, monkeypatch: p
     """At any later time: idle producers expire by the times that the broker wrote into the log."""
     monkeypatch.setattr(survey.time, "time_ns", lambda: (NOW + later) * 1_000_000)
     was = read_partition(case.partition)
-    rebuilt, mending = rebuild(was, **{"index.interval.bytes": interval})
-    assert not mending.cut
+    rebuilt, repair_plan = rebuild(was, **{"index.interval.bytes": interval})
+    assert not repair_plan.cut
     left, folder = case.runs[f"rebuild_{interval}"]["files_after"], case.path / f"after-rebuild-{interval}"
     for name in sorted({file for file in [*left, *rebuilt.files] if file.endswith(DERIVED)}):
         # Empty files are not stored.
@@ -110,41 +110,41 @@ def test_only_requested_kinds_are_rebuilt() -> None:
         }
     )
     for selected in REBUILDS:
-        rebuilt, mending = rebuild(spoilt, selected, **OPTIONS)
+        rebuilt, repair_plan = rebuild(spoilt, selected, **OPTIONS)
         kind = selected if selected == EPOCH_FILE else f".{selected}"
         for name, data in rebuilt.files.items():
             assert (data == spoilt.files[name]) is not name.endswith(kind), name
-        assert mending.summary().rows == 56
+        assert repair_plan.summary().rows == 56
     rebuilt, _ = rebuild(spoilt, *REBUILDS, **OPTIONS)
     assert b"x" not in rebuilt.files.values()
 
 
 def test_stray_snapshots_are_removed() -> None:
     was = partition_directory({**log(SOUND), segment_name(77, ".snapshot"): b"junk", "README": b"hello"})
-    rebuilt, mending = rebuild(was, **OPTIONS)
-    assert list(mending.removes) == [segment_name(77, ".snapshot")]
+    rebuilt, repair_plan = rebuild(was, **OPTIONS)
+    assert list(repair_plan.removes) == [segment_name(77, ".snapshot")]
     assert rebuilt.files["README"] == b"hello"
     assert segment_name(2, ".snapshot") in rebuilt.files
-    kept, mending = rebuild(was, "index", **OPTIONS)
-    assert not mending.removes
+    kept, repair_plan = rebuild(was, "index", **OPTIONS)
+    assert not repair_plan.removes
     assert kept.files[segment_name(77, ".snapshot")] == b"junk"
 
 
 def test_logs_are_unchanged() -> None:
     """A torn last batch is reported, not removed."""
     was = partition_directory(log(SOUND, b"torn"))
-    rebuilt, mending = rebuild(was, **OPTIONS)
+    rebuilt, repair_plan = rebuild(was, **OPTIONS)
     assert rebuilt.files[segment_name(0, ".log")] == SOUND + b"torn"
-    assert any("ends in 4 bytes that are no batch" in warning for warning in mending.summary().warnings)
+    assert any("ends in 4 bytes that are no batch" in warning for warning in repair_plan.summary().warnings)
 
 
 def test_unknown_settings_are_reported() -> None:
-    _, mending = rebuild(partition_directory(log(batch(7), base=7)), **OPTIONS)
-    assert any("What was before offset 7 is gone" in warning for warning in mending.summary().warnings)
-    _, mending = rebuild(partition_directory(log(batch(7), base=7)), "index", **OPTIONS)
-    assert not mending.summary().warnings
-    _, mending = rebuild(partition_directory(log(SOUND)), **OPTIONS)
-    assert not mending.summary().warnings
+    _, repair_plan = rebuild(partition_directory(log(batch(7), base=7)), **OPTIONS)
+    assert any("What was before offset 7 is gone" in warning for warning in repair_plan.summary().warnings)
+    _, repair_plan = rebuild(partition_directory(log(batch(7), base=7)), "index", **OPTIONS)
+    assert not repair_plan.summary().warnings
+    _, repair_plan = rebuild(partition_directory(log(SOUND)), **OPTIONS)
+    assert not repair_plan.summary().warnings
 
 
 def test_refused_input() -> None:
@@ -159,10 +159,10 @@ def test_refused_input() -> None:
 
 def test_outputs_copy_complete_files() -> None:
     was = partition_directory(log(SOUND))
-    mending = LAYOUT.capabilities.repair.rebuild(
+    repair_plan = LAYOUT.capabilities.repair.rebuild(
         was, LAYOUT.plan(was, Options(LAYOUT.read_options)), REBUILDS, options(**OPTIONS)
     )
-    outputs = {file.name: file for file in mending.files()}
+    outputs = {file.name: file for file in repair_plan.files()}
     name = segment_name(0, ".log")
     assert outputs[name].pieces == [Copy(name, 0, len(SOUND))]
     assert outputs[name].like == name
@@ -208,6 +208,6 @@ def test_index_that_allows_no_inference() -> None:
         b"\1" * 24,
         b"\0" * 24,
     ):
-        rebuilt, mending = rebuild(partition_directory({**was.files, name: content}))
-        assert not mending.summary().warnings, content
+        rebuilt, repair_plan = rebuild(partition_directory({**was.files, name: content}))
+        assert not repair_plan.summary().warnings, content
         assert rebuilt.files[name] == b""

@@ -118,10 +118,10 @@ def served(directory: MemoryDirectory) -> int:
 def test_sound_partition_is_unchanged(seed: int) -> None:
     was = partition(story(seed))
     for strategy in ("salvage", "prefix", "system"):
-        mended, mending = repair(was, strategy=strategy, **OPTIONS)
-        assert mended.files == was.files
-        assert not mending.cut
-        assert not mending.removes
+        repaired, repair_plan = repair(was, strategy=strategy, **OPTIONS)
+        assert repaired.files == was.files
+        assert not repair_plan.cut
+        assert not repair_plan.removes
     for mended_file in repair_pieces(was):
         assert mended_file.pieces == [Copy(mended_file.name, 0, len(was.files[mended_file.name]))] or (
             not mended_file.name.endswith(".log")
@@ -129,10 +129,10 @@ def test_sound_partition_is_unchanged(seed: int) -> None:
 
 
 def repair_pieces(was: MemoryDirectory) -> list[OutputFile]:
-    mending = LAYOUT.capabilities.repair.repair(
+    repair_plan = LAYOUT.capabilities.repair.repair(
         [was], [LAYOUT.plan(was, Options(LAYOUT.read_options))], Strategy.SALVAGE, options(**OPTIONS)
     )
-    return list(mending.files())
+    return list(repair_plan.files())
 
 
 @settings(max_examples=examples(60))
@@ -164,15 +164,15 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
             (span, low) for span, low, high in batches(was) if span == name and low < stop and high > at
         }
     damaged = partition_directory(files)
-    mended, _ = repair(damaged, **OPTIONS)
-    verdict = check_broker_accepts(mended)
-    kept = set(content(mended))
+    repaired, _ = repair(damaged, **OPTIONS)
+    verdict = check_broker_accepts(repaired)
+    kept = set(content(repaired))
     untouched = [was.files[name][low:high] for name, low, high in batches(was) if (name, low) not in touched]
     # What reading does not find after damage, a repair cannot keep.
     survivors = {body for body in batches_found_by_reading(damaged) if body in untouched}
     assert [body for body in untouched if body not in kept and body in survivors] == []
     assert verdict.rows >= served(damaged)
-    assert repair(mended, **OPTIONS)[0].files == mended.files
+    assert repair(repaired, **OPTIONS)[0].files == repaired.files
     prefix, _ = repair(damaged, strategy="prefix", **OPTIONS)
     check_broker_accepts(prefix)
 
@@ -189,9 +189,9 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
         files[name][:at] + data.draw(st.binary(max_size=100)) + bytes(data.draw(st.integers(0, 100)))
     )
     damaged = partition_directory(files)
-    mended, _ = repair(damaged, **OPTIONS)
-    assert check_broker_accepts(mended).rows >= served(damaged)
-    kept = set(content(mended))
+    repaired, _ = repair(damaged, **OPTIONS)
+    assert check_broker_accepts(repaired).rows >= served(damaged)
+    kept = set(content(repaired))
     intact = [was.files[span][low:high] for span, low, high in batches(was) if span != name or high <= at]
     assert [body for body in intact if body not in kept] == []
 
@@ -211,10 +211,10 @@ def test_shuffled_batches(seed: int, data: st.DataObject) -> None:
     else:
         parts.insert(j, parts[i])
     files[name] = b"".join(parts)
-    mended, _ = repair(partition_directory(files), **OPTIONS)
-    check_broker_accepts(mended)
-    assert sorted(content(mended)) == sorted(content(was))
-    assert {file: mended.files[file] for file in was.files if file.endswith(".log")} == {
+    repaired, _ = repair(partition_directory(files), **OPTIONS)
+    check_broker_accepts(repaired)
+    assert sorted(content(repaired)) == sorted(content(was))
+    assert {file: repaired.files[file] for file in was.files if file.endswith(".log")} == {
         file: was.files[file] for file in was.files if file.endswith(".log")
     }
 
@@ -235,20 +235,20 @@ def three(offset: int) -> bytes:
 def test_base_offset_that_fits_only_once() -> None:
     wrong = bytearray(three(3))
     wrong[7] = 77
-    mended, mending = repair(logs(three(0), bytes(wrong), three(6)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6)
-    assert "base_offset of the batch at byte" in mending.summary().warnings[0]
+    repaired, repair_plan = repair(logs(three(0), bytes(wrong), three(6)), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(3) + three(6)
+    assert "base_offset of the batch at byte" in repair_plan.summary().warnings[0]
     # With more room it gets the first possible position.
     for more in (7, 10):
-        mended, mending = repair(logs(three(0), bytes(wrong), three(more)), **OPTIONS)
-        assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(more)
-        assert f"leave free up to {more - 1}" in mending.summary().warnings[0]
-    mended, mending = repair(logs(three(0), three(3)[:7] + b"\1" + three(3)[8:]), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+        repaired, repair_plan = repair(logs(three(0), bytes(wrong), three(more)), **OPTIONS)
+        assert repaired.files[segment_name(0, ".log")] == three(0) + three(3) + three(more)
+        assert f"leave free up to {more - 1}" in repair_plan.summary().warnings[0]
+    repaired, repair_plan = repair(logs(three(0), three(3)[:7] + b"\1" + three(3)[8:]), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(3)
     # With less room it has no position.
-    mended, mending = repair(logs(three(0), bytes(wrong), three(5)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
-    (cut,) = mending.cut
+    repaired, repair_plan = repair(logs(three(0), bytes(wrong), three(5)), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(5)
+    (cut,) = repair_plan.cut
     assert (cut.rows_lost, cut.lost["first_offset"], cut.lost["last_offset"]) == (3, 77, 79)
 
 
@@ -256,20 +256,20 @@ def test_first_and_last_batch_of_a_segment_have_a_position() -> None:
     wrong = bytearray(three(0))
     wrong[7] = 4
     segment_files = {segment_name(0, ".log"): bytes(wrong) + three(3), segment_name(6, ".log"): three(6)}
-    mended, _ = repair(partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+    repaired, _ = repair(partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(3)
     wrong = bytearray(three(3))
     wrong[7] = 1
     segment_files[segment_name(0, ".log")] = three(0) + bytes(wrong)
-    mended, _ = repair(partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+    repaired, _ = repair(partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(3)
 
 
 def test_offsets_of_another_batch() -> None:
     other = batch(0, [record(i, value=b"other") for i in range(3)])
-    mended, mending = repair(logs(three(0), other, three(3)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
-    (cut,) = mending.cut
+    repaired, repair_plan = repair(logs(three(0), other, three(3)), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(3)
+    (cut,) = repair_plan.cut
     assert cut.rows_lost == 3
     assert "others have them" in cut.why
 
@@ -278,80 +278,82 @@ def test_offsets_of_another_batch() -> None:
 def test_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
     """Its records and the neighbouring batches determine it, even if it claims the complete next batch."""
     wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
-    mended, mending = repair(logs(three(0), wrong, three(6), three(9)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6) + three(9)
-    assert not mending.cut
+    repaired, repair_plan = repair(logs(three(0), wrong, three(6), three(9)), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(3) + three(6) + three(9)
+    assert not repair_plan.cut
     warning_text = f"last_offset_delta of the batch at byte {len(three(0))} is changed from {claims} to 2"
-    assert any(warning_text in warning for warning in mending.summary().warnings)
-    assert check_broker_accepts(mended).rows == 12
+    assert any(warning_text in warning for warning in repair_plan.summary().warnings)
+    assert check_broker_accepts(repaired).rows == 12
     prefix, _ = repair(logs(three(0), wrong, three(6), three(9)), strategy="prefix", **OPTIONS)
-    assert prefix.files == mended.files
+    assert prefix.files == repaired.files
 
 
 def test_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> None:
     for claims in (1, 4, 9):
         wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
         segment_files = {segment_name(0, ".log"): three(0) + wrong, segment_name(6, ".log"): three(6)}
-        mended, mending = repair(
+        repaired, repair_plan = repair(
             partition_directory({**segment_files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS
         )
-        assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
-        assert mended.files[segment_name(6, ".log")] == three(6)
-        assert not mending.cut
-        check_broker_accepts(mended)
+        assert repaired.files[segment_name(0, ".log")] == three(0) + three(3)
+        assert repaired.files[segment_name(6, ".log")] == three(6)
+        assert not repair_plan.cut
+        check_broker_accepts(repaired)
 
 
 def test_segment_larger_than_its_offsets_allow() -> None:
     near, far = three((1 << 31) - 3), three(1 << 31)
-    mended, _ = repair(logs(three(0), near, far), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + near
-    assert mended.files[segment_name(1 << 31, ".log")] == far
-    check_broker_accepts(mended)
+    repaired, _ = repair(logs(three(0), near, far), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + near
+    assert repaired.files[segment_name(1 << 31, ".log")] == far
+    check_broker_accepts(repaired)
 
 
 @pytest.mark.parametrize("bit", [31, 40, 51, 62, 63])
 def test_impossible_offset_is_one_bit_off(bit: int) -> None:
     """The batch is not left in a separate segment, where consumers would get it at the wrong offset."""
     wrong = (5 ^ 1 << bit).to_bytes(8, "big") + three(5)[8:]
-    mended, mending = repair(logs(three(0), wrong), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
-    assert any("differ by one bit" in warning for warning in mending.summary().warnings)
-    assert not mending.cut
+    repaired, repair_plan = repair(logs(three(0), wrong), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(5)
+    assert any("differ by one bit" in warning for warning in repair_plan.summary().warnings)
+    assert not repair_plan.cut
 
 
 def test_batch_below_its_segment_gets_the_position_that_fits() -> None:
     """Even if its wrong offsets end right before the segment."""
     batch_list = [batch(16 + 4 * i, [record(j, value=b"%d" % i) for j in range(4)]) for i in range(3)]
     wrong = (12).to_bytes(8, "big") + batch_list[1][8:]
-    mended, _ = repair(logs(batch_list[0], wrong, batch_list[2], base=16), **OPTIONS)
-    assert mended.files[segment_name(16, ".log")] == b"".join(batch_list)
+    repaired, _ = repair(logs(batch_list[0], wrong, batch_list[2], base=16), **OPTIONS)
+    assert repaired.files[segment_name(16, ".log")] == b"".join(batch_list)
 
 
 def test_batch_followed_by_the_last_one() -> None:
     """The batch after the last one of a run does not exist."""
     inside = batch(7, [record(0, value=b"inside")])
     other = batch(6, [record(i, value=b"other") for i in range(4)], last_offset_delta=9)
-    mended, _ = repair(logs(three(0), other, inside), **OPTIONS)
-    check_broker_accepts(mended)
+    repaired, _ = repair(logs(three(0), other, inside), **OPTIONS)
+    check_broker_accepts(repaired)
 
 
 def test_nothing_is_left() -> None:
     for data in (b"", b"x" * 100, bytes(500), three(5)[:-1]):
-        mended, mending = repair(logs(data, base=5), **OPTIONS)
-        assert mended.files[segment_name(5, ".log")] == b""
-        check_broker_accepts(mended)
-        assert mending.summary().ids == {}
-    mended, _ = repair(partition_directory({METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == b""
-    check_broker_accepts(mended)
+        repaired, repair_plan = repair(logs(data, base=5), **OPTIONS)
+        assert repaired.files[segment_name(5, ".log")] == b""
+        check_broker_accepts(repaired)
+        assert repair_plan.summary().ids == {}
+    repaired, _ = repair(partition_directory({METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == b""
+    check_broker_accepts(repaired)
 
 
 def test_segment_is_named_by_its_first_batch() -> None:
     files = {segment_name(0, ".log"): three(0), segment_name(90, ".log"): three(3)}
-    mended, mending = repair(partition_directory({**files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
-    assert mended.files[segment_name(3, ".log")] == three(3)
-    assert segment_name(90, ".log") in mending.removes
-    check_broker_accepts(mended)
+    repaired, repair_plan = repair(
+        partition_directory({**files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS
+    )
+    assert repaired.files[segment_name(3, ".log")] == three(3)
+    assert segment_name(90, ".log") in repair_plan.removes
+    check_broker_accepts(repaired)
 
 
 def test_empty_segment_after_a_gap() -> None:
@@ -361,12 +363,12 @@ def test_empty_segment_after_a_gap() -> None:
         segment_name(6, ".log"): b"",
         METADATA_FILE: metadata.pack(ID),
     }
-    mended, _ = repair(partition_directory(files), **OPTIONS)
-    assert segment_name(6, ".log") in mended.files
+    repaired, _ = repair(partition_directory(files), **OPTIONS)
+    assert segment_name(6, ".log") in repaired.files
     files[segment_name(0, ".log")] = three(0) + b"damage" * 20
-    mended, mending = repair(partition_directory(files), **OPTIONS)
-    assert segment_name(6, ".log") in mending.removes
-    check_broker_accepts(mended)
+    repaired, repair_plan = repair(partition_directory(files), **OPTIONS)
+    assert segment_name(6, ".log") in repair_plan.removes
+    check_broker_accepts(repaired)
 
 
 def test_failing_disk() -> None:
@@ -382,11 +384,11 @@ def test_failing_disk() -> None:
     was = logs(three(0), three(3), three(6), three(9))
     size = len(three(0))
     for low in range(size - 5, 2 * size, 7):
-        mended, mending = repair(Failing(was.files), **OPTIONS)
+        repaired, repair_plan = repair(Failing(was.files), **OPTIONS)
         lost = {at // size for at in range(low, low + 10)}
-        assert mending.summary().rows == 12 - 3 * len(lost)
-        assert "disk can't read" in mending.cut[0].why
-        assert METADATA_FILE not in mended.files
+        assert repair_plan.summary().rows == 12 - 3 * len(lost)
+        assert "disk can't read" in repair_plan.cut[0].why
+        assert METADATA_FILE not in repaired.files
 
 
 # Transactions
@@ -404,17 +406,17 @@ def open_story() -> Script:
 
 def test_open_transactions_are_kept_and_named() -> None:
     was = partition(open_story())
-    mended, mending = repair(was, **OPTIONS)
-    assert mended.files == was.files
+    repaired, repair_plan = repair(was, **OPTIONS)
+    assert repaired.files == was.files
     assert any(
-        "2 transaction(s) are open, from offset 0 on" in warning for warning in mending.summary().warnings
+        "2 transaction(s) are open, from offset 0 on" in warning for warning in repair_plan.summary().warnings
     )
 
 
 def test_open_transactions_are_aborted_on_request() -> None:
     was = partition(open_story())
-    mended, mending = repair(was, **OPTIONS, **{"open.transactions": "abort"})
-    log = mended.files[segment_name(0, ".log")]
+    repaired, repair_plan = repair(was, **OPTIONS, **{"open.transactions": "abort"})
+    log = repaired.files[segment_name(0, ".log")]
     assert log.startswith(was.files[segment_name(0, ".log")])
     markers = np.frombuffer(log[len(was.files[segment_name(0, ".log")]) :], np.uint8).reshape(2, -1)
     heads = np.array([np.frombuffer(marker.tobytes(), HEAD, 1)[0] for marker in markers])
@@ -426,12 +428,13 @@ def test_open_transactions_are_aborted_on_request() -> None:
     script.marker(Producer(11, 3), False, T + 7)
     script.marker(Producer(12), False, T + 7, coordinator_epoch=4)
     assert log == bytes(script.segments[0].data)
-    assert mended.files == partition(script).files
-    check_broker_accepts(mended)
+    assert repaired.files == partition(script).files
+    check_broker_accepts(repaired)
     assert (
-        len([warning for warning in mending.summary().warnings if "is aborted by a marker" in warning]) == 2
+        len([warning for warning in repair_plan.summary().warnings if "is aborted by a marker" in warning])
+        == 2
     )
-    assert not any("are open" in warning for warning in repair(mended, **OPTIONS)[1].summary().warnings)
+    assert not any("are open" in warning for warning in repair(repaired, **OPTIONS)[1].summary().warnings)
 
 
 def test_batch_outside_of_its_producers_transaction() -> None:
@@ -439,23 +442,23 @@ def test_batch_outside_of_its_producers_transaction() -> None:
     bad = Producer(12, sequence=9)
     script.batch([Record(b"x", b"x", T + 8)], producer=bad)
     script.batch([Record(b"y", b"y", T + 9)], producer=Producer(13))
-    mended, mending = repair(partition(script), **OPTIONS)
-    (cut,) = mending.cut
+    repaired, repair_plan = repair(partition(script), **OPTIONS)
+    (cut,) = repair_plan.cut
     assert (cut.rows_lost, cut.lost["first_offset"]) == (1, 4)
     assert "producer 12 writes outside of the transaction" in cut.why
-    assert check_broker_accepts(mended).rows == 4
-    first, mending = repair(partition(script), strategy="prefix", **OPTIONS)
+    assert check_broker_accepts(repaired).rows == 4
+    first, repair_plan = repair(partition(script), strategy="prefix", **OPTIONS)
     assert check_broker_accepts(first).rows == 3
-    assert [removed.lost["first_offset"] for removed in mending.cut] == [4, 5]
+    assert [removed.lost["first_offset"] for removed in repair_plan.cut] == [4, 5]
 
 
 def test_invalid_marker() -> None:
     broken = bytearray(
         batch(3, [record(key=b"\0\0\0\7", value=b"\0\0\0\0\0\0")], attributes=0x30, producer_id=4)
     )
-    mended, mending = repair(logs(three(0), reseal(bytes(broken)), three(4)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(4)
-    (cut,) = mending.cut
+    repaired, repair_plan = repair(logs(three(0), reseal(bytes(broken)), three(4)), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0) + three(4)
+    (cut,) = repair_plan.cut
     assert "type 7" in cut.why
     assert cut.rows_lost == 0
 
@@ -477,10 +480,10 @@ def test_wrong_options_are_refused() -> None:
 
 def test_given_topic_id_is_written() -> None:
     for files in ({}, {METADATA_FILE: b"junk"}, {METADATA_FILE: metadata.pack("AAAAAAAAAAAAAAAAAAAAAQ")}):
-        mended, _ = repair(
+        repaired, _ = repair(
             partition_directory({segment_name(0, ".log"): three(0), **files}), **OPTIONS, **{"topic.id": ID}
         )
-        assert mended.files[METADATA_FILE] == metadata.pack(ID)
+        assert repaired.files[METADATA_FILE] == metadata.pack(ID)
 
 
 def test_log_start_option() -> None:
@@ -489,14 +492,14 @@ def test_log_start_option() -> None:
     was = partition(script)
     start = script.segments[-1].base + 1
     assert start < script.next_offset
-    mended, _ = repair(was, **OPTIONS, **{"log.start.offset": start})
+    repaired, _ = repair(was, **OPTIONS, **{"log.start.offset": start})
     opened = predict_start(
-        partition_directory(mended.files), **{"index.interval.bytes": 250, "log.start.offset": start}
+        partition_directory(repaired.files), **{"index.interval.bytes": 250, "log.start.offset": start}
     )
     verdict = opened.verdict
     assert (verdict.truncates, verdict.removes, verdict.creates) == ({}, (), ())
-    assert [name for name in verdict.rewrites if opened.after.read(name) != mended.files[name]] == []
-    assert mended.files[EPOCH_FILE] != was.files[EPOCH_FILE]
+    assert [name for name in verdict.rewrites if opened.after.read(name) != repaired.files[name]] == []
+    assert repaired.files[EPOCH_FILE] != was.files[EPOCH_FILE]
 
 
 def test_strategy_system_if_the_broker_does_not_start() -> None:
@@ -523,9 +526,9 @@ def test_small_windows_give_the_same_result(seed: int, monkeypatch: pytest.Monke
     check_broker_accepts(expected)
     for size in (128, 700):
         walk_by(size, monkeypatch)
-        mended, mending = repair(partition_directory(files), **OPTIONS)
-        assert mended.files == expected.files
-        assert [(removed.file, removed.offset, removed.length) for removed in mending.cut] == [
+        repaired, repair_plan = repair(partition_directory(files), **OPTIONS)
+        assert repaired.files == expected.files
+        assert [(removed.file, removed.offset, removed.length) for removed in repair_plan.cut] == [
             (removed.file, removed.offset, removed.length) for removed in full.cut
         ]
 
@@ -537,21 +540,21 @@ def test_overlapping_segments() -> None:
         segment_name(0, ".log"): b"".join(parts[:4]), segment_name(6, ".log"): b"".join(parts[1:]),
         METADATA_FILE: metadata.pack(ID),
     }  # fmt: skip
-    mended, mending = repair(partition_directory(files), **OPTIONS)
-    bases = sorted(name for name in mended.files if name.endswith(".log"))
-    assert b"".join(mended.files[name] for name in bases) == b"".join(parts)
-    assert sum(removed.rows_lost or 0 for removed in mending.cut) == 0
-    check_broker_accepts(mended)
+    repaired, repair_plan = repair(partition_directory(files), **OPTIONS)
+    bases = sorted(name for name in repaired.files if name.endswith(".log"))
+    assert b"".join(repaired.files[name] for name in bases) == b"".join(parts)
+    assert sum(removed.rows_lost or 0 for removed in repair_plan.cut) == 0
+    check_broker_accepts(repaired)
 
 
 def test_prefix_within_a_run() -> None:
     """A batch without a position is lost: everything beyond its offsets is removed."""
     other = batch(3, [record(i, value=b"other") for i in range(3)])
     was = logs(three(0), three(3), three(6), other, three(9))
-    mended, mending = repair(was, strategy="prefix", **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0)
-    assert {removed.why for removed in mending.cut} >= {"after the first damage"}
-    check_broker_accepts(mended)
+    repaired, repair_plan = repair(was, strategy="prefix", **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == three(0)
+    assert {removed.why for removed in repair_plan.cut} >= {"after the first damage"}
+    check_broker_accepts(repaired)
 
 
 def test_shrinking_disk() -> None:
@@ -565,8 +568,8 @@ def test_shrinking_disk() -> None:
     was = logs(three(0), three(3))
     left = len(three(0)) + 5
     plan = LAYOUT.plan(was, Options(LAYOUT.read_options))
-    mending = LAYOUT.capabilities.repair.repair(
+    repair_plan = LAYOUT.capabilities.repair.repair(
         [Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS)
     )
-    outputs = {file.name: file.pieces for file in mending.files()}
+    outputs = {file.name: file.pieces for file in repair_plan.files()}
     assert outputs[segment_name(0, ".log")] == [Copy(segment_name(0, ".log"), 0, len(three(0)))]

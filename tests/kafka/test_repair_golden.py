@@ -23,37 +23,37 @@ NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id"
 def test_salvage(case: Case) -> None:
     was = read_partition(case.partition)
     more = {"topic.id": ID} if case.name in NO_TOPIC else {}
-    mended, mending = repair(was, **OPTIONS, **more)
-    verdict = check_broker_accepts(mended, unsupported=case.name in UNSUPPORTED)
-    summary = mending.summary()
+    repaired, repair_plan = repair(was, **OPTIONS, **more)
+    verdict = check_broker_accepts(repaired, unsupported=case.name in UNSUPPORTED)
+    summary = repair_plan.summary()
     if case.name in UNSUPPORTED:
-        assert (mending.cut, summary.rows) == ([], len(CASES["dmg_base"].records() or []))
+        assert (repair_plan.cut, summary.rows) == ([], len(CASES["dmg_base"].records() or []))
     else:
         assert verdict.rows == summary.rows
     alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {})
     assert verdict.rows >= alone.get("count", 0)
-    assert mended.files[METADATA_FILE].endswith(ID.encode()) or not more
+    assert repaired.files[METADATA_FILE].endswith(ID.encode()) or not more
     # Kept ranges of the original logs, in order.
-    for cut in mending.cut:
+    for cut in repair_plan.cut:
         assert 0 <= cut.offset < cut.offset + cut.length <= len(was.files[cut.file]), cut
         assert cut.rows_lost == 0 or "first_offset" in cut.lost, cut
-    repaired_again, _ = repair(mended, **OPTIONS)
-    assert repaired_again.files == mended.files
+    repaired_again, _ = repair(repaired, **OPTIONS)
+    assert repaired_again.files == repaired.files
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
 def test_prefix(case: Case) -> None:
     if case.name in NO_TOPIC:
         return
-    mended, mending = repair(read_partition(case.partition), strategy="prefix", **OPTIONS)
-    check_broker_accepts(mended, unsupported=case.name in UNSUPPORTED)
+    repaired, repair_plan = repair(read_partition(case.partition), strategy="prefix", **OPTIONS)
+    check_broker_accepts(repaired, unsupported=case.name in UNSUPPORTED)
     salvaged, full = repair(read_partition(case.partition), **OPTIONS)
-    assert mending.summary().rows <= full.summary().rows
+    assert repair_plan.summary().rows <= full.summary().rows
     if any(removed.rows_lost != 0 for removed in full.cut):
         lost = min(removed.lost["first_offset"] for removed in full.cut if removed.rows_lost != 0)
-        assert mending.summary().ids.get("last_offset", -1) < lost or case.name in PARTIAL
+        assert repair_plan.summary().ids.get("last_offset", -1) < lost or case.name in PARTIAL
     else:
-        assert mended.files == salvaged.files
+        assert repaired.files == salvaged.files
 
 
 PARTIAL = (
@@ -68,14 +68,14 @@ PARTIAL = (
 @pytest.mark.parametrize("case", of_class("healthy", "legal"), **BY_NAME)
 def test_sound_partitions_are_unchanged(case: Case) -> None:
     was = read_partition(case.partition)
-    mended, mending = repair(was, **OPTIONS)
+    repaired, repair_plan = repair(was, **OPTIONS)
     tail = case.name == "killed_prealloc"
     for name, data in was.files.items():
         if name.endswith(".log"):
-            kept = mended.files[name]
+            kept = repaired.files[name]
             assert data == kept or (tail and data.startswith(kept) and not any(data[len(kept) :]))
-    assert [removed for removed in mending.cut if removed.rows_lost != 0 or not tail] == []
-    logs = {name for name in mended.files if name.endswith(".log")}
+    assert [removed for removed in repair_plan.cut if removed.rows_lost != 0 or not tail] == []
+    logs = {name for name in repaired.files if name.endswith(".log")}
     assert logs == {name for name in was.files if name.endswith(".log")} or case.name == "craft_no_files"
 
 
@@ -94,16 +94,19 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_kept_and_lost_counts(name: str) -> None:
-    _, mending = repair(read_partition(CASES[name].partition), **OPTIONS)
+    _, repair_plan = repair(read_partition(CASES[name].partition), **OPTIONS)
     rows, lost = EXPECTED[name]
-    assert (mending.summary().rows, sum(removed.rows_lost or 0 for removed in mending.cut)) == (rows, lost)
+    assert (repair_plan.summary().rows, sum(removed.rows_lost or 0 for removed in repair_plan.cut)) == (
+        rows,
+        lost,
+    )
 
 
 def test_lost_count_is_unknown_if_the_batch_count_is_wrong() -> None:
     """If the batch claims no record, or fewer than it has, the loss is not reported as 0."""
     place = CASES["dmg_fix_count_minus"].partition
-    _, mending = repair(read_partition(place), **OPTIONS)
-    (cut,) = mending.cut
+    _, repair_plan = repair(read_partition(place), **OPTIONS)
+    (cut,) = repair_plan.cut
     assert (cut.rows_lost, cut.lost["first_offset"], cut.lost["last_offset"]) == (None, 91, 92)
     (fault,) = [fault for _, fault in lw.verify(place).faults if fault.severity is Severity.ERROR]
     assert fault.rows_lost is None
@@ -116,10 +119,12 @@ def test_lost_count_is_unknown_if_the_batch_count_is_wrong() -> None:
 
 
 def test_segment_names_follow_the_batches() -> None:
-    high, mending = repair(read_partition(CASES["dmg_seg_wrong_base_high"].partition), **OPTIONS)
+    high, repair_plan = repair(read_partition(CASES["dmg_seg_wrong_base_high"].partition), **OPTIONS)
     assert "00000000000000000030.log" in high.files
-    assert "00000000000000000032.log" in mending.removes
-    assert any("is called 00000000000000000030.log now" in warning for warning in mending.summary().warnings)
+    assert "00000000000000000032.log" in repair_plan.removes
+    assert any(
+        "is called 00000000000000000030.log now" in warning for warning in repair_plan.summary().warnings
+    )
     low, _ = repair(read_partition(CASES["dmg_seg_wrong_base_low"].partition), **OPTIONS)
     assert "00000000000000000030.log" in low.files
     far, _ = repair(read_partition(CASES["dmg_offset_overflow"].partition), **OPTIONS)
@@ -127,8 +132,8 @@ def test_segment_names_follow_the_batches() -> None:
 
 
 def test_damaged_batch_is_reported_in_kafkas_words() -> None:
-    _, mending = repair(read_partition(CASES["dmg_flip_two"].partition), **OPTIONS)
-    first, second = mending.cut
+    _, repair_plan = repair(read_partition(CASES["dmg_flip_two"].partition), **OPTIONS)
+    first, second = repair_plan.cut
     assert (first.file, first.offset, first.length, first.rows_lost) == (
         "00000000000000000000.log",
         1513,
@@ -144,41 +149,41 @@ def test_damaged_batch_is_reported_in_kafkas_words() -> None:
 def test_files_that_stop_the_broker_are_left_out() -> None:
     for name in ("dmg_seg_alpha", "dmg_seg_alpha_swap", "dmg_seg_unpadded"):
         was = read_partition(CASES[name].partition)
-        mended, mending = repair(was, **OPTIONS)
-        odd = set(was.files) - set(mended.files)
+        repaired, repair_plan = repair(was, **OPTIONS)
+        odd = set(was.files) - set(repaired.files)
         assert odd & {"foo.log", "foo.swap", "5.log"}
         assert any(
             "is left out: the broker takes the name for one of its own" in warning
-            for warning in mending.summary().warnings
+            for warning in repair_plan.summary().warnings
         )
-    mended, _ = repair(read_partition(CASES["dmg_foreign_file"].partition), **OPTIONS)
-    assert "README" in "".join(mended.files)
-    assert "leader-epoch-checkpoint.tmp" not in mended.files
+    repaired, _ = repair(read_partition(CASES["dmg_foreign_file"].partition), **OPTIONS)
+    assert "README" in "".join(repaired.files)
+    assert "leader-epoch-checkpoint.tmp" not in repaired.files
 
 
 @pytest.mark.parametrize("name", NO_TOPIC)
 def test_missing_topic_id_is_reported(name: str) -> None:
-    mended, mending = repair(read_partition(CASES[name].partition), **OPTIONS)
-    assert METADATA_FILE not in mended.files
-    assert any("pass topic.id" in line for line in mending.summary().before_you_start)
+    repaired, repair_plan = repair(read_partition(CASES[name].partition), **OPTIONS)
+    assert METADATA_FILE not in repaired.files
+    assert any("pass topic.id" in line for line in repair_plan.summary().before_you_start)
 
 
 def test_log_start_beyond_the_end_is_reported() -> None:
-    mended, mending = repair(read_partition(CASES["dmg_ck_logstart_beyond"].partition), **OPTIONS)
-    assert check_broker_accepts(mended).rows == 97
+    repaired, repair_plan = repair(read_partition(CASES["dmg_ck_logstart_beyond"].partition), **OPTIONS)
+    assert check_broker_accepts(repaired).rows == 97
     assert any(
         "log-start-offset-checkpoint says that it starts at 1097" in line
-        for line in mending.summary().before_you_start
+        for line in repair_plan.summary().before_you_start
     )
 
 
 def test_strategy_system_equals_the_result_of_the_broker() -> None:
     case = CASES["dmg_flip_two"]
-    mended, mending = repair(read_partition(case.partition), strategy="system", clean=False, **OPTIONS)
-    assert mending.summary().rows == case.runs["no_marker"]["consumer"]["read_uncommitted"]["count"] == 24
-    assert sum(removed.rows_lost or 0 for removed in mending.cut) == 97 - 24
-    check_broker_accepts(mended)
-    left, mending = repair(read_partition(case.partition), strategy="system", clean=True, **OPTIONS)
-    assert mending.cut == []
-    assert any("Consumers stop at offset 24" in warning for warning in mending.summary().warnings)
-    assert set(left.files) >= set(mended.files) - {"00000000000000000024.snapshot"}
+    repaired, repair_plan = repair(read_partition(case.partition), strategy="system", clean=False, **OPTIONS)
+    assert repair_plan.summary().rows == case.runs["no_marker"]["consumer"]["read_uncommitted"]["count"] == 24
+    assert sum(removed.rows_lost or 0 for removed in repair_plan.cut) == 97 - 24
+    check_broker_accepts(repaired)
+    left, repair_plan = repair(read_partition(case.partition), strategy="system", clean=True, **OPTIONS)
+    assert repair_plan.cut == []
+    assert any("Consumers stop at offset 24" in warning for warning in repair_plan.summary().warnings)
+    assert set(left.files) >= set(repaired.files) - {"00000000000000000024.snapshot"}

@@ -50,18 +50,18 @@ def spoilt(directory: MemoryDirectory, *offsets: int) -> MemoryDirectory:
 
 def test_each_batch_is_taken_from_a_replica_that_has_it() -> None:
     full = copy(ALL, 0, 5)
-    mended, mending = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), **OPTIONS)
+    repaired, repair_plan = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), **OPTIONS)
     lost = {**full.files, segment_name(5, ".log"): b"".join(ALL[5:7] + ALL[8:])}
-    assert {name: data for name, data in mended.files.items() if name.endswith(".log")} == {
+    assert {name: data for name, data in repaired.files.items() if name.endswith(".log")} == {
         name: data for name, data in lost.items() if name.endswith(".log")
     }
-    assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in mending.cut] == [(0, None), (1, 7)]
-    assert "taken from another copy" in mending.cut[0].why
-    assert any("1 record(s) come from copy 2" in warning for warning in mending.summary().warnings)
-    check_broker_accepts(mended)
-    mended, mending = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), full, **OPTIONS)
-    assert mended.files[segment_name(5, ".log")] == full.files[segment_name(5, ".log")]
-    assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0
+    assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in repair_plan.cut] == [(0, None), (1, 7)]
+    assert "taken from another copy" in repair_plan.cut[0].why
+    assert any("1 record(s) come from copy 2" in warning for warning in repair_plan.summary().warnings)
+    check_broker_accepts(repaired)
+    repaired, repair_plan = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), full, **OPTIONS)
+    assert repaired.files[segment_name(5, ".log")] == full.files[segment_name(5, ".log")]
+    assert sum(cut.rows_lost or 0 for cut in repair_plan.cut) == 0
 
 
 def several(offset: int, count: int, *, declared: int | None = None) -> bytes:
@@ -85,50 +85,50 @@ def test_partial_batch_counts_if_no_replica_is_complete(sound: int | None) -> No
         )
         for i in range(3)
     ]
-    mended, mending = repair(*copies, **OPTIONS)
-    check_broker_accepts(mended)
+    repaired, repair_plan = repair(*copies, **OPTIONS)
+    check_broker_accepts(repaired)
     if sound is None:
-        assert mended.files[name] == b"".join([*before, mended.files[name][2 * SIZE : -SIZE], *after])
-        assert mending.summary().rows == 2 + 2 + 1
-        assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in mending.cut] == [(None, 2)]
+        assert repaired.files[name] == b"".join([*before, repaired.files[name][2 * SIZE : -SIZE], *after])
+        assert repair_plan.summary().rows == 2 + 2 + 1
+        assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in repair_plan.cut] == [(None, 2)]
     else:
-        assert mended.files[name] == b"".join([*before, sound_batch, *after])
-        assert [cut.rows_lost for cut in mending.cut] == ([] if sound == 0 else [0])
+        assert repaired.files[name] == b"".join([*before, sound_batch, *after])
+        assert [cut.rows_lost for cut in repair_plan.cut] == ([] if sound == 0 else [0])
 
 
 def test_other_segment_boundaries() -> None:
     """Batches go into the first replica's segments if it has them."""
-    mended, _ = repair(spoilt(copy(ALL, 0, 5), 4, 5), spoilt(copy(ALL, 0, 3, 8), 0), **OPTIONS)
+    repaired, _ = repair(spoilt(copy(ALL, 0, 5), 4, 5), spoilt(copy(ALL, 0, 3, 8), 0), **OPTIONS)
     full = copy(ALL, 0, 5)
-    assert {name: mended.files[name] for name in full.files} == full.files
-    check_broker_accepts(mended)
+    assert {name: repaired.files[name] for name in full.files} == full.files
+    check_broker_accepts(repaired)
 
 
 def test_segments_missing_in_the_first_replica() -> None:
     """They are created as in the other replica."""
     first = copy(ALL, 0, 4, 8)
     del first.files[segment_name(4, ".log")]
-    mended, _ = repair(first, copy(ALL, 0, 3, 6, 9), **OPTIONS)
-    bases = sorted(int(name[:20]) for name in mended.files if name.endswith(".log"))
-    assert b"".join(mended.files[segment_name(base, ".log")] for base in bases) == b"".join(ALL)
+    repaired, _ = repair(first, copy(ALL, 0, 3, 6, 9), **OPTIONS)
+    bases = sorted(int(name[:20]) for name in repaired.files if name.endswith(".log"))
+    assert b"".join(repaired.files[segment_name(base, ".log")] for base in bases) == b"".join(ALL)
     assert bases == [0, 6, 8]
-    check_broker_accepts(mended)
+    check_broker_accepts(repaired)
     short = copy(ALL[:4], 0)
-    mended, _ = repair(short, copy(ALL, 0, 3, 6, 9), **OPTIONS)
-    bases = sorted(int(name[:20]) for name in mended.files if name.endswith(".log"))
+    repaired, _ = repair(short, copy(ALL, 0, 3, 6, 9), **OPTIONS)
+    bases = sorted(int(name[:20]) for name in repaired.files if name.endswith(".log"))
     assert bases == [0, 6, 9]
-    check_broker_accepts(mended)
-    mended, _ = repair(copy([], 0), copy(ALL, 0, 6), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] + mended.files[segment_name(6, ".log")] == b"".join(ALL)
+    check_broker_accepts(repaired)
+    repaired, _ = repair(copy([], 0), copy(ALL, 0, 6), **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] + repaired.files[segment_name(6, ".log")] == b"".join(ALL)
 
 
 def test_small_files_of_another_replica() -> None:
     first = copy(ALL, 0)
     first.files[METADATA_FILE] = b"junk"
-    mended, mending = repair(first, copy(ALL, 0), **OPTIONS)
-    assert mended.files[METADATA_FILE] == metadata.pack(ID)
+    repaired, repair_plan = repair(first, copy(ALL, 0), **OPTIONS)
+    assert repaired.files[METADATA_FILE] == metadata.pack(ID)
     assert any(
-        "partition.metadata is taken from a replica" in warning for warning in mending.summary().warnings
+        "partition.metadata is taken from a replica" in warning for warning in repair_plan.summary().warnings
     )
 
 
@@ -153,10 +153,10 @@ def test_diverged_replicas_are_refused() -> None:
 
 def test_first_replica_wins_on_request() -> None:
     right, wrong = diverged()
-    mended, mending = repair(spoilt(right, 3), wrong, **OPTIONS, replicas="first")
-    assert {name: mended.files[name] for name in right.files} == right.files
-    assert any("Copy 2 differs from offset 8 on" in warning for warning in mending.summary().warnings)
-    check_broker_accepts(mended)
+    repaired, repair_plan = repair(spoilt(right, 3), wrong, **OPTIONS, replicas="first")
+    assert {name: repaired.files[name] for name in right.files} == right.files
+    assert any("Copy 2 differs from offset 8 on" in warning for warning in repair_plan.summary().warnings)
+    check_broker_accepts(repaired)
 
 
 def test_different_bytes_in_one_epoch() -> None:
@@ -177,10 +177,10 @@ def test_replicas_compacted_differently() -> None:
     fewer = [full[0], batch(2, [record(1)], last_offset_delta=1), *full[3:]]
     first = partition_directory({segment_name(0, ".log"): b"".join(full), METADATA_FILE: metadata.pack(ID)})
     second = partition_directory({segment_name(0, ".log"): b"".join(fewer), METADATA_FILE: metadata.pack(ID)})
-    mended, _ = repair(first, second, **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == b"".join(full)
-    mended, _ = repair(second, first, **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == b"".join([*fewer[:2], full[2], *fewer[2:]])
+    repaired, _ = repair(first, second, **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == b"".join(full)
+    repaired, _ = repair(second, first, **OPTIONS)
+    assert repaired.files[segment_name(0, ".log")] == b"".join([*fewer[:2], full[2], *fewer[2:]])
 
 
 def test_replicas_of_different_partitions_are_refused() -> None:
@@ -190,9 +190,9 @@ def test_replicas_of_different_partitions_are_refused() -> None:
 
 def test_prefix_of_replicas() -> None:
     full = copy(ALL, 0, 5)
-    mended, _ = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), strategy="prefix", **OPTIONS)
-    assert mended.files[segment_name(5, ".log")] == b"".join(ALL[5:7])
-    check_broker_accepts(mended)
+    repaired, _ = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), strategy="prefix", **OPTIONS)
+    assert repaired.files[segment_name(5, ".log")] == b"".join(ALL[5:7])
+    check_broker_accepts(repaired)
 
 
 @settings(max_examples=examples(40))
@@ -207,10 +207,10 @@ def test_any_boundaries_and_any_damage(seed: int, copies: int) -> None:
         directories.append(spoilt(copy(ALL, *bases), *broken))
         bad.append(broken)
     lost = set.intersection(*bad)
-    mended, mending = repair(*directories, **OPTIONS)
-    logs = [mended.files[name] for name in sorted(mended.files) if name.endswith(".log")]
+    repaired, repair_plan = repair(*directories, **OPTIONS)
+    logs = [repaired.files[name] for name in sorted(repaired.files) if name.endswith(".log")]
     assert b"".join(logs) == b"".join(part for offset, part in enumerate(ALL) if offset not in lost)
-    assert mending.summary().rows == COUNT - len(lost)
-    check_broker_accepts(mended)
+    assert repair_plan.summary().rows == COUNT - len(lost)
+    check_broker_accepts(repaired)
     if not lost:
-        assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0
+        assert sum(cut.rows_lost or 0 for cut in repair_plan.cut) == 0

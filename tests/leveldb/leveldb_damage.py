@@ -53,8 +53,8 @@ def levels(directory: MemoryDirectory) -> dict[int, int]:
     return {number: level for number, (level, _) in version(directory).files.items()}
 
 
-def warnings_of(mending: object) -> str:
-    return " ".join(mending.summary().warnings)  # type: ignore[attr-defined]
+def warnings_of(repair_plan: object) -> str:
+    return " ".join(repair_plan.summary().warnings)  # type: ignore[attr-defined]
 
 
 def without_metadata(database: CraftedDatabase) -> MemoryDirectory:

@@ -38,20 +38,20 @@ def repaired(
     """Return the repaired directory and the applied plan."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, values)
-    mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
-    return apply_in_memory(directory, mending), mending
+    repair_plan = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
+    return apply_in_memory(directory, repair_plan), repair_plan
 
 
 def rebuilt(directory: MemoryDirectory, *kinds: str, **values: Any) -> tuple[MemoryDirectory, RepairPlan]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    mending = LAYOUT.capabilities.repair.rebuild(
+    repair_plan = LAYOUT.capabilities.repair.rebuild(
         directory, plan, kinds, Options(LAYOUT.capabilities.repair.options, values)
     )
-    return apply_in_memory(directory, mending), mending
+    return apply_in_memory(directory, repair_plan), repair_plan
 
 
-def apply_in_memory(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
-    return MemoryDirectory(apply_repair(mending, directory), directory.name)
+def apply_in_memory(directory: MemoryDirectory, repair_plan: RepairPlan) -> MemoryDirectory:
+    return MemoryDirectory(apply_repair(repair_plan, directory), directory.name)
 
 
 def check_leveldb_accepts(directory: MemoryDirectory) -> list[tuple[bytes, bytes]]:
@@ -113,8 +113,8 @@ def sound_entries(directory: Listing, *names: str) -> set[Entry]:
     return out
 
 
-def cuts(mending: RepairPlan) -> list[Removed]:
-    return list(mending.cut)
+def cuts(repair_plan: RepairPlan) -> list[Removed]:
+    return list(repair_plan.cut)
 
 
 # Handmade tables

@@ -75,8 +75,8 @@ def test_kernels_equal_the_description(rows: list[tuple[bytes, int, int, bytes]]
     assert (list(zip(keys, values, strict=True)), status) == (pairs, block.SOUND)
     assert keys[1:] == [key for key, _ in pairs[1:]]
     assert packed(entries, interval).tobytes() == data
-    found = plain(array(data), block.NONE, LIMIT)
-    assert found.interval == (interval if len(pairs) > interval else max(16, len(pairs)))
+    uncompressed = plain(array(data), block.NONE, LIMIT)
+    assert uncompressed.interval == (interval if len(pairs) > interval else max(16, len(pairs)))
 
 
 def test_empty_block() -> None:

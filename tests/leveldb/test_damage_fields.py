@@ -205,8 +205,8 @@ def test_random_choice_of_frames(table: Path, log: Path, tmp_path: Path) -> None
     for n, path in enumerate((table, log)):
         damaged = lw.damage(path, tmp_path / f"chance{n}", seed=n, count=40)
         assert damaged.operations
-        again = lw.damage(path, tmp_path / f"again{n}", apply=damaged.manifest_path)
-        assert Path(again.path).read_bytes() == Path(damaged.path).read_bytes()
+        replayed = lw.damage(path, tmp_path / f"again{n}", apply=damaged.manifest_path)
+        assert Path(replayed.path).read_bytes() == Path(damaged.path).read_bytes()
         lw.read(damaged.path, mode="DROPMALFORMED")
 
 

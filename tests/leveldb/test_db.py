@@ -345,9 +345,9 @@ def test_unpublished_entries_are_invisible(tmp_path: Path) -> None:
 def test_only_requested_columns(tmp_path: Path, columns: list[str]) -> None:
     path = small().write(tmp_path / "db")
     rows = lw.read(path, columns="*")
-    found = lw.read(path, columns=columns)
-    assert found.num_rows == rows.num_rows
-    assert found == rows.select(columns)
+    selected = lw.read(path, columns=columns)
+    assert selected.num_rows == rows.num_rows
+    assert selected == rows.select(columns)
     assert lw.read(path, columns=columns, filter=[("key", "==", b"e")]).num_rows == 1
 
 

@@ -242,14 +242,14 @@ def test_consecutive_sequence_numbers() -> None:
 
 def test_gap_within_a_log_between_logs_and_after_the_tables() -> None:
     logs = {5: physical(put(1, b"a")) + physical(put(3, b"b")), 8: physical(put(7, b"d"))}
-    crafted = details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING)
-    assert crafted == [
+    texts = details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING)
+    assert texts == [
         "000005.log: the sequence numbers 2 to 2 are missing before this write",
         "000008.log: the sequence numbers 4 to 6 are missing before this write",
     ]
-    made = CraftedDatabase([(1, 2, ROWS)], {5: physical(put(44, b"a"))}, last_sequence=40)
-    (said_too,) = details(MemoryDirectory(made.files), Severity.WARNING)
-    assert "the sequence numbers 41 to 43 are missing" in said_too
+    crafted = CraftedDatabase([(1, 2, ROWS)], {5: physical(put(44, b"a"))}, last_sequence=40)
+    (text,) = details(MemoryDirectory(crafted.files), Severity.WARNING)
+    assert "the sequence numbers 41 to 43 are missing" in text
 
 
 def test_gap_at_damage_is_not_reported_again() -> None:

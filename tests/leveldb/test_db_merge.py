@@ -229,7 +229,7 @@ def states(rows: Sequence[Row], seen: Sequence[Row]) -> list[int]:
     """Return the state of each row; `seen` are those that count."""
     out = []
     for row in rows:
-        newer = [one for one in seen if one[0] == row[0] and one[2] > row[2]]
+        newer = [other for other in seen if other[0] == row[0] and other[2] > row[2]]
         if row not in seen:
             out.append(UNREFERENCED)
         elif newer:
@@ -256,8 +256,8 @@ def test_every_entry_state_is_found(
     given_ = [*itertools.chain(*spread)]
     read_states = [
         (key_row["key"], state)
-        for part, what in taken.rows(("key",))
-        for key_row, state in zip(part.to_pylist(), what.tolist(), strict=True)
+        for part, part_states in taken.rows(("key",))
+        for key_row, state in zip(part.to_pylist(), part_states.tolist(), strict=True)
     ]
     assert read_states == list(zip([row[0] for row in given_], states(given_, seen), strict=True))
 

@@ -84,9 +84,9 @@ def test_levels_and_numbers_of_the_manifest_are_kept(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_second_repair_changes_nothing(case: str) -> None:
     once, _ = repaired(golden(case))
-    twice, mending = repaired(once)
+    twice, repair_plan = repaired(once)
     assert twice.files == once.files
-    assert not cuts(mending)
+    assert not cuts(repair_plan)
 
 
 UNOPENED = {case for case in CASES if not truth(case)[1].get("open_verify", truth(case)[1]["open"])} - {
@@ -129,11 +129,11 @@ def test_prefix_refuses_if_no_earlier_state_is_left(case: str) -> None:
 @pytest.mark.parametrize("case", sorted(set(CASES) - PREFIX_REFUSES))
 def test_prefix_is_an_earlier_state(case: str) -> None:
     _, steps = truth(case)
-    result, mending = repaired(golden(case), "prefix")
+    result, repair_plan = repaired(golden(case), "prefix")
     rows = dict(recorded_form(*row) for row in check_leveldb_accepts(result))
     assert {key for key, value in rows.items() if steps["before_damage"].get(key) != value} == set()
     kept = {sequence for _, sequence, _, _ in sound_entries(result)}
-    for cut in mending.cut:
+    for cut in repair_plan.cut:
         if cut.rows_lost != 0 and "first_sequence" in cut.lost:
             assert max(kept, default=0) < cut.lost["first_sequence"]
 

@@ -43,12 +43,12 @@ def test_tables_without_a_manifest_are_placed_by_age() -> None:
         ],
         last_sequence=400,
     )
-    result, mending = repaired(without_metadata(crafted))
+    result, repair_plan = repaired(without_metadata(crafted))
     assert levels(result) == {5: 6, 7: 6, 4: 5, 9: 4}
     assert version(result).last_sequence == 304
     assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
-    assert "No manifest is left" in warnings_of(mending)
-    assert "deleted keys are back" in warnings_of(mending)
+    assert "No manifest is left" in warnings_of(repair_plan)
+    assert "deleted keys are back" in warnings_of(repair_plan)
 
 
 def test_tables_with_mixed_sequence_numbers_are_compared_by_keys() -> None:
@@ -65,10 +65,10 @@ def test_tangled_tables_are_reported() -> None:
     upper: Rows = [(b"a", 50, b"new"), (b"b", 1, b"old")]
     other: Rows = [(b"a", 10, b"old"), (b"b", 55, b"new")]
     crafted = CraftedDatabase([(0, 5, upper), (0, 7, other)], last_sequence=60)
-    result, mending = repaired(without_metadata(crafted))
+    result, repair_plan = repaired(without_metadata(crafted))
     assert levels(result) == {5: 0, 7: 0}
-    assert "each has newer entries than another one" in warnings_of(mending)
-    assert "CompactRange" in mending.summary().before_you_start[0]
+    assert "each has newer entries than another one" in warnings_of(repair_plan)
+    assert "CompactRange" in repair_plan.summary().before_you_start[0]
 
 
 def test_more_ages_than_levels_and_unordered_numbers() -> None:
@@ -77,7 +77,7 @@ def test_more_ages_than_levels_and_unordered_numbers() -> None:
         [(0, number, rows(0, 5, b"%d" % age, 100 * age)) for age, number in enumerate(ages)],
         last_sequence=2000,
     )
-    result, mending = repaired(without_metadata(crafted))
+    result, repair_plan = repaired(without_metadata(crafted))
     version_edit = version(result)
     level_0 = sorted(entry.number for level, entry in version_edit.files.values() if level == 0)
     assert len(version_edit.files) == 10
@@ -86,7 +86,7 @@ def test_more_ages_than_levels_and_unordered_numbers() -> None:
     # The highest number of level 0 has the newest entries.
     newest = result.files[f"{level_0[-1]:06d}.ldb"]
     assert newest == crafted.files["000007.ldb"]
-    assert set(mending.removes) >= {"000007.ldb", "000008.ldb"}
+    assert set(repair_plan.removes) >= {"000007.ldb", "000008.ldb"}
 
 
 def test_overlap_in_the_manifest_is_fixed() -> None:
@@ -98,10 +98,10 @@ def test_overlap_in_the_manifest_is_fixed() -> None:
 
 def test_sequence_numbers_above_the_last_one_are_fixed() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=10)
-    result, mending = repaired(MemoryDirectory(crafted.files))
+    result, repair_plan = repaired(MemoryDirectory(crafted.files))
     assert version(result).last_sequence == 20
     assert len(check_leveldb_accepts(result)) == 20
-    assert "entries above 10 were hidden before" in warnings_of(mending)
+    assert "entries above 10 were hidden before" in warnings_of(repair_plan)
 
 
 def test_too_narrow_range_and_too_low_file_number_are_fixed() -> None:
@@ -127,13 +127,15 @@ def test_orphaned_tables_are_adopted() -> None:
         }
     )
     directory = MemoryDirectory({**directory.files, manifest_name(6): directory.files[manifest_name(6)]})
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert [key for key, _ in check_leveldb_accepts(result)] == [key for key, _, _ in rows(0, 20)]
-    assert "000003.ldb is not in the result: a table that the manifest does not name." in warnings_of(mending)
-    assert set(mending.removes) >= {"000003.ldb", "000004.dbtmp", "MANIFEST-000001"}
-    result, mending = repaired(directory, orphans="adopt")
+    assert "000003.ldb is not in the result: a table that the manifest does not name." in warnings_of(
+        repair_plan
+    )
+    assert set(repair_plan.removes) >= {"000003.ldb", "000004.dbtmp", "MANIFEST-000001"}
+    result, repair_plan = repaired(directory, orphans="adopt")
     assert len(check_leveldb_accepts(result)) == 30
-    assert "adopted although the manifest does not name them" in warnings_of(mending)
+    assert "adopted although the manifest does not name them" in warnings_of(repair_plan)
 
 
 def deleted(level: int, number: int) -> EditField:
@@ -147,11 +149,11 @@ def test_torn_edit_of_a_compaction() -> None:
     directory = with_manifest(crafted, [deleted(1, 5), EditField("next_file_number", number=12)], cut=2)
     files = {**directory.files, "000009.ldb": output}
     del files["000005.ldb"]
-    result, mending = repaired(MemoryDirectory(files))
+    result, repair_plan = repaired(MemoryDirectory(files))
     assert levels(result) == {9: 6}
     assert len(check_leveldb_accepts(result)) == 20
-    assert "most likely replaced by a compaction" in warnings_of(mending)
-    assert [cut.file for cut in mending.cut] == [
+    assert "most likely replaced by a compaction" in warnings_of(repair_plan)
+    assert [cut.file for cut in repair_plan.cut] == [
         next(file for file in crafted.files if file.startswith("MANIFEST"))
     ]
 
@@ -159,9 +161,9 @@ def test_torn_edit_of_a_compaction() -> None:
 def test_table_deleted_by_an_edit_does_not_return() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(20, 40))], last_sequence=40)
     directory = with_manifest(crafted, [deleted(1, 5)], [EditField("last_sequence", number=50)], cut=2)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert levels(result) == {7: 1}
-    assert "000005.ldb is not in the result: a table that the manifest deletes." in warnings_of(mending)
+    assert "000005.ldb is not in the result: a table that the manifest deletes." in warnings_of(repair_plan)
 
 
 def test_snapshot_at_the_start_of_a_manifest_describes_older_tables() -> None:
@@ -191,9 +193,9 @@ def test_snapshot_at_the_start_of_a_manifest_describes_older_tables() -> None:
         "MANIFEST-000011": data[:-1],
         "CURRENT": b"MANIFEST-000011\n",
     }
-    result, mending = repaired(MemoryDirectory(files))
+    result, repair_plan = repaired(MemoryDirectory(files))
     assert levels(result) == {5: 1}
-    assert "which begins with a full list" in warnings_of(mending)
+    assert "which begins with a full list" in warnings_of(repair_plan)
     files["000014.ldb"] = files.pop("000008.ldb")
     result, _ = repaired(MemoryDirectory(files))
     assert sorted(levels(result)) == [5, 14]
@@ -202,11 +204,11 @@ def test_snapshot_at_the_start_of_a_manifest_describes_older_tables() -> None:
 def test_invalid_edit() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     name = next(file for file in crafted.files if file.startswith("MANIFEST"))
-    result, mending = repaired(
+    result, repair_plan = repaired(
         MemoryDirectory({**crafted.files, name: crafted.files[name] + physical(b"\x63")})
     )
     assert levels(result) == {5: 1}
-    assert [cut.why for cut in mending.cut] == ["VersionEdit: unknown tag"]
+    assert [cut.why for cut in repair_plan.cut] == ["VersionEdit: unknown tag"]
     check_leveldb_accepts(result)
 
 
@@ -216,9 +218,9 @@ def test_damaged_current_only(current: bytes | None) -> None:
     files = {name: data for name, data in crafted.files.items() if name != "CURRENT"}
     if current is not None:
         files["CURRENT"] = current
-    result, mending = repaired(MemoryDirectory(files))
+    result, repair_plan = repaired(MemoryDirectory(files))
     assert result.files == crafted.files
-    assert not mending.cut
+    assert not repair_plan.cut
 
 
 def test_newest_sound_manifest_is_used() -> None:
@@ -244,11 +246,11 @@ def test_newest_sound_manifest_is_used() -> None:
         "MANIFEST-000044": b"",
         "CURRENT": b"",
     }
-    result, mending = repaired(MemoryDirectory(files))
+    result, repair_plan = repaired(MemoryDirectory(files))
     assert result.files[name] == crafted.files[name]
     assert result.files["CURRENT"] == f"{name}\n".encode()
     assert levels(result) == {5: 1}
-    assert set(mending.removes) == {"MANIFEST-000001", "MANIFEST-000033", "MANIFEST-000044"}
+    assert set(repair_plan.removes) == {"MANIFEST-000001", "MANIFEST-000033", "MANIFEST-000044"}
 
 
 def test_order_without_a_name() -> None:
@@ -261,9 +263,9 @@ def test_order_without_a_name() -> None:
     result, _ = repaired(MemoryDirectory(files), comparator="test.ReverseBytewise")
     assert version(result).comparator == "test.ReverseBytewise"
     assert sound_entries(result) == sound_entries(directory)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert result.files == directory.files
-    assert not mending.cut
+    assert not repair_plan.cut
 
 
 def test_damaged_table_of_another_order() -> None:
@@ -277,9 +279,9 @@ def test_damaged_table_of_another_order() -> None:
     data = bytearray(directory.files[name])
     data[blocks(bytes(data))[0][0] + 9] ^= 1
     broken = MemoryDirectory({**directory.files, name: bytes(data)})
-    result, mending = repaired(broken)
+    result, repair_plan = repaired(broken)
     assert sound_entries(result) == sound_entries(broken)
-    assert "seen again" not in warnings_of(mending)
+    assert "seen again" not in warnings_of(repair_plan)
 
 
 def test_current_names_a_manifest_without_edits() -> None:
@@ -305,12 +307,12 @@ def test_too_short_keys_in_a_manifest() -> None:
 def test_tables_with_equal_or_disjoint_entries(shared: bool) -> None:
     first: Rows = [(b"a", 1, b"1"), (b"m", 50, b"m"), (b"z", 9, b"z")]
     other: Rows = [(b"b", 5, b"b"), (b"m", 50, b"m")] if shared else [(b"b", 5, b"b"), (b"n", 60, b"n")]
-    result, mending = repaired(
+    result, repair_plan = repaired(
         without_metadata(CraftedDatabase([(0, 5, first), (0, 7, other)], last_sequence=60))
     )
     assert sorted(levels(result).values()) == [5, 6]
     assert {key for key, _ in check_leveldb_accepts(result)} == {key for key, _, _ in [*first, *other]}
-    assert "compacted once" not in warnings_of(mending)
+    assert "compacted once" not in warnings_of(repair_plan)
 
 
 def test_many_tables_with_mixed_sequence_numbers() -> None:
@@ -348,30 +350,30 @@ def test_unknown_order_without_a_manifest_keeps_level_0() -> None:
 
 def test_strategy_system_reports_what_is_left() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
-    result, mending = repaired(flipped(crafted, "000005.ldb", 10), "system")
-    assert "Iterators end with an error (block checksum mismatch)" in warnings_of(mending)
-    assert 50 < mending.summary().rows < 60
+    result, repair_plan = repaired(flipped(crafted, "000005.ldb", 10), "system")
+    assert "Iterators end with an error (block checksum mismatch)" in warnings_of(repair_plan)
+    assert 50 < repair_plan.summary().rows < 60
     assert sound_entries(result) == sound_entries(flipped(crafted, "000005.ldb", 10))
     records = [physical(put(n, b"k%d" % n)) for n in range(1, 9)] + [physical(b"none")]
     broken = flip(b"".join(records), len(records[0]) + 12)
-    result, mending = repaired(
+    result, repair_plan = repaired(
         MemoryDirectory(CraftedDatabase(logs={5: broken, 6: physical(b"small")}).files), "system"
     )
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"k1"]
-    assert [(cut.rows_lost, cut.why.partition(":")[0]) for cut in mending.cut] == [
+    assert [(cut.rows_lost, cut.why.partition(":")[0]) for cut in repair_plan.cut] == [
         (1, "checksum mismatch"), (6, "LevelDB skips it although its checksum is right"),
     ]  # fmt: skip
 
 
 def test_prefix_drops_logs_without_a_batch() -> None:
     broken = flip(physical(put(1, b"k1")) + physical(put(2, b"k2")), 12)
-    result, mending = repaired(
+    result, repair_plan = repaired(
         MemoryDirectory(CraftedDatabase(logs={5: broken, 8: physical(b"small")}).files), "prefix"
     )
     assert check_leveldb_accepts(result) == []
-    assert mending.summary().rows == 0
-    assert mending.summary().ids == {}
-    assert "000008.log" in mending.removes
+    assert repair_plan.summary().rows == 0
+    assert repair_plan.summary().ids == {}
+    assert "000008.log" in repair_plan.removes
 
 
 def test_invalid_index_key_is_rebuilt() -> None:

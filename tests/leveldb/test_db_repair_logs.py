@@ -25,10 +25,10 @@ def test_log_with_damage_in_the_middle() -> None:
     data = bytearray(b"".join(physical(part) for part in good))
     data[1000] ^= 1
     crafted = CraftedDatabase(logs={5: bytes(data)})
-    result, mending = repaired(MemoryDirectory(crafted.files))
+    result, repair_plan = repaired(MemoryDirectory(crafted.files))
     assert len(check_leveldb_accepts(result)) == 38
     assert sound_entries(result) == sound_entries(MemoryDirectory(crafted.files))
-    (cut,) = mending.cut
+    (cut,) = repair_plan.cut
     assert cut.rows_lost == 1
     kept = result.files["000005.log"]
     assert kept[: cut.offset] == data[: cut.offset]
@@ -42,9 +42,9 @@ def test_records_over_several_blocks_after_damage() -> None:
     for payload in payloads:
         data += fragmented(payload, len(data))
     data[10] ^= 1
-    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files))
+    result, repair_plan = repaired(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"big", b"c", b"too"]
-    assert [cut.offset for cut in mending.cut] == [0]
+    assert [cut.offset for cut in repair_plan.cut] == [0]
 
 
 def test_invalid_batches_with_a_correct_checksum() -> None:
@@ -69,10 +69,10 @@ def test_invalid_batches_with_a_correct_checksum() -> None:
         put(50, b"last"),
     ]
     data = b"".join(physical(record) for record in records)
-    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: data}).files))
+    result, repair_plan = repaired(MemoryDirectory(CraftedDatabase(logs={5: data}).files))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c", b"e", b"first", b"last"]
-    assert len(mending.cut) == 7
-    whys = [cut.why for cut in mending.cut]
+    assert len(repair_plan.cut) == 7
+    whys = [cut.why for cut in repair_plan.cut]
     assert whys[0] == "WriteBatch has wrong count; the 2 operation(s) before are kept"
     assert whys[1] == "bad WriteBatch Put; the 1 operation(s) before are kept"
     assert whys[4] == "log record too small"
@@ -81,13 +81,13 @@ def test_invalid_batches_with_a_correct_checksum() -> None:
 
 def test_torn_tail_is_removed_and_zeros_are_kept() -> None:
     data = physical(put(1, b"a")) + physical(put(2, b"b"))
-    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: data[:-3]}).files))
+    result, repair_plan = repaired(MemoryDirectory(CraftedDatabase(logs={5: data[:-3]}).files))
     assert result.files["000005.log"] == physical(put(1, b"a"))
-    assert len(mending.cut) == 1
+    assert len(repair_plan.cut) == 1
     zeros = MemoryDirectory(CraftedDatabase(logs={5: data + bytes(500)}).files)
-    result, mending = repaired(zeros)
+    result, repair_plan = repaired(zeros)
     assert result.files == zeros.files
-    assert not mending.cut
+    assert not repair_plan.cut
 
 
 def test_nonzero_padding_at_the_end_of_a_log_may_have_been_a_batch() -> None:
@@ -98,9 +98,9 @@ def test_nonzero_padding_at_the_end_of_a_log_may_have_been_a_batch() -> None:
 
 def test_missing_log_is_reported() -> None:
     crafted = CraftedDatabase([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
-    result, mending = repaired(MemoryDirectory(crafted.files))
+    result, repair_plan = repaired(MemoryDirectory(crafted.files))
     assert result.files == crafted.files
-    assert warnings_of(mending).startswith("000005.log, the current log by the manifest, is missing")
+    assert warnings_of(repair_plan).startswith("000005.log, the current log by the manifest, is missing")
 
 
 def test_block_filler_after_damage() -> None:
@@ -117,19 +117,19 @@ def test_lost_writes_are_reported_if_older_values_exist() -> None:
     data = bytearray(physical(put(41, b"key001", b"new")) + physical(put(42, b"key002", b"new")))
     data[20] ^= 1
     crafted = CraftedDatabase([(1, 3, rows(0, 20))], {5: bytes(data)}, last_sequence=40)
-    result, mending = repaired(MemoryDirectory(crafted.files))
+    result, repair_plan = repaired(MemoryDirectory(crafted.files))
     assert dict(check_leveldb_accepts(result))[b"key001"] == b"value"
     assert "for keys written or deleted by the lost part, older entries become visible" in warnings_of(
-        mending
+        repair_plan
     )
-    assert list(mending.removes) == []
+    assert list(repair_plan.removes) == []
 
 
 def test_skipped_bytes_may_be_no_batch() -> None:
     """After a damaged record the rest of its block is skipped, whatever it contains."""
     broken = flip(physical(put(1, b"k1")) + physical(b"none") + physical(b"none too"), 12)
-    _, mending = repaired(MemoryDirectory(CraftedDatabase(logs={5: broken}).files), "system")
-    passed = [cut for cut in mending.cut if "skips it" in cut.why]
+    _, repair_plan = repaired(MemoryDirectory(CraftedDatabase(logs={5: broken}).files), "system")
+    passed = [cut for cut in repair_plan.cut if "skips it" in cut.why]
     assert [(cut.offset, cut.rows_lost, cut.lost) for cut in passed] == [
         (len(physical(put(1, b"k1"))), 0, {"file": 5})
     ]
@@ -143,19 +143,19 @@ def test_prefix_ends_logs_at_the_first_damage() -> None:
     broken = bytearray(data)
     broken[len(physical(put(1, b"k1"))) + 12] ^= 1
     logs = {5: bytes(broken), 8: physical(put(4, b"k4")), 9: b""}
-    result, mending = repaired(MemoryDirectory(CraftedDatabase(logs=logs).files), "prefix")
+    result, repair_plan = repaired(MemoryDirectory(CraftedDatabase(logs=logs).files), "prefix")
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"k1"]
-    assert sorted(mending.removes) == ["000008.log", "000009.log"]
-    assert [(cut.file, cut.rows_lost) for cut in mending.cut] == [("000008.log", 1), ("000005.log", None)]
+    assert sorted(repair_plan.removes) == ["000008.log", "000009.log"]
+    assert [(cut.file, cut.rows_lost) for cut in repair_plan.cut] == [("000008.log", 1), ("000005.log", None)]
 
 
 def test_prefix_keeps_a_sound_database() -> None:
     directory = MemoryDirectory(
         CraftedDatabase([(1, 3, rows(0, 20))], {5: physical(put(41, b"a"))}, last_sequence=40).files
     )
-    result, mending = repaired(directory, "prefix")
+    result, repair_plan = repaired(directory, "prefix")
     assert result.files == directory.files
-    assert not mending.cut
+    assert not repair_plan.cut
 
 
 @pytest.mark.parametrize("mode", ["flip", "missing", "empty"])
@@ -171,10 +171,10 @@ def test_prefix_returns_to_the_state_before_a_table_lost_entries(mode: str) -> N
         files["000005.ldb"] = (
             b"" if mode == "empty" else bytes([files["000005.ldb"][0] ^ 1]) + files["000005.ldb"][1:]
         )
-    result, mending = repaired(MemoryDirectory(files), "prefix")
+    result, repair_plan = repaired(MemoryDirectory(files), "prefix")
     assert check_leveldb_accepts(result) == [(key, value) for key, _, value in rows(0, 20)]
     assert levels(result) == {3: 1}
-    assert {cut.file for cut in mending.cut} >= {"000007.ldb", "000009.log"}
+    assert {cut.file for cut in repair_plan.cut} >= {"000007.ldb", "000009.log"}
 
 
 def test_prefix_repairs_lossless_damage() -> None:
@@ -218,10 +218,10 @@ class Dying(MemoryDirectory):
 def test_unreadable_bytes_of_a_table(start: int, stop: int) -> None:
     crafted = CraftedDatabase([(2, 5, rows(0, 90))], last_sequence=90, settings=BLOOM)
     dying = Dying(crafted.files, "000005.ldb", start, stop)
-    result, mending = repaired(dying)
+    result, repair_plan = repaired(dying)
     assert sound_entries(result) == sound_entries(dying)
     assert len(check_leveldb_accepts(result)) >= 60
-    assert any("can't read" in cut.why for cut in mending.cut)
+    assert any("can't read" in cut.why for cut in repair_plan.cut)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (900, 910), (38_000, 39_000), (49_000, 49_990)])
@@ -230,10 +230,10 @@ def test_unreadable_bytes_of_a_log(start: int, stop: int) -> None:
     for n in range(1, 401):
         data += fragmented(put(n, b"k%03d" % n, b"x" * 100), len(data))
     dying = Dying(CraftedDatabase(logs={5: data}).files, "000005.log", start, stop)
-    result, mending = repaired(dying)
+    result, repair_plan = repaired(dying)
     assert sound_entries(result) == sound_entries(dying)
     assert len(check_leveldb_accepts(result)) >= 380
-    assert any("can't read" in cut.why for cut in mending.cut)
+    assert any("can't read" in cut.why for cut in repair_plan.cut)
 
 
 def test_unreadable_zeros_at_the_end_are_removed() -> None:
@@ -247,10 +247,10 @@ def test_unreadable_current() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     dying = Dying(crafted.files, "CURRENT", 0, 16)
     plan = LAYOUT.plan(dying, Options(LAYOUT.read_options))
-    mending = LAYOUT.capabilities.repair.repair(
+    repair_plan = LAYOUT.capabilities.repair.repair(
         [dying], [plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
     )
-    made_files = {mended.name: mended.pieces for mended in mending.files()}
+    made_files = {mended.name: mended.pieces for mended in repair_plan.files()}
     name = next(file for file in crafted.files if file.startswith("MANIFEST"))
     assert made_files["CURRENT"] == [f"{name}\n".encode()]
     assert made_files[name] == [Copy(name, 0, len(crafted.files[name]))]
@@ -266,8 +266,8 @@ def test_replicas_are_refused() -> None:
 
 
 def test_strategy_system_on_a_sound_database() -> None:
-    _, mending = repaired(
+    _, repair_plan = repaired(
         MemoryDirectory(CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=20).files), "system"
     )
-    assert warnings_of(mending) == ""
-    assert mending.summary().rows == 20
+    assert warnings_of(repair_plan) == ""
+    assert repair_plan.summary().rows == 20

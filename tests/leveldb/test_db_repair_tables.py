@@ -39,13 +39,13 @@ def test_sound_database_is_unchanged() -> None:
             "x.txt": b"x",
         }
     )
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert result.files == directory.files
-    assert not mending.cut
-    assert not mending.removes
-    assert mending.summary().warnings == ()
-    assert mending.summary().rows == 21
-    assert mending.summary().ids == {"first_sequence": 1, "last_sequence": 30}
+    assert not repair_plan.cut
+    assert not repair_plan.removes
+    assert repair_plan.summary().warnings == ()
+    assert repair_plan.summary().rows == 21
+    assert repair_plan.summary().ids == {"first_sequence": 1, "last_sequence": 30}
 
 
 @pytest.mark.parametrize("settings", [PLAIN, BLOOM], ids=["plain", "bloom"])
@@ -56,9 +56,9 @@ def test_derived_parts_are_rebuilt_byte_for_byte(settings: TableSettings, damage
     place = {"footer": len(data) - 1, "index": blocks(data)[-1][0] + 5, "metaindex": blocks(data)[-2][0] + 1}[
         damage
     ]
-    result, mending = repaired(flipped(crafted, "000005.ldb", place))
+    result, repair_plan = repaired(flipped(crafted, "000005.ldb", place))
     assert result.files == crafted.files
-    assert [cut.rows_lost for cut in mending.cut] == [0]
+    assert [cut.rows_lost for cut in repair_plan.cut] == [0]
 
 
 def test_lost_block_costs_its_rows_only() -> None:
@@ -67,11 +67,11 @@ def test_lost_block_costs_its_rows_only() -> None:
     third = blocks(data)[2]
     before = sound_entries(MemoryDirectory(crafted.files))
     directory = flipped(crafted, "000005.ldb", third[0] + 20)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     live = check_leveldb_accepts(result)
     assert sound_entries(result) == sound_entries(directory)
     lost = sorted(before - sound_entries(result))
-    (cut,) = mending.cut
+    (cut,) = repair_plan.cut
     assert (cut.file, cut.offset, cut.length) == ("000005.ldb", third[0], third[1] + 5)
     assert cut.rows_lost is None
     assert cut.lost["smallest"] < lost[0][0].decode() <= lost[-1][0].decode() <= cut.lost["largest"]
@@ -87,17 +87,19 @@ def test_lost_block_costs_its_rows_only() -> None:
     assert filter_.misses(0, hashes[:2]) is None
     # A matching manifest.
     assert version(result).last_sequence == 60
-    assert sorted(mending.removes) == [next(name for name in crafted.files if name.startswith("MANIFEST"))]
+    assert sorted(repair_plan.removes) == [
+        next(name for name in crafted.files if name.startswith("MANIFEST"))
+    ]
 
 
 def test_first_and_last_block_lost() -> None:
     crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
     data = [block for block in blocks(crafted.files["000005.ldb"]) if block[2] == 0]
     directory = flipped(crafted, "000005.ldb", data[0][0] + 9, data[-1][0] + 9)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert sound_entries(result) == sound_entries(directory)
     kept = [key.decode() for key, _ in check_leveldb_accepts(result)]
-    first, last = mending.cut
+    first, last = repair_plan.cut
     assert first.lost["smallest"] == "key000"
     assert kept[-1] <= last.lost["smallest"] < "key059"
     level, meta = version(result).files[5]
@@ -110,23 +112,23 @@ def test_older_entries_that_may_reappear_are_reported() -> None:
     new, old = rows(0, 60, b"new", 100), rows(0, 60, b"old", 1)
     crafted = CraftedDatabase([(1, 7, new), (2, 5, old)], last_sequence=200, settings=PLAIN)
     second = blocks(crafted.files["000007.ldb"])[1]
-    result, mending = repaired(flipped(crafted, "000007.ldb", second[0] + 20))
+    result, repair_plan = repaired(flipped(crafted, "000007.ldb", second[0] + 20))
     assert {value for _, value in check_leveldb_accepts(result)} == {b"new", b"old"}
-    assert "000007.ldb has lost entries with keys key" in warnings_of(mending)
-    assert "may become visible again in 000005.ldb" in warnings_of(mending)
+    assert "000007.ldb has lost entries with keys key" in warnings_of(repair_plan)
+    assert "may become visible again in 000005.ldb" in warnings_of(repair_plan)
     # The loss in the older table reveals nothing.
     third = blocks(crafted.files["000005.ldb"])[1]
-    _, mending = repaired(flipped(crafted, "000005.ldb", third[0] + 20))
-    assert "seen again" not in warnings_of(mending)
+    _, repair_plan = repaired(flipped(crafted, "000005.ldb", third[0] + 20))
+    assert "seen again" not in warnings_of(repair_plan)
 
 
 def test_table_without_a_readable_block_is_removed() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20)), (1, 7, rows(30, 40))], last_sequence=40, settings=PLAIN)
-    result, mending = repaired(MemoryDirectory({**crafted.files, "000005.ldb": b""}))
+    result, repair_plan = repaired(MemoryDirectory({**crafted.files, "000005.ldb": b""}))
     assert "000005.ldb" not in result.files
     assert levels(result) == {7: 1}
     assert [key for key, _ in check_leveldb_accepts(result)] == [key for key, _, _ in rows(30, 40)]
-    (cut,) = [cut for cut in mending.cut if cut.rows_lost != 0]
+    (cut,) = [cut for cut in repair_plan.cut if cut.rows_lost != 0]
     assert (cut.lost["smallest"], cut.lost["largest"]) == ("key000", "key019")
 
 
@@ -134,13 +136,13 @@ def test_missing_table_is_left_out_and_reported() -> None:
     crafted = CraftedDatabase(
         [(1, 5, rows(0, 20, b"new", 100)), (3, 3, rows(0, 40, b"old"))], last_sequence=200, settings=PLAIN
     )
-    result, mending = repaired(
+    result, repair_plan = repaired(
         MemoryDirectory({name: data for name, data in crafted.files.items() if name != "000005.ldb"})
     )
     assert levels(result) == {3: 3}
-    (cut,) = mending.cut
+    (cut,) = repair_plan.cut
     assert (cut.file, cut.length, cut.lost["smallest"]) == ("000005.ldb", 0, "key000")
-    assert "may become visible again in 000003.ldb" in warnings_of(mending)
+    assert "may become visible again in 000003.ldb" in warnings_of(repair_plan)
     check_leveldb_accepts(result)
 
 
@@ -159,16 +161,16 @@ def test_unusable_names_are_fixed() -> None:
         [(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=PLAIN
     )
     names = {"000005.ldb": "5.ldb", "000008.log": "8.log"}
-    result, mending = repaired(
+    result, repair_plan = repaired(
         MemoryDirectory({names.get(name, name): data for name, data in crafted.files.items()})
     )
     assert result.files == crafted.files
-    assert sorted(mending.removes) == ["5.ldb", "8.log"]
+    assert sorted(repair_plan.removes) == ["5.ldb", "8.log"]
     assert len(check_leveldb_accepts(result)) == 61
     both = MemoryDirectory({**crafted.files, "5.ldb": b"?", "8.log": b"?", "000005.sst": b"?"})
-    result, mending = repaired(both)
+    result, repair_plan = repaired(both)
     assert result.files == crafted.files
-    assert "5.ldb is not in the result: 000005.ldb has the same number." in warnings_of(mending)
+    assert "5.ldb is not in the result: 000005.ldb has the same number." in warnings_of(repair_plan)
 
 
 def test_snappy_table_gets_a_snappy_index() -> None:
@@ -193,13 +195,13 @@ def test_bits_per_key_by_option() -> None:
 def test_damaged_filter_with_unknown_bits_is_left_out() -> None:
     crafted = CraftedDatabase([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
     offset, _, _ = next(block for block in blocks(crafted.files["000005.ldb"]) if block[2] == 1)
-    result, mending = repaired(flipped(crafted, "000005.ldb", offset + 3))
+    result, repair_plan = repaired(flipped(crafted, "000005.ldb", offset + 3))
     assert not any(kind == 1 for _, _, kind in blocks(result.files["000005.ldb"]))
-    assert "pass bloom_bits_per_key" in warnings_of(mending)
+    assert "pass bloom_bits_per_key" in warnings_of(repair_plan)
     check_leveldb_accepts(result)
-    result, mending = repaired(flipped(crafted, "000005.ldb", offset + 3), bloom_bits_per_key=12)
+    result, repair_plan = repaired(flipped(crafted, "000005.ldb", offset + 3), bloom_bits_per_key=12)
     assert result.files["000005.ldb"] == crafted.files["000005.ldb"]
-    assert warnings_of(mending) == ""
+    assert warnings_of(repair_plan) == ""
 
 
 def test_filter_of_another_policy_is_left_out_if_blocks_move() -> None:
@@ -207,8 +209,8 @@ def test_filter_of_another_policy_is_left_out_if_blocks_move() -> None:
     directory = database(data)
     broken = bytearray(data)
     broken[10] ^= 1
-    result, mending = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
-    assert "the policy my.Filter is unknown" in warnings_of(mending)
+    result, repair_plan = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
+    assert "the policy my.Filter is unknown" in warnings_of(repair_plan)
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b"]
 
 
@@ -226,9 +228,9 @@ def test_readable_part_of_a_block_is_kept() -> None:
     typed = pack_entries([(internal_key(b"e", 5, 1), b"5"), (b"f", b"6")], 16)
     data = by_blocks([good, bytes(bad), typed])
     directory = database(data)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c", b"e"]
-    whys = [cut.why for cut in mending.cut]
+    whys = [cut.why for cut in repair_plan.cut]
     assert whys == [
         "bad entry in block; the 1 entries before are kept",
         "corrupted internal key: 1 of 2 entries; the 1 entries before are kept",
@@ -260,14 +262,14 @@ def test_table_with_a_block_of_unknown_type_is_unchanged() -> None:
     for kind in (2, 3, 7):
         data = by_blocks([good, other], [0, kind])
         directory = database(data)
-        result, mending = repaired(directory)
+        result, repair_plan = repaired(directory)
         assert result.files == directory.files
-        assert "of an unknown type" in warnings_of(mending)
+        assert "of an unknown type" in warnings_of(repair_plan)
     broken = bytearray(data)
     broken[4] ^= 1
-    result, mending = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
+    result, repair_plan = repaired(MemoryDirectory({**directory.files, "000003.ldb": bytes(broken)}))
     assert result.files["000003.ldb"] == bytes(broken)
-    assert not mending.cut
+    assert not repair_plan.cut
 
 
 def test_unordered_keys_are_sorted() -> None:
@@ -276,9 +278,9 @@ def test_unordered_keys_are_sorted() -> None:
         [(b"b", 9), (b"b", 7), (b"b", 7)],
         keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)],
     )
-    result, mending = repaired(database(data))
+    result, repair_plan = repaired(database(data))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c"]
-    assert "rewritten from its entries, since its keys are out of order" in warnings_of(mending)
+    assert "rewritten from its entries, since its keys are out of order" in warnings_of(repair_plan)
     assert sound_entries(result) == sound_entries(database(data))
 
 
@@ -302,30 +304,30 @@ def test_range_of_the_manifest_bounds_the_found_blocks() -> None:
     alien = sealed(pack_entries([(internal_key(b"zzz", 1, 1), b"alien")], 16), 0)
     data = crafted.files["000005.ldb"]
     at = blocks(data)[0][1] + 5
-    result, mending = repaired(
+    result, repair_plan = repaired(
         MemoryDirectory({**crafted.files, "000005.ldb": data[:at] + alien + data[at:]})
     )
     assert b"zzz" not in [key for key, _ in check_leveldb_accepts(result)]
-    assert any("a copy of a block within a value" in cut.why for cut in mending.cut)
+    assert any("a copy of a block within a value" in cut.why for cut in repair_plan.cut)
 
 
 def test_filter_with_unknown_settings() -> None:
     """If a block is lost, the filter must be rebuilt."""
     many = [b"a", b"b", b"c", *(b"%d" % n for n in range(100))]
-    for filtered, cases in ((many, True), ([], False)):
-        made = handmade_table([(b"a", 1)], [(b"b", 2)], [(b"c", 3)], filtered=filtered)
-        result, mending = repaired(database(flip(made, 10)))
+    for filtered, inferable in ((many, True), ([], False)):
+        data_before = handmade_table([(b"a", 1)], [(b"b", 2)], [(b"c", 3)], filtered=filtered)
+        result, repair_plan = repaired(database(flip(data_before, 10)))
         assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c"]
         data = result.files["000003.ldb"]
-        assert ("pass bloom_bits_per_key" in warnings_of(mending)) is not cases
-        assert any(kind == 1 for _, _, kind in blocks(data)) is cases
+        assert ("pass bloom_bits_per_key" in warnings_of(repair_plan)) is not inferable
+        assert any(kind == 1 for _, _, kind in blocks(data)) is inferable
 
 
 def test_unordered_unique_keys_are_sorted() -> None:
-    result, mending = repaired(database(handmade_table([(b"z", 1), (b"b", 2)], [(b"c", 3)])))
+    result, repair_plan = repaired(database(handmade_table([(b"z", 1), (b"b", 2)], [(b"c", 3)])))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c", b"z"]
-    assert "its keys are out of order" in warnings_of(mending)
-    result, mending = repaired(database(handmade_table([(b"z", 1), (b"b", 2), (b"b", 2)], [(b"c", 3)])))
+    assert "its keys are out of order" in warnings_of(repair_plan)
+    result, repair_plan = repaired(database(handmade_table([(b"z", 1), (b"b", 2), (b"b", 2)], [(b"c", 3)])))
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"b", b"c", b"z"]
 
 

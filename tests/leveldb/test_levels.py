@@ -54,17 +54,17 @@ def test_known_level_below_older_entries_is_not_kept(level: int) -> None:
     assert levels.levels == {3: 2, 4: 1}
 
 
-@pytest.mark.parametrize(("mode", "levels"), [(OLDER, {3: 6, 4: 5}), (NEWER, {3: 5, 4: 6})])
-def test_keys_decide_if_sequence_numbers_do_not(mode: int, levels: dict[int, int]) -> None:
-    asked = []
+@pytest.mark.parametrize(("order", "levels"), [(OLDER, {3: 6, 4: 5}), (NEWER, {3: 5, 4: 6})])
+def test_keys_decide_if_sequence_numbers_do_not(order: int, levels: dict[int, int]) -> None:
+    compared = []
 
     def compare(a: Span, b: Span) -> int:
-        asked.append((a.number, b.number))
-        return mode
+        compared.append((a.number, b.number))
+        return order
 
-    found = assign_levels([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], compare)
-    assert found.levels == levels
-    assert asked == [(3, 4)]
+    assigned = assign_levels([span(3, "ac", 1, 9), span(4, "bd", 5, 12)], compare)
+    assert assigned.levels == levels
+    assert compared == [(3, 4)]
 
 
 def test_overlapping_tables_without_a_common_key_need_two_levels() -> None:

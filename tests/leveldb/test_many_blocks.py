@@ -36,31 +36,33 @@ def table(count: int, size: int, compression: str) -> Specimen:
 @pytest.mark.parametrize("portion", [1, 5000, 20_000, 32 << 20])
 def test_blocks_together_equal_blocks_one_by_one(portion: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(rows, "PORTION", portion)
-    data = table(600, 100, "snappy")
-    kinds = data.read("frames").table.filter(pa.compute.field("kind") == "data")["compression"].to_pylist()
+    specimen = table(600, 100, "snappy")
+    kinds = (
+        specimen.read("frames").table.filter(pa.compute.field("kind") == "data")["compression"].to_pylist()
+    )
     assert {"none", "snappy"} == set(kinds)
-    together = data.read(columns="*").table
+    together = specimen.read(columns="*").table
     assert len(together) == 600
     monkeypatch.setattr(rows, "_MANY", 1 << 30)
-    assert data.read(columns="*").table == together
+    assert specimen.read(columns="*").table == together
     monkeypatch.setattr(rows, "_MANY", 1)
-    assert data.read(columns="*").table == together
+    assert specimen.read(columns="*").table == together
 
 
 @pytest.mark.parametrize(
     "contents", [b"", b"\x80", b"\xff\xff\xff\xff\x0f", b"\x50\x01\x00" + b"x" * 40, b"\x05\x10abc"]
 )
 def test_undecompressible_block_is_reported_by_itself(contents: bytes) -> None:
-    found = table(600, 100, "snappy")
-    data = found.all_bytes()
-    frames = found.read("frames").table.to_pylist()
+    specimen = table(600, 100, "snappy")
+    data = specimen.all_bytes()
+    frames = specimen.read("frames").table.to_pylist()
     bad = next(frame for frame in frames[20:] if frame["compression"] == "snappy" and frame["size"] > 60)
     place, size = bad["position"], bad["size"]
     stored = contents + bytes(size - len(contents))
-    hurt = found.with_bytes(
+    hurt = specimen.with_bytes(
         data[:place] + sealed(stored, block.SNAPPY) + data[place + size + block.TRAILER_SIZE :]
     )
-    before = found.read(columns="*").table
+    before = specimen.read(columns="*").table
     after = hurt.read(columns="*", mode=Mode.DROPMALFORMED)
     assert [fault.offset for fault in after.report.faults] == [place]
     assert "snappy" in after.report.faults[0].detail
@@ -110,8 +112,8 @@ def test_blocks_are_measured_up_to_the_buffer_size() -> None:
     """At least one block; totals are those of the measured blocks."""
     blocks = [pack_entries([(internal_key(b"k%d" % n, 1, 1), b"v" * n)], 2) for n in range(5)]
     bounds = np.cumsum([0, *map(len, blocks)])
-    buf, found = np.frombuffer(b"".join(blocks), np.uint8), np.empty(5 * block.MEASURES, np.int64)
+    buf, measures = np.frombuffer(b"".join(blocks), np.uint8), np.empty(5 * block.MEASURES, np.int64)
     for most in range(70):
         fit = max(1, sum(sum(10 + n for n in range(count)) <= most for count in range(1, 6)))
-        measured = block.measure_some(buf, bounds[:-1], bounds[1:], 1 << 20, most, found)
+        measured = block.measure_some(buf, bounds[:-1], bounds[1:], 1 << 20, most, measures)
         assert tuple(measured) == (fit, fit, 10 * fit, sum(range(fit)), 0)

@@ -117,10 +117,10 @@ def pairs_of(rows: dict[tuple[bytes, int], bytes | None]) -> Pairs:
 @settings(max_examples=examples(60), deadline=None)
 @given(ROWS, SETTINGS, st.integers(1, 30), st.sampled_from([1, 100, 1 << 20]))
 def test_tables_equal_the_description(
-    rows: dict[tuple[bytes, int], bytes | None], wanted: TableSettings, step: int, portion: int
+    rows: dict[tuple[bytes, int], bytes | None], table_settings: TableSettings, step: int, portion: int
 ) -> None:
     pairs = pairs_of(rows)
-    builder = TableBuilder(wanted)
+    builder = TableBuilder(table_settings)
     data = b""
     before = encode._PORTION
     encode._PORTION = portion
@@ -131,7 +131,7 @@ def test_tables_equal_the_description(
         data += builder.finish()
     finally:
         encode._PORTION = before
-    assert data == described(pairs, wanted)
+    assert data == described(pairs, table_settings)
     assert builder.rows == len(pairs)
     assert builder.size == len(data)
     if pairs:
@@ -142,20 +142,20 @@ def test_tables_equal_the_description(
 @settings(max_examples=examples(40), deadline=None)
 @given(ROWS, SETTINGS, st.integers(1, 30), st.integers(1, 900))
 def test_tables_of_limited_size(
-    rows: dict[tuple[bytes, int], bytes | None], wanted: TableSettings, step: int, limit: int
+    rows: dict[tuple[bytes, int], bytes | None], table_settings: TableSettings, step: int, limit: int
 ) -> None:
     """A table is full with the block that reaches the limit; the next one starts with the following row."""
     pairs = pairs_of(rows)
     at = 0
     while at < len(pairs):
-        builder = TableBuilder(wanted)
+        builder = TableBuilder(table_settings)
         data, first = b"", at
         while at < len(pairs) and builder.size < limit:
             part, taken = builder.add(batch(pairs[at : at + step]), limit)
             data, at = data + part, at + taken
             assert taken == min(step, len(pairs) - at + taken) or builder.size >= limit
         data += builder.finish()
-        assert data == described(pairs[first:at], wanted)
+        assert data == described(pairs[first:at], table_settings)
         assert builder.rows == at - first
 
 

@@ -20,8 +20,11 @@ def read(data: bytes, size: int | None = None, **options: int) -> tuple[list[byt
 
     for delivered in replay(piece, len(data) if size is None else size, **options):
         if isinstance(delivered, Delivered):
-            made = Payloads.of(delivered.window, delivered.frames, joined=True)
-            payloads += [made.data[a:b].tobytes() for a, b in zip(made.start, made.end, strict=True)]
+            payload_buffer = Payloads.of(delivered.window, delivered.frames, joined=True)
+            payloads += [
+                payload_buffer.data[a:b].tobytes()
+                for a, b in zip(payload_buffer.start, payload_buffer.end, strict=True)
+            ]
         else:
             dropped.append(delivered)
     return payloads, dropped

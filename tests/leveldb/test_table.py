@@ -392,7 +392,7 @@ def bounded(table: Specimen, condition: Any, **hints: Any) -> tuple[list[bytes],
 
 def test_filters_on_keys_read_no_other_blocks(sound: Specimen) -> None:
     everything = sum(bounded(sound, [("key", ">=", b"")])[1:])
-    for wanted, expected in (
+    for condition, expected in (
         ([("key", "==", b"key00030")], 1),
         ([("key", "<", b"key00002")], 2),
         ([("key", ">", b"key00057")], 2),
@@ -400,11 +400,11 @@ def test_filters_on_keys_read_no_other_blocks(sound: Specimen) -> None:
         ([("key", "in", [b"key00007", b"key00050"])], 2),
         ([("key", "!=", b"key00007")], 59),
     ):
-        keys, blocks = bounded(sound, wanted, comparator=BYTEWISE)
+        keys, blocks = bounded(sound, condition, comparator=BYTEWISE)
         assert len(keys) == expected
-        assert blocks < everything or wanted[0][1] == "!="
+        assert blocks < everything or condition[0][1] == "!="
         # If the order of the keys is unknown, nothing is skipped.
-        assert bounded(sound, wanted) == (keys, everything)
+        assert bounded(sound, condition) == (keys, everything)
 
 
 def test_bounds_are_exact() -> None:

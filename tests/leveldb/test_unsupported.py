@@ -198,7 +198,7 @@ def test_other_databases_are_refused_by_name(tmp_path: Path, name: str, data: by
     path = tmp_path / "db"
     lw.write(ROWS[:3], path, "leveldb.db")
     (path / name).write_bytes(data)
-    for call in (lw.read, lw.verify, lw.inspect, lambda one: lw.repair(one, tmp_path / "out")):
+    for call in (lw.read, lw.verify, lw.inspect, lambda source: lw.repair(source, tmp_path / "out")):
         with pytest.raises(UnsupportedError, match=f"a {system} database"):
             call(path)
     assert not (tmp_path / "out").exists()

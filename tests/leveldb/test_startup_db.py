@@ -492,7 +492,9 @@ def test_large_databases_are_read_in_pieces() -> None:
     batches = list(opened.rows("live", ("key", "value", "sequence")))
     rows_read = pa.Table.from_batches(batches).to_pylist()
     want = [(key, value, n) for key, (n, value) in sorted(expected.items())] + [(big[0], big[2], big[1])]
-    assert [(one["key"], one["value"], one["sequence"]) for one in rows_read] == want
+    assert [
+        (served_row["key"], served_row["value"], served_row["sequence"]) for served_row in rows_read
+    ] == want
     assert opened.verdict.rows == len(want)
     assert opened.verdict.serves["last"] == "999999"
 

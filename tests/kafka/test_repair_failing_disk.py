@@ -83,7 +83,7 @@ def test_replica_supplies_unreadable_records(orders: Path, disk: FailingDisk, tm
 def test_single_segment(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
     log = min(orders.glob("*.log"))
     disk.bad = {log.name: [(8192, 12288)]}
-    out = tmp_path / "mended.log"
+    out = tmp_path / "repaired.log"
     report = lw.repair(log, out, codec="kafka.log")
     assert report.incomplete
     assert report["rows"] == lw.read(out, "kafka.log").num_rows
@@ -111,9 +111,9 @@ def test_sector_that_fails_between_survey_and_copy_is_an_error(
     assert able is not None
 
     def then_dying(*arguments):  # type: ignore[no-untyped-def]
-        mending = able.repair(*arguments)
+        repair_plan = able.repair(*arguments)
         disk.bad = {name: [(8192, 12288)]}
-        return mending
+        return repair_plan
 
     dying = replace(LAYOUT.capabilities, repair=replace(able, repair=then_dying))
     monkeypatch.setattr(LAYOUT, "capabilities", dying)

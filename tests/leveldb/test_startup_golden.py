@@ -38,20 +38,20 @@ def test_recorded_calls_exist() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", [recorded for recorded in ALL if recorded.step != FOREIGN], ids=ids)
-def test_verdict_rows_and_files_equal_those_of_leveldb(asked: RecordedOpen) -> None:
-    version = "1.22" if asked.step == "open_without_zstd_support" else None
-    opened = open_listing(listing.open_listing(str(asked.directory)), version=version, **asked.options)
-    verdict, said = opened.verdict, asked.result
-    assert status(verdict) == said["open_status"]
-    assert iterated(verdict) == said["iter_status"] if verdict.opens else said.get("iter_status") is None
+@pytest.mark.parametrize("recorded", [recorded for recorded in ALL if recorded.step != FOREIGN], ids=ids)
+def test_verdict_rows_and_files_equal_those_of_leveldb(recorded: RecordedOpen) -> None:
+    version = "1.22" if recorded.step == "open_without_zstd_support" else None
+    opened = open_listing(listing.open_listing(str(recorded.directory)), version=version, **recorded.options)
+    verdict, answer = opened.verdict, recorded.result
+    assert status(verdict) == answer["open_status"]
+    assert iterated(verdict) == answer["iter_status"] if verdict.opens else answer.get("iter_status") is None
     rows = rows_of(opened)
-    assert verdict.rows == len(rows) == (said.get("entries") or 0)
-    assert [recorded_form(*row) for row in rows] == list(asked.rows.items())
-    assert dropped(verdict) == (said["open_log"] or [])
+    assert verdict.rows == len(rows) == (answer.get("entries") or 0)
+    assert [recorded_form(*row) for row in rows] == list(recorded.rows.items())
+    assert dropped(verdict) == (answer["open_log"] or [])
     names = {entry.name for entry in opened.after.entries()} - {"LOG.old"}
-    if asked.case not in COMPACTED:
-        assert names == {name for name in said["files_after"] if "/" not in name} - {"LOG.old"}
+    if recorded.case not in COMPACTED:
+        assert names == {name for name in answer["files_after"] if "/" not in name} - {"LOG.old"}
     else:
         assert any("a compaction starts at once" in warning for warning in verdict.warnings)
 
@@ -61,25 +61,25 @@ READ |= {recorded.case: recorded for recorded in ALL if recorded.step == "open_v
 
 
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
-@pytest.mark.parametrize("asked", READ.values(), ids=ids)
-def test_mode_as_system(asked: RecordedOpen) -> None:
+@pytest.mark.parametrize("recorded", READ.values(), ids=ids)
+def test_mode_as_system(recorded: RecordedOpen) -> None:
     """By default blocks are verified; `paranoid_checks` is an option."""
-    if asked.result["open_status"] != "OK":
+    if recorded.result["open_status"] != "OK":
         with pytest.raises(DamageError) as caught:
-            lw.read(asked.directory, mode="AS_SYSTEM")
-        assert asked.result["open_status"] in str(caught.value)
+            lw.read(recorded.directory, mode="AS_SYSTEM")
+        assert recorded.result["open_status"] in str(caught.value)
         return
-    rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value")
+    rows = lw.read(recorded.directory, mode="AS_SYSTEM", columns="key,value")
     pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    assert [recorded_form(*row) for row in pairs] == list(asked.rows.items())
+    assert [recorded_form(*row) for row in pairs] == list(recorded.rows.items())
 
 
 def test_unknown_key_order() -> None:
-    (asked,) = [recorded for recorded in ALL if recorded.step == FOREIGN]
-    rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value", **asked.options)
+    (call,) = [recorded for recorded in ALL if recorded.step == FOREIGN]
+    rows = lw.read(call.directory, mode="AS_SYSTEM", columns="key,value", **call.options)
     pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    assert {recorded_form(*row) for row in pairs} == set(asked.rows.items())
-    report = lw.verify(asked.directory, as_system="main", comparator=asked.options["comparator"])
+    assert {recorded_form(*row) for row in pairs} == set(call.rows.items())
+    report = lw.verify(call.directory, as_system="main", comparator=call.options["comparator"])
     assert report.system is not None
     assert report.system["opens"]
     assert report.system["rows"] is None

@@ -65,38 +65,38 @@ def test_cut_batch_that_claims_offsets_of_the_next_segment(
     """Its kept part does not cost the records of the next segment, whose checksums are right."""
     walk_by(window, monkeypatch)
     was = directory(_0=reaching(9), _3=b"".join(three(at) for at in (3, 6, 9, 12, 15)))
-    mended, mending = repair(was, **OPTIONS)
-    verdict = check_broker_accepts(mended)
-    served = b"".join(logs(mended).values())
+    result, repair_plan = repair(was, **OPTIONS)
+    verdict = check_broker_accepts(result)
+    served = b"".join(logs(result).values())
     assert served.endswith(b"".join(three(at) for at in (3, 6, 9, 12, 15)))
     assert verdict.rows == 3 + 15
-    assert sum(removed.rows_lost or 0 for removed in mending.cut) == 1
+    assert sum(removed.rows_lost or 0 for removed in repair_plan.cut) == 1
     # If nothing of the next segment is above it.
-    mended, _ = repair(directory(_0=reaching(9), _3=three(3) + three(6)), **OPTIONS)
-    assert check_broker_accepts(mended).rows == 3 + 6
+    result, _ = repair(directory(_0=reaching(9), _3=three(3) + three(6)), **OPTIONS)
+    assert check_broker_accepts(result).rows == 3 + 6
 
 
 def test_position_taken_by_a_batch_of_another_file() -> None:
     """The batch that belongs there is in another file, so the one in between has no position."""
     was = directory(_0=three(0) + three(77, b"other") + three(6), _9=three(3))
-    mended, mending = repair(was, **OPTIONS)
-    assert b"".join(logs(mended).values()) == b"".join(three(at) for at in (0, 3, 6))
-    (cut,) = [removed for removed in mending.cut if removed.rows_lost]
+    result, repair_plan = repair(was, **OPTIONS)
+    assert b"".join(logs(result).values()) == b"".join(three(at) for at in (0, 3, 6))
+    (cut,) = [removed for removed in repair_plan.cut if removed.rows_lost]
     assert (cut.rows_lost, cut.lost["first_offset"]) == (3, 77)
 
 
 def test_negative_offsets() -> None:
-    mended, mending = repair(directory(_0=three(0) + three(-9, b"other") + three(3)), **OPTIONS)
-    assert logs(mended) == {0: three(0) + three(3)}
-    assert [(removed.rows_lost, removed.lost.get("first_offset")) for removed in mending.cut] == [(3, -9)]
+    result, repair_plan = repair(directory(_0=three(0) + three(-9, b"other") + three(3)), **OPTIONS)
+    assert logs(result) == {0: three(0) + three(3)}
+    assert [(removed.rows_lost, removed.lost.get("first_offset")) for removed in repair_plan.cut] == [(3, -9)]
 
 
 def test_corrected_header_whose_offsets_are_taken() -> None:
     wrong = bytearray(three(0, b"other"))
     wrong[16] = 7  # Magic.
-    mended, mending = repair(directory(_0=three(0) + bytes(wrong) + three(3)), **OPTIONS)
-    assert logs(mended) == {0: three(0) + three(3)}
-    (cut,) = mending.cut
+    result, repair_plan = repair(directory(_0=three(0) + bytes(wrong) + three(3)), **OPTIONS)
+    assert logs(result) == {0: three(0) + three(3)}
+    (cut,) = repair_plan.cut
     assert (cut.offset, cut.length, cut.rows_lost) == (len(three(0)), len(wrong), 3)
     assert "others have them" in cut.why
 
@@ -182,17 +182,17 @@ def marker(offset: int, kind: int = 1) -> bytes:
 
 def test_batches_after_the_end_of_a_transaction_are_kept() -> None:
     data = batch_of(0, TRANSACTIONAL) + marker(1) + batch_of(2) + batch_of(3, producer=13)
-    mended, mending = repair(directory(_0=data), **OPTIONS)
-    assert logs(mended) == {0: data}
-    assert not mending.cut
+    result, repair_plan = repair(directory(_0=data), **OPTIONS)
+    assert logs(result) == {0: data}
+    assert not repair_plan.cut
 
 
 def test_marker_emptied_by_compaction_ends_nothing() -> None:
     emptied = batch(1, [], attributes=TRANSACTIONAL | CONTROL, producer_id=12, producer_epoch=0)
     begun = batch_of(0, TRANSACTIONAL)
-    mended, mending = repair(directory(_0=begun + emptied + batch_of(2)), **OPTIONS)
-    assert logs(mended) == {0: begun + emptied}
-    assert ["outside of the transaction" in removed.why for removed in mending.cut] == [True]
+    result, repair_plan = repair(directory(_0=begun + emptied + batch_of(2)), **OPTIONS)
+    assert logs(result) == {0: begun + emptied}
+    assert ["outside of the transaction" in removed.why for removed in repair_plan.cut] == [True]
 
 
 @pytest.mark.parametrize("window", [64, 1 << 20])
@@ -203,16 +203,16 @@ def test_prefix_ends_at_a_batch_outside_of_its_transaction(
     walk_by(window, monkeypatch)
     kept = batch_of(0, TRANSACTIONAL)
     was = directory(_0=kept + batch_of(1) + batch_of(2, producer=13) + three(3), _6=three(6))
-    mended, mending = repair(was, strategy="prefix", **OPTIONS)
-    assert b"".join(logs(mended).values()) == kept
-    assert ["outside of the transaction" in removed.why for removed in mending.cut] == [
+    result, repair_plan = repair(was, strategy="prefix", **OPTIONS)
+    assert b"".join(logs(result).values()) == kept
+    assert ["outside of the transaction" in removed.why for removed in repair_plan.cut] == [
         True,
         False,
         False,
         False,
     ]
-    assert {removed.why for removed in mending.cut[1:]} == {"after the first damage"}
-    assert [(removed.file, removed.offset) for removed in mending.cut] == [
+    assert {removed.why for removed in repair_plan.cut[1:]} == {"after the first damage"}
+    assert [(removed.file, removed.offset) for removed in repair_plan.cut] == [
         (LOG, len(kept)),
         (LOG, 2 * len(kept)),
         (LOG, 3 * len(kept)),
@@ -230,9 +230,9 @@ def test_replica_with_the_missing_bytes_prevents_a_loss() -> None:
     """Bytes of the first replica that held no record stay reported as they are."""
     sound = b"".join(three(at) for at in (0, 3, 6))
     first = directory(_0=three(0) + three(0) + three(6))
-    mended, mending = repair(first, directory(_0=sound), **OPTIONS)
-    assert logs(mended) == {0: sound}
-    (cut,) = mending.cut
+    result, repair_plan = repair(first, directory(_0=sound), **OPTIONS)
+    assert logs(result) == {0: sound}
+    (cut,) = repair_plan.cut
     assert cut.rows_lost == 0
     assert "there twice" in cut.why
     assert "another copy" not in cut.why
@@ -259,15 +259,15 @@ def test_interval_is_unknown_without_index_entries() -> None:
 
 
 def test_trailing_zeros_are_removed_without_loss() -> None:
-    repaired, mending = repair(directory(_0=three(0) + bytes(500)), strategy="system")
+    repaired, repair_plan = repair(directory(_0=three(0) + bytes(500)), strategy="system")
     assert logs(repaired) == {0: three(0)}
-    (cut,) = mending.cut
+    (cut,) = repair_plan.cut
     assert (cut.offset, cut.length, cut.rows_lost) == (len(three(0)), 500, 0)
 
 
 def test_only_removed_batches_are_lost() -> None:
     """The broker does not remove a damaged first batch of the first segment, but a torn last one."""
     torn = three(3)[:-4]
-    repaired, mending = repair(directory(_0=three(0) + torn), strategy="system")
+    repaired, repair_plan = repair(directory(_0=three(0) + torn), strategy="system")
     assert logs(repaired) == {0: three(0)}
-    assert [(cut.offset, cut.length) for cut in mending.cut] == [(len(three(0)), len(torn))]
+    assert [(cut.offset, cut.length) for cut in repair_plan.cut] == [(len(three(0)), len(torn))]

@@ -37,21 +37,21 @@ def test_manifest_is_rebuilt_from_tables_and_logs() -> None:
         {8: physical(put(300, b"log"))},
         last_sequence=299,
     )
-    result, mending = rebuilt(without_metadata(crafted), "manifest", "current")
+    result, repair_plan = rebuilt(without_metadata(crafted), "manifest", "current")
     assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
     assert version(result).log_number == 8
-    assert not mending.cut
+    assert not repair_plan.cut
 
 
 def test_sound_manifest_is_compacted() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
     directory = with_manifest(crafted, *[[EditField("last_sequence", number=300 + n)] for n in range(50)])
     directory.files["000003.ldb"] = table(rows(0, 30, b"orphan"), PLAIN)
-    result, mending = rebuilt(directory, "manifest", "current")
+    result, repair_plan = rebuilt(directory, "manifest", "current")
     assert levels(result) == {5: 1}
     assert version(result).last_sequence == 349
     assert "000003.ldb" in result.files
-    assert len(mending.removes) == 1
+    assert len(repair_plan.removes) == 1
     check_leveldb_accepts(result)
 
 
@@ -59,10 +59,10 @@ def test_only_current_is_rebuilt() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=299)
     files = {name: data for name, data in crafted.files.items() if name != "CURRENT"}
     for damaged in (files, {**files, "CURRENT": b"x"}):
-        result, mending = rebuilt(MemoryDirectory(damaged), "current")
+        result, repair_plan = rebuilt(MemoryDirectory(damaged), "current")
         assert result.files == crafted.files
-        assert mending.summary().rows == 20
-        assert not mending.cut
+        assert repair_plan.summary().rows == 20
+        assert not repair_plan.cut
     with pytest.raises(UsageError, match="no sound manifest"):
         rebuilt(without_metadata(crafted), "current")
 
@@ -95,18 +95,18 @@ def alone(data: bytes, name: str, tmp_path: Path, strategy: str = "salvage") -> 
 def test_single_table(tmp_path: Path) -> None:
     data = table(rows(0, 60), BLOOM)
     second = blocks(data)[1]
-    made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path)
-    assert report.rows_kept == sum(1 for _ in sound_entries(MemoryDirectory({"000005.ldb": made})))
+    result, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path)
+    assert report.rows_kept == sum(1 for _ in sound_entries(MemoryDirectory({"000005.ldb": result})))
     assert [cut["offset"] for cut in report.cut or []] == [second[0]]
-    assert made.startswith(data[: second[0]])
+    assert result.startswith(data[: second[0]])
     assert lw.verify(tmp_path / "out", codec="leveldb.table").ok
 
 
 def test_single_table_up_to_its_damage(tmp_path: Path) -> None:
     data = table(rows(0, 60), PLAIN)
     second = blocks(data)[1]
-    made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path, "prefix")
-    assert len(blocks(made)) == 3
+    result, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path, "prefix")
+    assert len(blocks(result)) == 3
     assert [(cut["offset"], cut["length"]) for cut in report.cut or []] == [
         (second[0], len(data) - second[0])
     ]
@@ -114,8 +114,8 @@ def test_single_table_up_to_its_damage(tmp_path: Path) -> None:
 
 def test_sound_single_table_is_unchanged(tmp_path: Path) -> None:
     data = table(rows(0, 60), PLAIN)
-    made, report = alone(data, "000005.ldb", tmp_path)
-    assert made == data
+    result, report = alone(data, "000005.ldb", tmp_path)
+    assert result == data
     assert not report.cut
 
 
@@ -139,9 +139,9 @@ def test_single_table_of_another_order(tmp_path: Path) -> None:
 def test_single_log(strategy: str, tmp_path: Path) -> None:
     records = [physical(put(n, b"k%d" % n, b"x" * 50)) for n in range(1, 10)]
     data = flip(b"".join(records), len(records[0]) * 3 + 12)
-    made, report = alone(data, "000007.log", tmp_path, strategy)
+    result, report = alone(data, "000007.log", tmp_path, strategy)
     kept = records[:3] if strategy == "prefix" else [*records[:3], *records[4:]]
-    assert made == b"".join(kept)
+    assert result == b"".join(kept)
     assert report.rows_kept == len(kept)
     assert report.incomplete
 
@@ -150,12 +150,12 @@ def test_single_log(strategy: str, tmp_path: Path) -> None:
 def test_single_manifest(strategy: str, tmp_path: Path) -> None:
     edits = [form([EditField("last_sequence", number=n)]) for n in range(1, 6)]
     data = logged(edits)
-    made, _ = alone(data, "MANIFEST-000003", tmp_path, strategy)
-    assert made == data
+    result, _ = alone(data, "MANIFEST-000003", tmp_path, strategy)
+    assert result == data
     (tmp_path / "out").unlink()
     size = len(logged(edits[:1]))
-    made, report = alone(flip(data, size + 8), "MANIFEST-000003", tmp_path, strategy)
-    assert made == logged(edits[:1] if strategy == "prefix" else [edits[0], *edits[2:]])
+    result, report = alone(flip(data, size + 8), "MANIFEST-000003", tmp_path, strategy)
+    assert result == logged(edits[:1] if strategy == "prefix" else [edits[0], *edits[2:]])
     assert len(report.cut or []) == 1
 
 
@@ -164,9 +164,9 @@ def test_log_record_indistinguishable_from_content(tmp_path: Path) -> None:
     data = b""
     for first in (put(1, b"a", b"x" * 100), large(2, b"big", 70_000), put(3, b"b")):
         data += fragmented(first, len(data))
-    made, report = alone(flip(data, 20), "000007.log", tmp_path)
+    result, report = alone(flip(data, 20), "000007.log", tmp_path)
     assert report.rows_kept == 2
-    assert sound_entries(MemoryDirectory({"000007.log": made})) == sound_entries(
+    assert sound_entries(MemoryDirectory({"000007.log": result})) == sound_entries(
         MemoryDirectory({"000007.log": flip(data, 20)})
     )
 

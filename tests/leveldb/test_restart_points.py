@@ -131,7 +131,7 @@ def test_wrong_points_are_reported_and_fixed(case: str, compression: str, tmp_pa
     shown = "after a longer search" if severity is Severity.WARNING else shown
     assert shown in fault.system
     assert check_faults(directory, deep=False) == []
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert [(key, value) for key, value in check_leveldb_accepts(result)] == [
         (key[:-8], value) for key, value in ALL
     ]
@@ -139,8 +139,8 @@ def test_wrong_points_are_reported_and_fixed(case: str, compression: str, tmp_pa
     good = table(*GOOD, compression=compression)
     assert result.files[NAME].startswith(good[: blocks(good)[-2][0]])
     assert compression != "none" or result.files[NAME] == good
-    assert not mending.cut
-    assert "000003.ldb has 1 block with wrong restart points, which are rebuilt" in warnings_of(mending)
+    assert not repair_plan.cut
+    assert "000003.ldb has 1 block with wrong restart points, which are rebuilt" in warnings_of(repair_plan)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 7, 1000, (1 << 32) - 1])
@@ -151,9 +151,9 @@ def test_wrong_number_of_points(count: int, tmp_path: Path) -> None:
     if not count:
         assert "it has no restart point, and" in fault.detail
         assert "LevelDB takes the block for empty" in fault.system
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert result.files[NAME] == WHOLE
-    assert not mending.cut
+    assert not repair_plan.cut
     assert len(check_leveldb_accepts(result)) == 30
 
 
@@ -164,9 +164,9 @@ def test_damaged_points_and_entries(tmp_path: Path) -> None:
     entries_[POINTS[2] + 1] = 200
     directory = database(table(GOOD[0], put(bytes(entries_), [0, 7, POINTS[2]]), GOOD[2]))
     assert "bad entry in block" in first_error(directory, tmp_path).detail
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert len(check_leveldb_accepts(result)) == 28
-    (cut,) = mending.cut
+    (cut,) = repair_plan.cut
     assert cut.why.endswith("the 8 entries before are kept")
 
 
@@ -175,9 +175,9 @@ def test_wrong_key_among_them_is_left_out() -> None:
     rows[5] = (rows[5][0][:4], b"")
     entries_, points = taken(pack_entries(rows, 4))
     directory = database(table(GOOD[0], put(entries_, [0, 1, points[2]]), GOOD[2]))
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert len(check_leveldb_accepts(result)) == 29
-    (cut,) = mending.cut
+    (cut,) = repair_plan.cut
     assert "corrupted internal key" in cut.why
 
 
@@ -259,8 +259,8 @@ def test_impossible_points_are_kept_if_they_are_all_possible_ones() -> None:
     entries_, _ = taken(pack_entries(rows, 100))
     out = mended(np.frombuffer(put(entries_, [0, 7, 9]), np.uint8), 16)
     assert out is not None
-    again, points = taken(out.tobytes())
-    assert again == entries_
+    repaired_entries, points = taken(out.tobytes())
+    assert repaired_entries == entries_
     assert len(points) == 3
     keys, _, status = entries(out, LIMIT)
     assert (list(keys), status) == ([key for key, _ in rows], SOUND)
