@@ -387,7 +387,7 @@ def test_failing_disk() -> None:
         repaired, repair_plan = repair(Failing(was.files), **OPTIONS)
         lost = {at // size for at in range(low, low + 10)}
         assert repair_plan.summary().rows == 12 - 3 * len(lost)
-        assert "disk can't read" in repair_plan.cut[0].why
+        assert "disk cannot read" in repair_plan.cut[0].why
         assert METADATA_FILE not in repaired.files
 
 

@@ -46,7 +46,7 @@ def test_repair_out_of_place_and_in_place(orders: Path, disk: FailingDisk, tmp_p
     assert (cut["file"], report.incomplete) == (first, True)
     assert cut["offset"] <= 8192
     assert cut["offset"] + cut["length"] >= 12288
-    assert "can't read" in cut["why"]
+    assert "cannot read" in cut["why"]
     in_place_report = lw.repair(orders, in_place=True, backup=tmp_path / "backup")
     assert "the backup has zeros" in in_place_report.text()
     saved = json.loads((tmp_path / "backup" / "backup.json").read_text())["files"]
@@ -117,6 +117,6 @@ def test_sector_that_fails_between_survey_and_copy_is_an_error(
 
     dying = replace(LAYOUT.capabilities, repair=replace(able, repair=then_dying))
     monkeypatch.setattr(LAYOUT, "capabilities", dying)
-    with pytest.raises(lw.StorageError, match="can't read"):
+    with pytest.raises(lw.StorageError, match="cannot read"):
         lw.repair(orders, tmp_path / "out" / "orders-0")
     assert not (tmp_path / "out").exists()

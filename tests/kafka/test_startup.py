@@ -337,7 +337,7 @@ def test_unreadable_disk() -> None:
 
     verdict = opened(Dying({LOG: b"".join(batch(i) for i in range(20)), **METADATA})).verdict
     assert (verdict.opens, verdict.scope) == (False, "process")
-    assert "can't read 256 bytes" in str(verdict.error)
+    assert "cannot read 256 bytes" in str(verdict.error)
     assert verdict.rows_lost == 15  # Offsets 3 to 7 are unreadable.
 
 

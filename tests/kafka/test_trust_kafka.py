@@ -109,7 +109,7 @@ def every_sector(disk: FailingDisk, partition: Path, view: str, step: int) -> in
             if view != "read_committed":
                 assert len(rows_read) <= len(expected)
                 assert set(rows_read) <= known
-            with pytest.raises(DamageError, match="can't read"):
+            with pytest.raises(DamageError, match="cannot read"):
                 lw.read(partition, view=view)
             tried += 1
     disk.bad = {}

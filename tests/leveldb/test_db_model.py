@@ -27,7 +27,7 @@ from logwright.codec.fault import DamageError, NotFoundError
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table import rows
 from logwright.codec.leveldb.names import log_name, table_name
-from logwright.codec.leveldb.store import live, merge
+from logwright.codec.leveldb.store import live
 from logwright.readers import filter as filters
 from logwright.readers import plan, stable_open, task
 from logwright.readers.combined import Combined
@@ -81,7 +81,7 @@ def test_operations_spread_over_files(
     path = database.write(tmp_path_factory.mktemp("spread") / "db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "PORTION", portion)
-        patch.setattr(merge, "PASS", passing)
+        patch.setattr("logwright.codec.engine.merge.PASS_THROUGH", passing)
         assert pairs(lw.read(path)) == database.live()
         rows_read = lw.read(path, filter=[("key", ">=", low), ("key", "<", high)])
         assert pairs(rows_read) == [(key, value) for key, value in database.live() if low <= key < high]
@@ -375,8 +375,8 @@ def test_memory_is_bounded_by_the_window_not_by_the_database(tmp_path: Path) -> 
     path = database.write(tmp_path / "db")
     script = (
         "import sys, resource, logwright as lw\n"
-        "from logwright.codec.leveldb.store import live, merge\n"
-        "merge.PIECE = 4 << 20; live.IN_MEMORY = 8 << 20\n"
+        "from logwright.codec.leveldb.store import live, newest\n"
+        "newest.SORT_BYTES = 4 << 20; live.IN_MEMORY = 8 << 20\n"
         "n = sum(batch.num_rows for batch in lw.scan(sys.argv[1], limit=1))\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "n = sum(batch.num_rows for batch in lw.scan(sys.argv[1]))\n"

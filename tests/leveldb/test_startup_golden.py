@@ -83,7 +83,7 @@ def test_unknown_key_order() -> None:
     assert report.system is not None
     assert report.system["opens"]
     assert report.system["rows"] is None
-    assert "test.ReverseBytewise is not known here" in report.system["warnings"][-1]
+    assert "unknown comparator test.ReverseBytewise" in report.system["warnings"][-1]
 
 
 LOSES = {

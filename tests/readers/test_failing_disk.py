@@ -383,7 +383,7 @@ def test_every_readable_frame_is_returned(bad: set[int], window: int) -> None:
             joined.add(start, stop, "")
         for region in joined:
             assert (
-                f"can't read {region.stop - region.offset} bytes (Input/output error) at byte {region.offset}"
+                f"cannot read {region.stop - region.offset} bytes (Input/output error) at byte {region.offset}"
                 in details
             )
 
@@ -437,7 +437,7 @@ def test_failfast_raises_the_first_error_with_its_position() -> None:
     places, _, _ = damaged_frames({9})
     good_ids: list[int] = []
     with pytest.raises(
-        DamageError, match=r"can't read 512 bytes \(Input/output error\) at byte 4608"
+        DamageError, match=r"cannot read 512 bytes \(Input/output error\) at byte 4608"
     ) as caught:
         good_ids += ids(FailingSource(DATA, places, "some.toy"), "FAILFAST")
     assert caught.value.path == "some.toy"
@@ -497,7 +497,7 @@ def test_index_keeps_its_readable_entries(disk: FailingDisk, tmp_path: Path) -> 
     ]
     assert faults == [(1024, 512), (4096, 512)]
     assert lw.scan(file, mode="PERMISSIVE").to_table().num_rows == len(offsets) + 2
-    with pytest.raises(lw.DamageError, match=r"can't read 512 bytes .* at byte 1024"):
+    with pytest.raises(lw.DamageError, match=r"cannot read 512 bytes .* at byte 1024"):
         lw.read(file)
     assert not lw.verify(file).ok
 
@@ -552,7 +552,7 @@ def make_page_unreadable(disk: FailingDisk, partition: Path) -> tuple[str, list[
 def test_partition_on_a_bad_disk(disk: FailingDisk, partition: Path, view: str) -> None:
     name, lost = make_page_unreadable(disk, partition)
     assert offsets(partition, view=view) == [n for n in range(2000) if n not in lost]
-    with pytest.raises(DamageError, match="can't read 4096 bytes") as caught:
+    with pytest.raises(DamageError, match="cannot read 4096 bytes") as caught:
         lw.read(partition, view=view)
     assert str(caught.value.path).endswith(name)
     assert disk.failures < 30
@@ -564,12 +564,12 @@ def test_verify_inspect_and_transactions_skip_it(disk: FailingDisk, partition: P
     assert not report.ok
     assert report.rows == 2000 - len(lost)
     (fault,) = [fault for file, fault in report.faults if file == name and fault.kind is Kind.PAYLOAD]
-    assert "can't read 4096 bytes (Input/output error) at byte 8192" in fault.detail
+    assert "cannot read 4096 bytes (Input/output error) at byte 8192" in fault.detail
     assert fault.lost["first_offset"] == lost[0]
     assert fault.lost["last_offset"] == lost[-1]
     assert lw.inspect(partition)["codec"] == "kafka.partition"
     shown = lw.inspect(partition / name)
-    assert "can't read" in shown["faults"][0]["detail"]
+    assert "cannot read" in shown["faults"][0]["detail"]
 
 
 def test_unreadable_small_files(disk: FailingDisk, partition: Path) -> None:
@@ -581,7 +581,7 @@ def test_unreadable_small_files(disk: FailingDisk, partition: Path) -> None:
     disk.bad[above.name] = [(0, 512)]
     frames = lw.scan(partition)
     assert frames.to_table().num_rows == 2000
-    assert "can't read" in str([fault.detail for _, fault in frames.report.faults])
+    assert "cannot read" in str([fault.detail for _, fault in frames.report.faults])
     report = lw.verify(partition)
     assert {"partition.metadata", "leader-epoch-checkpoint"} <= {file for file, _ in report.faults}
 
@@ -622,7 +622,7 @@ def test_batch_right_before_an_unreadable_range(disk: FailingDisk, tmp_path: Pat
         frames = lw.scan(file, mode="DROPMALFORMED")
         assert frames.to_table()["offset"].to_pylist() == [10 * n for n in range(6) if n != bad]
         assert frames.report.bytes_damaged == 512
-        assert "can't read 512 bytes" in frames.report.faults[0][1].detail
+        assert "cannot read 512 bytes" in frames.report.faults[0][1].detail
 
 
 # Copies made by ddrescue

@@ -542,7 +542,7 @@ def test_sector_that_fails_during_the_copy_is_an_error(
         raise UnreadableError.of(0, 512, "Input/output error", name)
 
     monkeypatch.setattr(Mender, "_stage", dying)
-    with pytest.raises(lw.StorageError, match="can't read 512 bytes"):
+    with pytest.raises(lw.StorageError, match="cannot read 512 bytes"):
         lw.repair(store, tmp_path / "out")
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
