@@ -29,7 +29,7 @@ from logwright.codec.option import Options
 from logwright.codec.window import Zeros
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store.write import of_tree
 from logwright.readers.listing import LocalDirectory
 from logwright.readers.prefetch import Prefetcher, usable

@@ -141,8 +141,8 @@ def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int
 
 
 @cache
-def judge(spec: FrameSpec) -> Find:
-    """Return the kernel `judge(buf, at, left, base, low, high, known, filled) -> (what is at `at`, size or bytes needed, claim due)`.
+def validate(spec: FrameSpec) -> Find:
+    """Return the kernel `validate(buf, at, left, base, low, high, known, filled) -> (what is at `at`, size or bytes needed, claim due)`.
 
     The test and the size of the frame at `at` are known to be possible. `left` and `base` as in `scanner`. Of the ascending field, values in
     `[low, high]` are possible. The claim due is the value of that field that follows the frame. `known` and `filled` are those of `Prefixes`.
@@ -171,7 +171,7 @@ def judge(spec: FrameSpec) -> Find:
     chained = 1 if followers else 0
     chain = chain_of(spec)
 
-    def judged(
+    def validated(
         buf: Bytes, p: int, left: int, base: int, low: int, high: int, known: Int64s, filled: Int64s
     ) -> tuple[int, int, int]:
         here = len(buf) - p
@@ -215,15 +215,15 @@ def judge(spec: FrameSpec) -> Find:
                     return NONE, 0, 0
         return SOUND, size, after
 
-    made: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "judge", judged)  # type: ignore[assignment]
+    made: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "validate", validated)  # type: ignore[assignment]
     return made
 
 
 def finder(spec: FrameSpec) -> Find:
     """Return the kernel `find(buf, at, left, base, low, high, due, origin, known, filled) -> (place, what was found, bytes needed from there)`.
 
-    Arguments as those of `judge`. A frame above the length's `reach` has to claim `low` or `due`. `origin` is the position of `buf[0]` in the
-    file.
+    Arguments as those of `validate`. A frame above the length's `reach` has to claim `low` or `due`. `origin` is the position of `buf[0]`
+    in the file.
     """
     struct = spec.struct
     peek, least, shortest = spec.peek, spec.least, spec.length.low
@@ -245,7 +245,7 @@ def finder(spec: FrameSpec) -> Find:
         load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
         test_values = spec.test.values
     alignment = spec.alignment
-    judged = judge(spec)
+    validated = validate(spec)
 
     def find(
         buf: Bytes, at: int, left: int, base: int, low: int, high: int, due: int, origin: int, known: Int64s, filled: Int64s,
@@ -274,7 +274,7 @@ def finder(spec: FrameSpec) -> Find:
                 if passed and doubts:
                     passed = believes(buf, p)
                 if passed:
-                    what, need, _ = judged(buf, p, end - p, base, low, high, known, filled)
+                    what, need, _ = validated(buf, p, end - p, base, low, high, known, filled)
                     if what != NONE:
                         return p, what, need
             p += alignment
@@ -288,7 +288,7 @@ def finder(spec: FrameSpec) -> Find:
 def follower(spec: FrameSpec) -> Follow:
     """Return the kernel `follow(buf, at, end, left, low, high, known, filled) -> (where that ends, why, the claim due there)`.
 
-    It goes over good frames of the main kind, whose claims ascend, from `at` to `end` or beyond. Arguments as those of `judge`.
+    It goes over good frames of the main kind, whose claims ascend, from `at` to `end` or beyond. Arguments as those of `validate`.
     """
     struct = spec.struct
     peek, shortest, longest = spec.peek, spec.length.low, spec.length.high
@@ -300,7 +300,7 @@ def follower(spec: FrameSpec) -> Follow:
     load_test, test_at = load_length, 0
     if spec.test is not None:
         load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
-    judged = judge(spec)
+    validated = validate(spec)
 
     def follow(
         buf: Bytes, at: int, end: int, left: int, low: int, high: int, known: Int64s, filled: Int64s
@@ -314,7 +314,7 @@ def follower(spec: FrameSpec) -> Follow:
             size = load_length(buf, at + length_at) + bias
             if size < shortest or size > longest or size > left:
                 return at, BROKEN, low
-            what, size, due = judged(buf, at, left, NO_BASE, low, high, known, filled)
+            what, size, due = validated(buf, at, left, NO_BASE, low, high, known, filled)
             if what != SOUND:
                 return at, CUT if what == UNSURE else BROKEN, low
             low = due
@@ -343,7 +343,7 @@ class Finder:
     def next(
         self, window: Window, at: int, prefixes: Prefixes, *, base: int = NO_BASE, low: int = LOWEST, high: int = HIGHEST, due: int = LOWEST,
     ) -> tuple[int, int, int]:  # fmt: skip
-        """Return the next place from `window.data[at]` on, what was found there, and the bytes needed from there. See `judge`."""
+        """Return the next place from `window.data[at]` on, what was found there, and the bytes needed from there. See `validate`."""
         left = window.size - window.offset - at
         found = self.find(
             window.data, at, left, base, low, high, due, window.offset, prefixes.known, prefixes.filled

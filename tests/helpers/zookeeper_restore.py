@@ -16,7 +16,7 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.startup.exceptions import Thrown
 from logwright.codec.zookeeper.startup.file_txn_snap_log import FileTxnSnapLog
 from logwright.codec.zookeeper.startup.settings import OPTIONS, ServerSettings
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.tree import Tree
 from logwright.roundtrip.oracles import zookeeper as oracle
 
 Answer = dict[str, Any]

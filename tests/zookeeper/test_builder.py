@@ -23,7 +23,7 @@ from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Options
 from logwright.codec.store.build import Piece, take
 from logwright.codec.zookeeper.names import parse
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store.write import of_tree
 from logwright.corpora.cases import cases
 from logwright.writers.staged import StagedWrite

@@ -13,8 +13,8 @@ import pytest
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.zookeeper.formats.snapshot.write import DIGEST_ENABLED
-from logwright.codec.zookeeper.state.replay import Tree
-from logwright.codec.zookeeper.state.run import ROWS, columns
+from logwright.codec.zookeeper.state.sorted_run import ROWS, columns
+from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store import edit_batches, edits, rolling
 from logwright.codec.zookeeper.store.edit_batches import SCHEMA
 from logwright.codec.zookeeper.store.edits import Editor

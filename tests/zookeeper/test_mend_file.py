@@ -15,8 +15,8 @@ from zookeeper_startup import GOLDEN, memory_of
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.zookeeper.formats.txnlog.layout import ERROR, RECORD
+from logwright.codec.zookeeper.repair.fix_records import error_record, fix_record, follows
 from logwright.codec.zookeeper.repair.flip import CHECKSUM, turned
-from logwright.codec.zookeeper.repair.heal import error_record, follows, heal
 
 RECORDS = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in range(1, 9)]
 WHOLE = log(*RECORDS)
@@ -176,29 +176,29 @@ def test_places_that_can_not_be_told_apart() -> None:
 # Records
 
 
-def healed(data: bytes, before: int | None = 0, file: int | None = 1) -> bytes | None:
-    found = heal(np.frombuffer(data, np.uint8), 0, len(data), before, file)
+def fixed(data: bytes, before: int | None = 0, file: int | None = 1) -> bytes | None:
+    found = fix_record(np.frombuffer(data, np.uint8), 0, len(data), before, file)
     return None if found is None else found.record
 
 
 def test_a_record_must_follow_the_one_before() -> None:
     torn = RECORDS[0][:-1]
-    assert healed(torn) == RECORDS[0]
-    assert healed(torn, None, 1) == RECORDS[0]
-    assert healed(torn, None, 2) is None
-    assert healed(torn, 1) is None
-    assert healed(torn, None, None) == RECORDS[0]
+    assert fixed(torn) == RECORDS[0]
+    assert fixed(torn, None, 1) == RECORDS[0]
+    assert fixed(torn, None, 2) is None
+    assert fixed(torn, 1) is None
+    assert fixed(torn, None, None) == RECORDS[0]
 
 
 def test_a_record_must_be_readable() -> None:
     odd = record(1, 99, b"")
-    assert healed(odd[:-1]) is None
-    assert healed(record(1, 1, b"\0\0\0\4/a")[:-1]) is None
+    assert fixed(odd[:-1]) is None
+    assert fixed(record(1, 1, b"\0\0\0\4/a")[:-1]) is None
 
 
 @pytest.mark.parametrize("size", [0, 10, 44, 60])
 def test_too_little_is_left(size: int) -> None:
-    assert healed(RECORDS[0][:size]) is None
+    assert fixed(RECORDS[0][:size]) is None
 
 
 def test_the_next_zxid() -> None:
@@ -233,7 +233,7 @@ def test_a_bit_in_an_error_changes_no_tree() -> None:
     for place, doubt in ((45, False), (13, False), (30, True), (42, True)):
         turned_ = bytearray(whole)
         turned_[place] ^= 1
-        found = heal(np.frombuffer(bytes(turned_), np.uint8), 0, len(whole), 0, 1)
+        found = fix_record(np.frombuffer(bytes(turned_), np.uint8), 0, len(whole), 0, 1)
         assert found is not None
         assert found.record == whole
         assert found.doubt == doubt

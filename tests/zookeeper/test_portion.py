@@ -13,9 +13,9 @@ from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import layout as txns
 from logwright.codec.zookeeper.formats.txnlog.codec import CODEC
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, LOWEST, PAYLOAD
-from logwright.codec.zookeeper.formats.txnlog.portion import rows_at_once
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS, Rows
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
+from logwright.codec.zookeeper.formats.txnlog.txn_fast_path import rows_at_once
 from logwright.corpora import cases
 
 COLUMNS = [name for name in ROWS.names(detail=True) if name not in ("digest_version", "tree_digest")]

@@ -23,9 +23,9 @@ from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog import layout as txns
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, PAYLOAD
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
-from logwright.codec.zookeeper.state import tree as state
-from logwright.codec.zookeeper.state.loading import Mismatch
-from logwright.codec.zookeeper.state.replay import Applied, Tree
+from logwright.codec.zookeeper.state import tree_kernels as state
+from logwright.codec.zookeeper.state.tree import Applied, Tree
+from logwright.codec.zookeeper.state.tree_load import Mismatch
 from logwright.codec.zookeeper.store.write import of_tree
 from logwright.corpora import cases
 

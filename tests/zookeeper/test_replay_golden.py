@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from zookeeper_replay import as_told, restored
 
-from logwright.codec.zookeeper.state import tree as state
-from logwright.codec.zookeeper.state.loading import Mismatch
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state import tree_kernels as state
+from logwright.codec.zookeeper.state.tree import Tree
+from logwright.codec.zookeeper.state.tree_load import Mismatch
 from logwright.corpora import cases
 from logwright.corpora.cases import Case
 

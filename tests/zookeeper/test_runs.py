@@ -19,8 +19,8 @@ from logwright.codec.zookeeper.formats.snapshot.layout import SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import STATS, Nodes
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE
 from logwright.codec.zookeeper.state.digest import node_digests
-from logwright.codec.zookeeper.state.from_rows import from_children
 from logwright.codec.zookeeper.state.paths import MISSING, Family, _key, ascending, first_bad
+from logwright.codec.zookeeper.state.tree_defaults import from_children
 
 pytestmark = pytest.mark.kernel_modes
 

@@ -9,7 +9,7 @@ from zookeeper_crafted import ROOT, buf, create, directory, log, multi, record, 
 from zookeeper_restore import our_restore
 from zookeeper_startup import data_directory
 
-from logwright.codec.zookeeper.state.texts import as_java, is_utf8
+from logwright.codec.zookeeper.state.java_utf8 import as_java, is_utf8
 
 KNOWN = [
     (b"/a", "/a"),

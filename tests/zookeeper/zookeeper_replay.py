@@ -14,8 +14,8 @@ from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
-from logwright.codec.zookeeper.state.looking import Node
-from logwright.codec.zookeeper.state.replay import Applied, Tree
+from logwright.codec.zookeeper.state.tree import Applied, Tree
+from logwright.codec.zookeeper.state.tree_read import Node
 from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.files import DATA_LOG_DIR
 from logwright.corpora.cases import Case

@@ -21,12 +21,12 @@ from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
-from logwright.codec.zookeeper.repair import reach, snapshots
-from logwright.codec.zookeeper.repair.examine import superseded_by, zxids
+from logwright.codec.zookeeper.repair import continuity, snapshots
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
+from logwright.codec.zookeeper.repair.survey import superseded_by, zxids
 from logwright.codec.zookeeper.state.columns import TTL_MASK
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store import files, trace
 from logwright.codec.zookeeper.store.files import DataFile
 from logwright.codec.zookeeper.store.trace import Trace
@@ -88,7 +88,7 @@ class DataDirChecker:
                 self._say(one.file, Kind.LINK, one.early, Severity.ERROR, system)
         self._without(some, sound, logs)
         base = max((one.zxid for one in sound), default=0)
-        if sound or reach.fresh(logs):
+        if sound or continuity.fresh(logs):
             self._gaps(logs, base, sound)
             self._fuzzy(logs, sound)
         self._epochs(int(max([base, *zxids(logs)[-1:].tolist()])))
@@ -113,7 +113,7 @@ class DataDirChecker:
         for one in reversed(files.snapshots(self._listing)):
             if one.zxid < 0:
                 continue
-            found = snapshots.examine(self._listing, one.name, one.size, Options(snapshots.LIMITS))
+            found = snapshots.survey(self._listing, one.name, one.size, Options(snapshots.LIMITS))
             out.append(found)
             if found.sound and not found.cut and not self._deep:
                 break
@@ -131,7 +131,7 @@ class DataDirChecker:
             if some:
                 self._say("", Kind.LINK, f"{what}, and there are no transactions", Severity.ERROR, "")
             return
-        if reach.fresh(logs):
+        if continuity.fresh(logs):
             text = (
                 f"{what}; the logs begin with the first transaction, so that the tree follows from them alone"
             )
@@ -142,25 +142,25 @@ class DataDirChecker:
 
     def _gaps(self, logs: list[Log], base: int, sound: list[Snapshot]) -> None:
         oldest = min((one.zxid for one in sound), default=0)
-        for gap in reach.gaps(logs, oldest):
-            log, at = reach.place(logs, gap.record)
+        for gap in continuity.gaps(logs, oldest):
+            log, at = continuity.place(logs, gap.record)
             if log.start[at] != (log.end[at - 1] if at else HEADER_SIZE):
                 continue  # the damage between them was told
-            span = reach.span(gap)
+            span = continuity.span(gap)
             rows, lost = gap.last - gap.first + 1, {"first_zxid": gap.first, "last_zxid": gap.last}
             if gap.last <= base:
-                text = f"{span} {reach.are(gap)} in no log; a later snapshot has what became of the tree"
+                text = f"{span} {continuity.are(gap)} in no log; a later snapshot has what became of the tree"
                 system = "the server does not need them as long as that snapshot is sound"
                 self._say(log.file, Kind.LINK, text, Severity.WARNING, system, int(log.start[at]))
                 continue
-            text = f"{span} {reach.are(gap)} in no log and no snapshot"
+            text = f"{span} {continuity.are(gap)} in no log and no snapshot"
             self._say(log.file, Kind.LINK, text, Severity.ERROR, _SILENT, int(log.start[at]), rows, lost)
 
     def _fuzzy(self, logs: list[Log], sound: list[Snapshot]) -> None:
         if not sound:
             return
         newest = max(sound, key=lambda one: one.zxid)
-        until = reach.furthest(logs, newest.zxid)
+        until = continuity.furthest(logs, newest.zxid)
         if newest.until > until:
             text = (
                 f"it was written while transactions up to {zxid_text(newest.until)} were made, and the logs tell of them up to "
@@ -189,7 +189,7 @@ class DataDirChecker:
         """From the oldest snapshot that no transaction is missing behind; the newest is looked at in any case."""
         ours = {one.name: one for one in files.snapshots(self._listing)}
         newest = self._newest([ours[one.file] for one in sorted(sound, key=lambda one: -one.zxid)])
-        whole = [one for one in sound if not reach.gaps(logs, one.zxid)]
+        whole = [one for one in sound if not continuity.gaps(logs, one.zxid)]
         oldest = min(whole, key=lambda one: one.zxid, default=None)
         if oldest is not None:
             found = trace.trace(self._listing, ours[oldest.file])
@@ -199,7 +199,7 @@ class DataDirChecker:
             self._told(found, oldest.file, later, "" if newest is None else newest.name)
         elif newest is not None:
             self._told(trace.trace(self._listing, newest), newest.name)
-        elif not sound and reach.fresh(logs):
+        elif not sound and continuity.fresh(logs):
             self._told(trace.trace(self._listing, None), "")
 
     def _newest(self, some: list[DataFile]) -> DataFile | None:

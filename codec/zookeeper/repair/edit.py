@@ -19,9 +19,9 @@ from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.names import CHECKED, snapshot_name, zxid_text
-from logwright.codec.zookeeper.state.from_rows import SYSTEM
-from logwright.codec.zookeeper.state.given import Given
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.input_columns import Given
+from logwright.codec.zookeeper.state.tree import Tree
+from logwright.codec.zookeeper.state.tree_defaults import SYSTEM
 from logwright.codec.zookeeper.store import files, rolling
 from logwright.codec.zookeeper.store.edits import Editor
 from logwright.codec.zookeeper.store.resume import Resumed, resume

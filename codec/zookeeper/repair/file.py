@@ -10,14 +10,14 @@ from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.zookeeper.repair import logs, snapshots
-from logwright.codec.zookeeper.repair.reach import are, gaps, span, up_to
+from logwright.codec.zookeeper.repair.continuity import are, gaps, span, up_to
 
 Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
 
 def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
     """See `codec.capability.RepairFile`. PREFIX ends before the first transaction that is missing behind the first one that is there."""
-    found = logs.examine(listing, file.name, file.size, options).certain()
+    found = logs.survey(listing, file.name, file.size, options).certain()
     if found.header == b"":
         raise DamageError("no transaction of the log is left", path=file.name)
     if strategy is Strategy.PREFIX and len(found.zxid):
@@ -32,7 +32,7 @@ def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options:
 
 def repair_snapshot(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
     """See `codec.capability.RepairFile`. What can't be put right for certain is written by SALVAGE only, as far as it can be read."""
-    found = snapshots.examine(listing, file.name, file.size, options)
+    found = snapshots.survey(listing, file.name, file.size, options)
     if found.pieces is not None and not found.doubt:
         return iter(found.pieces), found.cut
     if strategy is Strategy.PREFIX:

@@ -24,7 +24,7 @@ from logwright.codec.zookeeper.formats.txnlog.rows import WORDS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
 from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS as TXNLOG_LIMITS
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.repair.heal import FIRST, UNIMPLEMENTED, error_record, heal
+from logwright.codec.zookeeper.repair.fix_records import FIRST, UNIMPLEMENTED, error_record, fix_record
 
 LIMITS = TXNLOG_LIMITS
 _MOST = 16 << 20
@@ -102,7 +102,7 @@ def _lost(cut: Removed, zxid: int | None) -> Removed:
     return replace(cut, why=why, rows_lost=1, lost={"first_zxid": zxid, "last_zxid": zxid})
 
 
-def examine(listing: Listing, file: str, size: int, options: Options) -> Log:
+def survey(listing: Listing, file: str, size: int, options: Options) -> Log:
     """Read a log from end to end."""
     return _Examined(listing, file, size, options).log()
 
@@ -213,7 +213,7 @@ class _Examined:
         data = self.read(at, min(stop - at, _MOST))
         place = 0
         while place < len(data):
-            found = heal(data, place, len(data), self.last, self.named)
+            found = fix_record(data, place, len(data), self.last, self.named)
             if found is None:
                 break
             offset = at + found.start
@@ -227,13 +227,13 @@ class _Examined:
             self.cut.append(Removed(self.file, offset, found.stop - found.start, why, 0, 0))
             place = found.stop
         if at + place < stop or not fault.length:
-            self._lost(fault, at + place, stop, healed=bool(place))
+            self._lost(fault, at + place, stop, fixed=bool(place))
 
-    def _lost(self, fault: Fault, at: int, stop: int, *, healed: bool) -> None:
+    def _lost(self, fault: Fault, at: int, stop: int, *, fixed: bool) -> None:
         """What is left of a damaged stretch."""
         why = f"{fault.kind}: {fault.detail}"
         rows, lost = fault.rows_lost, dict(fault.lost)
-        if healed and self.last is not None:
+        if fixed and self.last is not None:
             why = f"behind it is more that can't be read ({why})"
             last = lost.get("last_zxid", 0)
             rows = last - self.last if last > self.last else None

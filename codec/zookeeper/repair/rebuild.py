@@ -14,10 +14,10 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.zookeeper.derive import EPOCHS, startable_epochs
 from logwright.codec.zookeeper.names import snapshot_name, zxid_text
-from logwright.codec.zookeeper.repair import reach
-from logwright.codec.zookeeper.repair.examine import Found
-from logwright.codec.zookeeper.repair.reach import Base
+from logwright.codec.zookeeper.repair import continuity
+from logwright.codec.zookeeper.repair.continuity import Base
 from logwright.codec.zookeeper.repair.repair import BEFORE_QUORUM, DataDirRepair
+from logwright.codec.zookeeper.repair.survey import Found
 from logwright.codec.zookeeper.store import files, write
 from logwright.codec.zookeeper.store.trace import trace
 
@@ -38,7 +38,7 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     out.rows = sum(one.rows for one in sound) + sum(len(log.zxid) for log in found.logs)
     if SNAPSHOT in kinds:
         base = _base(found)
-        last = reach.furthest(found.logs, base.zxid)
+        last = continuity.furthest(found.logs, base.zxid)
         name = snapshot_name(last)
         if base.snapshot is not None and base.zxid == last:
             out.notes.append(f"{base.snapshot.file} is of the last transaction already.")
@@ -83,13 +83,13 @@ def _base(found: Found) -> Base:
                 offset=log.wrong.offset,
                 advice="Repair the directory, which keeps what is sound",
             )
-    some = [one for one in reach.bases(found) if one.snapshot is None or not one.snapshot.cut]
+    some = [one for one in continuity.bases(found) if one.snapshot is None or not one.snapshot.cut]
     for one in some:
-        if not reach.gaps(found.logs, one.zxid) and reach.settled(one, found.logs):
+        if not continuity.gaps(found.logs, one.zxid) and continuity.settled(one, found.logs):
             return one
-    missing = reach.gaps(found.logs, some[0].zxid) if some else []
+    missing = continuity.gaps(found.logs, some[0].zxid) if some else []
     why = (
-        f"{reach.span(missing[0])} {reach.are(missing[0])} in no log"
+        f"{continuity.span(missing[0])} {continuity.are(missing[0])} in no log"
         if missing
         else "the logs don't begin with the first transaction"
     )

@@ -1,6 +1,6 @@
 """Repair a data directory: which snapshots and logs are kept, and how much of them.
 
-Both strategies correct what can be corrected for certain (`heal`, `snapshots`). Prefix goes back to the longest history without a gap:
+Both strategies correct what can be corrected for certain (`fix_record`, `snapshots`). Prefix goes back to the longest history without a gap:
 a sound snapshot, and the transactions behind it up to the first one that is missing; logs end there. Salvage keeps every good
 transaction, and puts one that changes nothing in the place of each that is missing, so that a server starts.
 """
@@ -25,13 +25,13 @@ from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
-from logwright.codec.zookeeper.repair import logs, reach, snapshots
-from logwright.codec.zookeeper.repair.examine import LIMITS, Found, examine, reorder, zxids
-from logwright.codec.zookeeper.repair.heal import DATA_INCONSISTENCY, error_record
-from logwright.codec.zookeeper.repair.judge import judge
+from logwright.codec.zookeeper.repair import continuity, logs, snapshots
+from logwright.codec.zookeeper.repair.continuity import Base, Gap, up_to
+from logwright.codec.zookeeper.repair.fix_records import DATA_INCONSISTENCY, error_record
 from logwright.codec.zookeeper.repair.logs import Log
-from logwright.codec.zookeeper.repair.reach import Base, Gap, up_to
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
+from logwright.codec.zookeeper.repair.survey import LIMITS, Found, reorder, survey, zxids
+from logwright.codec.zookeeper.repair.validate import validate
 from logwright.codec.zookeeper.startup.settings import AUTOCREATE
 from logwright.codec.zookeeper.startup.settings import OPTIONS as START_OPTIONS
 from logwright.codec.zookeeper.startup.start import STARTUP
@@ -107,7 +107,7 @@ class DataDirRepair(RepairPlan, Repairer):
         return SystemRepair(started, LAYOUT.order)
 
     def survey(self) -> None:
-        self.found = examine(self.listing, self.options)
+        self.found = survey(self.listing, self.options)
 
     def reorder(self) -> None:
         reorder(self.found)
@@ -117,14 +117,14 @@ class DataDirRepair(RepairPlan, Repairer):
     def go_back(self) -> RepairPlan:
         """Go back to the longest history without a gap, or less where that is asked for."""
         found = self.found
-        judge(found)
+        validate(found)
         base = self._base()
-        until = reach.furthest(found.logs, base.zxid)
-        missing = reach.gaps(found.logs, base.zxid)
+        until = continuity.furthest(found.logs, base.zxid)
+        missing = continuity.gaps(found.logs, base.zxid)
         why = "behind transactions that are missing"
         if missing:
             gap = missing[0]
-            why = f"{reach.span(gap)} before it {reach.are(gap)} missing"
+            why = f"{continuity.span(gap)} before it {continuity.are(gap)} missing"
             if self.chop is None or gap.first <= self.chop:
                 self._missing(gap)
         if self.chop is not None and self.chop < until:
@@ -146,9 +146,9 @@ class DataDirRepair(RepairPlan, Repairer):
     def _base(self) -> Base:
         """The newest snapshot from which a replay has all that may be in it already."""
         found, chop = self.found, self.chop
-        some = reach.bases(found)
+        some = continuity.bases(found)
         for one in some:
-            if (chop is None or one.zxid <= chop) and reach.settled(one, found.logs, chop):
+            if (chop is None or one.zxid <= chop) and continuity.settled(one, found.logs, chop):
                 return one
         if chop is not None and some:
             oldest = min(one.zxid for one in some)
@@ -158,7 +158,7 @@ class DataDirRepair(RepairPlan, Repairer):
             )
         if some and some[0].snapshot is not None:
             newest = some[0].snapshot
-            until = reach.furthest(found.logs, newest.zxid)
+            until = continuity.furthest(found.logs, newest.zxid)
             self._refuse(
                 f"{newest.file} was written while transactions up to {zxid_text(newest.until)} were made, and the logs tell of them up to "
                 f"{zxid_text(until)} only"
@@ -171,7 +171,7 @@ class DataDirRepair(RepairPlan, Repairer):
     def _lost_ends(self, base: Base) -> list[Gap]:
         """Epochs of which the last transactions are lost, as digests say: there is no other sign of it."""
         found = self.found
-        ends = reach.ends(found.logs, base.zxid)
+        ends = continuity.ends(found.logs, base.zxid)
         wrong = self._traced(base).wrong if ends else []
         first = min((one.zxid for one in wrong), default=None)
         all_ = zxids(found.logs)
@@ -197,14 +197,14 @@ class DataDirRepair(RepairPlan, Repairer):
     def salvage(self) -> RepairPlan:
         """Keep all good transactions, and the newest tree that they can be applied to."""
         found = self.found
-        judge(found)
-        base = next(iter(reach.bases(found)), None) or self._left()
+        validate(found)
+        base = next(iter(continuity.bases(found)), None) or self._left()
         if self.chop is not None:
             self._cut_logs(self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off")
             if base.zxid > self.chop:
                 self._base()
-        until = reach.furthest(found.logs, base.zxid)
-        if base.snapshot is not None and base.snapshot.sound and not reach.settled(base, found.logs):
+        until = continuity.furthest(found.logs, base.zxid)
+        if base.snapshot is not None and base.snapshot.sound and not continuity.settled(base, found.logs):
             self.notes.append(
                 f"{base.snapshot.file} was written while transactions up to {zxid_text(base.snapshot.until)} were made, and the logs tell of "
                 f"them up to {zxid_text(until)} only: of the others the tree may have some and not have others."
@@ -284,9 +284,9 @@ class DataDirRepair(RepairPlan, Repairer):
             self.notes.append(
                 f"{_lost_end(gap)}, nobody knows how many: {zxid_text(gap.first)} is there now, a transaction that changes nothing."
             )
-        for gap in reach.gaps(self.found.logs, base.zxid):
+        for gap in continuity.gaps(self.found.logs, base.zxid):
             count = gap.last - gap.first + 1
-            said = f"{reach.span(gap)} {reach.are(gap)} missing"
+            said = f"{continuity.span(gap)} {continuity.are(gap)} missing"
             self._missing(gap)
             if count > left:
                 self.notes.append(f"{said}, too many to be made up for: servers from 3.9.4 on don't start.")
@@ -329,7 +329,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _dropped(self, one: Snapshot, cut: Removed, base: Base) -> Removed:
         """A damaged snapshot goes: what is in it may follow from what stays."""
-        got = reach.furthest(self.found.logs, base.zxid)
+        got = continuity.furthest(self.found.logs, base.zxid)
         if base.snapshot is one:
             return cut
         if got >= one.zxid:
@@ -351,8 +351,8 @@ class DataDirRepair(RepairPlan, Repairer):
                     return
                 left -= cut.rows_lost
         if left > 0:
-            log, at = reach.place(self.found.logs, gap.record)
-            why = f"{reach.span(gap)} {reach.are(gap)} in no file"
+            log, at = continuity.place(self.found.logs, gap.record)
+            why = f"{continuity.span(gap)} {continuity.are(gap)} in no file"
             self.cut.append(Removed(log.file, int(log.start[at]), 0, why, 0, left, lost))
 
     def _finish(self, base: Base, until: int) -> RepairPlan:
@@ -397,7 +397,7 @@ class DataDirRepair(RepairPlan, Repairer):
     def _judge_losses(self, base: Base) -> None:
         """What is cut where no transaction is missing has cost none."""
         found = self.found
-        missing = reach.gaps(found.logs, min([base.zxid, *(one.zxid for one in found.snapshots)]))
+        missing = continuity.gaps(found.logs, min([base.zxid, *(one.zxid for one in found.snapshots)]))
         firsts = [log.first for log in found.logs if len(log.zxid)]
         for i, cut in enumerate(self.cut):
             first = cut.lost.get("first_zxid")
@@ -412,8 +412,8 @@ class DataDirRepair(RepairPlan, Repairer):
             gap = next((gap for gap in holes if gap.first > one.zxid), None)
             if gap is not None:
                 self.notes.append(
-                    f"{reach.span(gap)} {reach.are(gap)} missing behind {one.name}, an older snapshot: it is of no use but for its own "
-                    "state."
+                    f"{continuity.span(gap)} {continuity.are(gap)} missing after {one.name}, an older snapshot: only its own "
+                    "state can be restored from it."
                 )
                 break
 

@@ -145,7 +145,7 @@ def _context(name: str, options: Options) -> SnapshotContext:
     return snapshot.CODEC.context(name.rpartition("/")[2], Options(snapshot.CODEC.options, own))
 
 
-def examine(listing: Listing, file: str, size: int, options: Options) -> Snapshot:
+def survey(listing: Listing, file: str, size: int, options: Options) -> Snapshot:
     """Look at a snapshot from end to end."""
     read = ListedFile(listing, file, size)
     base = file.rpartition("/")[2]

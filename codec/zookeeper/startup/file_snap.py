@@ -45,8 +45,8 @@ from logwright.codec.zookeeper.startup.nulls import in_acls
 from logwright.codec.zookeeper.startup.settings import ServerSettings
 from logwright.codec.zookeeper.startup.stream import Stream
 from logwright.codec.zookeeper.state.columns import CONTAINERS, TTLS, kinds_of
-from logwright.codec.zookeeper.state.loading import Mismatch
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.tree import Tree
+from logwright.codec.zookeeper.state.tree_load import Mismatch
 from logwright.codec.zookeeper.store.files import CANDIDATES, DataFile, looks_whole, snapshots
 
 MAGIC = 0x5A4B534E

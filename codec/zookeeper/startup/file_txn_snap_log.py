@@ -40,7 +40,7 @@ from logwright.codec.zookeeper.startup.file_snap import FileSnap, Loaded, ZxidDi
 from logwright.codec.zookeeper.startup.file_txn_log import FileTxnLog, Records, Stop
 from logwright.codec.zookeeper.startup.nulls import in_txn
 from logwright.codec.zookeeper.startup.settings import ServerSettings
-from logwright.codec.zookeeper.state.replay import Applied, Tree
+from logwright.codec.zookeeper.state.tree import Applied, Tree
 from logwright.codec.zookeeper.store.files import DATA_LOG_DIR, apart, folder
 
 INITIALIZE = "initialize"

@@ -16,10 +16,10 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.names import VERSION_DIR, snapshot_name, zxid_text
 from logwright.codec.zookeeper.repair import logs
-from logwright.codec.zookeeper.repair.examine import examine, reorder
-from logwright.codec.zookeeper.repair.judge import judge
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
+from logwright.codec.zookeeper.repair.survey import reorder, survey
+from logwright.codec.zookeeper.repair.validate import validate
 from logwright.codec.zookeeper.startup.exceptions import Thrown
 from logwright.codec.zookeeper.startup.file_txn_snap_log import FileTxnSnapLog, Restored, kill_dead_sessions
 from logwright.codec.zookeeper.startup.lost import lost
@@ -98,9 +98,9 @@ class ServedTree(Served):
         """A server leaves damaged logs and snapshots as they are, and goes on in a new log. Here logs end where it stops reading
         them, and snapshots that it passes over go, so that all that is left is sound."""
         overlay = repair.overlay
-        found = examine(overlay.below, self.settings.options)
+        found = survey(overlay.below, self.settings.options)
         reorder(found)
-        judge(found)
+        validate(found)
         for snapshot in found.snapshots:
             if (snapshot.cut or not snapshot.sound) and snapshot.file != self.saved:
                 overlay.delete(snapshot.file)

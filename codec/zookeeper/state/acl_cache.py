@@ -14,7 +14,7 @@ from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable, packed, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
 from logwright.codec.zookeeper.jute import ACL, Int64s, jute_string, vector
-from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state import tree_kernels as at
 
 LIST = vector(ACL)
 

@@ -52,7 +52,7 @@ from logwright.codec.zookeeper.formats.txnlog.scan import SESSION, TIME, TYPE, Z
 from logwright.codec.zookeeper.jute import NULL, Int64s, skip_acl
 from logwright.codec.zookeeper.state.columns import CONTAINER, TTL_MAX
 from logwright.codec.zookeeper.state.digest import counts
-from logwright.codec.zookeeper.state.tree import (
+from logwright.codec.zookeeper.state.tree_kernels import (
     AHEAD,
     BAD_OWNER,
     BAD_TTL,

@@ -14,7 +14,7 @@ import numpy as np
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state import tree_kernels as at
 
 QUOTA, LIMITS, STATS = b"/zookeeper/quota", b"zookeeper_limits", b"zookeeper_stats"
 """`Quotas`."""

@@ -37,9 +37,9 @@ from logwright.codec.zookeeper.names import (
     zxid_text,
 )
 from logwright.codec.zookeeper.state.columns import TTLS, kinds_of
-from logwright.codec.zookeeper.state.from_sorted_rows import Portion, WholeTree, portions
-from logwright.codec.zookeeper.state.replay import Tree
-from logwright.codec.zookeeper.state.run import ROWS, columns, twice
+from logwright.codec.zookeeper.state.sorted_run import ROWS, columns, twice
+from logwright.codec.zookeeper.state.tree import Tree
+from logwright.codec.zookeeper.state.tree_stream import Portion, WholeTree, portions
 from logwright.codec.zookeeper.store import rolling
 from logwright.codec.zookeeper.store.edit_batches import SCHEMA
 from logwright.codec.zookeeper.store.edits import Editor

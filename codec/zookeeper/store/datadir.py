@@ -26,6 +26,7 @@ from logwright.codec.zookeeper.formats.version1 import VERSION_1, is_old_file, r
 from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
 from logwright.codec.zookeeper.startup import settings
 from logwright.codec.zookeeper.store import views
+from logwright.codec.zookeeper.store.assemble import place
 from logwright.codec.zookeeper.store.builder import OPTIONS, TAKES, DirectoryBuilder
 from logwright.codec.zookeeper.store.facts import facts
 from logwright.codec.zookeeper.store.files import (
@@ -37,7 +38,6 @@ from logwright.codec.zookeeper.store.files import (
     logs,
     snapshots,
 )
-from logwright.codec.zookeeper.store.place import place
 from logwright.codec.zookeeper.store.resume import resume
 from logwright.codec.zookeeper.store.views import ALONE, VIEWS, parts
 

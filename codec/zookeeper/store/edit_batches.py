@@ -18,12 +18,12 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import raw_lists
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
 from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Int64s, vector
 from logwright.codec.zookeeper.state.columns import CONTAINERS, EPHEMERAL, PERSISTENT, TTL_MAX, TTLS, kinds_of
-from logwright.codec.zookeeper.state.run import paths_of
+from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.store import edit_kernels as kernels
 from logwright.codec.zookeeper.store.edit_kernels import LEFT_OUT
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.state.replay import Tree
+    from logwright.codec.zookeeper.state.tree import Tree
 
 _FIELDS = (
     *("zxid", "session_id", "cxid", "type", "path", "data", "acl", "ephemeral", "parent_cversion", "version", "ttl"),

@@ -31,13 +31,13 @@ from logwright.codec.zookeeper.state.columns import (
     TTL_RESERVED,
     TTLS,
 )
-from logwright.codec.zookeeper.state.run import paths_of
+from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.store import edit_batches
 from logwright.codec.zookeeper.store.edit_batches import OPEN_LIST, SCHEMA, TYPES, packed_of, unpacked
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.state.looking import Node
-    from logwright.codec.zookeeper.state.replay import Tree
+    from logwright.codec.zookeeper.state.tree import Tree
+    from logwright.codec.zookeeper.state.tree_read import Node
 
 _CREATES = {"create": PERSISTENT, "create2": PERSISTENT, "createContainer": CONTAINERS, "createTTL": TTLS}
 _DELETES = ("delete", "deleteContainer")

@@ -32,8 +32,8 @@ from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
-from logwright.codec.zookeeper.state.replay import Tree
-from logwright.codec.zookeeper.state.tree import UNREAD
+from logwright.codec.zookeeper.state.tree import Tree
+from logwright.codec.zookeeper.state.tree_kernels import UNREAD
 from logwright.codec.zookeeper.store.files import DataFile, base, candidates, snapshots
 from logwright.codec.zookeeper.store.selection import below, check_time
 from logwright.codec.zookeeper.store.succession import gaps, stop_of

@@ -19,7 +19,7 @@ from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.names import CURRENT_EPOCH, counter_of, zxid_text
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store.files import DataFile, base, candidates, logs, logs_from, snapshots
 from logwright.codec.zookeeper.store.succession import gaps
 

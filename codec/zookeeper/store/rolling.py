@@ -27,7 +27,7 @@ from logwright.codec.zookeeper.state.digest import VERSION
 from logwright.codec.zookeeper.store.files import APART, placed
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.state.replay import Tree
+    from logwright.codec.zookeeper.state.tree import Tree
 
 SIZE_LIMIT = Option(
     "txnLogSizeLimitInKb",

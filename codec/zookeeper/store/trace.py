@@ -23,7 +23,7 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, NO_DIGEST, B
 from logwright.codec.zookeeper.formats.txnlog.layout import ERROR
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
 from logwright.codec.zookeeper.names import counter_of, epoch_of
-from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from
 
 

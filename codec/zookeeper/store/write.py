@@ -18,10 +18,10 @@ from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
 from logwright.codec.zookeeper.names import CHECKED
 from logwright.codec.zookeeper.state.digest import node_digests
-from logwright.codec.zookeeper.state.from_sorted_rows import WholeTree
+from logwright.codec.zookeeper.state.tree_stream import WholeTree
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.state.replay import Tree
+    from logwright.codec.zookeeper.state.tree import Tree
 
 
 def of_rows(tree: WholeTree, options: Options, zxid: int) -> Iterator[Chunk]:

@@ -22,9 +22,9 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.sections import SEAL_SIZE
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.formats.snapshot.write import Snapshot, ending, method, table_of
-from logwright.codec.zookeeper.state import from_rows as tree
+from logwright.codec.zookeeper.state import tree_defaults as tree
 from logwright.codec.zookeeper.state.columns import EPHEMERAL, kinds_of
-from logwright.codec.zookeeper.state.given import Given
+from logwright.codec.zookeeper.state.input_columns import Given
 
 NODE = "node"
 

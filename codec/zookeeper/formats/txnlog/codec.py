@@ -47,7 +47,6 @@ from logwright.codec.zookeeper.formats.txnlog.layout import (
     RECORD,
     TXN_LOG,
 )
-from logwright.codec.zookeeper.formats.txnlog.portion import rows_at_once
 from logwright.codec.zookeeper.formats.txnlog.rows import (
     NAME,
     ROWS,
@@ -74,6 +73,7 @@ from logwright.codec.zookeeper.formats.txnlog.tables import (
     RECORDS,
     TxnLogContext,
 )
+from logwright.codec.zookeeper.formats.txnlog.txn_fast_path import rows_at_once
 from logwright.codec.zookeeper.formats.version1 import is_old_log, refused
 from logwright.codec.zookeeper.names import PRINTED
 from logwright.codec.zookeeper.store.selection import NAMES_NODES, prefix_of, select_txns

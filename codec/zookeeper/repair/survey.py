@@ -43,18 +43,18 @@ class Found:
     others: list[str] = field(default_factory=list)
 
 
-def examine(listing: Listing, options: Options) -> Found:
+def survey(listing: Listing, options: Options) -> Found:
     """Look at a directory."""
     found = Found(listing, {entry.name: entry.size for entry in listing.entries()})
     ours = set()
     for one in files.snapshots(listing):
         if one.zxid >= 0:
             ours.add(one.name)
-            found.snapshots.append(snapshots.examine(listing, one.name, one.size, options))
+            found.snapshots.append(snapshots.survey(listing, one.name, one.size, options))
     for one in files.logs(listing):
         if one.zxid >= 0:
             ours.add(one.name)
-            found.logs.append(logs.examine(listing, one.name, one.size, options))
+            found.logs.append(logs.survey(listing, one.name, one.size, options))
     for name in EPOCHS:
         if name in found.sizes:
             ours.add(name)

@@ -22,11 +22,11 @@ from logwright.codec.zookeeper.formats.snapshot.rows import PORTION, Nodes, acl_
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state import tree_kernels as at
 from logwright.codec.zookeeper.state.acl_cache import entries
-from logwright.codec.zookeeper.state.arrays import Store
 from logwright.codec.zookeeper.state.columns import NODE_COLUMNS, TTLS, kinds_of
 from logwright.codec.zookeeper.state.paths import ascending
+from logwright.codec.zookeeper.state.tree_arrays import Store
 
 COLUMNS = (
     *NODE_COLUMNS,

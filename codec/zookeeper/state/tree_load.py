@@ -22,10 +22,10 @@ from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST as DIGEST
 from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST_SIZE, Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
-from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state import tree_kernels as at
 from logwright.codec.zookeeper.state.acl_cache import LIST
-from logwright.codec.zookeeper.state.arrays import Store
 from logwright.codec.zookeeper.state.digest import VERSION
+from logwright.codec.zookeeper.state.tree_arrays import Store
 
 CONFIG_SINCE = (3, 5)
 """The first version whose fresh tree has /zookeeper/config."""

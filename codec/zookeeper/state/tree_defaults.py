@@ -13,7 +13,7 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
 from logwright.codec.zookeeper.formats.snapshot.pack import Nodes, Values
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
-from logwright.codec.zookeeper.state.given import UNKNOWN, Given, no_bytes
+from logwright.codec.zookeeper.state.input_columns import UNKNOWN, Given, no_bytes
 from logwright.codec.zookeeper.state.paths import Family, places
 
 SYSTEM = (b"", b"/zookeeper", b"/zookeeper/config", b"/zookeeper/quota")

@@ -20,9 +20,9 @@ from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import STATS, Values, column_of
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.columns import KINDS, ROOT, TTLS
-from logwright.codec.zookeeper.state.from_rows import CONFIG, SYSTEM, config_list
-from logwright.codec.zookeeper.state.given import UNKNOWN, Given, no_bytes
+from logwright.codec.zookeeper.state.input_columns import UNKNOWN, Given, no_bytes
 from logwright.codec.zookeeper.state.paths import validate
+from logwright.codec.zookeeper.state.tree_defaults import CONFIG, SYSTEM, config_list
 
 CLIENT = "client_cversion"
 ROWS = pa.schema(

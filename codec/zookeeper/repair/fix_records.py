@@ -1,7 +1,7 @@
 """Records that can be put right for certain: their checksum says what they were.
 
 A checksum is of the payload alone. Where it is right, so is the payload, whatever length and mark say; where it is wrong by one bit,
-it tells which one, for digests to bear out (`judge`). What is never done is to make a checksum fit what is there.
+it tells which one, for digests to bear out (`validate`). What is never done is to make a checksum fit what is there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPE = PAYLOAD.offset("type")
 
 
 @dataclass(frozen=True, slots=True)
-class Healed:
+class FixedRecord:
     """A record that was put right: the bytes that it takes in the file, what it is now, and what was wrong."""
 
     start: int
@@ -40,7 +40,7 @@ class Healed:
     """The checksum says so, and would as well of some cases of two bits: what else there is must bear it out."""
 
 
-def heal(data: Bytes, at: int, stop: int, before: int | None, file: int | None) -> Healed | None:
+def fix_record(data: Bytes, at: int, stop: int, before: int | None, file: int | None) -> FixedRecord | None:
     """The record that starts at `data[at]`, which can't be read, as it was; None where that is not known.
 
     It ends before `stop`. `before` is the zxid of the one before it, `file` that of the file's name, for its first one.
@@ -59,7 +59,7 @@ def _payload(data: Bytes, at: int, stop: int) -> Bytes | None:
     return data[at + BODY : at + BODY + length] if TXN_HEADER <= length <= stop - at - BODY else None
 
 
-def _mark(data: Bytes, at: int, stop: int) -> Healed | None:
+def _mark(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     """Only the mark behind it is wrong, or not there."""
     payload = _payload(data, at, stop)
     if payload is None or adler32(payload, 0, len(payload)) != load_i64be(data, at):
@@ -68,7 +68,7 @@ def _mark(data: Bytes, at: int, stop: int) -> Healed | None:
     return _made(at, end, payload.tobytes(), "the mark was made anew")
 
 
-def _bit(data: Bytes, at: int, stop: int) -> Healed | None:
+def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     """One bit was turned over, in the payload or its checksum."""
     payload = _payload(data, at, stop)
     if payload is None or at + OVERHEAD + len(payload) > stop or data[at + BODY + len(payload)] != EOR:
@@ -83,18 +83,18 @@ def _bit(data: Bytes, at: int, stop: int) -> Healed | None:
     else:
         made[place] = value
         why = f"one bit of byte {place} of its payload was turned over ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
-    healed = _made(at, at + OVERHEAD + len(payload), made.tobytes(), why)
-    return replace(healed, doubt=not _harmless(healed, place))
+    fixed = _made(at, at + OVERHEAD + len(payload), made.tobytes(), why)
+    return replace(fixed, doubt=not _harmless(fixed, place))
 
 
-def _harmless(found: Healed, place: int) -> bool:
+def _harmless(found: FixedRecord, place: int) -> bool:
     """Whether it changes no tree, whatever is wrong with it: an error, by a type and a length that were not touched."""
     payload = np.frombuffer(found.record, np.uint8)[BODY:-1]
     whole = load_i32be(payload, _TYPE) == ERROR and len(payload) == TXN_HEADER + 4
     return whole and not _TYPE <= place < TXN_HEADER and not ZXID_AT <= place < ZXID_AT + 8
 
 
-def _length(data: Bytes, at: int, stop: int) -> Healed | None:
+def _length(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     """Only the length is wrong: the checksum fits another one."""
     end = int(records.true_end(data, at, min(stop, at + records.REACH)))
     if end < 0:
@@ -103,10 +103,10 @@ def _length(data: Bytes, at: int, stop: int) -> Healed | None:
     return _made(at, end, payload, f"its length is {len(payload)}, as its checksum says")
 
 
-def _made(start: int, stop: int, payload: bytes, why: str) -> Healed:
+def _made(start: int, stop: int, payload: bytes, why: str) -> FixedRecord:
     record = record_of(payload)
     zxid = load_i64be(np.frombuffer(record, np.uint8), BODY + ZXID_AT)
-    return Healed(start, stop, record, zxid, why)
+    return FixedRecord(start, stop, record, zxid, why)
 
 
 def record_of(payload: bytes) -> bytes:
@@ -115,7 +115,7 @@ def record_of(payload: bytes) -> bytes:
     return head + payload + bytes([EOR])
 
 
-def _sensible(found: Healed, before: int | None, file: int | None) -> bool:
+def _sensible(found: FixedRecord, before: int | None, file: int | None) -> bool:
     """Whether it is a transaction that can be read, and one that belongs there."""
     data = np.frombuffer(found.record, np.uint8)
     bodies, _ = Bodies.of(data, np.array([BODY], np.int64), np.array([len(data) - 1], np.int64))

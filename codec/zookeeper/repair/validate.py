@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from logwright.codec.engine.repair import OutputFile, Removed
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.zookeeper.repair import logs, reach
-from logwright.codec.zookeeper.repair.examine import Found
+from logwright.codec.zookeeper.repair import continuity, logs
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
+from logwright.codec.zookeeper.repair.survey import Found
 from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.trace import load, trace
 
 
-def judge(found: Found) -> None:
+def validate(found: Found) -> None:
     """Make snapshots unsound that a server does not take, the newest first, up to one that is well; and those that are in doubt, where
     that one and the logs lead to all that they have. Records in doubt go unless a digest bears them out."""
     doubtful: list[Snapshot] = []
@@ -38,7 +38,9 @@ def judge(found: Found) -> None:
         else:
             well = True
             _records(found)
-            if reach.furthest(found.logs, one.zxid) >= max((other.zxid for other in doubtful), default=0):
+            if continuity.furthest(found.logs, one.zxid) >= max(
+                (other.zxid for other in doubtful), default=0
+            ):
                 for other in doubtful:
                     _drop(
                         other, other.why or other.early or "the digest of its tree is not the one that it has"
@@ -65,7 +67,7 @@ def _records(found: Found) -> None:
     for log in found.logs:
         wanted |= set(log.zxid[log.in_doubt].tolist())
     right: set[int] = set()
-    for one in reach.bases(found):
+    for one in continuity.bases(found):
         later = {zxid for zxid in wanted if zxid > one.zxid}
         if not later:
             continue

@@ -13,7 +13,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.sorting import read_framed, unique
 from logwright.codec.store.build import Piece, Placement, Stage, Summary
-from logwright.codec.zookeeper.state.run import ROWS, twice
+from logwright.codec.zookeeper.state.sorted_run import ROWS, twice
 from logwright.codec.zookeeper.store.builder import RUN, SnapshotWriter, Transactions, as_logs
 from logwright.codec.zookeeper.store.resume import Resumed
 

@@ -19,12 +19,12 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, coded
 from logwright.codec.zookeeper.formats.snapshot.layout import Int32s
 from logwright.codec.zookeeper.formats.snapshot.pack import STATS, Nodes, Piece, Values
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.state import run
+from logwright.codec.zookeeper.state import sorted_run
 from logwright.codec.zookeeper.state.columns import EPHEMERAL, kinds_of
-from logwright.codec.zookeeper.state.from_rows import SYSTEM
-from logwright.codec.zookeeper.state.given import UNKNOWN
+from logwright.codec.zookeeper.state.input_columns import UNKNOWN
 from logwright.codec.zookeeper.state.paths import Family
-from logwright.codec.zookeeper.state.run import CLIENT, GIVEN
+from logwright.codec.zookeeper.state.sorted_run import CLIENT, GIVEN
+from logwright.codec.zookeeper.state.tree_defaults import SYSTEM
 
 _OWN_CHILDREN = {b"": 1, b"/zookeeper": 2}
 """Nodes with children that a server makes itself, which it does not count."""
@@ -50,7 +50,7 @@ def portions(
     streams: Sequence[SortedRun], zxid: int | None, *, last: bool, twice: Refusal
 ) -> Iterator[Portion]:
     """The nodes of sorted runs as a whole tree, with the system's own and all parents."""
-    own = run.made(list(SYSTEM), zxid)
+    own = sorted_run.made(list(SYSTEM), zxid)
     system = SortedRun(own["key"][0].as_py(), own["key"][-1].as_py(), lambda: iter([own]))
     # Rows of one path in which somebody gave it, and in which it is made: the given one comes first.
     rows = unique(merge([*streams, system]), last=last, twice=twice)
@@ -58,14 +58,14 @@ def portions(
     places: list[int] = []
     count = 0
     for batch in _unshadowed(rows):
-        paths = run.paths_of(batch.column("key"))
+        paths = sorted_run.paths_of(batch.column("key"))
         above = contents(pa.binary(), chain)
         family = Family.of(pa.concat_arrays([above, paths]))
         missing = family.missing()
         if missing:
-            batch = pa.concat_batches([batch, run.made(missing, zxid)])
+            batch = pa.concat_batches([batch, sorted_run.made(missing, zxid)])
             batch = batch.take(pc.sort_indices(batch.column("key")))
-            paths = run.paths_of(batch.column("key"))
+            paths = sorted_run.paths_of(batch.column("key"))
             family = Family.of(pa.concat_arrays([above, paths]))
         local = family.parents
         numbers_of = np.concatenate((places, np.arange(count, count + len(paths)))).astype(np.int64)

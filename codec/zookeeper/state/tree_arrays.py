@@ -10,11 +10,11 @@ import numpy as np
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state import tree_kernels as at
 from logwright.codec.zookeeper.state.acl_cache import AclCache
 from logwright.codec.zookeeper.state.digest import signed
+from logwright.codec.zookeeper.state.java_utf8 import as_java, nodes_as_read
 from logwright.codec.zookeeper.state.quota import Quotas
-from logwright.codec.zookeeper.state.texts import as_java, nodes_as_read
 
 NOTE_ROOM = 1024
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from logwright.codec.engine.repair import Removed
 from logwright.codec.zookeeper.names import counter_of, epoch_of, zxid_text
-from logwright.codec.zookeeper.repair.examine import Found, zxids
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
+from logwright.codec.zookeeper.repair.survey import Found, zxids
 
 
 @dataclass(frozen=True, slots=True)
