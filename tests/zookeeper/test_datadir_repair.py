@@ -224,7 +224,7 @@ def test_what_a_sound_snapshot_covers_is_not_made_up_for() -> None:
         result, mending = repaired(data_directory({**holed(4).files, "snapshot.8": made}), strategy)
         assert zxids(result) == [1, 2, 3, *range(5, 13)]
         assert losses(mending) == [("log.1", 1, {"first_zxid": 4, "last_zxid": 4})]
-        assert "0x4 is missing behind snapshot.0, an older snapshot" in notes(mending)
+        assert "0x4 is missing after snapshot.0, an older snapshot" in notes(mending)
         assert len(served(result)) == len(base) + 4
         assert checked(result) == []
 
