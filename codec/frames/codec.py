@@ -9,9 +9,8 @@ A row is a frame of the main kind. Frames of the marker's kind and the header of
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,16 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import address
-from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
-from logwright.codec.describe import Buffer, Field, Flags, Int, Repeated, Scope, Struct, Switch, Until
-from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
-from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.prefixes import Prefixes, prefixes_of
+from logwright.codec.frames.format import FrameFormat
+from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.resync import NONE, UNSURE, Finder
 from logwright.codec.frames.scanner import (
     HEADER,
@@ -40,10 +35,8 @@ from logwright.codec.frames.scanner import (
     put_head,
     zeros_in,
 )
-from logwright.codec.frames.specification import FrameSpec, Marker, Position, span_of
-from logwright.codec.option import Options
+from logwright.codec.frames.specification import Position, span_of
 from logwright.codec.single_frame import single_value
-from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
 Int64s = npt.NDArray[np.int64]
@@ -52,29 +45,6 @@ PORTION = 8 << 20
 """Bytes of frames that are decoded at a time, or one frame if that is larger."""
 _ROWS = 1 << 15
 """Rows that are encoded at a time."""
-
-PAYLOAD = Column(
-    "payload",
-    pa.binary(),
-    "the bytes of the frame, where they are not what would be written from its row",
-    detail=True,
-)
-POSITION = Column("position", pa.int64(), "byte of the file where the frame starts", detail=True)
-"""A column that the rows of every framed codec have."""
-
-
-@dataclass
-class FramedContext:
-    """What decoding needs besides the bytes, and what goes from window to window."""
-
-    options: Options
-    number: int | None = None
-    """The number in the file's name."""
-    live: bool = False
-    """The system that writes the file may be running."""
-    damaged: int = -1
-    """Where the last scan stopped at damage."""
-    prefixes: Prefixes | None = None
 
 
 def joined(frames: Sequence[bytes]) -> tuple[Bytes, Int64s]:
@@ -101,47 +71,8 @@ class Part:
         return replace(self, start=self.start[mask], end=self.end[mask], head=self.head[mask])
 
 
-class FrameStruct(Struct):
-    """The frames of a codec as one structure: which kind a frame is, its bytes say."""
-
-    def __init__(self, codec: FramedCodec) -> None:
-        super().__init__(f"{codec.spec.struct.name}Frame", *codec.spec.struct.fields)
-        self.codec = codec
-
-    def unpack(
-        self, buf: Buffer, at: int = 0, end: int | None = None, scope: Scope | None = None
-    ) -> tuple[dict[str, Any], int]:
-        stop = len(buf) if end is None else end
-        values, after = self.codec.struct_at(bytes(buf[at:stop]), at).unpack(buf, at, stop, scope)
-        # What fills a frame of another kind has no fields.
-        after = after if self.codec.kind_at(bytes(buf[at:stop]), at) == MAIN else stop
-        return {**dict.fromkeys(field.name for field in self.fields), **values}, after
-
-    def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
-        return self.codec.struct_at(bytes(buf[at:end]), at).check(buf, at, end)
-
-
-class FramedCodec(Codec):
-    """A codec of framed files.
-
-    `header` describes the file's header, which starts with the one value of its first field and has a field `version`; `header_sizes` says
-    how many bytes it takes in each version that is read, zeros at its end included. `context_of` makes the context.
-    `fixed` maps row columns to the fields of the head that they are. `required` are the columns without which no row can be written.
-    `systems` says what the real system does about each reason of `scanner`.
-    """
-
-    spec: FrameSpec
-    rows: Table
-    pattern: re.Pattern[str]
-    number_base: int = 10
-    """Of the number in the file's name."""
-    header: Struct | None = None
-    header_sizes: Mapping[int, int] = {}
-    version_option: str = ""
-    fixed: Mapping[str, str] = {}
-    required: tuple[str, ...] = ()
-    systems: Mapping[int, str] = {}
-    context_of: Callable[..., FramedContext] = FramedContext
+class FramedCodec(FrameFormat):
+    """A codec of framed files. A format gives its `FrameFormat`, `columns` and `form`."""
 
     # What a format gives
 
@@ -157,10 +88,6 @@ class FramedCodec(Codec):
 
         The first frame lies at byte `at` of the file, the others side by side; or each at its own of the `positions`.
         """
-
-    def version(self, context: Any) -> int:
-        """Return the version of a file that is written from rows alone: what the option says, else the newest."""
-        return int(context.options[self.version_option]) if self.version_option else max(self.header_sizes)
 
     def closing(self, at: int, context: Any) -> Iterator[Chunk]:
         """Return what upstream writes behind the last frame of a finished file of `at` bytes."""
@@ -193,8 +120,6 @@ class FramedCodec(Codec):
         number: int | None = context.number
         return number
 
-    # What follows from it
-
     @cached_property
     def _scanner(self) -> scanner.Scanner:
         return scanner.Scanner(self.spec)
@@ -202,182 +127,6 @@ class FramedCodec(Codec):
     @cached_property
     def _finder(self) -> Finder:
         return Finder(self.spec)
-
-    @cached_property
-    def head(self) -> np.dtype[Any]:
-        """The head of a frame, and its kind."""
-        return self.spec.head
-
-    @cached_property
-    def kinds(self) -> tuple[str, ...]:
-        marker = self.spec.marker
-        return self.spec.kind, marker.name if marker else "", "header"
-
-    @cached_property
-    def places(self) -> tuple[str, ...]:
-        """Row columns that say where a frame lies: they change where it is written at another place."""
-        claims = self.spec.claims
-        claimed = [
-            name
-            for name, field in self.fixed.items()
-            if isinstance(claims, Position) and field == claims.field
-        ]
-        return ("position", *claimed)
-
-    @cached_property
-    def frame(self) -> FrameStruct:
-        """What describes a frame of any kind."""
-        return FrameStruct(self)
-
-    @cached_property
-    def structures(self) -> tuple[Struct, ...]:  # type: ignore[override]
-        marker = () if self.spec.marker is None else (self.spec.marker.struct,)
-        return (self.spec.struct, *marker, *(() if self.header is None else (self.header,)))
-
-    @cached_property
-    def described(self) -> tuple[Struct, ...]:  # type: ignore[override]
-        """The file: its header, the frames of every kind up to what ends them, and the rest."""
-        spec, main = self.spec, self.spec.struct
-        length = main[spec.length.field].type
-        assert isinstance(length, Int)
-        until = Until(0, length, main.offset(spec.length.field), "a length of 0") if spec.zero_ends else None
-        item = main if spec.marker is None else _frame_of(spec, spec.marker)
-        return (
-            Struct(
-                f"{main.name}File",
-                *self._header_fields(),
-                Field("frames", Repeated(item, least=spec.peek, until=until), "the frames", rows=True),
-                Field("rest", BytesType(), "what is left: usually zeros", default=b""),
-                doc=f"{self.title}.",
-            ),
-        )
-
-    def _header_fields(self) -> Iterator[Field]:
-        if self.header is None:
-            return
-        yield Field("header", self.header, "the header of the file")
-        size = "0"
-        for version, header_size in self.header_sizes.items():
-            if header_size > self.header.min_size:
-                size = f"{header_size - self.header.min_size} if header.version == {version} else {size}"
-        yield Field("header_padding", BytesType(size), "zeros")
-
-    @cached_property
-    def tables(self) -> Mapping[str, Table]:  # type: ignore[override]
-        return {"rows": self.rows, "frames": self._frames_table(), "file": self._file_table()}
-
-    def _frames_table(self) -> Table:
-        columns = [
-            replace(POSITION, nullable=False, detail=False),
-            Column("size", pa.int32(), "bytes of the frame"),
-        ]
-        if len(self.structures) > 1:
-            kinds = ", ".join(
-                name for i, name in enumerate(self.kinds) if name and (i != HEADER or self.header is not None)
-            )
-            columns.append(Column("kind", pa.string(), kinds))
-        for one in self.spec.struct.fields:
-            kind = one.type.base if isinstance(one.type, Flags) else one.type
-            if one.name in (self.spec.struct.head_dtype.names or ()) and isinstance(kind, Int):
-                width = max(4, kind.width if kind.signed else 2 * kind.width)
-                columns.append(Column(one.name, pa.int32() if width == 4 else pa.int64(), one.doc))
-        return Table("frames", (*columns, PAYLOAD, RAW), "One row a frame.")
-
-    def _file_table(self) -> Table:
-        number = Column("number", pa.int64(), "the number in the file's name")
-        version = (Column("version", pa.int32(), "in the file's header"),) if self.header is not None else ()
-        columns = (number, *version, *extent("frames"), *ending("frame"))
-        return Table("file", columns, "One row.")
-
-    def recognise(self, name: str, head: bytes) -> Match:
-        named = bool(self.pattern.fullmatch(name))
-        known = self.known(head)
-        if named:
-            return Match.SURE if known else Match.NAME
-        return Match.MAYBE if known else Match.NO
-
-    @cached_property
-    def magic(self) -> bytes:
-        """What a file with a header starts with."""
-        return b"" if self.header is None else bytes(self.header.fields[0].only)
-
-    def known(self, head: bytes) -> bool:
-        """Whether the first bytes of a file are those of the format."""
-        return self.header is not None and head.startswith(self.magic)
-
-    def header_size(self, head: bytes, size: int) -> int | Fault:
-        """Return the size of the file's header, or what is wrong with it. `head` are the file's first bytes, `size` is that of the file."""
-        if self.header is None:
-            return 0
-        least = self.header.head_size
-        if not self.magic.startswith(head[: len(self.magic)]):
-            text = f"magic is {head[: len(self.magic)].hex()}, expected {self.magic.hex()}"
-            return Fault(self.name, 0, min(least, size), Kind.MAGIC, text)
-        version = self._version(head)
-        if version is not None and version not in self.header_sizes:
-            text = f"version is {version}, expected {min(self.header_sizes)} to {max(self.header_sizes)}"
-            return Fault(self.name, 0, least, Kind.MAGIC, text)
-        needed = least if version is None else self.header_sizes[version]
-        if size < needed:
-            text = f"{size} bytes, the header of the file takes {needed}"
-            return Fault(self.name, 0, size, Kind.TRUNCATED, text)
-        return needed
-
-    def _version(self, head: bytes) -> int | None:
-        if self.header is None or not self.known(head) or len(head) < self.header.head_size:
-            return None
-        return int(self.header.unpack(head, 0, self.header.head_size)[0]["version"])
-
-    def form_header(self, file: pa.Table | None, context: Any) -> bytes:
-        """Return the file's header: of the version that the file table says, or as upstream writes it."""
-        if self.header is None:
-            return b""
-        version = single_value(file, "version")
-        version = version if version in self.header_sizes else self.version(context)
-        return self.header.pack({"version": version}).ljust(self.header_sizes[version], b"\0")
-
-    def context(self, name: str, options: Options, **hints: Any) -> FramedContext:
-        found = self.pattern.fullmatch(name)
-        number = int(found[1], self.number_base) if found else None
-        number = hints.get("number", number)
-        number = number if number is None or number < 1 << 62 else None
-        return self.context_of(options, number, bool(hints.get("live")))
-
-    # Kinds of frames
-
-    def kind_at(self, frame: bytes, at: int) -> int:
-        """The kind of the frame whose bytes these are, at byte `at` of its file."""
-        if not at and self.header is not None and self.header_size(frame, len(frame)) == len(frame):
-            return HEADER
-        marker = self.spec.marker
-        if marker is not None and len(frame) >= self.spec.struct_end(marker.field):
-            place = self.spec.struct.offset(marker.field)
-            value, _ = self.spec.struct[marker.field].type.unpack(frame, place, len(frame), {})
-            if value == marker.value:
-                return MARKER
-        return MAIN
-
-    def struct_at(self, frame: bytes, at: int) -> Struct:
-        """The structure of that frame."""
-        kind = self.kind_at(frame, at)
-        if kind == HEADER and self.header is not None:
-            return self.header
-        return self.spec.marker.struct if kind == MARKER and self.spec.marker else self.spec.struct
-
-    def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        struct = self.struct_at(window.data.tobytes(), window.offset) if frame else self.spec.struct
-        nodes = explain_values(struct, window, focus, single=frame)
-        if frame and struct is self.spec.struct and nodes:
-            nodes[0].row = 0
-        return nodes
-
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        struct = self.spec.struct
-        for at in (0, 1) if self.header is not None else (1,):
-            struct = self.struct_at(frame, at)
-            if struct is not self.spec.struct:
-                break
-        return address.edit(struct, frame, path, change, reseal=reseal)
 
     # Finding frames
 
@@ -787,22 +536,6 @@ class _Reencoder(Reencoder):
             row = self.frames.slice(frame, 1).to_pylist()[0]
             return payload if payload is not None else codec.marker(row, row["size"])
         return None
-
-
-def _frame_of(spec: FrameSpec, marker: Marker) -> Struct:
-    """The description of a frame that is of the main kind, or of the marker's."""
-    size, length = marker.struct.min_size, marker.length
-    # A frame that does not say how long it is takes the rest of the file.
-    filling = "rest" if length is None else f"{length.field} - {size - length.bias}"
-    filler = Field("filling", BytesType(filling), "fills the frame")
-    other = Struct(marker.struct.name, *marker.struct.fields, filler, doc=marker.struct.doc)
-    kind = spec.struct[marker.field].type
-    assert isinstance(kind, Int)
-    on = f"{'i' if kind.signed else 'u'}32be({spec.struct.offset(marker.field)}) == {marker.value}"
-    return Struct(
-        f"{spec.struct.name}Frame",
-        Field("frame", Switch(on, {1: other, 0: spec.struct}), f"{spec.kind} or {marker.name}"),
-    )
 
 
 _ABSENT = {b"absent": b"1"}

@@ -21,7 +21,8 @@ from logwright.codec.describe import I32BE, I64BE, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import POSITION, FramedCodec, FramedContext, Part, joined, was_given
+from logwright.codec.frames.codec import FramedCodec, Part, joined, was_given
+from logwright.codec.frames.format import POSITION, FramedContext
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c, crc32c_update

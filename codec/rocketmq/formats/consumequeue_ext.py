@@ -18,7 +18,8 @@ from logwright.codec.columns import binary
 from logwright.codec.describe import I16BE, I64BE, Bytes, Field, Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import POSITION, FramedCodec, Part, joined
+from logwright.codec.frames.codec import FramedCodec, Part, joined
+from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, FrameSpec, Length, Marker
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
 from logwright.codec.kernels.intrinsics import load_i16be, load_i64be

@@ -16,7 +16,8 @@ import pyarrow as pa
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import FramedCodec, FramedContext, Part
+from logwright.codec.frames.codec import FramedCodec, Part
+from logwright.codec.frames.format import FramedContext
 from logwright.codec.frames.scanner import MARKER
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.option import Option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from logwright.codec.frames.codec import POSITION
+from logwright.codec.frames.format import POSITION
 from logwright.codec.rocketmq.formats.commitlog.properties import PROPERTIES
 from logwright.codec.table import TIMESTAMP, Column, Table
 
