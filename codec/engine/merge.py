@@ -25,7 +25,7 @@ _SIGN = -(1 << 63)
 """Flipping this bit of both makes a signed comparison of two integers an unsigned one."""
 _MAX = (1 << 63) - 1
 PASS_THROUGH = 1024
-"""At least this many rows that no other run has keys between are passed through as a batch of their own."""
+"""At least this many rows that no other run has keys between are passed through as a separate batch."""
 MAX_JOINED = 1 << 30
 """Byte limit for joining batches. The offsets of a binary column have 32 bits."""
 

@@ -1,7 +1,7 @@
-"""Comparators: the orders of user keys that databases are made with, by the names that manifests have.
+"""Comparators: the orders of user keys, by their names in manifests.
 
-A known order is reduced to the bytewise one: `collate` gives bytes that compare as the keys do. Of any other comparator only the name
-is known.
+A known order is reduced to the bytewise one: `collate` returns bytes that compare as the keys do. Of any other comparator only the name is
+known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Comparator:
 
     name: str
     collate: Callable[[bytes], bytes] | None
-    """Gives bytes that compare as the key does; None where the order is not known."""
+    """Returns bytes that compare as the key does. None if the order is unknown."""
 
     @property
     def bytewise(self) -> bool:
@@ -43,24 +43,24 @@ class Comparator:
         return self.collate is not None
 
     def user(self, key: bytes) -> bytes:
-        """What a user key is sorted by; the key itself where the order is not known."""
+        """Return the sort key of a user key; the key itself if the order is unknown."""
         return key if self.collate is None else self.collate(key)
 
     def order(self, key: bytes) -> Order:
-        """What an internal key is sorted by."""
+        """Return the sort key of an internal key."""
         user, trailer = keys.order(key)
         return self.user(user), trailer
 
     def separator(self, last: bytes, following: bytes) -> bytes:
-        """The index key between two internal keys. Comparators of applications shorten nothing."""
+        """Return an index key between two internal keys. Other comparators than LevelDB's own shorten nothing."""
         return keys.separator(last, following) if self.bytewise else last
 
     def successor(self, last: bytes) -> bytes:
-        """The index key behind the last internal key of a table."""
+        """Return the index key after the last internal key of a table."""
         return keys.successor(last) if self.bytewise else last
 
     def column(self, column: pa.Array[Any]) -> pa.Array[Any]:
-        """What the user keys of a column are sorted by."""
+        """Return the sort keys of a column of user keys."""
         if self.collate is None or self.bytewise:
             return column
         return pa.array([self.collate(key) for key in column.to_pylist()], column.type)
@@ -68,14 +68,14 @@ class Comparator:
     def buffers(
         self, data: Bytes, ends: npt.NDArray[Any], less: int = 0
     ) -> tuple[Bytes, npt.NDArray[np.int64]]:
-        """The same of keys `data[ends[i] : ends[i + 1]]`, as such a buffer. The last `less` bytes of each key stay as they are."""
+        """Return the sort keys of `data[ends[i] : ends[i + 1]]` in such a buffer. The last `less` bytes of each key are kept."""
         if self.collate is None or self.bytewise:
             return data, np.asarray(ends, np.int64)
         content, edges = data.tobytes(), ends.tolist()
         out = []
         for start, end in pairwise(edges):
             cut = end - less
-            # What is too short for an internal key stays as it is.
+            # A key that is too short for an internal key is kept.
             out.append(
                 self.collate(content[start:cut]) + content[cut:end] if cut >= start else content[start:end]
             )
@@ -85,17 +85,17 @@ class Comparator:
 
 _KNOWN = {BYTEWISE: Comparator(BYTEWISE, _same), idb.NAME: Comparator(idb.NAME, idb.collate)}
 NAMES = tuple(_KNOWN)
-"""The comparators whose order is known."""
+"""The names of the known comparators."""
 BYTEWISE_COMPARATOR = _KNOWN[BYTEWISE]
 
 
 def comparator_of(name: str | None) -> Comparator:
-    """The comparator of that name; the default one for None."""
+    """Return the comparator of that name; the default one for None."""
     return _KNOWN.get(name or BYTEWISE) or Comparator(name or BYTEWISE, None)
 
 
 def internal(
     comparator: Comparator, data: Bytes, ends: npt.NDArray[Any]
 ) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """`Comparator.buffers` of internal keys."""
+    """Apply `Comparator.buffers` to internal keys."""
     return comparator.buffers(data, ends, TRAILER_SIZE)

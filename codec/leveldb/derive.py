@@ -39,12 +39,12 @@ def snapshot(
             EditField(
                 "new_file",
                 level=level,
-                number=one.number,
-                size=one.size,
-                smallest=one.smallest,
-                largest=one.largest,
+                number=file.number,
+                size=file.size,
+                smallest=file.smallest,
+                largest=file.largest,
             )
-            for one in files
+            for file in files
         ]
     return fragmented(form(edit), 0)
 

@@ -1,11 +1,10 @@
-"""The key order of Chrome's IndexedDB, which its databases name `idb_cmp1`.
+"""The key order of Chrome's IndexedDB, the comparator `idb_cmp1`.
 
-A key starts with three ids: of a database, an object store and an index. They say what follows: metadata of the whole profile or of a
-database, a record of an object store, or an entry of an index. Ids are numbers of varying width, script values are tagged by type, so
-the order is not that of the bytes.
+A key starts with three ids: of a database, an object store and an index. They determine what follows: metadata of the profile or of a
+database, a record of an object store, or an entry of an index. Ids are integers of varying width and script values are tagged by type, so
+the order is not bytewise.
 
-`collate` turns a key into bytes that compare bytewise as the keys compare. Two keys that the comparator takes for the same have the
-same bytes.
+`collate` turns a key into bytes that compare bytewise as the keys compare. Keys that the comparator treats as equal have the same bytes.
 
 Source: `content/browser/indexed_db/indexed_db_leveldb_coding.cc` and `docs/leveldb_coding_scheme.md` of Chromium.
 """
@@ -15,21 +14,21 @@ from __future__ import annotations
 import struct
 
 NAME = "idb_cmp1"
-"""The comparator's name, as manifests have it."""
+"""The comparator's name in manifests."""
 
 OBJECT_STORE_DATA, EXISTS_ENTRY, BLOB_ENTRY = 1, 2, 3
 """Index ids of the parts of an object store."""
 MIN_INDEX = 30
-"""The smallest id of an index of the application."""
+"""The smallest id of an application's index."""
 
 _GLOBAL_SIMPLE, _GLOBAL_SCOPES, _GLOBAL_FREE_LIST, _GLOBAL_NAME = 7, 50, 100, 201
-"""Metadata of the whole profile, by type byte. Types below the first have one key each."""
+"""Metadata of the profile, by type byte. Types below the first have one key each."""
 _STORE, _INDEX, _STORE_FREE_LIST, _INDEX_FREE_LIST, _STORE_NAMES, _INDEX_NAMES = 50, 100, 150, 151, 200, 201
 _DATABASE_SIMPLE = 6
 """Metadata of a database, by type byte. Types below this have one key each."""
 
 _NULL, _STRING, _DATE, _NUMBER, _ARRAY, _MIN, _BINARY = range(7)
-"""Types of a script value, as they are stored."""
+"""Stored types of a script value."""
 _RANKS = {_MIN: b"\x01", _NUMBER: b"\x03", _DATE: b"\x04", _STRING: b"\x05", _BINARY: b"\x06", _ARRAY: b"\x07", _NULL: b"\x08"}  # fmt: skip
 """The order of the types; a rank is never 0, which ends an array."""
 
@@ -40,11 +39,11 @@ _U64BE, _U64LE = struct.Struct(">Q"), struct.Struct("<Q")
 
 
 class UndecodableKeyError(ValueError):
-    """A key that Chrome's comparator cannot decode. It takes such a key for equal to every other one."""
+    """A key that Chrome's comparator cannot decode. The comparator treats it as equal to every other key."""
 
 
 def collate(key: bytes) -> bytes:
-    """Return bytes that compare as the key does. A key that cannot be decoded comes last in its group, and is equal to itself only."""
+    """Return bytes that compare as the key does. A key that cannot be decoded comes last in its group and equals only itself."""
     try:
         at, head, ids = _prefix(key)
     except UndecodableKeyError:
@@ -54,13 +53,13 @@ def collate(key: bytes) -> bytes:
             return head + _metadata(key, at, simple=_DATABASE_SIMPLE if ids[0] else _GLOBAL_SIMPLE)
         return head + _data(key, at, ids[2])
     except UndecodableKeyError:
-        # Metadata of different types is told apart by the type byte alone.
+        # The type byte alone distinguishes metadata of different types.
         metadata = not ids[0] or not ids[1]
         return head + (key[at : at + 1] if metadata else b"") + _UNDECODABLE + key
 
 
 def decodable(key: bytes) -> bool:
-    """Whether Chrome's comparator can decode the key."""
+    """Return whether Chrome's comparator can decode the key."""
     try:
         at, _, ids = _prefix(key)
         if not ids[0] or not ids[1]:
@@ -73,7 +72,7 @@ def decodable(key: bytes) -> bool:
 
 
 def _prefix(key: bytes) -> tuple[int, bytes, tuple[int, int, int]]:
-    """Where the three ids end, their bytes in order, and the ids. The first byte has their widths: 3, 3 and 2 bits."""
+    """Return the end of the three ids, their bytes in order, and the ids. The first byte has their widths: 3, 3 and 2 bits."""
     if not key:
         raise UndecodableKeyError
     widths = (key[0] >> 5) + 1, (key[0] >> 2 & 7) + 1, (key[0] & 3) + 1
@@ -88,12 +87,12 @@ def _prefix(key: bytes) -> tuple[int, bytes, tuple[int, int, int]]:
 
 
 def _number(value: int) -> bytes:
-    """A signed number of 64 bits that was read as an unsigned one."""
+    """Convert a signed 64-bit integer that was read as unsigned."""
     return _U64BE.pack((value & _ALL) ^ _SIGN)
 
 
 def _varint(key: bytes, at: int) -> tuple[int, int]:
-    """A varint of 64 bits as an unsigned number, and where it ends."""
+    """Read a 64-bit varint as unsigned. Returns it and where it ends."""
     value = shift = 0
     while True:
         if at >= len(key) or shift >= 64:
@@ -107,12 +106,12 @@ def _varint(key: bytes, at: int) -> tuple[int, int]:
 
 
 def _text(data: bytes) -> bytes:
-    """Bytes of any length, with an end that comes before every further byte."""
+    """Return bytes of any length, with a terminator that sorts before every further byte."""
     return data.replace(b"\0", b"\0\xff") + b"\0\0"
 
 
 def _counted(key: bytes, at: int, width: int) -> tuple[bytes, int]:
-    """A string of `width` bytes a character behind its length, and where it ends."""
+    """Read a length and a string of `width` bytes per character. Returns the string and where it ends."""
     length, at = _varint(key, at)
     stop = at + length * width
     if length >= _SIGN or stop > len(key):
@@ -164,7 +163,7 @@ def _data(key: bytes, at: int, index: int) -> bytes:
     value, at = _value(key, at)
     if index < MIN_INDEX:
         return _KNOWN + value
-    # Behind the key of an index: a sequence number, then the primary key, which counts first. Both may be absent.
+    # An index key continues with a sequence number, then the primary key, which is compared first. Both may be absent.
     sequence = _ALL
     if at < len(key):
         sequence, at = _varint(key, at)
@@ -175,10 +174,10 @@ def _data(key: bytes, at: int, index: int) -> bytes:
 
 
 def _value(key: bytes, at: int) -> tuple[bytes, int]:
-    """A script value, and where it ends. Arrays are compared element by element, then by their lengths."""
+    """Read a script value. Returns it and where it ends. Arrays compare element by element, then by length."""
     out: list[bytes] = []
     left: list[int] = []
-    """How many elements of each open array are still to come."""
+    """Elements left of each open array."""
     while True:
         if at >= len(key) or key[at] not in _RANKS:
             raise UndecodableKeyError
@@ -209,7 +208,7 @@ def _value(key: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _double(key: bytes, at: int) -> bytes:
-    """A number of the machine that wrote it, which is little-endian. Both zeros are the same; NaN is no key."""
+    """Read a number in the byte order of the machine that wrote it, which is little-endian. Both zeros are equal; NaN is not a key."""
     if at + 8 > len(key):
         raise UndecodableKeyError
     bits = int(_U64LE.unpack_from(key, at)[0])

@@ -10,7 +10,7 @@ from logwright.codec.describe import U64LE, Bytes, Field, Scope, Struct
 from logwright.codec.expression import LEFT
 
 BYTEWISE = "leveldb.BytewiseComparator"
-"""The name of the default order, as manifests have it: byte by byte, unsigned, a prefix first."""
+"""The name of the default order in manifests: byte by byte, unsigned, a prefix first."""
 
 DELETION, VALUE = 0, 1
 TYPE_NAMES = ("deletion", "value")
@@ -26,7 +26,7 @@ TRAILER_SIZE = TRAILER.head_size
 
 
 def tag_of(tag: int) -> str:
-    """The last 64 bits of an internal key, in words."""
+    """Describe the last 64 bits of an internal key."""
     kind = tag & 0xFF
     return f"sequence {tag >> 8}, {TYPE_NAMES[kind] if kind < len(TYPE_NAMES) else f'unknown type {kind}'}"
 
@@ -39,40 +39,40 @@ INTERNAL_KEY = Struct(
     "InternalKey",
     Field("user_key", Bytes(), "what the user calls the key", size=f"{LEFT} - {TRAILER_SIZE}"),
     Field("tag", U64LE, TRAILER["tag"].doc, says=_tag),
-    doc="A user key, and which write it is of.",
+    doc="A user key, and the write that it belongs to.",
     source="InternalKey",
 )
 
 
 def internal_key(user_key: bytes, sequence: int, kind: int) -> bytes:
-    """The internal key of a user key."""
+    """Return the internal key of a user key."""
     return user_key + TRAILER.pack({"tag": sequence << 8 | kind})
 
 
 SEEK_TAG = internal_key(b"", MAX_SEQUENCE, VALUE)
-"""Sequence and type of a shortened key: before all real ones of that user key."""
+"""Sequence and type of a shortened key. They sort before all real ones of that user key."""
 
 
 def order(key: bytes) -> tuple[bytes, int]:
-    """What internal keys are sorted by, in the bytewise order."""
+    """Return the sort key of an internal key in bytewise order."""
     return key[:-TRAILER_SIZE], -int.from_bytes(key[-TRAILER_SIZE:], "little")
 
 
 def separator(last: bytes, following: bytes) -> bytes:
-    """A short internal key from `last` on and before `following` (`InternalKeyComparator::FindShortestSeparator`)."""
+    """Return a short internal key not less than `last` and less than `following` (`InternalKeyComparator::FindShortestSeparator`)."""
     a, b = last[:-TRAILER_SIZE], following[:-TRAILER_SIZE]
     most = min(len(a), len(b))
     i = 0
     while i < most and a[i] == b[i]:
         i += 1
-    # One byte more has to fit between the two, and only the first that differs is tried.
+    # An incremented byte must fit between the two, and only the first differing one is tried.
     if i < most and a[i] < 0xFF and a[i] + 1 < b[i]:
         return _shorter(last, a[:i] + bytes((a[i] + 1,)))
     return last
 
 
 def successor(last: bytes) -> bytes:
-    """A short internal key from `last` on (`InternalKeyComparator::FindShortSuccessor`)."""
+    """Return a short internal key not less than `last` (`InternalKeyComparator::FindShortSuccessor`)."""
     user = last[:-TRAILER_SIZE]
     for i, byte in enumerate(user):
         if byte != 0xFF:
@@ -81,11 +81,11 @@ def successor(last: bytes) -> bytes:
 
 
 def _shorter(last: bytes, candidate: bytes) -> bytes:
-    """The candidate as an internal key where it is shorter than the user key, else the key as it is."""
+    """Return the candidate as an internal key if it is shorter than the user key, otherwise the key itself."""
     return candidate + SEEK_TAG if len(candidate) < len(last) - TRAILER_SIZE else last
 
 
 def readable(key: bytes) -> str:
-    """A key as people see it: text where it is printable, else hexadecimal."""
+    """Format a key for display: text if it is printable, otherwise hexadecimal."""
     text = key.decode("utf-8", "replace")
     return text if text.isprintable() and text.encode() == key else f"0x{key.hex()}"

@@ -1,7 +1,7 @@
 """The names of the files of a database.
 
-Source: `db/filename.cc` of LevelDB. Its parser takes any number of digits, what it opens has six or more: a file that is named
-otherwise counts where numbers are looked at, and is not found where it is read.
+Source: `db/filename.cc` of LevelDB. Its parser accepts any number of digits, but LevelDB opens names with at least six. A file with another
+name is included wherever numbers are collected, but not found when it is read.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MAX_NUMBER = (1 << 64) - 1
-"""Larger numbers are no file names (`ConsumeDecimalNumber`)."""
+"""Larger numbers are not file names (`ConsumeDecimalNumber`)."""
 
 CURRENT, LOCK, INFO_LOG, OLD_INFO_LOG = "CURRENT", "LOCK", "LOG", "LOG.old"
 LOST = "lost"
-"""The sub-directory to which RepairDB moves what it has read."""
+"""The subdirectory to which RepairDB moves files that it has read."""
 
 
 class FileType(IntEnum):
-    """What a name says a file is. The numbers are those in `Delete type=T #N` of the info log."""
+    """The type of a file by its name. The numbers are those in `Delete type=T #N` of the info log."""
 
     LOG = 0
     LOCK = 1
@@ -45,25 +45,25 @@ _NUMBERED = re.compile(r"([0-9]+)\.(log|sst|ldb|dbtmp)")
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A name that LevelDB knows. Files without a number have 0, as in `ParseFileName`."""
+    """A name that LevelDB knows. The number of a file without one is 0, as in `ParseFileName`."""
 
     type: FileType
     number: int = 0
 
 
 def parse(name: str) -> FileName | None:
-    """What LevelDB takes a name for (`ParseFileName`); None where it ignores the file."""
+    """Parse a name as LevelDB does (`ParseFileName`). Returns None for a file that it ignores."""
     if name in _FIXED:
         return FileName(_FIXED[name])
     manifest = MANIFEST_NAME.fullmatch(name)
     if manifest is not None:
         return _numbered(FileType.DESCRIPTOR, manifest[1])
-    found = _NUMBERED.fullmatch(name)
-    return None if found is None else _numbered(_SUFFIXES[found[2]], found[1])
+    match = _NUMBERED.fullmatch(name)
+    return None if match is None else _numbered(_SUFFIXES[match[2]], match[1])
 
 
 def _numbered(kind: FileType, digits: str) -> FileName | None:
-    # Longer ones could be as long as a name: what they say is too large, unless they begin with zeros.
+    # More digits mean a number that is too large, unless they begin with zeros.
     significant = digits.lstrip("0") or "0"
     if len(significant) > 20 or int(significant) > MAX_NUMBER:
         return None
@@ -71,9 +71,9 @@ def _numbered(kind: FileType, digits: str) -> FileName | None:
 
 
 def number_of(name: str, pattern: re.Pattern[str]) -> int | None:
-    """The number in a name of a kind, where a column of 64 signed bits holds it."""
-    found = pattern.fullmatch(name)
-    known = None if found is None else _numbered(FileType.LOG, found[1])
+    """Return the number in a name that matches `pattern`, if it fits a column of 64 signed bits."""
+    match = pattern.fullmatch(name)
+    known = None if match is None else _numbered(FileType.LOG, match[1])
     return known.number if known is not None and known.number < 1 << 63 else None
 
 
@@ -86,7 +86,7 @@ def table_name(number: int) -> str:
 
 
 def old_table_name(number: int) -> str:
-    """Before LevelDB 1.14; still looked for where there is no file of the new name."""
+    """The name before LevelDB 1.14, still looked for if no file has the new name."""
     return f"{number:06d}.sst"
 
 

@@ -1,1 +1,1 @@
-"""Corpora of LevelDB: its recipes, and what puts its files together from the descriptions."""
+"""Corpora of LevelDB: recipes, and a script that builds files from the descriptions."""

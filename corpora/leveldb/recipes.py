@@ -1,7 +1,7 @@
-"""Recipes of LevelDB databases and their files: small ones that have every attribute of the formats, and large plain ones.
+"""Recipes of LevelDB databases and files: small ones with every feature of the formats, and large plain ones.
 
-The small database is put together file by file (`script.Script`); what it must give is counted in a dictionary, apart from any
-merge. The plain ones are rows, made in bulk and written by the product's own writers.
+The small database is built file by file (`script.Script`). Its expected contents are computed in a dictionary, independently of any merge.
+The plain ones are rows written by the library's own writers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ from logwright.corpora.rng import text
 
 _LAYOUT = "leveldb.db"
 _PIECE = 1 << 16
-OPTIONS = (Option("value.bytes", 100, "Bytes of a value on average", low=0, high=1 << 20),)
+OPTIONS = (Option("value.bytes", 100, "Average size of a value in bytes", low=0, high=1 << 20),)
 _COMPRESSION = Option(
-    "compression", None, "Of all tables; by default each table has another", parse_choice, COMPRESSION_NAMES
+    "compression",
+    None,
+    "Compression of all tables; default: each table has a different one",
+    parse_choice,
+    COMPRESSION_NAMES,
 )
 _LEFT_OUT = ("comparator", "sequences", "on_duplicate", "sort_buffer_size")
-"""Sequence numbers are given with the rows, and no key comes twice."""
+"""Rows come with sequence numbers, and no key is repeated."""
 _CORE = pa.schema([ROWS.schema().field(name) for name in ("key", "value", "sequence", "type")])
 
 
-# In bulk
+# Bulk data
 
 
 def _sorted(order: Order, piece: int) -> pa.RecordBatch:
-    """Piece `piece` of the rows in the order of their keys; `sequence` is the place in the order in which they are written."""
+    """Return part `piece` of the rows in key order; `sequence` is the position in write order."""
     start = piece * _PIECE
     count = min(_PIECE, order.rows - start)
     size = order.options["value.bytes"]
@@ -57,7 +61,7 @@ def _sorted(order: Order, piece: int) -> pa.RecordBatch:
 
 
 def _stride(count: int) -> int:
-    """A number that shares no factor with `count`."""
+    """Return a number that is coprime to `count`."""
     step = max(1, count * 5 // 8)
     while math.gcd(step, count) > 1:
         step += 1
@@ -65,7 +69,7 @@ def _stride(count: int) -> int:
 
 
 def _places(count: int) -> Any:
-    """For each of so many sorted rows its place when they are written: they are shuffled, the same everywhere."""
+    """Return for each of `count` sorted rows its position in write order, a deterministic shuffle."""
     return np.arange(count) * _stride(count) % max(count, 1)
 
 
@@ -87,10 +91,10 @@ def _plain(
     view: str, written: Callable[[Order], Any], read: Callable[[Order], Any]
 ) -> Callable[[Order], Made]:
     def make(order: Order) -> Made:
-        made = Made({view: read(order)}, batches=written(order), options=order.given(OPTIONS))
+        corpus = Made({view: read(order)}, batches=written(order), options=order.given(OPTIONS))
         if LOG_NAME.fullmatch(order.name) is None:
-            made.content = content_hash
-        return made
+            corpus.content = content_hash
+        return corpus
 
     return make
 
@@ -105,7 +109,7 @@ def _database(order: Order) -> Made:
 
 def _one_log(order: Order) -> Made:
     script = Script(order.rng("script"), order.rows, logs_only=True)
-    name = next(one for one in script.files if one.endswith(".log"))
+    name = next(file for file in script.files if file.endswith(".log"))
     _named(order.name, LOG_NAME)
     return Made({"rows": lambda: _batches(script.written(name))}, files={"": script.files[name]})
 
@@ -113,7 +117,7 @@ def _one_log(order: Order) -> Made:
 def _one_table(order: Order) -> Made:
     compression = order.options["compression"]
     script = Script(order.rng("script"), order.rows, compression=compression, one_table=True)
-    name = next((one for one in script.files if one.endswith(".ldb")), None)
+    name = next((file for file in script.files if file.endswith(".ldb")), None)
     _named(order.name, TABLE_NAME)
     data = script.empty_table() if name is None else script.files[name]
     rows = [] if name is None else script.written(name)
@@ -121,10 +125,10 @@ def _one_table(order: Order) -> Made:
 
 
 def _named(name: str, pattern: Any) -> None:
-    """The name says what the file is, and its number."""
+    """Check that the name is that of such a file, with its number."""
     if number_of(name, pattern) is None:
         example = "000005.log" if pattern is LOG_NAME else "000005.ldb"
-        raise UsageError(f"{name!r} is no name of such a file", advice=f"A name like {example}")
+        raise UsageError(f"{name!r} is not the name of such a file", advice=f"A name like {example}")
 
 
 def _batches(rows: list[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -132,7 +136,7 @@ def _batches(rows: list[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([dict(row) for row in rows[at : at + _PIECE]], schema=_CORE)
 
 
-_PLAIN_DOC = "as many rows as you like, in bulk: each key once, words, with whatever settings the writer has"
+_PLAIN_DOC = "any number of rows, in bulk: unique keys, words as values, any settings of the writer"
 _MIXED_DOC = (
     "puts, overwrites and deletions in levels, overlapping tables of level 0 and logs; empty keys and values, values larger than "
     "blocks; every compression, with filters and without"
@@ -140,7 +144,7 @@ _MIXED_DOC = (
 
 
 def generators() -> tuple[Generator, ...]:
-    """Made when asked for: the options are the writers' own."""
+    """Return the generators. Created on demand, since the options are the writers' own."""
     layout = registry.get_layout(_LAYOUT)
     return (
         Generator(

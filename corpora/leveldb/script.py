@@ -1,6 +1,5 @@
-"""The files of a small database made one by one: which operation lies in which table or log is decided here, and what an iterator must
-give is counted in a dictionary. No merge and no reader has a part in it.
-"""
+"""Build the files of a small database one by one. This decides which table or log holds each operation, and computes the expected result
+of an iterator in a dictionary, without any merge or reader."""
 
 from __future__ import annotations
 
@@ -42,14 +41,15 @@ _LEVEL_FILES = 3
 _LIMIT = 1 << 28
 _ODD_KEYS = (b"", b"\0", b"\0\0", b"\xff", b"\xff" * 12, b"user", b"user-0", b"k" * 300)
 _COMPRESSIONS = ("none", "snappy", "zstd")
-"""Those that LevelDB itself reads."""
+"""The compressions that LevelDB itself reads."""
 _BLOCK_SIZES, _INTERVALS = (256, 1024, 4096), (1, 4, 16)
 
 
 class Script:
-    """A database of so many operations. The older ones are in tables of levels 2 and 1, then level 0, the newest in two logs.
+    """A database of `rows` operations. The oldest are in tables of levels 2 and 1, then level 0, the newest in two logs.
 
-    `compression`: of all tables, where not each has another. `logs_only`: in one log; `one_table`: in one table.
+    `compression`: of all tables; by default each has a different one. `logs_only`: everything in one log. `one_table`: everything in one
+    table.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Script:
         self._edits: list[list[EditField]] = []
         self._tables = 0
         self.operations = [self._operation(i + 1, rows) for i in range(rows)]
-        # Parts of the whole, the oldest first: levels 2 and 1, three tables of level 0, two logs.
+        # Shares of the operations, the oldest first: levels 2 and 1, three tables of level 0, two logs.
         shares = [0, 0, 0, 0, 0, 0, 1] if logs_only else [1] if one_table else [6, 4, 2, 2, 2, 2, 1]
         bounds = [rows * sum(shares[:i]) // sum(shares) for i in range(len(shares) + 1)]
         parts = [self.operations[a:b] for a, b in itertools.pairwise(bounds)]
@@ -105,7 +105,7 @@ class Script:
     # Tables
 
     def _level(self, level: int, rows: list[Row]) -> None:
-        """Tables of a level, which share no key. A deletion and what it deletes may be in one of them."""
+        """Write tables of a level with disjoint keys. A deletion and what it deletes may be in one of them."""
         step = max(1, -(-len(rows) // _LEVEL_FILES))
         at = 0
         while at < len(rows):
@@ -116,7 +116,7 @@ class Script:
             at = stop
 
     def _settings(self) -> TableSettings:
-        """Another for each table, so that all are there."""
+        """Return different settings for each table, so that all occur."""
         self._tables += 1
         n = self._tables
         return TableSettings(
@@ -139,7 +139,7 @@ class Script:
         ends = {"smallest": builder.smallest, "largest": builder.largest}
         new = EditField("new_file", level=level, number=number, size=size, **ends)
         if level == 2:
-            # It was at level 1 before, and was moved.
+            # It was at level 1 before and was moved.
             moved = EditField("new_file", level=1, number=number, size=size, **ends)
             self._edits.append([moved])
             pointer = EditField("compact_pointer", level=1, smallest=ends["largest"])
@@ -157,12 +157,12 @@ class Script:
         data = bytearray()
         at = 0
         while at < len(rows):
-            some = rows[at : at + self.rng.between(1, 5)]
-            data += fragmented(_batch(some), len(data))
-            at += len(some)
+            batch = rows[at : at + self.rng.between(1, 5)]
+            data += fragmented(_batch(batch), len(data))
+            at += len(batch)
         self.files[name], self._rows[name] = bytes(data), rows
 
-    # What names them
+    # Metadata
 
     def _manifest(self, first_log: int) -> None:
         number = 3
@@ -185,14 +185,14 @@ class Script:
         self.files[CURRENT] = current(number)
         self.files[LOCK] = b""
 
-    # What must be read
+    # Expected results
 
     def written(self, name: str) -> list[Mapping[str, Any]]:
-        """The rows of a file, in its order."""
+        """Return the rows of a file, in its order."""
         return list(self._rows[name])
 
     def live(self) -> list[Mapping[str, Any]]:
-        """What an iterator gives: of each key the last operation, where that is no deletion."""
+        """Return the rows that an iterator returns: the last operation of each key, if it is not a deletion."""
         newest = {row["key"]: row for row in self.operations}
         return [newest[key] for key in sorted(newest) if newest[key]["value"] is not None]
 
@@ -212,18 +212,18 @@ def _batch(rows: Sequence[Row]) -> bytes:
 
 
 def content_hash(name: str, read: Reads, size: int) -> str | None:
-    """SHA-256 of what a compressor's version does not change: of a table with compressed blocks their contents, of a manifest its
-    edits without the sizes of tables. None where that is all of the file."""
+    """Return the SHA-256 of the parts that do not depend on the version of a compressor, or None if that is the whole file. For a table
+    with compressed blocks these are their contents, for a manifest its edits without the sizes of tables."""
     if MANIFEST_NAME.fullmatch(name):
         return _manifest_hash(read(0, size))
     if name and not TABLE_NAME.fullmatch(name):
         return None
     data = np.frombuffer(read(0, size), np.uint8)
     codec = registry.get("leveldb.table")
-    found = codec.scan(
+    frames = codec.scan(
         Window(data, 0, size), 0, codec.context(table_name(1), Options(codec.options)), check=False
     )
-    blocks = found.pick(found.header["kind"] == DATA)
+    blocks = frames.pick(frames.header["kind"] == DATA)
     if not len(blocks) or not blocks.header["type"].any():
         return None
     digest = hashlib.sha256()
@@ -248,7 +248,14 @@ def _manifest_hash(data: bytes) -> str:
     digest = hashlib.sha256()
     for decoded in codec.decode(window, frames, "records", ("payload",), context):
         for payload in decoded.batch.column(0).to_pylist():
-            for one in parse(payload):
-                said = one.name, one.text, one.level, one.number, one.smallest, one.largest
-                digest.update(repr(said).encode())
+            for change in parse(payload):
+                values = (
+                    change.name,
+                    change.text,
+                    change.level,
+                    change.number,
+                    change.smallest,
+                    change.largest,
+                )
+                digest.update(repr(values).encode())
     return digest.hexdigest()

@@ -17,11 +17,11 @@ types:
         size: '(_io.size - _io.pos) < 32768 ? (_io.size - _io.pos) : 32768'
         type: log_block
   write_batch:
-    doc: 'The payload of a record of a log.'
+    doc: 'The payload of a log record.'
     seq:
       - id: sequence
         type: u8le
-        doc: 'of the first operation; each further one has one more'
+        doc: 'of the first operation; it increases by one per operation'
       - id: count
         type: s4le
         doc: 'number of operations'
@@ -30,17 +30,17 @@ types:
         type: operation
         doc: 'up to the end of the record'
   log_block:
-    doc: '32 KiB, the last block what there is.'
+    doc: '32 KiB; the last block may be shorter.'
     seq:
       - id: records
         repeat: until
         repeat-until: '(_io.size - _io.pos) < 7'
         type: physical_record
         if: '(_io.size - _io.pos) >= 7'
-        doc: 'as far as a header has room'
+        doc: 'while there is room for a header'
       - id: trailer
         size-eos: true
-        doc: 'fewer bytes than a header has: zeros'
+        doc: 'zeros, if there is no room for a header'
   operation:
     seq:
       - id: type
@@ -75,16 +75,16 @@ types:
         doc: 'bytes of the payload; no checksum covers it'
       - id: type
         type: u1
-        doc: 'whether a logical record starts, goes on, ends here (0 ZERO, 1 FULL, 2 FIRST, 3 MIDDLE, 4 LAST)'
+        doc: 'whether a logical record starts, continues or ends here (0 ZERO, 1 FULL, 2 FIRST, 3 MIDDLE, 4 LAST)'
       - id: payload
         size: length
         type: write_batch
         if: 'type == 1'
-        doc: 'some or all of a logical record'
+        doc: 'all or part of a logical record'
       - id: payload_other
         size: length
         if: 'not (type == 1)'
-        doc: 'some or all of a logical record'
+        doc: 'all or part of a logical record'
   uvarint:
     seq:
       - id: groups

@@ -17,29 +17,29 @@ types:
         size: '(_io.size - _io.pos) < 32768 ? (_io.size - _io.pos) : 32768'
         type: log_block
   version_edit:
-    doc: 'The payload of a record of a manifest.'
+    doc: 'The payload of a manifest record.'
     seq:
       - id: fields
         repeat: eos
         type: edit_field
         doc: 'up to the end of the record'
   log_block:
-    doc: '32 KiB, the last block what there is.'
+    doc: '32 KiB; the last block may be shorter.'
     seq:
       - id: records
         repeat: until
         repeat-until: '(_io.size - _io.pos) < 7'
         type: physical_record
         if: '(_io.size - _io.pos) >= 7'
-        doc: 'as far as a header has room'
+        doc: 'while there is room for a header'
       - id: trailer
         size-eos: true
-        doc: 'fewer bytes than a header has: zeros'
+        doc: 'zeros, if there is no room for a header'
   edit_field:
     seq:
       - id: tag
         type: uvarint
-        doc: 'which field it is: 1 comparator, 2 log_number, 3 next_file_number, 4 last_sequence, 5 compact_pointer, 6 deleted_file, 7 new_file, 9 prev_log_number'
+        doc: 'the field: 1 comparator, 2 log_number, 3 next_file_number, 4 last_sequence, 5 compact_pointer, 6 deleted_file, 7 new_file, 9 prev_log_number'
       - id: body
         type:
           switch-on: 'tag.value'
@@ -52,7 +52,7 @@ types:
             5: compact_pointer
             6: deleted_file
             7: new_file
-        doc: 'the field itself'
+        doc: 'the value of the field'
   physical_record:
     doc: 'A physical record of a log or a manifest; it never crosses the end of a block of 32 KiB.'
     seq:
@@ -64,16 +64,16 @@ types:
         doc: 'bytes of the payload; no checksum covers it'
       - id: type
         type: u1
-        doc: 'whether a logical record starts, goes on, ends here (0 ZERO, 1 FULL, 2 FIRST, 3 MIDDLE, 4 LAST)'
+        doc: 'whether a logical record starts, continues or ends here (0 ZERO, 1 FULL, 2 FIRST, 3 MIDDLE, 4 LAST)'
       - id: payload
         size: length
         type: version_edit
         if: 'type == 1'
-        doc: 'some or all of a logical record'
+        doc: 'all or part of a logical record'
       - id: payload_other
         size: length
         if: 'not (type == 1)'
-        doc: 'some or all of a logical record'
+        doc: 'all or part of a logical record'
   comparator:
     seq:
       - id: text_length
@@ -82,7 +82,7 @@ types:
       - id: text
         size: text_length.value
         type: str
-        doc: 'name of the order of keys'
+        doc: 'name of the comparator'
   log_number:
     seq:
       - id: number
@@ -92,17 +92,17 @@ types:
     seq:
       - id: number
         type: uvarlong
-        doc: '0, but in files of old versions'
+        doc: '0, except in files of old versions'
   next_file_number:
     seq:
       - id: number
         type: uvarlong
-        doc: 'not yet given to a file'
+        doc: 'the next number for a file'
   last_sequence:
     seq:
       - id: number
         type: uvarlong
-        doc: 'the last sequence number given'
+        doc: 'the last sequence number used'
   compact_pointer:
     seq:
       - id: level
@@ -149,7 +149,7 @@ types:
         type: internal_key
         doc: 'last internal key'
   internal_key:
-    doc: 'A user key, and which write it is of.'
+    doc: 'A user key, and the write that it belongs to.'
     seq:
       - id: user_key
         size: '(_io.size - _io.pos) - 8'

@@ -4,17 +4,17 @@ meta:
   title: 'LevelDB table: sorted blocks of keys and values'
   endian: le
   encoding: UTF-8
-doc: 'A table, from its first byte to its last.'
+doc: 'A table.'
 seq:
   - id: table
     type: table
 types:
   table:
-    doc: 'A table, from its first byte to its last.'
+    doc: 'A table.'
     seq:
       - id: blocks
         size: '(_io.size - _io.pos) - 48'
-        doc: 'blocks side by side; where each starts, the footer and the index say'
+        doc: 'blocks, adjacent; the footer and the index give their positions'
       - id: footer
         type: footer
         doc: 'where the index is'
@@ -26,10 +26,10 @@ types:
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
+        doc: 'compression of the block (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
-        doc: 'masked CRC-32C of the block as it is stored and of the type'
+        doc: 'masked CRC-32C of the stored block and of the type'
     instances:
       contents_parsed:
         pos: 0
@@ -38,17 +38,17 @@ types:
         if: 'type == 0'
         doc: 'contents, where it is as it lies'
   stored_index_block:
-    doc: 'For each data block a key that is not before its last one, and where the block lies.'
+    doc: 'For each data block its handle, and a key that is not before its last one.'
     seq:
       - id: contents
         size: '(_io.size - _io.pos) - 5'
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
+        doc: 'compression of the block (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
-        doc: 'masked CRC-32C of the block as it is stored and of the type'
+        doc: 'masked CRC-32C of the stored block and of the type'
     instances:
       contents_parsed:
         pos: 0
@@ -57,17 +57,17 @@ types:
         if: 'type == 0'
         doc: 'contents, where it is as it lies'
   stored_metaindex_block:
-    doc: 'Names of further blocks, and where they lie.'
+    doc: 'Names and handles of further blocks.'
     seq:
       - id: contents
         size: '(_io.size - _io.pos) - 5'
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
+        doc: 'compression of the block (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
-        doc: 'masked CRC-32C of the block as it is stored and of the type'
+        doc: 'masked CRC-32C of the stored block and of the type'
     instances:
       contents_parsed:
         pos: 0
@@ -83,10 +83,10 @@ types:
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
+        doc: 'compression of the block (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
-        doc: 'masked CRC-32C of the block as it is stored and of the type'
+        doc: 'masked CRC-32C of the stored block and of the type'
     instances:
       contents_parsed:
         pos: 0
@@ -114,10 +114,10 @@ types:
       - id: restarts
         size: '(_io.size - _io.pos) - 4'
         type: data_block_restarts
-        doc: 'where in the block entries start whose keys share nothing'
+        doc: 'where entries start that share nothing with the one before'
       - id: num_restarts
         type: u4le
-        doc: 'number of these'
+        doc: 'number of restart points'
     instances:
       num_restarts_ahead:
         pos: _io.size - 4
@@ -134,7 +134,7 @@ types:
         type: restart
         repeat: eos
   index_block:
-    doc: 'For each data block a key that is not before its last one, and where the block lies.'
+    doc: 'For each data block its handle, and a key that is not before its last one.'
     seq:
       - id: entries
         size: '((_io.size - _io.pos) - (4 * num_restarts_ahead)) - 4'
@@ -143,10 +143,10 @@ types:
       - id: restarts
         size: '(_io.size - _io.pos) - 4'
         type: index_block_restarts
-        doc: 'where in the block entries start whose keys share nothing'
+        doc: 'where entries start that share nothing with the one before'
       - id: num_restarts
         type: u4le
-        doc: 'number of these'
+        doc: 'number of restart points'
     instances:
       num_restarts_ahead:
         pos: _io.size - 4
@@ -163,7 +163,7 @@ types:
         type: restart
         repeat: eos
   metaindex_block:
-    doc: 'Names of further blocks, and where they lie.'
+    doc: 'Names and handles of further blocks.'
     seq:
       - id: entries
         size: '((_io.size - _io.pos) - (4 * num_restarts_ahead)) - 4'
@@ -172,10 +172,10 @@ types:
       - id: restarts
         size: '(_io.size - _io.pos) - 4'
         type: metaindex_block_restarts
-        doc: 'where in the block entries start whose keys share nothing'
+        doc: 'where entries start that share nothing with the one before'
       - id: num_restarts
         type: u4le
-        doc: 'number of these'
+        doc: 'number of restart points'
     instances:
       num_restarts_ahead:
         pos: _io.size - 4
@@ -222,10 +222,10 @@ types:
     seq:
       - id: metaindex_handle
         type: block_handle
-        doc: 'where the metaindex block lies'
+        doc: 'position of the metaindex block'
       - id: index_handle
         type: block_handle
-        doc: 'where the index block lies'
+        doc: 'position of the index block'
       - id: padding
         size-eos: true
         doc: 'may be anything'
@@ -249,13 +249,13 @@ types:
         doc: 'byte of the file'
       - id: size
         type: uvarlong
-        doc: 'bytes of the block as it is stored, without its trailer'
+        doc: 'bytes of the stored block, without its trailer'
   data_block_entry:
     doc: 'A key and a value.'
     seq:
       - id: shared
         type: uvarint
-        doc: 'bytes that the key shares with the key before; 0 at a restart point'
+        doc: 'bytes that the key shares with the previous key; 0 at a restart point'
       - id: non_shared
         type: uvarint
         doc: 'bytes of the key that follow'
@@ -272,13 +272,13 @@ types:
     seq:
       - id: offset
         type: u4le
-        doc: 'where an entry starts that shares nothing'
+        doc: 'position of an entry that shares nothing with the previous one'
   index_block_entry:
     doc: 'A key and a value.'
     seq:
       - id: shared
         type: uvarint
-        doc: 'bytes that the key shares with the key before; 0 at a restart point'
+        doc: 'bytes that the key shares with the previous key; 0 at a restart point'
       - id: non_shared
         type: uvarint
         doc: 'bytes of the key that follow'
@@ -304,7 +304,7 @@ types:
     seq:
       - id: shared
         type: uvarint
-        doc: 'bytes that the key shares with the key before; 0 at a restart point'
+        doc: 'bytes that the key shares with the previous key; 0 at a restart point'
       - id: non_shared
         type: uvarint
         doc: 'bytes of the key that follow'

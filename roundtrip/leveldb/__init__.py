@@ -1,1 +1,1 @@
-"""What checks the codecs of LevelDB: strategies for rows and files, samples, the reference."""
+"""Checks of LevelDB's codecs: strategies for rows and files, samples, the reference."""

@@ -1,4 +1,4 @@
-"""The rows of frames of LevelDB, from their described values. See `logwright.roundtrip.reference`."""
+"""The rows of LevelDB's frames, from their described values. See `logwright.roundtrip.reference`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from logwright.roundtrip.reference import LIMIT, Described, Untold
 
 
 class _Records(Type):
-    """The physical records of a logical one, and what fills the block behind it; of a file whose first byte is byte 0 of the buffer.
-    An empty FIRST before another start is of an old writer, and nothing."""
+    """The physical records of a logical one, and the padding of the block. The first byte of the buffer is that of the file. Old writers
+    may write an empty FIRST before another start; it is ignored."""
 
     def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[bytes, int]:
         payload, done = b"", False
@@ -33,15 +33,15 @@ class _Records(Type):
                 at = min(at + left, end)
                 continue
             if done:
-                raise DescriptionError("something follows the last of its records", at)
+                raise DescriptionError("data follows the last physical record", at)
             record, stop = PHYSICAL.unpack(buf, at, end)
             wrong = PHYSICAL.check(buf, at, stop)
             if wrong or stop - at > left:
-                raise DescriptionError("a wrong checksum, or it reaches over the end of its block", at)
+                raise DescriptionError("a wrong checksum, or a record beyond the end of its block", at)
             payload = record["payload"] if record["type"] in (FULL, FIRST) else payload + record["payload"]
             done, at = record["type"] in (FULL, LAST), stop
         if not done:
-            raise DescriptionError("the last of its records is missing", at)
+            raise DescriptionError("the last physical record is missing", at)
         return payload, at
 
     def label(self) -> str:
@@ -52,42 +52,42 @@ LOGICAL_RECORD = Struct("LogicalRecord", Field("payload", _Records(), "of its ph
 
 
 def log(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The operations of records that hold a write batch each."""
+    """Yield the operations of records, each of which holds a write batch."""
     for record in records:
         batch, _ = WRITE_BATCH.unpack(record["payload"])
         if batch["count"] != len(batch["operations"]):
             raise ValueError("WriteBatch has wrong count")
-        for i, one in enumerate(batch["operations"]):
-            if one["type"] not in (DELETION, VALUE):
+        for i, operation in enumerate(batch["operations"]):
+            if operation["type"] not in (DELETION, VALUE):
                 raise ValueError("unknown WriteBatch tag")
             yield {
-                "key": one["key"],
-                "value": one["value"] if one["type"] == VALUE else None,
+                "key": operation["key"],
+                "value": operation["value"] if operation["type"] == VALUE else None,
                 "sequence": batch["sequence"] + i,
-                "type": ("deletion", "value")[one["type"]],
+                "type": ("deletion", "value")[operation["type"]],
             }
 
 
 def manifest(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The fields of records that hold a version edit each."""
+    """Yield the fields of records, each of which holds a version edit."""
     names = "level", "number", "size", "smallest", "largest"
     for record in records:
         edit, _ = VERSION_EDIT.unpack(record["payload"])
-        for one in edit["fields"]:
-            body = one["body"]
+        for field in edit["fields"]:
+            body = field["body"]
             name = body.get("text")
             if body.get("level", 0) >= LEVELS or b"" in (body.get("smallest"), body.get("largest")):
                 raise ValueError("no level, or no internal key")
             yield {
-                "field": TAGS[one["tag"]],
+                "field": TAGS[field["tag"]],
                 **{name: body.get(name) for name in names},
                 "comparator": None if name is None else name.decode("utf-8", "replace"),
             }
 
 
 class _Entries(Type):
-    """The entries of a block up to its trailer, and nothing where it is no data block: whole keys, from the bytes of the whole file,
-    whose footer leads to the index that names the data blocks."""
+    """The entries of a data block, with full keys; none for any other block. Uses the bytes of the whole file, whose footer leads to the
+    index that names the data blocks."""
 
     def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[list[tuple[bytes, bytes]], int]:
         stop = end - TRAILER_SIZE
@@ -97,7 +97,7 @@ class _Entries(Type):
         try:
             data = _data_blocks(bytes(buf))
         except (ValueError, IndexError) as error:
-            raise Untold(f"what is a data block the index does not say: {error}") from None
+            raise Untold(f"the index does not tell the data blocks: {error}") from None
         return (_block_entries(bytes(buf[at : stop + 1])) if at in data else []), stop
 
     def label(self) -> str:
@@ -111,7 +111,7 @@ TABLE_BLOCK = Struct(
 
 @functools.lru_cache(maxsize=4)
 def _data_blocks(file: bytes) -> frozenset[int]:
-    """Where they lie, says the index."""
+    """Return the positions of the data blocks by the index."""
     footer = file[-FOOTER_SIZE:]
     _, at = BLOCK_HANDLE.unpack(footer)
     index, _ = BLOCK_HANDLE.unpack(footer, at)
@@ -120,7 +120,7 @@ def _data_blocks(file: bytes) -> frozenset[int]:
 
 
 def _block_entries(stored: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a block as it is stored, with its type behind it."""
+    """Return keys and values of a stored block with its type."""
     plain = stored[:-1]
     if stored[-1]:
         name = {1: "snappy-raw", 2: "zstd", 4: "deflate"}.get(stored[-1], "")
@@ -131,7 +131,7 @@ def _block_entries(stored: bytes) -> list[tuple[bytes, bytes]]:
         plain = decompress(name, np.frombuffer(plain, np.uint8), LIMIT).tobytes()
     points = int.from_bytes(plain[-4:], "little")
     stop = len(plain) - 4 * (points + 1)
-    at, key, found = 0, b"", []
+    at, key, entries = 0, b"", []
     while at < stop:
         head, at = ENTRY.unpack(plain, at, stop)
         rest, size = at + head["non_shared"], head["value_length"]
@@ -139,12 +139,12 @@ def _block_entries(stored: bytes) -> list[tuple[bytes, bytes]]:
             raise DescriptionError("bad entry in block", at)
         key = key[: head["shared"]] + plain[at:rest]
         at = rest + size
-        found.append((key, plain[rest:at]))
-    return found
+        entries.append((key, plain[rest:at]))
+    return entries
 
 
 def table(blocks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The entries of data blocks."""
+    """Yield the entries of data blocks."""
     for block in blocks:
         for key, value in block["entries"]:
             tag = int.from_bytes(key[-8:], "little")

@@ -8,7 +8,7 @@ from logwright.roundtrip.sample import DirectorySample, Sample
 
 
 def _entries(count: int) -> list[dict[str, Any]]:
-    """Entries of a table: versions of a key, deletions, empty values, some that compress."""
+    """Return entries of a table: versions of a key, deletions, empty values, some compressible."""
     return [
         {
             "key": b"key%d" % (n // 2),
@@ -32,8 +32,8 @@ def _operations(count: int) -> list[dict[str, Any]]:
 
 SAMPLES: tuple[Sample, ...] = (
     *(
-        Sample("leveldb.table", "000005.ldb", _entries(12), {"block_size": 80, "compression": one, "bloom_bits_per_key": bits})
-        for one, bits in (("none", 10), ("snappy", 0), ("zstd", 0), ("zlib", 0), ("zlib_raw", 0))
+        Sample("leveldb.table", "000005.ldb", _entries(12), {"block_size": 80, "compression": name, "bloom_bits_per_key": bits})
+        for name, bits in (("none", 10), ("snappy", 0), ("zstd", 0), ("zlib", 0), ("zlib_raw", 0))
     ),
     *(
         Sample("leveldb.log", "000003.log", _operations(9), {"batch_size": size}) for size in (1, 4)
@@ -62,7 +62,7 @@ SAMPLES: tuple[Sample, ...] = (
 )  # fmt: skip
 
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
-    # In the order of keys, those written next behind: whoever reads a database gets them so.
+    # Sorted by key, the newest last: the order in which reading a database returns them.
     DirectorySample(
         "leveldb.db",
         "chainstate",

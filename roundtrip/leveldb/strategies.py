@@ -27,10 +27,10 @@ Strategy = st.SearchStrategy[Any]
 Pair = tuple[bytes, bytes]
 
 _KEYS = st.binary(max_size=12) | st.sampled_from([b"", b"\xff" * 9, b"a" * 40, b"a" * 39 + b"b"])
-_LONG = st.builds(lambda one, count: one * count, st.binary(min_size=1, max_size=3), st.integers(0, 900))
+_LONG = st.builds(lambda unit, count: unit * count, st.binary(min_size=1, max_size=3), st.integers(0, 900))
 _VALUES = st.none() | st.binary(max_size=30) | _LONG
 _SEQUENCES = st.integers(0, MAX_SEQUENCE - 1)
-"""The largest is for keys to seek by, and those of an index: a block found alone is told by it."""
+"""The largest is for seek keys and index keys, by which a block found alone is recognised."""
 _NUMBERS = st.integers(0, (1 << 63) - 1)
 
 
@@ -41,7 +41,7 @@ def _rows(codec: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 @st.composite
 def _log_rows(draw: Any) -> pa.Table:
-    """Operations whose sequence numbers grow, with gaps or without."""
+    """Draw operations with increasing sequence numbers, with or without gaps."""
     sequence = draw(st.integers(0, MAX_SEQUENCE // 2))
     rows = []
     for key, value in draw(st.lists(st.tuples(_KEYS, _VALUES), max_size=25)):
@@ -52,8 +52,8 @@ def _log_rows(draw: Any) -> pa.Table:
 
 def _entries() -> Strategy:
     return st.dictionaries(st.tuples(_KEYS, _SEQUENCES), _VALUES, max_size=30).map(
-        lambda found: sorted(
-            ({"key": key, "value": value, "sequence": sequence} for (key, sequence), value in found.items()),
+        lambda drawn: sorted(
+            ({"key": key, "value": value, "sequence": sequence} for (key, sequence), value in drawn.items()),
             key=lambda row: (row["key"], -row["sequence"]),
         )
     )
@@ -95,7 +95,7 @@ NAMES: dict[str, str] = {
     "leveldb.manifest": "MANIFEST-000002",
     "leveldb.current": "CURRENT",
 }
-"""The names of the files that the laws are tried on."""
+"""The names of the files that the laws are tested on."""
 ROWS: dict[str, Callable[[], Strategy]] = {
     "leveldb.log": _log_rows,
     "leveldb.table": lambda: _entries().map(lambda rows: _rows("leveldb.table", rows)),
@@ -127,16 +127,16 @@ def _records(payloads: Sequence[bytes]) -> bytes:
 
 @st.composite
 def _log(draw: Any) -> bytes:
-    """Batches of any number of operations, none too, whose sequence numbers grow."""
+    """Draw batches of any number of operations, including none, with increasing sequence numbers."""
     sequence = draw(st.integers(0, MAX_SEQUENCE // 2))
     payloads = []
     for operations in draw(st.lists(st.lists(st.tuples(_KEYS, _VALUES), max_size=5), max_size=8)):
-        made = [
+        batch = [
             {"type": 0, "key": key} if value is None else {"type": 1, "key": key, "value": value}
             for key, value in operations
         ]
-        payloads.append(WRITE_BATCH.pack({"sequence": sequence, "count": len(made), "operations": made}))
-        sequence += len(made)
+        payloads.append(WRITE_BATCH.pack({"sequence": sequence, "count": len(batch), "operations": batch}))
+        sequence += len(batch)
     return _records(payloads)
 
 
@@ -151,7 +151,7 @@ def _edit(fields: Sequence[dict[str, Any]]) -> bytes:
 
 @st.composite
 def _table(draw: Any) -> bytes:
-    """Blocks of any size, each compressed in its own way, and an index whose keys are shortened or not."""
+    """Draw blocks of any size, each with its own compression, and an index with or without shortened keys."""
     rows = draw(_entries())
     pairs = [
         (internal_key(row["key"], row["sequence"], int(row["value"] is not None)), row["value"] or b"")
@@ -169,11 +169,11 @@ def _table(draw: Any) -> bytes:
         return place
 
     while pairs:
-        some = draw(st.integers(1, len(pairs)))
+        size = draw(st.integers(1, len(pairs)))
         if index:
             shorter = separator(last, pairs[0][0]) if draw(st.booleans()) else last
             index[-1] = shorter, index[-1][1]
-        block, pairs = pairs[:some], pairs[some:]
+        block, pairs = pairs[:size], pairs[size:]
         last = block[-1][0]
         plain = pack_entries(block, draw(st.sampled_from([1, 2, 16])))
         index.append((last, put(plain, draw(st.sampled_from(COMPRESSION_NAMES)))))

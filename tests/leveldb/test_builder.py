@@ -327,7 +327,7 @@ def test_invalid_rows_are_refused() -> None:
             build([pa.record_batch({"key": pa.array([b"k"]), "sequence": wrong})])
     with pytest.raises(UsageError, match="a deletion that has a value"):
         build([batch([{"key": b"a", "value": b"x", "type": "deletion"}])])
-    with pytest.raises(UsageError, match=r"type 'merge' is none of"):
+    with pytest.raises(UsageError, match=r"unknown type 'merge'; expected one of"):
         build([batch([{"key": b"a", "value": b"x", "type": "merge"}])])
     with pytest.raises(UsageError, match="unknown comparator 'mine'"):
         build([], comparator="mine")

@@ -346,7 +346,7 @@ def test_keys_out_of_the_order_of_idb_cmp1_are_an_error(tmp_path: Path) -> None:
     keys = sorted(some_keys(400))
     assert keys != sorted(keys, key=idb.collate)
     rows = pa.table({"key": keys, "value": [b"v"] * len(keys)})
-    with pytest.raises(UsageError, match="not behind"):
+    with pytest.raises(UsageError, match="not after"):
         lw.write(rows, str(tmp_path / "000005.ldb"), "leveldb.table", comparator=IDB)
 
 

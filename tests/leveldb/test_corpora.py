@@ -125,5 +125,5 @@ def test_content_is_independent_of_compression(tmp_path: Path) -> None:
 
 def test_unknown_recipes_are_refused(tmp_path: Path) -> None:
     for codec, name in (("leveldb.log", "000003.ldb"), ("leveldb.table", "x.log")):
-        with pytest.raises(UsageError, match="is no name of such a file"):
+        with pytest.raises(UsageError, match="is not the name of such a file"):
             lw.generate(codec, tmp_path / name, rows=3, recipe="mixed")

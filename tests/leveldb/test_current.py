@@ -45,5 +45,5 @@ def test_invalid_contents(data: bytes, kind: Kind | None, words: str) -> None:
 
 @pytest.mark.parametrize("names", [[], ["a", "b"]])
 def test_table_has_one_row(names: list[str]) -> None:
-    with pytest.raises(LogwrightError, match=f"{len(names)} rows, CURRENT has one"):
+    with pytest.raises(LogwrightError, match=f"{len(names)} rows, but CURRENT has one"):
         of(b"").encode(pa.table({"manifest": pa.array(names, pa.string())}))

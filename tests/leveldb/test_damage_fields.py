@@ -91,7 +91,7 @@ def test_without_reseal_the_checksum_is_wrong(log: Path) -> None:
         ("set:frame=2,field=type,value=9,reseal", "unknown record type 9"),
         ("set:frame=2,field=crc,add=1", "checksum mismatch"),
         ("set:frame=2,field=length,value=60000", "bad record length"),
-        ("set:frame=2,field=count,value=7,reseal", "7 operations are announced, 1 are there"),
+        ("set:frame=2,field=count,value=7,reseal", "7 operations declared, 1 present"),
         ("set:frame=2,operation=0,field=type,value=5,reseal", "unknown WriteBatch tag"),
         ("set:frame=40,record=1,field=crc,value=0", "in the middle of a record"),
     ],
@@ -128,10 +128,10 @@ def test_field_of_a_manifest(tmp_path: Path) -> None:
 def test_unknown_fields_of_a_log_are_refused(log: Path) -> None:
     for operation, message in (
         ("set:frame=2,field=magic,value=1", "has no field 'magic'"),
-        ("set:frame=2,record=4,field=crc,value=1", "there is no record 4, there are 1"),
+        ("set:frame=2,record=4,field=crc,value=1", "there is no record 4; there are 1"),
         ("set:frame=2,operation=1,field=key,text=x", "no item 1; the list has 1 items"),
         ("set:frame=2,field=crc,value=1,reseal", "crc is a checksum"),
-        ("set:frame=2,field=records,value=1", "say which of the records"),
+        ("set:frame=2,field=records,value=1", "choose one of the records"),
     ):
         with pytest.raises(UsageError, match=message):
             changed(log, operation)
@@ -279,8 +279,8 @@ RECORD = b"\0\0\0\0\3\0\1abc"
     ("frame", "path", "message"),
     [
         (b"\0\0\0\0\xff\0\1abc", ("crc",), "a length is damaged"),
-        (b"abc", ("crc",), "no record"),
-        (RECORD, ("records", "crc"), "say which of the records"),
+        (b"abc", ("crc",), "too few for a record"),
+        (RECORD, ("records", "crc"), "choose one of the records"),
         (RECORD, ("records", 1), "there is no record 1"),
         (RECORD, ("sequence",), "cannot be found"),
     ],
@@ -291,17 +291,17 @@ def test_undecodable_records_are_refused(frame: bytes, path: tuple[Any, ...], me
 
 
 def test_payload_that_became_too_short(log: Path) -> None:
-    with pytest.raises(UsageError, match="fewer than the records before"):
+    with pytest.raises(UsageError, match="fewer than the 61292 bytes of the records before"):
         changed(log, "set:frame=40,operation=0,field=value,text=x,reseal")
 
 
 @pytest.mark.parametrize(
     ("frame", "path", "message"),
     [
-        (b"abc", ("type",), "are no block"),
+        (b"abc", ("type",), "too few for a block"),
         (b"abc", (), "cannot be resealed"),
-        (b"\xff\xff\xff\xff\0\0\0\0\0", ("entries", 0), "restart points are announced"),
-        (b"\0\0\0\0\0", ("entries", 0), "restart points are announced"),
+        (b"\xff\xff\xff\xff\0\0\0\0\0", ("entries", 0), "restart points in"),
+        (b"\0\0\0\0\0", ("entries", 0), "restart points in"),
         (b"abc\1\0\0\0\0", ("entries", 0), "does not decompress"),
     ],
 )

@@ -50,7 +50,10 @@ def test_fragmented_batch() -> None:
 
 def test_block_filler() -> None:
     padding, node = log(bytes(3) + record(FULL, BATCH), BLOCK - 3)
-    assert (padding.kind, padding.meaning) == ("padding", "fills the block of 32 KiB: no header has room")
+    assert (padding.kind, padding.meaning) == (
+        "padding",
+        "padding: no room for a header in the block of 32 KiB",
+    )
     assert node.start == BLOCK
     (torn,) = log(record(FIRST, BATCH[:4]), BLOCK - 11)
     assert torn.name == "PhysicalRecord"
@@ -86,7 +89,7 @@ def test_invalid_record_extends_to_the_end_of_its_block() -> None:
 def test_zeros_and_the_bytes_after_them() -> None:
     zeros = bytes(40) + record(FULL, BATCH)
     (node,) = log(zeros)
-    assert node.meaning == "not understood"
+    assert node.meaning == "not recognised"
     assert log(bytes(40))[0].kind == "padding"
     pieces = log(record(FIRST, BATCH) + bytes(40))
     assert [piece.kind for piece in pieces] == ["struct", "padding"]

@@ -194,9 +194,9 @@ def test_records_that_are_not_plain(column: pa.Array) -> None:
 
 def test_many_records_are_written_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     from logwright.codec.leveldb.formats.records import codec as records
-    from logwright.codec.leveldb.formats.records import reencode as records_again
+    from logwright.codec.leveldb.formats.records import reencode
 
-    monkeypatch.setattr(records_again, "PORTION", 100)
+    monkeypatch.setattr(reencode, "PORTION", 100)
     monkeypatch.setattr(records, "PORTION", 100)
     batches = [batch(n, (b"key%d" % n, b"v" * (n % 90))) for n in range(1, 60)]
     log = of(written(batches))
@@ -334,16 +334,16 @@ GOOD = batch(1, (b"a", b"1"))
     ("payload", "text", "rows", "lost"),
     [
         (b"short", "log record too small: 5 bytes", 0, 0),
-        (batch(2, (b"b", b"2"), count=3), "WriteBatch has wrong count: 3 operations are announced, 1 are there", 1, 0),
-        (batch(2, (b"b", b"2"), count=0), "WriteBatch has wrong count: 0 operations are announced, 1 are there", 1, 0),
+        (batch(2, (b"b", b"2"), count=3), "WriteBatch has wrong count: 3 operations declared, 1 present", 1, 0),
+        (batch(2, (b"b", b"2"), count=0), "WriteBatch has wrong count: 0 operations declared, 1 present", 1, 0),
         (
             batch(2, (b"b", b"2"), count=3) + b"\1\5b",
-            "bad WriteBatch Put: 3 operations are announced, 1 are there before byte 17 of the batch",
+            "bad WriteBatch Put: 3 operations declared, 1 present before byte 17 of the batch",
             1, 2,
         ),
-        (batch(2, count=1) + b"\1\1b\5v", "bad WriteBatch Put: 1 operations are announced, 0 are there before byte 12", 0, 1),
-        (batch(2, count=1) + b"\0\5b", "bad WriteBatch Delete: 1 operations are announced, 0 are there", 0, 1),
-        (batch(2, (b"b", b"2"), count=1) + b"\7", "unknown WriteBatch tag: 1 operations are announced, 1 are there", 1, None),
+        (batch(2, count=1) + b"\1\1b\5v", "bad WriteBatch Put: 1 operations declared, 0 present before byte 12", 0, 1),
+        (batch(2, count=1) + b"\0\5b", "bad WriteBatch Delete: 1 operations declared, 0 present", 0, 1),
+        (batch(2, (b"b", b"2"), count=1) + b"\7", "unknown WriteBatch tag: 1 operations declared, 1 present", 1, None),
         (batch((1 << 56) - 1, (b"b", b"2"), (b"c", None)), "sequence numbers above 2^56-1: 2 operations", 2, 0),
     ],
 )  # fmt: skip
@@ -374,10 +374,10 @@ def flipped(data: bytes, at: int, by: int = 1) -> bytes:
 
 
 FIRST_END = len(written([GOOD]))
-END_OF_FILE = "LevelDB takes it for the end of the file, without a word"
+END_OF_FILE = "LevelDB silently treats it as the end of the file"
 REST_OF_BLOCK = "LevelDB drops the rest of the block of 32 KiB"
-NO_WORD = "LevelDB passes over it, without a word"
-PASSES = "LevelDB passes over it"
+NO_WORD = "LevelDB silently skips it"
+PASSES = "LevelDB skips it"
 ABC = record(FULL, b"abc")
 NEXT = record(FULL, batch(5, (b"z", b"9")))
 
@@ -399,8 +399,8 @@ NEXT = record(FULL, batch(5, (b"z", b"9")))
         (record(7, b"abc"), NEXT, Kind.MAGIC, "unknown record type 7", PASSES, Severity.ERROR),
         (record(200, b"abc"), NEXT, Kind.MAGIC, "unknown record type 4294967240", PASSES, Severity.ERROR),
         (b"\1\0\0\0" + bytes(3), NEXT, Kind.MAGIC, "a record of type 0 and length 0", "the rest of the block", Severity.ERROR),
-        (bytes(9), NEXT, Kind.PADDING, "zeros where a record should start, and other bytes", "without a word", Severity.ERROR),
-        (bytes(9), b"", Kind.PADDING, "zeros where a record should start", "without a word", Severity.INFO),
+        (bytes(9), NEXT, Kind.PADDING, "zeros instead of a record, followed by other bytes", "silently", Severity.ERROR),
+        (bytes(9), b"", Kind.PADDING, "zeros instead of a record", "silently", Severity.INFO),
         (
             record(FIRST, b"abc"), NEXT,
             Kind.TRUNCATED, "partial record without end(1): 3 bytes of a record", PASSES, Severity.ERROR,
@@ -410,7 +410,7 @@ NEXT = record(FULL, batch(5, (b"z", b"9")))
         (ABC[:5], b"", Kind.TRUNCATED, "the file ends within the header of a record, after 5 of 7 bytes", END_OF_FILE, Severity.WARNING),
         (
             ABC[:-1], b"",
-            Kind.TRUNCATED, "the file ends within a record: 3 bytes of payload are announced, 2 are there", END_OF_FILE,
+            Kind.TRUNCATED, "the file ends within a record: 3 bytes of payload declared, 2 present", END_OF_FILE,
             Severity.WARNING,
         ),
         (

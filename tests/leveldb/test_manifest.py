@@ -185,7 +185,7 @@ def test_stored_edit_is_used_only_if_it_decodes_to_the_rows() -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"field": "log", "number": 1}, "field 'log' is none of comparator, log_number"),
+        ({"field": "log", "number": 1}, "unknown field 'log'; expected one of comparator, log_number"),
         ({"field": "log_number"}, "a field 'log_number' without 'number'"),
         ({"field": "comparator"}, "a field 'comparator' without 'text'"),
         ({"field": "deleted_file", "number": 1, "level": 7}, "a field 'deleted_file' of level 7"),

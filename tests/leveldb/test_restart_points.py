@@ -24,15 +24,18 @@ from logwright.codec.leveldb.formats.table.layout import (
     sealed,
     stored,
 )
-from logwright.codec.leveldb.formats.table.restarts import judged, mended
+from logwright.codec.leveldb.formats.table.restarts import with_repaired_points, wrong_blocks
 from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
 
 LIMIT = 1 << 20
 PLACED = "of the uncompressed block, where no entry starts"
-NONE_AT_ALL = "it has no restart point, and 62 bytes before where the first one should be 0"
+OWN = "by their own checksums"
+NONE_AT_ALL = "it has no restart point, but 62 bytes before where the first one should be 0"
 HIDDEN = "and not 0, where its first entry starts"
-SHARED = "of the uncompressed block, which shares 5 bytes with the key before instead of having its whole key"
+SHARED = (
+    "of the uncompressed block, which shares 5 bytes with the previous key instead of having its full key"
+)
 NAME = "000003.ldb"
 
 
@@ -89,16 +92,16 @@ ALL = pairs(0, 30)
 
 # Change of the points of the middle block; the report; whether iterators miss rows too.
 WRONG = {
-    "no entry": ([0, POINTS[1] + 1, POINTS[2]], f"restart point 2 of 3 leads to byte {POINTS[1] + 1} {PLACED}"),
-    "behind": ([0, POINTS[1], 5000], f"restart point 3 of 3 leads to byte 5000 {PLACED}"),
-    "far": ([0, POINTS[1], (1 << 32) - 1], f"restart point 3 of 3 leads to byte 4294967295 {PLACED}"),
-    "end": ([0, POINTS[1], len(ENTRY)], f"restart point 3 of 3 leads to byte {len(ENTRY)} {PLACED}"),
-    "shares": ([0, 24, POINTS[2]], f"restart point 2 of 3 leads to the entry at byte 24 {SHARED}"),
-    "falls": ([0, POINTS[2], POINTS[1]], f"restart point 3 of 3 is {POINTS[1]}, not behind the one before, which is {POINTS[2]}"),
-    "twice": ([0, POINTS[1], POINTS[1]], f"restart point 3 of 3 is {POINTS[1]}, not behind the one before, which is {POINTS[1]}"),
-    "several": ([0, POINTS[2], 24], f"restart point 3 of 3 leads to the entry at byte 24 {SHARED}"),
-    "two": ([0, 5, 6], f"restart point 2 of 3 leads to byte 5 {PLACED}; 2 of them are wrong"),
-    "nothing": ([0, 0, POINTS[1]], "restart point 2 of 3 is 0, not behind the one before, which is 0"),
+    "no entry": ([0, POINTS[1] + 1, POINTS[2]], f"restart point 2 of 3 points to byte {POINTS[1] + 1} {PLACED}"),
+    "behind": ([0, POINTS[1], 5000], f"restart point 3 of 3 points to byte 5000 {PLACED}"),
+    "far": ([0, POINTS[1], (1 << 32) - 1], f"restart point 3 of 3 points to byte 4294967295 {PLACED}"),
+    "end": ([0, POINTS[1], len(ENTRY)], f"restart point 3 of 3 points to byte {len(ENTRY)} {PLACED}"),
+    "shares": ([0, 24, POINTS[2]], f"restart point 2 of 3 points to the entry at byte 24 {SHARED}"),
+    "falls": ([0, POINTS[2], POINTS[1]], f"restart point 3 of 3 is {POINTS[1]}, not after the previous one, which is {POINTS[2]}"),
+    "twice": ([0, POINTS[1], POINTS[1]], f"restart point 3 of 3 is {POINTS[1]}, not after the previous one, which is {POINTS[1]}"),
+    "several": ([0, POINTS[2], 24], f"restart point 3 of 3 points to the entry at byte 24 {SHARED}"),
+    "two": ([0, 5, 6], f"restart point 2 of 3 points to byte 5 {PLACED}; 2 of them are wrong"),
+    "nothing": ([0, 0, POINTS[1]], "restart point 2 of 3 is 0, not after the previous one, which is 0"),
     "first": ([POINTS[1], POINTS[1], POINTS[2]], f"its first restart point is {POINTS[1]} {HIDDEN}"),
     "all": ([9999, POINTS[1], POINTS[2]], f"its first restart point is 9999 {HIDDEN}"),
 }  # fmt: skip
@@ -119,7 +122,7 @@ def test_blocks_of_these_tests() -> None:
 def test_wrong_points_are_reported_and_fixed(case: str, compression: str, tmp_path: Path) -> None:
     points, text = WRONG[case]
     directory = database(table(GOOD[0], put(ENTRY, points), GOOD[2], compression=compression))
-    severity = Severity.WARNING if "not behind" in text else Severity.ERROR
+    severity = Severity.WARNING if "not after" in text else Severity.ERROR
     if "first" in text:
         assert check_faults(directory) == []
         name, fault = NAME, first_error(directory, tmp_path)
@@ -127,7 +130,7 @@ def test_wrong_points_are_reported_and_fixed(case: str, compression: str, tmp_pa
         ((name, fault),) = check_faults(directory, severity)
     first = len(stored(GOOD[0], compression)[1]) + 5
     assert (name, fault.offset, fault.kind, fault.detail) == (NAME, first, Kind.PAYLOAD, text)
-    shown = "neither Get nor an iterator shows" if points[0] else "bad entry in block"
+    shown = "neither Get nor an iterator returns" if points[0] else "bad entry in block"
     shown = "after a longer search" if severity is Severity.WARNING else shown
     assert shown in fault.system
     assert check_faults(directory, deep=False) == []
@@ -149,8 +152,8 @@ def test_wrong_number_of_points(count: int, tmp_path: Path) -> None:
     directory = database(table(GOOD[0], put(ENTRY, POINTS, count), GOOD[2]))
     fault = first_error(directory, tmp_path)
     if not count:
-        assert "it has no restart point, and" in fault.detail
-        assert "LevelDB takes the block for empty" in fault.system
+        assert "it has no restart point, but" in fault.detail
+        assert "LevelDB treats the block as empty" in fault.system
     result, repair_plan = repaired(directory)
     assert result.files[NAME] == WHOLE
     assert not repair_plan.cut
@@ -184,10 +187,10 @@ def test_wrong_key_among_them_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("points", "text"),
     [
-        ([0, 1, 40], f"in the index: restart point 2 of 3 leads to byte 1 {PLACED}; 2 of them are wrong"),
-        ([0, 9999, 9999], f"in the index: restart point 2 of 3 leads to byte 9999 {PLACED}; 2 of them are wrong"),
-        ([19, 19, 38], f"in the index, whose checksum is right: its first restart point is 19 {HIDDEN}; blocks are found by theirs"),
-        ([], f"in the index, whose checksum is right: {NONE_AT_ALL}; blocks are found by theirs"),
+        ([0, 1, 40], f"in the index: restart point 2 of 3 points to byte 1 {PLACED}; 2 of them are wrong"),
+        ([0, 9999, 9999], f"in the index: restart point 2 of 3 points to byte 9999 {PLACED}; 2 of them are wrong"),
+        ([19, 19, 38], f"in the index, whose checksum is right: its first restart point is 19 {HIDDEN}; blocks are found {OWN}"),
+        ([], f"in the index, whose checksum is right: {NONE_AT_ALL}; blocks are found {OWN}"),
     ],
 )  # fmt: skip
 def test_restart_points_of_the_index(points: list[int], text: str) -> None:
@@ -234,7 +237,7 @@ def test_points_of_other_writers_are_right(plain: bytes) -> None:
     data = np.frombuffer(plain, np.uint8)
     measures = np.zeros(MEASURES, np.int64)
     assert measure(data, 0, len(data), LIMIT, measures) == SOUND
-    assert judged(data, np.zeros(1, np.int64), np.full(1, len(data), np.int64), measures) == []
+    assert wrong_blocks(data, np.zeros(1, np.int64), np.full(1, len(data), np.int64), measures) == []
 
 
 @pytest.mark.kernel_modes
@@ -244,7 +247,7 @@ def test_entries_that_share_nothing_get_the_points_of_their_writer(interval: int
     good = pack_entries(rows, interval)
     entries_, points = taken(good)
     bad = [*points[:-1], points[-1] + 1]
-    out = mended(np.frombuffer(put(entries_, bad), np.uint8), 16)
+    out = with_repaired_points(np.frombuffer(put(entries_, bad), np.uint8), 16)
     assert out is not None
     assert out.tobytes() == good
 
@@ -257,7 +260,7 @@ def test_impossible_points_are_kept_if_they_are_all_possible_ones() -> None:
         + [(internal_key(b"z", 1, 1), b"")]
     )
     entries_, _ = taken(pack_entries(rows, 100))
-    out = mended(np.frombuffer(put(entries_, [0, 7, 9]), np.uint8), 16)
+    out = with_repaired_points(np.frombuffer(put(entries_, [0, 7, 9]), np.uint8), 16)
     assert out is not None
     repaired_entries, points = taken(out.tobytes())
     assert repaired_entries == entries_
@@ -269,7 +272,7 @@ def test_impossible_points_are_kept_if_they_are_all_possible_ones() -> None:
 @pytest.mark.kernel_modes
 def test_invalid_block_is_not_repaired() -> None:
     for data in (b"", b"abc", bytes(4), b"abcdefgh" + (9).to_bytes(4, "little"), b"\xff" * 40):
-        assert mended(np.frombuffer(data, np.uint8), 16) is None
+        assert with_repaired_points(np.frombuffer(data, np.uint8), 16) is None
 
 
 def test_golden_tables_have_right_points() -> None:

@@ -40,7 +40,7 @@ FIELDS = st.one_of(
 
 def read(payload: bytes) -> list[EditField] | str:
     try:
-        return version_edit._slowly(payload)
+        return version_edit._parse_described(payload)
     except EditError as error:
         return str(error)
 
@@ -85,4 +85,4 @@ def test_golden_manifests_read_alike(path: Path) -> None:
     payloads = Specimen.of(path).read("records", mode=Mode.DROPMALFORMED).table["payload"].to_pylist()
     assert payloads
     for payload in payloads:
-        assert version_edit._quickly(payload) == read(payload)
+        assert version_edit._parse_regular(payload) == read(payload)

@@ -94,7 +94,7 @@ def test_a_table_whose_index_is_lost(tmp_path: Path) -> None:
         ("any_split", True),
         ("kernel_equals_description", None),
     ]
-    assert "not checked: what is a data block the index does not say" in found.text()
+    assert "not checked: the index does not tell the data blocks" in found.text()
     assert found.damaged
 
 

@@ -43,7 +43,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     entries,
     read_handles,
 )
-from logwright.codec.leveldb.formats.table.restarts import hides, judged, told
+from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points, hides, wrong_blocks
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
 from logwright.codec.leveldb.formats.table.rows import unknown_types
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
@@ -94,8 +94,8 @@ class TableCheck:
         for portion in portions(window, frames, self.limit):
             self._errors(window, portion)
             self._points(window, portion)
-            if portion.made.rows:
-                self._judge(window, portion)
+            if portion.entries.rows:
+                self._check_order(window, portion)
                 self._ask(window, portion)
                 self._count(portion)
 
@@ -113,7 +113,7 @@ class TableCheck:
             )
 
     def _points(self, window: Window, portion: Portion) -> None:
-        for i in judged(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
+        for i in wrong_blocks(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
             data = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
             hidden = hides(data)
             if hidden is not None:
@@ -123,7 +123,7 @@ class TableCheck:
                 )
                 self.unreadable.append((start, end, hidden.text))
                 continue
-            wrong = told(data)
+            wrong = describe_wrong_points(data)
             self._fault(window, portion, i, Kind.PAYLOAD, wrong.text, wrong.system, wrong.severity)
 
     def _named(self) -> None:
@@ -135,32 +135,32 @@ class TableCheck:
             if data is None:
                 continue
             columns = plain_of(data[:size], int(data[size]), self.limit)
-            if judged(
-                columns.data, np.zeros(1, np.int64), np.full(1, len(columns.data), np.int64), columns.found
+            if wrong_blocks(
+                columns.data, np.zeros(1, np.int64), np.full(1, len(columns.data), np.int64), columns.measures
             ):
-                wrong = told(columns.data)
+                wrong = describe_wrong_points(columns.data)
                 text = f"in the {KIND_NAMES[kind]}: {wrong.text}"
                 system = _UNUSED if kind == METAINDEX else wrong.system
                 self.faults.append(
                     Fault(NAME, offset, len(data), Kind.PAYLOAD, text, wrong.severity, system, rows_lost=0)
                 )
 
-    def _judge(self, window: Window, portion: Portion) -> None:
+    def _check_order(self, window: Window, portion: Portion) -> None:
         order = self.comparator.order
         if not self.comparator.known:
             return
-        judged = portion.judged(self._index if self.blocks.sound else NO_INDEX, self.comparator)
+        violations = portion.order_violations(self._index if self.blocks.sound else NO_INDEX, self.comparator)
         first = portion.key(0)
         if self.largest is not None and order(first) <= order(self.largest):
-            judged = np.zeros(len(portion.frames), np.int64) if judged is None else judged
-            judged[int(np.argmax(portion.made.per_block > 0))] |= BEFORE
-        if judged is None:
+            violations = np.zeros(len(portion.frames), np.int64) if violations is None else violations
+            violations[int(np.argmax(portion.entries.per_block > 0))] |= BEFORE
+        if violations is None:
             return
         rows = portion.rows
-        for i in np.flatnonzero(judged).tolist():
+        for i in np.flatnonzero(violations).tolist():
             if not self.comparator.bytewise and self._undecodable(window, portion, i):
                 continue
-            problem = next(text for bit, text in _ORDER.items() if int(judged[i]) & bit)
+            problem = next(text for bit, text in _ORDER.items() if int(violations[i]) & bit)
             key = readable(user_key(portion.key(int(rows[i]))))
             self._fault(window, portion, i, Kind.ORDER, f"{problem}; it begins with {key}", _SEARCHES)
 
@@ -179,8 +179,8 @@ class TableCheck:
     def _ask(self, window: Window, portion: Portion) -> None:
         if self._filter is None:
             return
-        hashes = np.empty(portion.made.rows, np.int64)
-        hash_keys(portion.made.keys, portion.made.key_ends, 0, portion.made.rows, hashes)
+        hashes = np.empty(portion.entries.rows, np.int64)
+        hash_keys(portion.entries.keys, portion.entries.key_ends, 0, portion.entries.rows, hashes)
         rows = portion.rows
         misses = self._filter.misses_of(window.offset + portion.frames.start, rows, hashes)
         if misses is None:
@@ -190,7 +190,7 @@ class TableCheck:
             self._fault(window, portion, i, Kind.LINK, f"the filter denies the key {key}", _MISSES)
 
     def _count(self, portion: Portion) -> None:
-        entries = portion.made
+        entries = portion.entries
         self.rows += entries.rows
         self.deletions += int(np.count_nonzero(entries.trailers & 0xFF == 0))
         sequences = entries.trailers >> 8 & MAX_SEQUENCE
@@ -244,7 +244,7 @@ def contents(read: ListedFile, offset: int, size: int) -> Bytes | None:
 
 
 def filter_of(read: ListedFile, blocks: Blocks, limit: int = 1 << 30) -> Filter | None:
-    """Return the filter that LevelDB uses for a table, or None if there is none or it is damaged."""
+    """Return the filter that LevelDB uses for a table, or None if it has no filter or a damaged one."""
     if not blocks.sound or not (blocks.kind == FILTER).any():
         return None
     for policy, offset, size in policies(read, blocks, limit):

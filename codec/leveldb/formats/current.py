@@ -1,6 +1,6 @@
-"""The codec `leveldb.current`: the file CURRENT, one line with the name of the manifest in use.
+"""The codec `leveldb.current`: the file CURRENT, a line with the name of the manifest in use.
 
-Source: `VersionSet::Recover` and `SetCurrentFile` of LevelDB. Everything before the last byte, which must be a line end, is the name.
+Source: `VersionSet::Recover` and `SetCurrentFile` of LevelDB. Everything before the last byte, which must be a newline, is the name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COLUMNS = (Column("manifest", pa.string(), "name of the manifest", nullable=Fal
 
 
 def manifest_of(data: bytes) -> bytes:
-    """The name as LevelDB takes it. Raises `ParseError` with its words."""
+    """Return the name as LevelDB reads it. Raises `ParseError` with LevelDB's message."""
     if not data.endswith(b"\n"):
         raise ParseError(NO_NEWLINE, len(data), Kind.TRUNCATED)
     return data[:-1]
@@ -40,7 +40,7 @@ def _parse(data: bytes) -> pa.Table:
 def _form(rows: pa.Table) -> bytes:
     names: list[Any] = rows.column("manifest").to_pylist()
     if len(names) != 1:
-        raise DescriptionError(f"{len(names)} rows, CURRENT has one")
+        raise DescriptionError(f"{len(names)} rows, but CURRENT has one")
     return str(names[0]).encode() + b"\n"
 
 

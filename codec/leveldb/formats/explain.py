@@ -1,6 +1,4 @@
-"""What lies in the files of a database, beyond a structure after the other: records that are gathered from physical ones, and the
-blocks of a table, each with its own content.
-"""
+"""Explain the files of a database: logical records assembled from physical ones, and the blocks of a table with their contents."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ from logwright.codec.window import Window
 
 @cache
 def physical_record(content: Struct) -> Struct:
-    """A physical record; one that is FULL holds such a structure."""
+    """Return the description of a physical record. A FULL one holds the structure `content`."""
     payload = Field(
         "payload", RECORD["payload"].type, RECORD["payload"].doc, holds=Content(content, f"type == {FULL}")
     )
@@ -53,12 +51,14 @@ def physical_record(content: Struct) -> Struct:
 
 
 def file_of_records(content: Struct) -> Struct:
-    """A log or a manifest, whose logical records are such structures."""
+    """Return the description of a log or a manifest whose logical records are the structure `content`."""
     block = Struct(
         "LogBlock",
-        Field("records", Repeated(physical_record(content), least=HEADER), "as far as a header has room"),
-        Field("trailer", BytesType(), "fewer bytes than a header has: zeros"),
-        doc="32 KiB, the last block what there is.",
+        Field(
+            "records", Repeated(physical_record(content), least=HEADER), "while there is room for a header"
+        ),
+        Field("trailer", BytesType(), "zeros, if there is no room for a header"),
+        doc="32 KiB; the last block may be shorter.",
         source="log::kBlockSize",
     )
     return Struct(
@@ -67,7 +67,7 @@ def file_of_records(content: Struct) -> Struct:
 
 
 def records_of(content: Struct, window: Window, focus: Focus) -> list[Node]:
-    """A stretch of a log or a manifest. A record of several pieces is gathered: its bytes have addresses of their own."""
+    """Explain a range of a log or a manifest. A record of several fragments is assembled in a separate address space."""
     return list(_Records(content, window, focus).nodes())
 
 
@@ -78,7 +78,7 @@ class _Records:
         self.data = window.data.tobytes()
         self.explainer = Explainer(self.data, self.base, focus)
         self.chain: list[Node] = []
-        """Physical records of a logical one that has not ended yet."""
+        """Physical records of an incomplete logical record."""
 
     def nodes(self) -> Iterator[Node]:
         at, end, shown = 0, len(self.data), 0
@@ -86,32 +86,34 @@ class _Records:
             block_end = min(at + BLOCK - (self.base + at) % BLOCK, end)
             if (self.base + at) % BLOCK > BLOCK - HEADER:
                 yield from self._chained()
-                yield self.explainer.padding(at, block_end, "fills the block of 32 KiB: no header has room")
+                yield self.explainer.padding(
+                    at, block_end, "padding: no room for a header in the block of 32 KiB"
+                )
                 at = block_end
                 continue
             if not any(self.data[at + 4 : at + HEADER]) or shown >= self.focus.items:
                 yield from self._chained()
-                yield from self.explainer.rest(at, block_end, "not understood")
+                yield from self.explainer.rest(at, block_end, "not recognised")
                 at = block_end
                 continue
-            made = self.explainer.node(self.record, at, block_end, {}, RECORD.name)
+            node = self.explainer.node(self.record, at, block_end, {}, RECORD.name)
             shown += 1
-            kind = next((one.value for one in made.children if one.name == "type"), None)
-            if made.broken or kind not in (FIRST, MIDDLE, LAST):
+            kind = next((child.value for child in node.children if child.name == "type"), None)
+            if node.broken or kind not in (FIRST, MIDDLE, LAST):
                 yield from self._chained()
-            if not made.broken and kind in (FIRST, MIDDLE, LAST):
+            if not node.broken and kind in (FIRST, MIDDLE, LAST):
                 if kind == FIRST:
                     yield from self._chained()
-                self.chain.append(made)
+                self.chain.append(node)
                 if kind == LAST:
                     yield from self._gathered()
             else:
-                yield made
-            at = made.end - self.base
+                yield node
+            at = node.end - self.base
         yield from self._chained()
 
     def _chained(self) -> Iterator[Node]:
-        """Pieces of a record that is not whole."""
+        """Return the fragments of an incomplete record."""
         yield from self.chain
         self.chain = []
 
@@ -120,15 +122,17 @@ class _Records:
         if chain[0].children[2].value != FIRST:
             yield from chain
             return
-        pieces = [one.children[-1] for one in chain]
+        pieces = [fragment.children[-1] for fragment in chain]
         node = Node(
             "LogicalRecord", chain[0].start, chain[-1].end, "struct", None,
-            f"{len(chain)} physical records", "A record that does not fit one block: the payloads, one after the other.",
+            f"{len(chain)} physical records", "A record of several fragments: their payloads, one after the other.",
             "LogicalRecord", "log::Reader::ReadRecord",
         )  # fmt: skip
         node.children = chain
-        data = b"".join(self.data[one.start - self.base : one.end - self.base] for one in pieces)
-        places = tuple((one.start, one.end) for one in pieces)
+        data = b"".join(
+            self.data[fragment.start - self.base : fragment.end - self.base] for fragment in pieces
+        )
+        places = tuple((fragment.start, fragment.end) for fragment in pieces)
         node.space = self.explainer.space(node, data, "gathered", self.content, gathered=places)
         yield node
 
@@ -137,7 +141,7 @@ class _Records:
 
 
 def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struct:
-    """A block of entries, as it is when it is not compressed. `leads`: the values are handles of blocks of that kind."""
+    """Return the description of an uncompressed block of entries. With `leads`, its values are handles of blocks of that kind."""
     plain = WHOLE_ENTRY["value"]
     entry = Struct(
         f"{name}Entry",
@@ -160,10 +164,10 @@ def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struc
         Field(
             "restarts",
             Repeated(RESTART),
-            "where in the block entries start whose keys share nothing",
+            "where entries start that share nothing with the one before",
             size=f"{LEFT} - {RESTART_SIZE}",
         ),
-        Field("num_restarts", U32LE, "number of these"),
+        Field("num_restarts", U32LE, "number of restart points"),
         doc=doc,
         source="BlockBuilder",
     )
@@ -177,15 +181,15 @@ def _unpack(stored: bytes, scope: Scope, limit: int) -> bytes:
 
 
 _FILTERS = 10_000
-"""More filters of one table are not shown one by one."""
+"""Filters of one table that are shown one by one; further ones are not."""
 _HANDLE = Content(BLOCK_HANDLE)
 DATA_BLOCK = _block("DataBlock", "Keys and values, in the order of the keys.", rows=True)
 INDEX_BLOCK = _block(
     "IndexBlock",
-    "For each data block a key that is not before its last one, and where the block lies.",
+    "For each data block its handle, and a key that is not before its last one.",
     leads="Data",
 )
-METAINDEX_BLOCK = _block("MetaindexBlock", "Names of further blocks, and where they lie.", leads="Filter")
+METAINDEX_BLOCK = _block("MetaindexBlock", "Names and handles of further blocks.", leads="Filter")
 FILTER_BLOCK = Struct(
     "FilterBlock",
     Field(
@@ -202,7 +206,7 @@ FILTER_BLOCK = Struct(
 
 
 def _stored(name: str, content: Struct) -> Struct:
-    """A block as it lies in the file, with its trailer."""
+    """Return the description of a stored block with its trailer."""
     return Struct(
         name,
         Field(
@@ -228,33 +232,33 @@ STORED = {
 }
 TABLE = Struct(
     "Table",
-    Field("blocks", BytesType(), "blocks side by side; where each starts, the footer and the index say", size=f"{LEFT} - {FOOTER_SIZE}"),
+    Field("blocks", BytesType(), "blocks, adjacent; the footer and the index give their positions", size=f"{LEFT} - {FOOTER_SIZE}"),
     Field("footer", FOOTER, "where the index is"),
-    doc="A table, from its first byte to its last.",
+    doc="A table.",
     source="TableBuilder",
 )  # fmt: skip
 
 
 def table_of(window: Window, blocks: Blocks | None, focus: Focus) -> Sequence[Node]:
-    """A stretch of a table: a block, good or damaged, or the footer."""
+    """Explain a range of a table: a block, good or damaged, or the footer."""
     data, base = window.data.tobytes(), window.offset
     explainer, size = Explainer(data, base, focus), len(data)
     kind = None if blocks is None else _kind_of(blocks, base, size)
     if kind is not None:
         nodes = explainer.all(STORED[kind], 0, size)
-        _say(nodes[0], kind, data, base)
+        _annotate(nodes[0], kind, data, base)
         return nodes
     if base + size == window.size and size >= FOOTER_SIZE and data.endswith(FOOTER["magic"].only):
-        # Where bytes before it belong to no block, they are in front of it.
+        # Bytes before the block that belong to no other are shown before it.
         return [
             *explainer.rest(0, size - FOOTER_SIZE, "of no block"),
             *explainer.all(FOOTER, size - FOOTER_SIZE, size),
         ]
-    return explainer.rest(0, size, "of no block that is known")
+    return explainer.rest(0, size, "of no known block")
 
 
 def _kind_of(blocks: Blocks, place: int, size: int) -> int | None:
-    """What kind of block a stretch is; None where it is none."""
+    """Return the kind of block at `place`, or None."""
     i = blocks.at(place)
     if i < len(blocks.offset) and blocks.offset[i] == place and blocks.ends[i] == place + size:
         return int(blocks.kind[i])
@@ -262,8 +266,8 @@ def _kind_of(blocks: Blocks, place: int, size: int) -> int | None:
     return kind if length + TRAILER.head_size == size else None
 
 
-def _say(block: Node, kind: int, data: bytes, base: int) -> None:
-    """What only the block as a whole tells: the keys of its entries, which filter is of what."""
+def _annotate(block: Node, kind: int, data: bytes, base: int) -> None:
+    """Add what only the whole block determines: the keys of its entries, or the range of each filter."""
     contents = block.children[0]
     space = contents.space
     inner = space.nodes[0] if space is not None else contents.children[0] if contents.children else None
@@ -272,14 +276,16 @@ def _say(block: Node, kind: int, data: bytes, base: int) -> None:
     plain, start = (data, base) if space is None else (space.data, 0)
     first = inner.children[0]
     if kind == FILTER:
-        _say_filters(inner, plain, start)
+        _add_filters(inner, plain, start)
     elif first.name == "entries" and first.children:
-        _say_keys(first, plain, start, internal=kind != METAINDEX)
+        _add_keys(first, plain, start, internal=kind != METAINDEX)
 
 
-def _say_keys(entries: Node, plain: bytes, start: int, *, internal: bool) -> None:
-    """The whole key of each entry, from what it shares with the one before."""
-    shown = {one.start: one for one in entries.children if one.kind != SKIPPED}
+def _add_keys(entries: Node, plain: bytes, start: int, *, internal: bool) -> None:
+    """Add the full key of each entry, from what it shares with the one before."""
+    shown = {
+        shown_entry.start: shown_entry for shown_entry in entries.children if shown_entry.kind != SKIPPED
+    }
     last = max(shown, default=start)
     kind = DATA_BLOCK["entries"].type
     assert isinstance(kind, Repeated)
@@ -298,15 +304,15 @@ def _say_keys(entries: Node, plain: bytes, start: int, *, internal: bool) -> Non
 
 
 def key_of(key: bytes) -> str:
-    """An internal key as people read it."""
+    """Format an internal key for display."""
     if len(key) < KEY_TRAILER:
         return readable(key)
     tag = int.from_bytes(key[-KEY_TRAILER:], "little")
     return f"{readable(key[:-KEY_TRAILER])}, {tag_of(tag)}"
 
 
-def _say_filters(block: Node, plain: bytes, start: int) -> None:
-    """Each filter as a field of its own, where the offsets are in order."""
+def _add_filters(block: Node, plain: bytes, start: int) -> None:
+    """Add each filter as a field, if the offsets are in order."""
     if len(block.children) < 4:
         return
     filters, offsets, _, lg = block.children[:4]
@@ -325,7 +331,7 @@ def _say_filters(block: Node, plain: bytes, start: int) -> None:
     for i, (low, high) in enumerate(zip(begins, ends, strict=True)):
         part = plain[filters.start - start + low : filters.start - start + high]
         of = f"of the data blocks that start in bytes {i << lg.value} to {((i + 1) << lg.value) - 1}"
-        said = f"{of}: {8 * (len(part) - 1)} bits, {part[-1]} probes" if part else f"{of}: no keys"
+        text = f"{of}: {8 * (len(part) - 1)} bits, {part[-1]} probes" if part else f"{of}: no keys"
         filters.children.append(
-            Node(f"[{i}]", filters.start + low, filters.start + high, "bytes", part, said, type="filter")
+            Node(f"[{i}]", filters.start + low, filters.start + high, "bytes", part, text, type="filter")
         )

@@ -41,9 +41,9 @@ from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Bytes, Frames, Window
 
 Mask = npt.NDArray[np.bool_]
-EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")
+EDIT_OPTIONS = tuple(option for option in REPAIR_OPTIONS if option.name != "version")
 _OF_FILES = ("comparator", "bloom_bits_per_key", "max.decompressed.bytes", "max.record.bytes")
-FILE_OPTIONS = tuple(one for one in EDIT_OPTIONS if one.name in _OF_FILES)
+FILE_OPTIONS = tuple(option for option in EDIT_OPTIONS if option.name in _OF_FILES)
 """Options of editing a single file."""
 
 
@@ -160,7 +160,7 @@ class TableEdit:
         blocks: list[Block] = []
         for stretch in _sound(reader.walk(ListedFile(reader.listing, surveyed.file, surveyed.size))):
             for portion in portions(stretch.window, stretch.frames, reader.limit):
-                decision = _Decision.of(_rows(portion, surveyed), change, portion.made.trailers & 0xFF)
+                decision = _Decision.of(_rows(portion, surveyed), change, portion.entries.trailers & 0xFF)
                 rows = portion.rows
                 for i in range(len(portion.frames)):
                     block, _ = reader.block(surveyed, stretch.window, portion, None, i)
@@ -188,7 +188,7 @@ class TableEdit:
         self, window: Window, portion: Portion, i: int, block: Block, drop: Mask, redact: Mask
     ) -> Block | None:
         """Return a block without the dropped entries, or None if it is empty."""
-        entries, low = portion.made, int(portion.rows[i])
+        entries, low = portion.entries, int(portion.rows[i])
         stay = (np.flatnonzero(~drop) + low).tolist()
         if not stay:
             return None
@@ -210,7 +210,7 @@ class TableEdit:
         sequences = trailers >> 8 & MAX_SEQUENCE
         return replace(
             block, rows=len(stay), first=portion.key(stay[0]), last=portion.key(stay[-1]), key=None,
-            low=int(sequences.min()), high=int(sequences.max()), made=sealed(content, kind),
+            low=int(sequences.min()), high=int(sequences.max()), rebuilt=sealed(content, kind),
         )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _ends(parts: Sequence[bytes]) -> Int64s:
 
 def _rows(portion: Portion, surveyed: Table) -> pa.RecordBatch:
     """Return its entries as rows of a table."""
-    entries = portion.made
+    entries = portion.entries
     deleted = entries.trailers & 0xFF == DELETION
     starts = np.repeat(portion.frames.start, entries.per_block)
     return pa.RecordBatch.from_pydict(

@@ -116,7 +116,7 @@ class DatabaseRepair(RepairPlan, Repairer):
     def reorder(self) -> None:
         self.surveyed.logs.sort(key=lambda log: log.number)
 
-    # What to keep
+    # Choosing what to keep
 
     def go_back(self) -> RepairPlan:
         """Keep only what is older than the first lost entry."""
@@ -363,22 +363,22 @@ class DatabaseRepair(RepairPlan, Repairer):
         surveyed = self.surveyed
         yield from map(self.unchanged, surveyed.others)
         metas: list[list[FileMetaData]] = [[] for _ in range(LEVELS)]
-        made: set[str] = set()
+        written: set[str] = set()
         for table in surveyed.tables:
             pieces, meta = surveyed.reader.pieces(table)
             number = self.numbers.get(table.number, table.number)
             level = self.levels[table.number]
             metas[level].append(self._meta(table, level, replace(meta, number=number)))
             yield OutputFile(name := _table_file(table, number), pieces, table.file)
-            made.add(name)
+            written.add(name)
         for log in surveyed.logs:
             yield OutputFile(name := log_name(log.number), list(self.log_pieces(log)), log.file)
-            made.add(name)
+            written.add(name)
         for file in self._metadata(metas):
             yield file
-            made.add(file.name)
+            written.add(file.name)
         if self.keeps_unused:
-            unused = {name for name, _ in surveyed.left} - made
+            unused = {name for name, _ in surveyed.left} - written
             yield from (self.unchanged(name) for name in self.sizes if name in unused)
 
     def log_pieces(self, log: Log) -> Iterator[Extent]:
@@ -400,7 +400,7 @@ class DatabaseRepair(RepairPlan, Repairer):
         last = self._last_sequence()
         numbers = [table.number for files in metas for table in files] + [log.number for log in surveyed.logs]
         following = version.next_file_number or 0
-        files = {table.number: (level, table) for level, some in enumerate(metas) for table in some}
+        files = {table.number: (level, table) for level, tables in enumerate(metas) for table in tables}
         same = (
             surveyed.state.sound
             and files == version.files

@@ -38,7 +38,7 @@ class State:
     """Whether CURRENT names it."""
     gone: set[int] = field(default_factory=set)
     """Tables that an edit deletes and no later one adds."""
-    told: int = 0
+    complete_below: int = 0
     """Tables with smaller numbers are live only if the manifest names them: it begins with a full list."""
     cut: list[Removed] = field(default_factory=list)
     rank: tuple[bool, bool, int] = (False, False, -1)
@@ -64,7 +64,7 @@ def read_state(listing: Listing) -> State:
         for name, size in sizes.items()
         if name != named and (known := parse(name)) is not None and known.type is FileType.DESCRIPTOR
     ]
-    best = max(others, key=lambda one: one.rank, default=State())
+    best = max(others, key=lambda candidate: candidate.rank, default=State())
     return best if best.version.edits else State()
 
 
@@ -120,4 +120,4 @@ def _first(state: State, name: str, edit: Sequence[EditField]) -> None:
     fields = {change.name for change in edit}
     named = parse(name)
     if named is not None and "comparator" in fields and not fields & {"next_file_number", "last_sequence"}:
-        state.told = named.number
+        state.complete_below = named.number

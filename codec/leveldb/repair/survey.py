@@ -114,7 +114,7 @@ def _table(
     """Survey a table, which may have several files or none."""
     state = result.state
     names = (table_name(number), old_table_name(number))
-    ranked = sorted(files, key=lambda one: (one.name not in names, one.name))
+    ranked = sorted(files, key=lambda candidate: (candidate.name not in names, candidate.name))
     for entry in ranked[1:]:
         result.left.append((entry.name, f"{ranked[0].name} has the same number"))
     if known is None:
@@ -122,7 +122,7 @@ def _table(
             why = "a table that the manifest deletes"
         elif state.sound and not adopt:
             why = "a table that the manifest does not name"
-        elif number < state.told and not adopt:
+        elif number < state.complete_below and not adopt:
             why = "a table that the manifest, which begins with a full list, does not name"
         else:
             why = ""

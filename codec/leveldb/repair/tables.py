@@ -70,7 +70,7 @@ _VERSIONS = pa.schema(
 
 @dataclass(slots=True)
 class Block:
-    """A kept data block: bytes of the file with its trailer, or `made` from the entries that can be read."""
+    """A kept data block: bytes of the file with its trailer, or `rebuilt` from the entries that can be read."""
 
     start: int
     stop: int
@@ -84,11 +84,11 @@ class Block:
     high: int
     mixed: bool = False
     """Whether its keys are out of order."""
-    made: bytes | None = None
+    rebuilt: bytes | None = None
 
     @property
     def size(self) -> int:
-        return self.stop - self.start if self.made is None else len(self.made)
+        return self.stop - self.start if self.rebuilt is None else len(self.rebuilt)
 
 
 @dataclass
@@ -212,9 +212,11 @@ class Tables:
         for item in self.walk(ListedFile(self.listing, table.file, table.size)):
             if isinstance(item, Hole):
                 continue
-            for portion in portions(item.window, item.frames, self.limit, mend=True):
-                violations = portion.judged(NO_INDEX, self.comparator) if self.comparator.known else None
-                repaired += len(portion.mended)
+            for portion in portions(item.window, item.frames, self.limit, repair=True):
+                violations = (
+                    portion.order_violations(NO_INDEX, self.comparator) if self.comparator.known else None
+                )
+                repaired += len(portion.repaired)
                 for i in range(len(portion.frames)):
                     block, why = self.block(table, item.window, portion, violations, i)
                     if block is not None:
@@ -244,7 +246,7 @@ class Tables:
         self, table: Table, window: Window, portion: Portion, violations: Int64s | None, i: int
     ) -> tuple[Block | None, str]:
         """Return a data block as far as it can be read, and why not all of it can."""
-        rows, entries, head = portion.rows, portion.made, portion.frames.header
+        rows, entries, head = portion.rows, portion.entries, portion.frames.header
         low, high = int(rows[i]), int(rows[i + 1])
         why = portion.errors.get(i, "")
         if low == high:
@@ -264,11 +266,11 @@ class Tables:
             )  # fmt: skip
             data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
             kind, content = stored(data, compression(window, portion.frames, i))
-            block.made = sealed(content, kind)
+            block.rebuilt = sealed(content, kind)
             why += f"; the {block.rows} entries before are kept"
-        elif i in portion.mended:
-            kind, content = stored(portion.mended[i], compression(window, portion.frames, i))
-            block.made = sealed(content, kind)
+        elif i in portion.repaired:
+            kind, content = stored(portion.repaired[i], compression(window, portion.frames, i))
+            block.rebuilt = sealed(content, kind)
         if violations is not None and violations[i] & INSIDE:
             block.mixed = True
             keys = sorted((portion.key(row) for row in range(low, high)), key=self.comparator.order)
@@ -347,7 +349,9 @@ class Tables:
         for i, block in enumerate(blocks):
             following = blocks[i + 1].first if i + 1 < len(blocks) else None
             index.append((self._index_key(block, following), handle(closing.size, block.size - TRAILER_SIZE)))
-            out.append(block.made if block.made is not None else Copy(table.file, block.start, block.stop))
+            out.append(
+                block.rebuilt if block.rebuilt is not None else Copy(table.file, block.start, block.stop)
+            )
             closing.size += block.size
         place = None
         for piece in self._filter(table):
@@ -379,7 +383,7 @@ class Tables:
         """Return settings that compress the index like the blocks."""
         names: Counter[str] = Counter()
         for block in (table.blocks or [])[:64]:
-            if block.made is None:
+            if block.rebuilt is None:
                 kind = self.listing.read(table.file, block.stop - TRAILER_SIZE, 1)[0]
                 head = np.frombuffer(self.listing.read(table.file, block.start, HEAD_SIZE), np.uint8)
                 name = compression_of(head, kind)
@@ -396,8 +400,8 @@ class Tables:
         for item in self.walk(read):
             if isinstance(item, Hole):
                 continue
-            for portion in portions(item.window, item.frames, self.limit, mend=True):
-                entries, starts = portion.made, portion.frames.start + item.window.offset
+            for portion in portions(item.window, item.frames, self.limit, repair=True):
+                entries, starts = portion.entries, portion.frames.start + item.window.offset
                 good = np.ones(len(starts), np.bool_) if kept is None else np.isin(starts, list(kept))
                 ends = pa.py_buffer(entries.key_ends)
                 keys = pa.Array.from_buffers(
@@ -422,7 +426,7 @@ class Tables:
         """Yield the filter block, if the table has or needs one."""
         at, there, moved = 0, self._old_filter(table), False
         for block in table.blocks or []:
-            moved = moved or block.start != at or block.made is not None
+            moved = moved or block.start != at or block.rebuilt is not None
             at += block.size
         wrong = any(fault.kind is Kind.LINK for fault in table.check.faults)
         if there is not None and not moved and not wrong:
@@ -477,22 +481,22 @@ class Tables:
             data = contents(read, int(blocks.offset[i]), int(blocks.size[i]))
             if data is None:
                 continue
-            kept = {block.start: block for block in table.blocks or [] if block.made is None}
+            kept = {block.start: block for block in table.blocks or [] if block.rebuilt is None}
             offsets = blocks.offset[blocks.kind == DATA]
             ends = blocks.ends[blocks.kind == DATA]
             for slot in np.unique(offsets >> BASE_LG)[:_SLOTS].tolist():
                 mine = np.flatnonzero(offsets >> BASE_LG == slot)
                 first, last = int(mine[0]), int(mine[-1])
-                # All blocks from the first one of the slot to the end of the slot must be known.
+                # All blocks from the first start of the slot to the end of the slot must be known.
                 known = (
                     first == 0
                     or int(ends[first - 1]) == int(offsets[first])
                     or int(offsets[first]) == slot * BASE
                 )
-                known = known and all(int(one) in kept for one in offsets[mine])
+                known = known and all(int(start) in kept for start in offsets[mine])
                 known = known and bool((offsets[first + 1 : last + 1] == ends[first:last]).all())
                 if known:
-                    keys = sum(kept[int(one)].rows for one in offsets[mine])
+                    keys = sum(kept[int(start)].rows for start in offsets[mine])
                     bits = bits_per_key_of(data[:-TRAILER_SIZE], int(offsets[first]), keys)
                     if bits:
                         return bits
@@ -506,8 +510,8 @@ class Tables:
 
     def _hashes(self, table: Table, block: Block) -> Int64s:
         data = (
-            np.frombuffer(block.made, np.uint8)
-            if block.made is not None
+            np.frombuffer(block.rebuilt, np.uint8)
+            if block.rebuilt is not None
             else ListedFile(self.listing, table.file, table.size)(block.start, block.stop - block.start)
         )
         block_plain = plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit)
@@ -545,8 +549,8 @@ class Tables:
 
     def _rows(self, table: Table, block: Block) -> pa.RecordBatch:
         data = (
-            np.frombuffer(block.made, np.uint8)
-            if block.made is not None
+            np.frombuffer(block.rebuilt, np.uint8)
+            if block.rebuilt is not None
             else ListedFile(self.listing, table.file, table.size)(block.start, block.stop - block.start)
         )
         entries = Unpacked.of(plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit))

@@ -82,7 +82,7 @@ class DBImpl:
         self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
         self.info_log: list[str] = []
         """Lines written to LOG for dropped data and ignored errors."""
-        self.made: dict[int, FromLog] = {}
+        self.tables_from_logs: dict[int, FromLog] = {}
         """Tables written from logs, by number."""
         self.mem: tuple[bytes, FromLog] | None = None
         """The memtable kept with `reuse_logs`, as a table that is in no file."""
@@ -252,7 +252,7 @@ class DBImpl:
         assert builder.largest is not None
         self.disk.put(table_name(number), table)
         self._new.append(FileMetaData(number, len(table), builder.smallest, builder.largest))
-        self.made[number] = origin
+        self.tables_from_logs[number] = origin
 
     def _built(self, memory: MemTable, log: int) -> tuple[TableBuilder, bytes, FromLog] | None:
         for operations in memory.sorted():

@@ -71,8 +71,8 @@ def _all_entries(stretch: Stretch, columns: Sequence[str], context: TableContext
     LevelDB."""
     limit = context.options[MAX_DECOMPRESSED.name]
     schema = ROWS.schema(columns)
-    for portion in portions(stretch.window, stretch.frames, limit, mend=True):
-        entries = portion.made
+    for portion in portions(stretch.window, stretch.frames, limit, repair=True):
+        entries = portion.entries
         ends = pa.py_buffer(entries.key_ends.astype(np.int32))
         kinds = (entries.trailers & 0xFF).astype(np.int64)
         arrays = {

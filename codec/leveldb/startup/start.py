@@ -182,7 +182,7 @@ class ServedDatabase(Served):
 
     def _pieces(self, file: FileMetaData, level: int, target: int, cache: dict[int, Table | None]) -> Pieces:
         """Yield the entries of a table, then its error."""
-        origin = self._database.made.get(file.number)
+        origin = self._database.tables_from_logs.get(file.number)
         table = cache.get(file.number)
         if table is None:
             # LevelDB has the tables that it wrote in its cache, under these numbers.

@@ -20,7 +20,7 @@ from logwright.codec.leveldb.names import table_name
 from logwright.codec.leveldb.store.builder import NextVersion, check_options, written
 from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, user_key
 from logwright.codec.leveldb.store.resume import Resumed
-from logwright.codec.leveldb.store.rolling import Made
+from logwright.codec.leveldb.store.rolling import WrittenTable
 from logwright.codec.leveldb.store.sorted_run import ROWS, sortable, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import unique
@@ -39,21 +39,21 @@ class _Staged:
 
     part: int
     stage: Stage
-    made: Made
+    written: WrittenTable
     order: Comparator
 
     @property
     def name(self) -> str:
-        return table_name(self.made.meta.number)
+        return table_name(self.written.meta.number)
 
     @property
     def first(self) -> bytes:
         """The sort key of its smallest user key."""
-        return self.order.user(user_key(self.made.meta.smallest))
+        return self.order.user(user_key(self.written.meta.smallest))
 
     @property
     def last(self) -> bytes:
-        return self.order.user(user_key(self.made.meta.largest))
+        return self.order.user(user_key(self.written.meta.largest))
 
 
 def assemble(
@@ -70,9 +70,9 @@ def assemble(
         raise UsageError("some rows have sequence numbers and others do not")
     version = NextVersion(options, resumed)
     tables = [
-        _Staged(number, stage, written_tables, version.order)
+        _Staged(number, stage, written, version.order)
         for number, (stage, summary) in enumerate(filled)
-        for written_tables in summary.facts["tables"]
+        for written in summary.facts["tables"]
     ]
     if not tables and resumed is not None:
         return Placement((), Summary(0))
@@ -108,7 +108,7 @@ class _Assembler:
         self.extra.take(noted())
         self.renames += [(self.extra, name, name) for name in names]
 
-    def run(self, tables: Sequence[_Staged]) -> list[Made]:
+    def run(self, tables: Sequence[_Staged]) -> list[WrittenTable]:
         """Return all tables, including those written from the existing logs."""
         self.take(self.next.logged(self.extra))
         if not tables:
@@ -128,13 +128,13 @@ class _Assembler:
         self.next.put(written_tables)
         return written_tables
 
-    def _as_it_is(self, table: _Staged) -> Made:
-        meta = table.made.meta
+    def _as_it_is(self, table: _Staged) -> WrittenTable:
+        meta = table.written.meta
         number = self.next.number()
         self.renames.append((table.stage, table.name, table_name(number)))
-        return Made(replace(meta, number=number), table.made.rows, table.made.largest_sequence)
+        return WrittenTable(replace(meta, number=number), table.written.rows, table.written.largest_sequence)
 
-    def _merged(self, tables: Sequence[_Staged], limit: int) -> list[Made]:
+    def _merged(self, tables: Sequence[_Staged], limit: int) -> list[WrittenTable]:
         runs: dict[int, list[_Staged]] = {}
         for staged in tables:
             runs.setdefault(staged.part, []).append(staged)
@@ -145,7 +145,7 @@ class _Assembler:
         self.take(written(writer, unique(merge(streams), last=last, twice=twice)))
         for staged in tables:
             staged.stage.drop(staged.name)
-        return writer.made
+        return writer.tables
 
 
 def _groups(tables: Sequence[_Staged]) -> Iterator[list[_Staged]]:
@@ -168,7 +168,7 @@ def _stream(tables: Sequence[_Staged], window: int) -> SortedRun:
 
 def _rows(tables: Sequence[_Staged], window: int) -> Iterator[pa.RecordBatch]:
     for staged in tables:
-        for rows in read_table(staged.stage, staged.name, staged.made.meta.size, window):
+        for rows in read_table(staged.stage, staged.name, staged.written.meta.size, window):
             yield sortable(rows, staged.order)
 
 

@@ -23,7 +23,7 @@ from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.leveldb.names import CURRENT, manifest_name
 from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, free, level_of
 from logwright.codec.leveldb.store.resume import Resumed, logged
-from logwright.codec.leveldb.store.rolling import LogWriter, Made, TableWriter
+from logwright.codec.leveldb.store.rolling import LogWriter, TableWriter, WrittenTable
 from logwright.codec.leveldb.store.sorted_run import columns, schema_of, sortable, stored, twice
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_choice
@@ -152,7 +152,7 @@ class NextVersion:
                     sorter.add(sortable(batch, self.order))
             writer = self.writer(LARGEST)
             yield from written(writer, sorter.ordered())
-            self.levels[0] += [table.meta for table in writer.made]
+            self.levels[0] += [table.meta for table in writer.tables]
 
     def writer(self, limit: int) -> TableWriter:
         settings = replace(TableSettings.of(self.options), comparator=self.order.name)
@@ -162,7 +162,7 @@ class NextVersion:
         """Return whether entries with these sort keys, newer than all others, may be placed below level 0."""
         return bool(free(self.levels, first, last, self.order))
 
-    def put(self, tables: Sequence[Made]) -> None:
+    def put(self, tables: Sequence[WrittenTable]) -> None:
         """Add tables that are in order, disjoint, and newer than the existing ones."""
         if tables:
             files = [table.meta for table in tables]
@@ -222,7 +222,7 @@ class DatabaseBuilder:
         logs = options["write_as"] == "logs"
         self.numbers = Numbers(options, 0 if resumed is None else resumed.last_sequence, rising=logs)
         self.next = NextVersion(options, None if staged else resumed)
-        self.made: list[Made] = []
+        self.tables: list[WrittenTable] = []
         self._extra = extra
         self._last = options["on_duplicate"] == "last"
         schema = schema_of(self.next.order)
@@ -257,7 +257,7 @@ class DatabaseBuilder:
         if streams:
             yield from self._tables(streams)
         if not self.staged:
-            self.next.put(self.made)
+            self.next.put(self.tables)
             yield from self.next.finish(self._manifest, self.numbers.highest)
 
     def _tables(self, streams: Sequence[SortedRun]) -> Iterator[Piece]:
@@ -266,10 +266,10 @@ class DatabaseBuilder:
         limit = self.options["max_file_size"] if self.next.deep(first, last) else LARGEST
         writer = self.next.writer(limit)
         yield from written(writer, unique(merge(streams), last=self._last, twice=twice))
-        self.made = writer.made
-        self.rows = sum(item.rows for item in writer.made)
+        self.tables = writer.tables
+        self.rows = sum(item.rows for item in writer.tables)
 
     def summary(self) -> Summary:
-        facts = {"tables": self.made, "kept": self.numbers.kept}
+        facts = {"tables": self.tables, "kept": self.numbers.kept}
         warnings = () if self.staged else self.next.warnings()
         return Summary(self.rows, self.numbers.ids(), warnings, facts=facts)

@@ -181,7 +181,7 @@ class _Planner:
     """Plans one directory."""
 
     def __init__(self, listing: Listing, descriptor: Descriptor, options: Options) -> None:
-        self.listing, self.found, self.version = listing, descriptor, descriptor.version
+        self.listing, self.descriptor, self.version = listing, descriptor, descriptor.version
         self.files = [_File(entry, parse(entry.name)) for entry in listing.entries()]
         self.names = {file.entry.name for file in self.files}
         self.sound = descriptor.error is None
@@ -213,15 +213,19 @@ class _Planner:
         self.faults.append((name, Fault(NAME, at, 0, kind, text, severity, system)))
 
     def plan(self) -> Plan:
-        if self.found.error is not None:
-            where = f" (byte {self.found.position} of {self.found.file})" if self.found.file else ""
-            text = f"LevelDB would not open it: {self.found.error}{where}; reading all tables and logs"
-            if self.found.hint:
-                text += f". {self.found.hint}"
+        if self.descriptor.error is not None:
+            where = (
+                f" (byte {self.descriptor.position} of {self.descriptor.file})"
+                if self.descriptor.file
+                else ""
+            )
+            text = f"LevelDB would not open it: {self.descriptor.error}{where}; reading all tables and logs"
+            if self.descriptor.hint:
+                text += f". {self.descriptor.hint}"
             kind, severity = Kind.LINK, Severity.ERROR
-            if self.found.unsupported:
+            if self.descriptor.unsupported:
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING
-            self._fault("", text, kind, severity, f"LevelDB refuses to open: {self.found.error}")
+            self._fault("", text, kind, severity, f"LevelDB refuses to open: {self.descriptor.error}")
         planned = [self._planned(file) for file in self.files]
         if self.sound:
             self._missing()
@@ -257,7 +261,7 @@ class _Planner:
             return (4, 0, b"", file.number, name)
         if name == CURRENT:
             return (2, 0, b"", 0, name)
-        if name == self.found.manifest:
+        if name == self.descriptor.manifest:
             return (2, 1, b"", 0, name)
         if file.type is FileType.TABLE:
             level, meta = self.live.get(file.number, (7, None))
@@ -269,7 +273,7 @@ class _Planner:
 
     def _planned(self, file: _File) -> PlannedFile:
         name, size = file.entry.name, file.entry.size
-        if name == self.found.manifest:
+        if name == self.descriptor.manifest:
             return PlannedFile(name, size, Role.DERIVED, MANIFEST, note="the manifest in use")
         if file.type is None:
             return PlannedFile(name, size, Role.FOREIGN, note="not a LevelDB file, ignored by it")
@@ -355,9 +359,9 @@ class _Planner:
         primary = [file for file in planned if file.role is Role.PRIMARY]
         tables = [file for file in primary if file.codec == TABLE]
         logs = [file for file in primary if file.codec == LOG]
-        facts: dict[str, Any] = {"comparator": self.comparator, "manifest": self.found.manifest}
-        if self.found.error is not None:
-            facts["error"] = self.found.error
+        facts: dict[str, Any] = {"comparator": self.comparator, "manifest": self.descriptor.manifest}
+        if self.descriptor.error is not None:
+            facts["error"] = self.descriptor.error
         facts |= {
             "log_number": version.log_number,
             "prev_log_number": version.prev_log_number,

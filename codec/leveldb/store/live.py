@@ -134,7 +134,7 @@ def _tables(listing: Listing, plan: Plan, order: Comparator) -> list[Run]:
     if len(alone) <= MANY:
         runs = [Run((_part(file, order.name),)) for file in alone]
     else:
-        # So many tables rarely have the same key range. Without a manifest, read it from the tables.
+        # Larger numbers of tables rarely share a key range. Without a manifest, read it from the tables.
         known = [
             _bounded(file, file.hints.get("bounds") or key_range(listing, file, order), order)
             for file in alone
@@ -295,11 +295,11 @@ def _iterate(
 ) -> Iterator[pa.RecordBatch]:
     needed, marker = _needed(columns)
     order = comparator_of(params["comparator"])
-    told: set[bool] = set()
+    reported: set[bool] = set()
 
     def disorder(before: bytes, key: bytes) -> None:
-        if not told:
-            told.add(True)
+        if not reported:
+            reported.add(True)
             text = f"the keys of a table are not in the order of {order.name}"
             if order.bytewise:
                 text += f": {readable(key)[:80]} comes after {readable(before)[:80]}"

@@ -21,7 +21,7 @@ OnDisorder = Callable[[bytes, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of the batches of runs. Deletions are told by the column `marker`: "value", which is null for them, or "type"; None if
+    """The columns of the batches of runs. The column `marker` identifies deletions: "value", which is null for them, or "type"; None if
     there are no deletions. `visible` is the largest visible sequence number; None for no limit."""
 
     marker: str | None

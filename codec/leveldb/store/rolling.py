@@ -23,7 +23,7 @@ from logwright.codec.store.build import Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class WrittenTable:
     """A finished table."""
 
     meta: FileMetaData
@@ -38,7 +38,7 @@ class TableWriter:
     """
 
     def __init__(self, settings: TableSettings, limit: int, number: Callable[[], int]) -> None:
-        self.made: list[Made] = []
+        self.tables: list[WrittenTable] = []
         self._settings, self._limit, self._number = settings, limit, number
         self._table: TableBuilder | None = None
         self._name = 0
@@ -77,7 +77,7 @@ class TableWriter:
         assert table.smallest is not None
         assert table.largest is not None
         meta = FileMetaData(self._name, table.size, table.smallest, table.largest)
-        self.made.append(Made(meta, table.rows, table.largest_sequence))
+        self.tables.append(WrittenTable(meta, table.rows, table.largest_sequence))
         self._table = self._full = None
 
 

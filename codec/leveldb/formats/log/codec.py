@@ -1,7 +1,7 @@
 """The codec `leveldb.log`: write-ahead logs (`.log`).
 
-A logical record is a write batch, a row an operation of one. How records lie in the file is in `framing`, `records` and
-`records_again`, what is in them in `write_batch`. Source: `doc/log_format.md` and `db/write_batch.cc` of LevelDB.
+A logical record is a write batch, a row is one operation. The framing of records is in `formats/records`, their contents in `layout`.
+Source: `doc/log_format.md` and `db/write_batch.cc` of LevelDB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from logwright.codec.leveldb.formats.log.layout import (
     room_for,
     unpack,
 )
-from logwright.codec.leveldb.formats.records import reencode as records_again
+from logwright.codec.leveldb.formats.records import reencode
 from logwright.codec.leveldb.formats.records.codec import (
     RECORDS,
     Payloads,
@@ -63,7 +63,7 @@ ROWS = Table(
         Column("sequence", pa.int64(), "sequence number of the write", nullable=False, prunes=True),
         Column("type", pa.string(), "value or deletion", nullable=False),
         Column("file", pa.int64(), "number of the file, from its name", detail=True),
-        Column("level", pa.int32(), "null: a log is of no level", detail=True),
+        Column("level", pa.int32(), "null: a log has no level", detail=True),
         Column(
             "position",
             pa.int64(),
@@ -71,7 +71,7 @@ ROWS = Table(
             detail=True,
         ),
     ),
-    "One row an operation, in the order of the file.",
+    "One row per operation, in the order of the file.",
     ("sequence",),
 )
 BATCHES = Table(
@@ -81,17 +81,17 @@ BATCHES = Table(
         Column(
             "sequence",
             pa.int64(),
-            "of the first operation of the batch; null where it is no batch",
+            "of the first operation of the batch; null for an invalid batch",
             prunes=True,
         ),
-        Column("count", pa.int64(), "operations that the batch says it has; null where it is none"),
+        Column("count", pa.int64(), "number of operations stored in the batch; null for an invalid batch"),
     ),
     RECORDS.doc,
 )
 BATCH_SIZE = Option(
     "batch_size",
     1,
-    "Operations of a write batch, where rows don't say which they are of; a call of Put or Delete makes one of one",
+    "Operations per write batch, if rows do not say which batch they are in; Put and Delete write batches of one",
     low=1,
     high=(1 << 31) - 1,
 )
@@ -103,23 +103,20 @@ _SYSTEM = "LevelDB keeps the operations before it and goes on, or with paranoid_
 
 
 class LevelDBLog(RecordCodec):
-    """The codec."""
-
     name = NAME
     title = "LevelDB write-ahead log: write batches"
     pattern = LOG_NAME
     rows = ROWS
     records = BATCHES
 
-    def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
-        head = found.header[-1]
+    def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
+        head = frames.header[-1]
         if head["size"] >= BATCH_HEADER:
             context.sequence = int(head["sequence"]) + max(int(head["count"]), 1) - 1
-            context.sequence_end = window.offset + int(found.end[-1])
+            context.sequence_end = window.offset + int(frames.end[-1])
 
     def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
-        """Whether it is a sound batch whose sequence numbers fit those before, or those behind: as many can be between as there is
-        room for."""
+        """Return whether the record is a sound batch whose sequence numbers fit between the known ones, given the bytes in between."""
         measured = np.zeros((1, MEASURES), np.int64)
         start = place + HEADER
         size = window.data[place + 4 : place + 6].view("<u2")[0]
@@ -139,7 +136,7 @@ class LevelDBLog(RecordCodec):
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: RecordContext
     ) -> tuple[int | None, Mapping[str, Any]]:
-        """The sequence numbers between two good batches: each is an operation."""
+        """Return the sequence numbers between two good batches: each is an operation."""
         lost: dict[str, Any] = {} if context.file is None else {"file": context.file}
         first = behind = None
         if before is not None and before.header["size"][-1] >= BATCH_HEADER:
@@ -153,7 +150,7 @@ class LevelDBLog(RecordCodec):
         return (behind - first, lost) if behind > first else (0, {}) if behind == first else (None, lost)
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        """The sequence numbers of a batch: as many as operations, whatever it says of their number."""
+        """Return bounds of the sequence numbers of a batch, by its size, whatever operation count it stores."""
         if column != "sequence":
             return None, None
         head = frames.header
@@ -162,7 +159,7 @@ class LevelDBLog(RecordCodec):
         info = np.iinfo(np.int64)
         return np.where(sane, first, info.min), np.where(sane, first + head["size"] // _LEAST, info.max)
 
-    def comes_again(self, records: Payloads) -> npt.NDArray[np.bool_]:
+    def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
         plain: npt.NDArray[np.bool_] = _measured(records)[0][:, PLAIN] == 1
         return plain
 
@@ -178,20 +175,20 @@ class LevelDBLog(RecordCodec):
         columns: Sequence[str],
         context: RecordContext,
     ) -> Decoded:
-        made = Operations.of(records)
-        arrays = [_column(name, window, frames, made, context) for name in columns]
-        batch = batch_of(arrays, ROWS.schema(columns), made.rows)
-        return Decoded(batch, _faults(window, frames, records, made.measured))
+        operations = Operations.of(records)
+        arrays = [_column(name, window, frames, operations, context) for name in columns]
+        batch = batch_of(arrays, ROWS.schema(columns), operations.rows)
+        return Decoded(batch, _faults(window, frames, records, operations.measured))
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext
     ) -> Iterator[Chunk]:
-        given: Records
+        records: Records
         if "payload" in rows.column_names and "key" not in rows.column_names:
-            given = PlainRecords(rows, NAME)
+            records = PlainRecords(rows, NAME)
         else:
-            given = Batches(rows, context)
-        return records_again.encode(NAME, given, frames, file)
+            records = Batches(rows, context)
+        return reencode.encode(NAME, records, frames, file)
 
 
 def _measured(records: Payloads) -> tuple[Int64s, int]:
@@ -213,54 +210,56 @@ class Operations:
 
     @classmethod
     def of(cls, records: Payloads) -> Operations:
-        made = cls(*_measured(records))
+        operations = cls(*_measured(records))
         unpack(
             records.data,
             records.start,
-            made.measured,
-            made.sequences,
-            made.which,
-            made.kinds,
-            made.key_ends,
-            made.keys,
-            made.value_ends,
-            made.values,
+            operations.measured,
+            operations.sequences,
+            operations.which,
+            operations.kinds,
+            operations.key_ends,
+            operations.keys,
+            operations.value_ends,
+            operations.values,
         )
-        return made
+        return operations
 
 
-def _column(name: str, window: Window, frames: Frames, made: Operations, context: RecordContext) -> pa.Array:
+def _column(
+    name: str, window: Window, frames: Frames, operations: Operations, context: RecordContext
+) -> pa.Array:
     if name == "key":
-        return binary(made.key_ends, made.keys)
+        return binary(operations.key_ends, operations.keys)
     if name == "value":
-        return binary(made.value_ends, made.values, made.kinds == DELETION)
+        return binary(operations.value_ends, operations.values, operations.kinds == DELETION)
     if name == "sequence":
-        return numbers(pa.int64(), made.sequences)
+        return numbers(pa.int64(), operations.sequences)
     if name == "type":
-        if made.rows and (made.kinds == made.kinds[0]).all():
-            return constant(pa.string(), TYPE_NAMES[int(made.kinds[0])], made.rows)
-        return _TYPES.take(numbers(pa.int64(), made.kinds.astype(np.int64)))
+        if operations.rows and (operations.kinds == operations.kinds[0]).all():
+            return constant(pa.string(), TYPE_NAMES[int(operations.kinds[0])], operations.rows)
+        return _TYPES.take(numbers(pa.int64(), operations.kinds.astype(np.int64)))
     if name == "position":
-        return numbers(pa.int64(), (frames.start + window.offset)[made.which])
-    return constant(ROWS[name].type, getattr(context, name), made.rows)
+        return numbers(pa.int64(), (frames.start + window.offset)[operations.which])
+    return constant(ROWS[name].type, getattr(context, name), operations.rows)
 
 
 def _faults(window: Window, frames: Frames, records: Payloads, measured: Int64s) -> list[tuple[int, Fault]]:
-    """What is wrong with batches whose checksums are right."""
+    """Return the faults of batches whose checksums are right."""
     faults = []
     before = np.cumsum(measured[:, OPERATIONS])
     for i in np.flatnonzero(measured[:, STATUS] != SOUND).tolist():
-        status, done = int(measured[i, STATUS]), int(measured[i, OPERATIONS])
+        status, present = int(measured[i, STATUS]), int(measured[i, OPERATIONS])
         start, end = int(records.start[i]), int(records.end[i])
         text, rows_lost = MESSAGES[status], None
         if status == TOO_SMALL:
             text, rows_lost = f"{text}: {end - start} bytes", 0
         else:
-            said = load_i32le(records.data, start + WRITE_BATCH.offset("count"))
-            text = f"{text}: {said} operations are announced, {done} are there"
+            declared = load_i32le(records.data, start + WRITE_BATCH.offset("count"))
+            text = f"{text}: {declared} operations declared, {present} present"
             if int(measured[i, STOPPED]) < end - start:
                 text += f" before byte {int(measured[i, STOPPED])} of the batch"
-                rows_lost = said - done if said > done else None
+                rows_lost = declared - present if declared > present else None
             else:
                 rows_lost = 0
         at = window.offset + int(frames.start[i])
@@ -275,48 +274,49 @@ def _faults(window: Window, frames: Frames, records: Payloads, measured: Int64s)
 
 
 class Batches(Records):
-    """Rows as write batches: those of one position, else `batch_size` at a time, and sequence numbers without a gap."""
+    """Rows as write batches: the rows of one position, or else `batch_size` rows at a time, in both cases with consecutive sequence
+    numbers."""
 
     def __init__(self, rows: pa.Table, context: RecordContext) -> None:
         self.rows = rows
         self.batch = _one_batch(rows)
-        self.made = prepare(self.batch)
-        sequences = self.made.trailers >> 8 & MAX_SEQUENCE
+        self.entries = prepare(self.batch)
+        sequences = self.entries.trailers >> 8 & MAX_SEQUENCE
         if "sequence" not in rows.column_names:
             sequences = np.arange(1, rows.num_rows + 1)
         self.sequences = sequences
-        self.kinds = (self.made.trailers & 0xFF).astype(np.uint8)
+        self.kinds = (self.entries.trailers & 0xFF).astype(np.uint8)
         steps = np.diff(sequences)
-        apart = steps != 1
+        new_batch = steps != 1
         if "position" in rows.column_names:
             positions = np.asarray(self.batch.column("position").cast(pa.int64()).fill_null(-1))
-            # A damaged batch goes on with 0 behind the highest.
-            apart = (steps & MAX_SEQUENCE != 1) | (np.diff(positions) != 0)
-            cuts = np.flatnonzero(apart) + 1
+            # In a damaged batch, numbers wrap from the highest to 0.
+            new_batch = (steps & MAX_SEQUENCE != 1) | (np.diff(positions) != 0)
+            cuts = np.flatnonzero(new_batch) + 1
         else:
-            cuts = _every(np.flatnonzero(apart) + 1, rows.num_rows, context.options["batch_size"])
+            cuts = _every(np.flatnonzero(new_batch) + 1, rows.num_rows, context.options["batch_size"])
         self.cuts = np.concatenate(([0], cuts, [rows.num_rows])) if rows.num_rows else np.zeros(1, np.int64)
 
     @property
     def sizes(self) -> Int64s:
-        made = self.made
-        per_row = np.diff(made.key_ends) + np.diff(made.value_ends)
+        entries = self.entries
+        per_row = np.diff(entries.key_ends) + np.diff(entries.value_ends)
         return np.add.reduceat(per_row, self.cuts[:-1]) + BATCH_HEADER if self.count else per_row
 
     def payloads(self, first: int, last: int) -> tuple[Bytes, Int64s]:
-        cuts, made = self.cuts[first : last + 1], self.made
+        cuts, entries = self.cuts[first : last + 1], self.entries
         a, b = int(cuts[0]), int(cuts[-1])
-        size = int(made.key_ends[b] - made.key_ends[a] + made.value_ends[b] - made.value_ends[a])
+        size = int(entries.key_ends[b] - entries.key_ends[a] + entries.value_ends[b] - entries.value_ends[a])
         out = np.empty(room_for(b - a, len(cuts) - 1, size), np.uint8)
         stops = np.zeros(len(cuts), np.int64)
         counts = np.diff(cuts)
         pack(
             cuts,
             self.sequences[cuts[:-1]],
-            made.key_ends,
-            made.keys,
-            made.value_ends,
-            made.values,
+            entries.key_ends,
+            entries.keys,
+            entries.value_ends,
+            entries.values,
             self.kinds,
             counts,
             out,
@@ -325,18 +325,18 @@ class Batches(Records):
         return out, stops
 
     def says(self, payload: bytes, record: int) -> bool:
-        made = Operations.of(Payloads.one(payload))
+        operations = Operations.of(Payloads.one(payload))
         a, b = (0, 0) if record < 0 else (int(self.cuts[record]), int(self.cuts[record + 1]))
-        if made.rows != b - a:
+        if operations.rows != b - a:
             return False
-        given, keys, values = self.made, made.keys.tobytes(), made.values.tobytes()
+        entries, keys, values = self.entries, operations.keys.tobytes(), operations.values.tobytes()
         return (
-            np.array_equal(made.kinds, self.kinds[a:b])
-            and np.array_equal(made.sequences, self.sequences[a:b])
-            and np.array_equal(np.diff(made.key_ends), np.diff(given.key_ends[a : b + 1]))
-            and np.array_equal(np.diff(made.value_ends), np.diff(given.value_ends[a : b + 1]))
-            and keys == given.keys[int(given.key_ends[a]) : int(given.key_ends[b])].tobytes()
-            and values == given.values[int(given.value_ends[a]) : int(given.value_ends[b])].tobytes()
+            np.array_equal(operations.kinds, self.kinds[a:b])
+            and np.array_equal(operations.sequences, self.sequences[a:b])
+            and np.array_equal(np.diff(operations.key_ends), np.diff(entries.key_ends[a : b + 1]))
+            and np.array_equal(np.diff(operations.value_ends), np.diff(entries.value_ends[a : b + 1]))
+            and keys == entries.keys[int(entries.key_ends[a]) : int(entries.key_ends[b])].tobytes()
+            and values == entries.values[int(entries.value_ends[a]) : int(entries.value_ends[b])].tobytes()
         )
 
 
@@ -344,11 +344,13 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
     batches = rows.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]
-    return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in rows.schema], schema=rows.schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([], column.type) for column in rows.schema], schema=rows.schema
+    )
 
 
 def _every(cuts: Int64s, rows: int, most: int) -> Int64s:
-    """The cuts, and more of them so that there are at most so many rows from one to the next."""
+    """Add cuts such that at most `most` rows are between two of them."""
     edges = np.concatenate(([0], cuts, [rows]))
     counts = np.diff(edges)
     pieces = -(-counts // most)

@@ -1,6 +1,6 @@
-"""Write batches, the payload of a log's records: read into columns and written from them.
+"""Write batches, the payload of a log's records: reading them into columns and writing them.
 
-Twelve bytes, the sequence of the first operation and their number, then the operations. Source: `db/write_batch.cc` of LevelDB.
+Twelve bytes for the sequence of the first operation and their number, then the operations. Source: `db/write_batch.cc` of LevelDB.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ OPERATION = Struct(
 )
 WRITE_BATCH = Struct(
     "WriteBatch",
-    Field("sequence", U64LE, "of the first operation; each further one has one more"),
+    Field("sequence", U64LE, "of the first operation; it increases by one per operation"),
     Field("count", I32LE, "number of operations", says=_sequences),
     Field("operations", Repeated(OPERATION), "up to the end of the record", rows=True),
-    doc="The payload of a record of a log.",
+    doc="The payload of a log record.",
     source="WriteBatch",
 )
 assert WRITE_BATCH.offset("operations") == BATCH_HEADER
 _COUNT = WRITE_BATCH.offset("count")
 
-# What is wrong with a batch (`WriteBatch::Iterate`, and the loop that reads a log).
+# Faults of a batch (`WriteBatch::Iterate`, and the loop that reads a log).
 SOUND, TOO_SMALL, BAD_PUT, BAD_DELETE, BAD_TAG, WRONG_COUNT, TOO_HIGH = range(7)
 MESSAGES = (
     "",
@@ -69,17 +69,18 @@ MESSAGES = (
     "WriteBatch has wrong count",
     "sequence numbers above 2^56-1",
 )
-"""LevelDB's own words, but for the last: it takes the low 56 bits there."""
+"""LevelDB's own messages, except for the last, where LevelDB uses the low 56 bits."""
 
 STATUS, OPERATIONS, KEY_BYTES, VALUE_BYTES, STOPPED, PLAIN = range(6)
-"""What `measure` says of a batch: why it is read no further; operations before that; bytes of their keys and values; at which byte of
-the payload; and whether its bytes are just what would be written from sequence, count and operations."""
+"""The results of `measure` for a batch: why reading stops; operations before that; bytes of their keys and values; the byte of the
+payload where reading stops; whether its bytes are exactly what would be written from sequence, count and operations."""
 MEASURES = 6
 
 
 @kernel("const u1[], const i8[], const i8[], i8[,]")
 def measure(buf: Bytes, starts: Int64s, ends: Int64s, out: Int64s) -> int:
-    """Go over batches, `buf[starts[i]:ends[i]]`: puts `MEASURES` numbers of each into `out`; returns all operations."""
+    """Measure the batches `buf[starts[i]:ends[i]]`. Writes `MEASURES` numbers for each into `out` and returns the total number of
+    operations."""
     total = 0
     for i in range(len(starts)):
         at = starts[i]
@@ -93,7 +94,7 @@ def measure(buf: Bytes, starts: Int64s, ends: Int64s, out: Int64s) -> int:
             status = TOO_SMALL
         else:
             first = load_i64le(buf, at)
-            said = load_i32le(buf, at + _COUNT)
+            declared = load_i32le(buf, at + _COUNT)
             at += BATCH_HEADER
             while at < end:
                 entry = at
@@ -122,7 +123,7 @@ def measure(buf: Bytes, starts: Int64s, ends: Int64s, out: Int64s) -> int:
                     values += more
                 keys += size
                 count += 1
-            if status == SOUND and count != said:
+            if status == SOUND and count != declared:
                 status = WRONG_COUNT
             if status == SOUND and count > 0 and (first < 0 or first > MAX_SEQUENCE - count + 1):
                 status = TOO_HIGH
@@ -149,7 +150,7 @@ def unpack(
     value_ends: npt.NDArray[np.int32],
     values: Bytes,
 ) -> int:
-    """The operations of batches that were measured, as columns. All arrays have room; returns the rows."""
+    """Unpack the operations of measured batches into columns. All arrays have room. Returns the number of rows."""
     row = 0
     key_at = 0
     value_at = 0
@@ -193,7 +194,8 @@ def pack(
     out: Bytes,
     stops: Int64s,
 ) -> int:
-    """Batches of the rows `cuts[i]` to `cuts[i + 1]`: `stops[i + 1]` is where that ends in `out`, which has room; returns the last.
+    """Pack the rows `cuts[i]` to `cuts[i + 1]` into batches. Batch `i` ends at `stops[i + 1]` in `out`, which has room. Returns the last
+    stop.
 
     `sequences[i]` and `counts[i]` go into its first twelve bytes. Key `n` is `keys[key_ends[n] : key_ends[n + 1]]`.
     """
@@ -217,5 +219,5 @@ def pack(
 
 
 def room_for(rows: int, batches: int, size: int) -> int:
-    """Bytes that `pack` takes at most for keys and values of so many bytes in all."""
+    """Return the maximum number of bytes that `pack` writes for keys and values of `size` bytes in total."""
     return size + rows * 11 + batches * BATCH_HEADER

@@ -1,7 +1,7 @@
 """The codec `leveldb.manifest`: descriptor files (`MANIFEST-*`).
 
-A logical record is a version edit, a row a field of one; what the edits make together is in `version`. How records lie in the file is
-in `framing`, `records` and `records_again`, as for logs.
+A logical record is a version edit, a row is one of its fields. The result of the edits is in `store/version`, the framing of records in
+`formats/records`, as for logs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logwright.codec.leveldb.formats.manifest.layout import (
     form,
     parse,
 )
-from logwright.codec.leveldb.formats.records import reencode as records_again
+from logwright.codec.leveldb.formats.records import reencode
 from logwright.codec.leveldb.formats.records.codec import (
     RECORDS,
     Payloads,
@@ -53,33 +53,31 @@ ROWS = Table(
         Column(
             "number",
             pa.int64(),
-            "the number itself; of a deleted_file or new_file that of the file. All 64 bits",
+            "the number itself; in a deleted_file or new_file that of the file. All 64 bits",
         ),
-        Column("size", pa.int64(), "of a new_file: bytes of the file"),
-        Column("smallest", pa.binary(), "of a new_file its first internal key; of a compact_pointer the key"),
-        Column("largest", pa.binary(), "of a new_file: its last internal key"),
-        Column("comparator", pa.string(), "of a comparator: its name"),
+        Column("size", pa.int64(), "in a new_file: bytes of the file"),
+        Column("smallest", pa.binary(), "in a new_file its first internal key; in a compact_pointer the key"),
+        Column("largest", pa.binary(), "in a new_file: its last internal key"),
+        Column("comparator", pa.string(), "in a comparator: its name"),
         Column("position", pa.int64(), "byte of the file where the field's edit starts: record in frames"),
     ),
-    "One row a field of a version edit, in the order of the file.",
+    "One row per field of a version edit, in the order of the file.",
 )
 _SYSTEM = "LevelDB refuses to open: Corruption: "
 _WRAP = 1 << 64
 
 
 class LevelDBManifest(RecordCodec):
-    """The codec."""
-
     name = NAME
     title = "LevelDB manifest: version edits"
     pattern = MANIFEST_NAME
     rows = ROWS
 
-    def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
-        """Edits have no order of their own."""
+    def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
+        """Edits have no order."""
 
     def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
-        """Whether it is an edit."""
+        """Return whether the record is an edit."""
         size = int(window.data[place + 4 : place + 6].view("<u2")[0])
         try:
             return bool(parse(window.data[place + HEADER : place + HEADER + size].tobytes()))
@@ -89,7 +87,7 @@ class LevelDBManifest(RecordCodec):
     def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
         raise KeyError(name)
 
-    def comes_again(self, records: Payloads) -> npt.NDArray[np.bool_]:
+    def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
         return np.array([_plain(payload) for payload in _each(records)], np.bool_)
 
     def decode_rows(
@@ -122,8 +120,8 @@ class LevelDBManifest(RecordCodec):
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext
     ) -> Iterator[Chunk]:
         plain = "payload" in rows.column_names and "field" not in rows.column_names
-        given: Records = PlainRecords(rows, NAME) if plain else Edits(rows)
-        return records_again.encode(NAME, given, frames, file)
+        records: Records = PlainRecords(rows, NAME) if plain else Edits(rows)
+        return reencode.encode(NAME, records, frames, file)
 
 
 def _each(records: Payloads) -> Iterator[bytes]:
@@ -132,7 +130,7 @@ def _each(records: Payloads) -> Iterator[bytes]:
 
 
 def _plain(payload: bytes) -> bool:
-    """Whether an edit is made of its rows again."""
+    """Return whether writing the rows of an edit gives the same bytes."""
     try:
         fields = parse(payload)
         return bool(fields) and form([_field(_row(field, 0)) for field in fields]) == payload
@@ -171,7 +169,7 @@ def _field(row: dict[str, Any]) -> EditField:
 
 
 class Edits(Records):
-    """Rows as version edits: those of one position, else all of them as one."""
+    """Rows as version edits: the rows of one position, or else all rows as one edit."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -191,9 +189,9 @@ class Edits(Records):
         return np.full(self.count, 100, np.int64)
 
     def payloads(self, first: int, last: int) -> tuple[Bytes, Int64s]:
-        made = [form(self._edit(record)) for record in range(first, last)]
-        stops = np.cumsum([0, *(len(one) for one in made)])
-        return np.frombuffer(b"".join(made), np.uint8), stops
+        edits = [form(self._edit(record)) for record in range(first, last)]
+        stops = np.cumsum([0, *(len(edit) for edit in edits)])
+        return np.frombuffer(b"".join(edits), np.uint8), stops
 
     def _edit(self, record: int) -> list[EditField]:
         rows = self.fields[int(self.cuts[record]) : int(self.cuts[record + 1])] if record >= 0 else []
@@ -201,10 +199,10 @@ class Edits(Records):
 
     def says(self, payload: bytes, record: int) -> bool:
         try:
-            said = parse(payload)
+            fields = parse(payload)
         except EditError:
             return record < 0
-        return [_field(_row(field, 0)) for field in said] == self._edit(record)
+        return [_field(_row(field, 0)) for field in fields] == self._edit(record)
 
 
 def _with_position(rows: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Version edits, the payload of a manifest's records: what changed in the set of tables.
+"""Version edits, the payload of a manifest's records: changes of the set of tables.
 
 Source: `db/version_edit.cc` of LevelDB.
 """
@@ -27,16 +27,16 @@ LEVELS = 7
 
 
 class EditError(ValueError):
-    """Bytes that are no version edit. The text is that of LevelDB's status."""
+    """Bytes that are not a version edit. The text is that of LevelDB's status."""
 
 
 class UnknownTagError(EditError):
-    """A field that is not known here: another program wrote it."""
+    """An unknown field, written by another program."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditField:
-    """One field of an edit. `name` is that of the field in `VersionEdit`; numbers are unsigned."""
+    """A field of an edit. `name` is its name in `VersionEdit`; numbers are unsigned."""
 
     name: str
     text: bytes | None = None
@@ -44,7 +44,7 @@ class EditField:
     number: int | None = None
     size: int | None = None
     smallest: bytes | None = None
-    """Of a compaction pointer it is the pointer."""
+    """For a compaction pointer, the pointer."""
     largest: bytes | None = None
 
 
@@ -64,12 +64,14 @@ TAGS = {
 NUMBERS = {name: tag for tag, name in TAGS.items()}
 BODIES: dict[str, Struct] = {
     "comparator": Struct(
-        "Comparator", Field("text", BytesType(UVARINT, text=True), "name of the order of keys")
+        "Comparator", Field("text", BytesType(UVARINT, text=True), "name of the comparator")
     ),
     "log_number": Struct("LogNumber", Field("number", UVARLONG, "logs of smaller numbers are in tables")),
-    "prev_log_number": Struct("PrevLogNumber", Field("number", UVARLONG, "0, but in files of old versions")),
-    "next_file_number": Struct("NextFileNumber", Field("number", UVARLONG, "not yet given to a file")),
-    "last_sequence": Struct("LastSequence", Field("number", UVARLONG, "the last sequence number given")),
+    "prev_log_number": Struct(
+        "PrevLogNumber", Field("number", UVARLONG, "0, except in files of old versions")
+    ),
+    "next_file_number": Struct("NextFileNumber", Field("number", UVARLONG, "the next number for a file")),
+    "last_sequence": Struct("LastSequence", Field("number", UVARLONG, "the last sequence number used")),
     "compact_pointer": Struct(
         "CompactPointer",
         Field("level", UVARINT, "level"),
@@ -105,7 +107,7 @@ def _plan(field: Field) -> tuple[str, bool, int]:
 
 
 _PLAN = {name: [_plan(field) for field in body.fields] for name, body in BODIES.items()}
-"""Of each field of a body its name, whether it is bytes with their length, and the number from which on something is odd."""
+"""For each field of a body: its name, whether it is bytes with their length, and the limit from which the fast parser declines."""
 
 
 FIELD = Struct(
@@ -113,31 +115,35 @@ FIELD = Struct(
     Field(
         "tag",
         UVARINT,
-        "which field it is: " + ", ".join(f"{n} {t}" for n, t in TAGS.items()),
+        "the field: " + ", ".join(f"{n} {t}" for n, t in TAGS.items()),
         says=lambda tag, scope: TAGS.get(tag, ""),
     ),
-    Field("body", Switch("tag", {NUMBERS[name]: body for name, body in BODIES.items()}), "the field itself"),
+    Field(
+        "body",
+        Switch("tag", {NUMBERS[name]: body for name, body in BODIES.items()}),
+        "the value of the field",
+    ),
     source="VersionEdit::EncodeTo",
 )
 VERSION_EDIT = Struct(
     "VersionEdit",
     Field("fields", Repeated(FIELD), "up to the end of the record", rows=True),
-    doc="The payload of a record of a manifest.",
+    doc="The payload of a manifest record.",
     source="VersionEdit",
 )
 
 
 def parse(payload: bytes, *, empty_pointers: bool = False) -> list[EditField]:
-    """The fields of an edit, as `VersionEdit::DecodeFrom` reads them; up to LevelDB 1.22 a compaction pointer may be empty.
+    """Return the fields of an edit, as `VersionEdit::DecodeFrom` reads them. Up to LevelDB 1.22 a compaction pointer may be empty.
 
     Raises `EditError`.
     """
-    quick = _quickly(payload)
-    return _slowly(payload, empty_pointers) if quick is None else quick
+    quick = _parse_regular(payload)
+    return _parse_described(payload, empty_pointers) if quick is None else quick
 
 
-def _quickly(payload: bytes) -> list[EditField] | None:
-    """The same where nothing is odd, in a tenth of the time: a manifest may have very many edits. None where something is."""
+def _parse_regular(payload: bytes) -> list[EditField] | None:
+    """Parse a regular edit in a tenth of the time, since a manifest may have very many edits. Returns None for any irregularity."""
     fields = []
     at, end = 0, len(payload)
     try:
@@ -168,8 +174,8 @@ def _quickly(payload: bytes) -> list[EditField] | None:
     return fields
 
 
-def _slowly(payload: bytes, empty_pointers: bool = False) -> list[EditField]:
-    """By the description, and with what LevelDB says of what is no edit."""
+def _parse_described(payload: bytes, empty_pointers: bool = False) -> list[EditField]:
+    """Parse by the description, with LevelDB's messages for invalid edits."""
     fields = []
     at, end = 0, len(payload)
     while at < end:
@@ -192,19 +198,19 @@ def _slowly(payload: bytes, empty_pointers: bool = False) -> list[EditField]:
 
 
 def form(fields: list[EditField]) -> bytes:
-    """The bytes of an edit. Raises `UsageError` for a field that makes none."""
+    """Return the bytes of an edit. Raises `UsageError` for an invalid field."""
     out = bytearray()
     for field in fields:
         if field.name not in NUMBERS:
-            raise UsageError(f"field {field.name!r} is none of {', '.join(BODIES)}")
+            raise UsageError(f"unknown field {field.name!r}; expected one of {', '.join(BODIES)}")
         body = BODIES[field.name]
-        values = {one.name: getattr(field, one.name) for one in body.fields}
+        values = {body_field.name: getattr(field, body_field.name) for body_field in body.fields}
         missing = [name for name, value in values.items() if value is None]
         if missing:
             raise UsageError(f"a field {field.name!r} without {missing[0]!r}")
         level = values.get("level", 0)
         if not 0 <= level < LEVELS:
-            raise UsageError(f"a field {field.name!r} of level {level}: there are levels 0 to {LEVELS - 1}")
+            raise UsageError(f"a field {field.name!r} of level {level}: levels are 0 to {LEVELS - 1}")
         if b"" in (values.get("smallest"), values.get("largest")):
             raise UsageError(f"a field {field.name!r} with an empty internal key")
         out += UVARINT.pack(NUMBERS[field.name], {}) + body.pack(values)

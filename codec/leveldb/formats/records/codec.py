@@ -1,8 +1,8 @@
-"""What the codecs of a log and of a manifest share: finding records, past damage too, and the tables that both have.
+"""The common part of the codecs for logs and manifests: finding records, also after damage, and the common tables.
 
-LevelDB gives up the rest of a block behind a bad record. Here the walk goes on at the next record that is truly one: where the bad
-one ends, if its length or its checksum tells; at one behind which records fill the block or the file; else at one whose payload
-makes sense in its place. A record in the value of another is none.
+LevelDB drops the rest of a block after a bad record. Here the walk continues at the next certain record: at the end of the bad one, if its
+length or its checksum determines it; or at a record after which further records fill the block or the file; or at one whose payload is
+plausible there. Bytes of a value that look like a record are not one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.window import Bytes, Decoded, Frames, Window
 
 PORTION = 8 << 20
-"""So many bytes of frames are decoded at a time, or one frame if that is larger."""
+"""Bytes of frames decoded at a time, or one frame if it is larger."""
 
 FRAMES = Table(
     "frames",
@@ -76,11 +76,11 @@ FRAMES = Table(
         Column(
             "size",
             pa.int32(),
-            "bytes of the physical record, with its header and what fills the block behind it",
+            "bytes of the physical record, with its header and the padding of the block",
         ),
         Column("length", pa.int32(), "bytes of its payload"),
         Column("type", pa.string(), "FULL, FIRST, MIDDLE or LAST"),
-        Column("crc", pa.int64(), "the checksum as it is stored: masked"),
+        Column("crc", pa.int64(), "the stored checksum, which is masked"),
         Column(
             "record",
             pa.int64(),
@@ -89,22 +89,22 @@ FRAMES = Table(
         Column(
             "payload",
             pa.binary(),
-            "the payload, of records that are not what would be written from the rows",
+            "the payload, if it differs from what would be written from the rows",
             detail=True,
         ),
-        Column("padding", pa.binary(), "what fills the block, where that is not zeros", detail=True),
+        Column("padding", pa.binary(), "padding of the block, if it is not zeros", detail=True),
         RAW,
     ),
-    "One row a physical record.",
+    "One row per physical record.",
 )
 RECORDS = Table(
     "records",
     (
         Column("position", pa.int64(), "byte of the file where the record starts", nullable=False),
-        Column("size", pa.int64(), "bytes of the file that it takes", nullable=False),
+        Column("size", pa.int64(), "bytes of the file that it occupies", nullable=False),
         Column("payload", pa.binary(), "the record itself", nullable=False),
     ),
-    "One row a logical record. Plain records can be written from it.",
+    "One row per logical record. Plain records can be written from it.",
 )
 FILE = Table(
     "file",
@@ -118,14 +118,14 @@ FILE = Table(
 MAX_RECORD = Option(
     "max.record.bytes",
     1 << 30,
-    "Bytes that a logical record may take; one with more counts as damaged",
+    "Maximum size of a logical record in bytes; a larger one counts as damaged",
     low=1,
     high=1 << 30,
 )
 
 _TYPE = RECORD.offset("type")
 _SYSTEM_BLOCK = "LevelDB drops the rest of the block of 32 KiB"
-_SYSTEM_END = "LevelDB takes it for the end of the file, without a word"
+_SYSTEM_END = "LevelDB silently treats it as the end of the file"
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Payloads:
 
     @classmethod
     def of(cls, window: Window, frames: Frames, *, joined: bool = False) -> Payloads:
-        """Those of frames; `joined`: one directly after the other, in an array of their own."""
+        """Return the payloads of frames; with `joined`, one directly after the other in a new array."""
         head = frames.header
         if not joined and bool((head["records"] == 1).all()) and not head["begin"].any():
             start = frames.start + HEADER
@@ -156,14 +156,14 @@ class Payloads:
         )
 
     def array(self) -> pa.Array:
-        """As a column; only of joined ones."""
+        """Return joined payloads as a column."""
         ends = np.concatenate((np.zeros(1, np.int32), self.end.astype(np.int32)))
         return binary(ends, self.data)
 
 
 @dataclass(slots=True)
 class Physical:
-    """The physical records of frames, one element each; `owner` is the frame, `end` has what fills the block."""
+    """The physical records of frames, one element each. `owner` is the frame, `end` includes the padding of the block."""
 
     owner: Int64s
     start: Int64s
@@ -174,7 +174,7 @@ class Physical:
 
     @classmethod
     def of(cls, window: Window, frames: Frames) -> Physical:
-        # Each but the last of a block is longer than its header, where LevelDB wrote it; in all there are at most so many.
+        # LevelDB writes no physical record without payload except as the last of a block, which bounds their number.
         most = int(((frames.end - frames.start) // HEADER).sum())
         owner, end = np.empty(most, np.int64), np.empty(most, np.int64)
         out = np.empty((most, 4), np.int64)
@@ -187,17 +187,17 @@ class Physical:
         return window.data[start : start + int(self.length[i])].tobytes()
 
     def paddings(self, window: Window) -> list[bytes | None]:
-        """What fills the block behind each, where there is something that is not zeros."""
-        found: list[bytes | None] = [None] * len(self.start)
+        """Return the padding of the block after each record, if it is not all zeros."""
+        out: list[bytes | None] = [None] * len(self.start)
         after = self.start + HEADER + self.length
         for i in np.flatnonzero(after < self.end).tolist():
             filling = window.data[int(after[i]) : int(self.end[i])]
-            found[i] = filling.tobytes() if filling.any() else None
-        return found
+            out[i] = filling.tobytes() if filling.any() else None
+        return out
 
 
 def binary(ends: npt.NDArray[np.int32], data: Bytes, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """A binary column: value `i` is `data[ends[i] : ends[i + 1]]`."""
+    """Return a binary column whose value `i` is `data[ends[i] : ends[i + 1]]`."""
     bits = None
     if null is not None and null.any():
         bits = pa.py_buffer(np.packbits(~null, bitorder="little"))
@@ -205,7 +205,7 @@ def binary(ends: npt.NDArray[np.int32], data: Bytes, null: npt.NDArray[np.bool_]
 
 
 def batch_of(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """A batch of so many rows, also without columns."""
+    """Return a batch of `rows` rows, possibly without columns."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
@@ -213,33 +213,33 @@ def batch_of(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordB
 
 @dataclass(slots=True)
 class Resume:
-    """Where a search for the next record begins: a byte of the file, and what is known of it."""
+    """Where the search for the next record begins: a byte of the file, and what is known about it."""
 
     place: int
     known: bool = False
-    """A physical record starts there."""
+    """Whether a physical record starts there."""
     damaged: bool = False
-    """One does that is damaged, and perhaps says where it ends."""
+    """Whether that record is damaged. Its length or checksum may tell where it ends."""
 
 
 @dataclass
 class RecordContext:
-    """What decoding needs to know besides the bytes, and what goes from window to window."""
+    """Decoding parameters, and state carried from window to window."""
 
     options: Options
     file: int | None = None
     level: int | None = None
     synced: bool | None = None
-    """Whether a record that starts a logical one was seen. A stream that starts at a block of its own choice passes over what
-    goes on there; None before its first scan."""
+    """Whether a record that starts a logical one was seen. A stream that starts at an arbitrary block skips the continuation there. None
+    before its first scan."""
     resume: Resume | None = None
     sequence: int = -1
-    """Of a log: the last one seen, before `sequence_end`, a byte of the file."""
+    """In a log: the last sequence number before `sequence_end`, a byte of the file."""
     sequence_end: int = 0
 
 
 class RecordCodec(Codec):
-    """The part of a codec that knows physical and logical records."""
+    """The part of a codec that handles physical and logical records."""
 
     pattern: re.Pattern[str]
     rows: Table
@@ -251,12 +251,12 @@ class RecordCodec(Codec):
         self.options = (*used_by({*DECODES, Verb.INSPECT}, MAX_RECORD), *options)
         self.tables = {"rows": self.rows, "records": self.records, "frames": FRAMES, "file": FILE}
 
-    # What a codec of its own has to say
+    # What each codec defines
 
     @abstractmethod
     def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
-        """Whether the FULL record at `place`, found behind damage, makes sense there. The next one in its block that is sure is at
-        `following`, or -1."""
+        """Return whether the FULL record at `place`, found after damage, is plausible there. `following` is the next certain record in
+        its block, or -1."""
 
     @abstractmethod
     def decode_rows(
@@ -267,17 +267,17 @@ class RecordCodec(Codec):
         columns: Sequence[str],
         context: RecordContext,
     ) -> Decoded:
-        """The rows of these frames, whose payloads are given."""
+        """Decode the rows of frames with these payloads."""
 
     @abstractmethod
     def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
-        """A column of the records table that others don't have."""
+        """Return a column of the records table that is specific to this codec."""
 
     @abstractmethod
-    def comes_again(self, records: Payloads) -> npt.NDArray[np.bool_]:
-        """For each payload whether just these bytes are made from its rows."""
+    def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
+        """Return for each payload whether its rows encode to exactly these bytes."""
 
-    # The rest
+    # The common part
 
     def recognise(self, name: str, head: bytes) -> Match:
         if not self.pattern.fullmatch(name):
@@ -305,89 +305,89 @@ class RecordCodec(Codec):
         context.resume = None
         synced = context.synced and check
         limit = context.options["max.record.bytes"]
-        found, status, state = replay.scan(window, at, check=check, synced=synced, limit=limit)
-        if len(found) or (check and status != NEED):
+        frames, status, state = replay.scan(window, at, check=check, synced=synced, limit=limit)
+        if len(frames) or (check and status != NEED):
             context.synced = True
-        if len(found):
-            self.seen(window, found, context)
+        if len(frames):
+            self.seen(window, frames, context)
         if status == NEED:
-            found.need = self._need(window, found.stop, state, check=check)
+            frames.need = self._need(window, frames.stop, state, check=check)
         elif status != END:
-            found.damage = self._damage(window, found, status, state, context)
-        return found
+            frames.damage = self._damage(window, frames, status, state, context)
+        return frames
 
     @abstractmethod
-    def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
-        """Take note of good frames, one at least."""
+    def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
+        """Take note of good frames, at least one."""
 
     def _need(self, window: Window, stop: int, state: list[int], *, check: bool) -> int:
-        """How many bytes the record at `stop` needs, as far as that can be told."""
+        """Return how many bytes the record at `stop` needs, as far as is known."""
         at = window.offset + stop
         if state[CHAIN] < 0 or window.offset + state[PLACE] + HEADER > window.size:
             return state[NEEDED]
         if not check:
-            # Only where records start is asked: the next may be in the next block.
+            # Without checking, only the start of the next record is needed, which may be in the next block.
             return max(state[NEEDED], BLOCK - at % BLOCK)
-        # One more block, so that a long record is not looked at anew for each header.
+        # One more block, so that a long record is not scanned again for each header.
         return min(state[NEEDED] + BLOCK, window.size - at)
 
     def _damage(
-        self, window: Window, found: Frames, status: int, state: list[int], context: RecordContext
+        self, window: Window, frames: Frames, status: int, state: list[int], context: RecordContext
     ) -> Fault:
-        """The fault of what ended a scan, and where to go on behind it."""
+        """Return the fault that ended a scan, and set where to resume."""
         place, after, kind = window.offset + state[PLACE], window.offset + state[AFTER], state[KIND]
-        at = window.offset + found.stop
+        at = window.offset + frames.stop
         left = window.size - at
         length = state[LENGTH]
         block_left = min(BLOCK - place % BLOCK, window.size - place)
-        severity, words, resume = Severity.ERROR, _SYSTEM_BLOCK, Resume(place + 1)
+        severity, system, resume = Severity.ERROR, _SYSTEM_BLOCK, Resume(place + 1)
         if status in (TORN_HEADER, TORN, TORN_CHAIN):
-            what, severity, words = Kind.TRUNCATED, Severity.WARNING, _SYSTEM_END
+            fault_kind, severity, system = Kind.TRUNCATED, Severity.WARNING, _SYSTEM_END
             resume = Resume(place, damaged=True)
             if status == TORN_HEADER:
                 text = f"the file ends within the header of a record, after {window.size - place} of {HEADER} bytes"
             elif status == TORN:
-                text = f"the file ends within a record: {length} bytes of payload are announced, {block_left - HEADER} are there"
+                text = f"the file ends within a record: {length} bytes of payload declared, {block_left - HEADER} present"
             else:
                 text = f"the file ends before the rest of a record, after {state[GATHERED]} bytes of it"
                 resume = Resume(window.size)
         elif status == ZEROS:
-            what, severity, text = _zeros(window, place - window.offset)
-            words = "LevelDB passes over the rest of the block, without a word"
+            fault_kind, severity, text = _zeros(window, place - window.offset)
+            system = "LevelDB silently skips the rest of the block"
         elif status == BAD_LENGTH:
-            what = Kind.LENGTH
+            fault_kind = Kind.LENGTH
             text = (
-                f"bad record length: {length} bytes of payload, {block_left - HEADER} are left in the block"
+                f"bad record length: {length} bytes of payload, but {block_left - HEADER} left in the block"
             )
             resume = Resume(place, damaged=True)
         elif status == CHECKSUM:
-            what, resume = Kind.CHECKSUM, Resume(place, damaged=True)
+            fault_kind, resume = Kind.CHECKSUM, Resume(place, damaged=True)
             text = f"checksum mismatch of a {_type_name(kind)} record of {length} bytes"
         elif status == UNKNOWN:
-            what, resume = Kind.MAGIC, Resume(after, known=True)
+            fault_kind, resume = Kind.MAGIC, Resume(after, known=True)
             text = replay.unknown(kind)
-            words = {EOF_TYPE: _SYSTEM_END, BAD_TYPE: "LevelDB passes over it, without a word"}.get(
-                kind, "LevelDB passes over it"
+            system = {EOF_TYPE: _SYSTEM_END, BAD_TYPE: "LevelDB silently skips it"}.get(
+                kind, "LevelDB skips it"
             )
         elif status == PARTIAL:
-            what, resume = Kind.TRUNCATED, Resume(place, known=True)
+            fault_kind, resume = Kind.TRUNCATED, Resume(place, known=True)
             text = (
                 f"partial record without end({1 if kind == FULL else 2}): {state[GATHERED]} bytes of a record"
             )
-            words = "LevelDB passes over it"
+            system = "LevelDB skips it"
         elif status == MISSING:
-            what, resume = Kind.ORDER, Resume(after, known=True)
+            fault_kind, resume = Kind.ORDER, Resume(after, known=True)
             text = f"missing start of fragmented record({1 if kind == MIDDLE else 2}): {length} bytes of a record"
-            words = "LevelDB passes over it"
+            system = "LevelDB skips it"
         else:
             assert status == TOO_LONG
-            what, resume = Kind.LENGTH, Resume(after, known=True)
+            fault_kind, resume = Kind.LENGTH, Resume(after, known=True)
             limit = context.options["max.record.bytes"]
-            text, words = f"a record of more than {limit} bytes (max.record.bytes)", "LevelDB reads it"
+            text, system = f"a record of more than {limit} bytes (max.record.bytes)", "LevelDB reads it"
         if place > at and status not in (PARTIAL, TORN_CHAIN, TOO_LONG):
             text = f"{text} at byte {place}, in the middle of a record"
         context.resume = resume
-        return Fault(self.name, at, left, what, text, severity, words)
+        return Fault(self.name, at, left, fault_kind, text, severity, system)
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         return None, None
@@ -404,7 +404,7 @@ class RecordCodec(Codec):
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema())
 
-    # Past damage
+    # After damage
 
     def resync(self, window: Window, at: int, context: RecordContext) -> tuple[int, int]:
         resume = context.resume
@@ -440,7 +440,7 @@ class RecordCodec(Codec):
         return -1, 0
 
     def _search(self, window: Window, at: int, stop: int, block_end: int, context: RecordContext) -> int:
-        """The first place in a block where a record that starts a logical one can be believed; -1 where there is none."""
+        """Return the first place in a block where a record that starts a logical one is credible, or -1."""
         following: int | None = None
         while True:
             place, sure = next_start(window.data, at, stop, block_end)
@@ -453,7 +453,7 @@ class RecordCodec(Codec):
             at = place + 1
 
     def _sure(self, window: Window, at: int, stop: int, block_end: int) -> int:
-        """The first place that is sure; -1 where there is none."""
+        """Return the first certain place, or -1."""
         sure = 0
         while at >= 0 and not sure:
             at, sure = next_start(window.data, at, stop, block_end)
@@ -505,43 +505,47 @@ class RecordCodec(Codec):
         return batch_of(arrays, self.records.schema(columns), len(frames))
 
     def _frames(self, window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
-        made = Physical.of(window, frames)
+        records = Physical.of(window, frames)
         arrays = []
         for name in columns:
             kind = FRAMES[name].type
             if name == "position":
-                array = numbers(kind, made.start + window.offset)
+                array = numbers(kind, records.start + window.offset)
             elif name == "size":
-                array = numbers(kind, made.end - made.start)
+                array = numbers(kind, records.end - records.start)
             elif name == "length":
-                array = numbers(kind, made.length)
+                array = numbers(kind, records.length)
             elif name == "type":
-                array = _TYPES.take(numbers(pa.int64(), made.type))
+                array = _TYPES.take(numbers(pa.int64(), records.type))
             elif name == "crc":
-                array = numbers(kind, made.crc)
+                array = numbers(kind, records.crc)
             elif name == "record":
-                array = numbers(kind, frames.start[made.owner] + window.offset)
+                array = numbers(kind, frames.start[records.owner] + window.offset)
             elif name == "payload":
-                again = self.comes_again(Payloads.of(window, frames))[made.owner]
+                canonical = self.is_canonical(Payloads.of(window, frames))[records.owner]
                 array = contents(
-                    kind, [None if one else made.payload(window, i) for i, one in enumerate(again.tolist())]
+                    kind,
+                    [
+                        None if is_canonical else records.payload(window, i)
+                        for i, is_canonical in enumerate(canonical.tolist())
+                    ],
                 )
             elif name == "padding":
-                array = contents(kind, made.paddings(window))
+                array = contents(kind, records.paddings(window))
             else:
-                array = pa.nulls(len(made.start), kind)
+                array = pa.nulls(len(records.start), kind)
             arrays.append(array)
-        return batch_of(arrays, FRAMES.schema(columns), len(made.start))
+        return batch_of(arrays, FRAMES.schema(columns), len(records.start))
 
 
 def _zeros(window: Window, at: int) -> tuple[Kind, Severity, str]:
-    """What a header of type 0 and length 0 is: where writers allocated ahead (before LevelDB 1.15), zeros up to the end."""
+    """Return the fault of a header with type 0 and length 0. Writers before LevelDB 1.15 preallocated files, which end in zeros."""
     if window.data[at : at + HEADER].any():
         return Kind.MAGIC, Severity.ERROR, "a record of type 0 and length 0"
     if window.data[at:].any():
-        return Kind.PADDING, Severity.ERROR, "zeros where a record should start, and other bytes behind them"
+        return Kind.PADDING, Severity.ERROR, "zeros instead of a record, followed by other bytes"
     severity = Severity.INFO if window.final else Severity.WARNING
-    return Kind.PADDING, severity, "zeros where a record should start"
+    return Kind.PADDING, severity, "zeros instead of a record"
 
 
 _TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])

@@ -1,11 +1,11 @@
-"""Physical records: what a write-ahead log and a manifest are made of.
+"""Physical records: the framing of write-ahead logs and manifests.
 
-A file is blocks of 32 KiB. A physical record, a header of seven bytes and a payload, lies within one block; a logical record is one
-of them (FULL), or several (FIRST, any number of MIDDLE, LAST). With less than seven bytes left in a block, zeros fill it.
+A file is a sequence of blocks of 32 KiB. A physical record, a header of seven bytes and a payload, is within one block. A logical record is
+one physical record (FULL) or several (FIRST, any number of MIDDLE, LAST). If fewer than seven bytes are left in a block, they are zeros.
 Source: `doc/log_format.md`, `db/log_reader.cc` and `db/log_writer.cc` of LevelDB.
 
-Here a frame is a logical record with what fills the block behind it: so frames lie side by side, whoever starts in a stretch of a
-file owns it whole, and no row comes twice. The `frames` table has the physical records in it.
+A frame is a logical record with the padding of the block after it. Frames are therefore adjacent, each belongs to the split that it starts
+in, and no row is read twice. The `frames` table lists physical records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK = 32768
 """Bytes of a block (`kBlockSize`)."""
 ZERO, FULL, FIRST, MIDDLE, LAST = range(5)
 EOF_TYPE, BAD_TYPE = 5, 6
-"""What the reader's own states are numbered: a record of such a type, with a right checksum, is taken for one."""
+"""The numbers of the reader's own states. It treats a record of such a type with a right checksum as that state."""
 TYPE_NAMES = ("ZERO", "FULL", "FIRST", "MIDDLE", "LAST")
 
 
@@ -38,9 +38,9 @@ RECORD = Struct(
     Field(
         "type",
         Int(1, signed=False, values=dict(enumerate(TYPE_NAMES))),
-        "whether a logical record starts, goes on, ends here",
+        "whether a logical record starts, continues or ends here",
     ),
-    Field("payload", BytesType("length"), "some or all of a logical record"),
+    Field("payload", BytesType("length"), "all or part of a logical record"),
     doc="A physical record of a log or a manifest; it never crosses the end of a block of 32 KiB.",
     source="log::Writer::EmitPhysicalRecord",
 )
@@ -48,30 +48,30 @@ HEADER = RECORD.offset("payload")
 """Bytes of a header (`kHeaderSize`)."""
 _LENGTH, _TYPE = RECORD.offset("length"), RECORD.offset("type")
 BATCH_HEADER = 12
-"""Bytes at the start of the payload that a write batch has its sequence and count in."""
+"""Bytes at the start of the payload that hold a write batch's sequence and count."""
 
-# Why a scan ended.
+# Why a scan ended
 (
     END, NEED, CROWDED, TORN_HEADER, TORN, TORN_CHAIN, BAD_LENGTH, CHECKSUM, ZEROS, UNKNOWN, PARTIAL, MISSING, TOO_LONG,
 ) = range(13)  # fmt: skip
-"""The file ended; more bytes are needed; the arrays are full; the file ends in a header, in a record, between the records of a
-chain; a record reaches over its block's end; a wrong checksum; a header of zeros; an unknown type; a chain goes on with a record that
-starts another, or starts with one that goes on; the logical record is larger than the limit."""
+"""The file ended; more bytes are needed; the arrays are full; the file ends in a header, in a record, or between the records of a chain;
+a record exceeds its block; a wrong checksum; a header of zeros; an unknown type; a chain continues with a record that starts another
+one, or starts with one that continues; the logical record exceeds the limit."""
 
 STOP, NEEDED, PLACE, AFTER, KIND, GATHERED, LENGTH, CHAIN = range(8)
-"""State of a scan when it ended: where; bytes needed from there; the physical record that ended it, and where it would end (or -1);
-its type; bytes gathered of a logical record before it; its length; how many records there are of that."""
+"""State at the end of a scan: the position; bytes needed from there; the physical record that ended it, and where it would end (or -1);
+its type; bytes gathered of a logical record before it; its length; number of physical records gathered."""
 STATE = 8
 
 HEAD = np.dtype([(name, "<i8") for name in ("size", "records", "begin", "sequence", "count")])
-"""What a scan says of a logical record: bytes of its payload, its physical records, where the first one lies that counts (an empty
-FIRST may come before, in files of old writers), and the first twelve bytes of the payload as a batch has them, else -1."""
+"""Header of a logical record: bytes of its payload, its physical records, the first one that counts (old writers may write an empty
+FIRST before it), and the sequence and count in the first twelve bytes of the payload, or -1."""
 SIZE, RECORDS, BEGIN, SEQUENCE, COUNT = range(5)
 
 
 @kernel("const u1[], i8, i8")
 def record_crc(buf: Bytes, at: int, end: int) -> int:
-    """The checksum to be stored in the physical record `buf[at:end]`."""
+    """Return the checksum to be stored in the physical record `buf[at:end]`."""
     return masked(crc32c(buf, at + _TYPE, end))
 
 
@@ -89,18 +89,18 @@ def scan_records(
     heads: Int64s,
     state: Int64s,
 ) -> tuple[int, int]:
-    """Find logical records from `buf[at]` on, byte `offset + at` of a file of `size` bytes, by the rules of `log::Reader`.
+    """Find logical records from `buf[at]` on, which is byte `offset + at` of a file of `size` bytes, by the rules of `log::Reader`.
 
-    Without `synced`, MIDDLE and LAST before the first other record are passed over. A logical record may have `limit` bytes. Puts
-    records into `starts`, `ends` and `heads`, and where it ended into `state`; returns their number, and why it ended.
+    Unless `synced`, MIDDLE and LAST before the first other record are skipped. A logical record may have `limit` bytes. Writes records to
+    `starts`, `ends` and `heads`, and the final state to `state`. Returns their number, and why the scan ended.
     """
     n = 0
     pos = at
-    chain = -1  # where the frame starts that is being gathered
+    chain = -1  # start of the frame that is being gathered
     begin = 0
     gathered = 0
     records = 0
-    got = 0  # bytes of the batch's header
+    got = 0  # bytes of the batch header
     sequence = 0
     count = 0
     status = END
@@ -113,7 +113,7 @@ def scan_records(
         left = block_end - pos
         file_left = size - offset - pos
         if file_left < HEADER and (left >= HEADER or file_left <= left):
-            # The end of the file, in a block that is not whole or exactly at its end.
+            # The end of the file, within a block or at the end of one.
             if chain >= 0:
                 status = TORN_CHAIN
             elif file_left > 0 and left >= HEADER:
@@ -123,7 +123,7 @@ def scan_records(
                 need = pos + file_left
             break
         if left < HEADER:
-            pos = block_end  # whatever is in it
+            pos = block_end  # whatever it contains
             if chain < 0 and pos <= len(buf):
                 at = pos
             if pos > len(buf):
@@ -142,7 +142,7 @@ def scan_records(
         kind = load_u8(buf, pos + _TYPE)
         after = pos + HEADER + length
         if after > block_end or offset + after > size:
-            # Only a block that is not whole is known to be the last one.
+            # Only an incomplete block is certain to be the last one.
             status = TORN if offset + block_end > size else BAD_LENGTH
             break
         if kind == ZERO and length == 0:
@@ -200,7 +200,7 @@ def scan_records(
         if kind in (FIRST, MIDDLE):
             continue
         if block_end - pos < HEADER:
-            # What fills the block is the frame's.
+            # The padding of the block belongs to the frame.
             pos = min(block_end, size - offset)
             if pos > len(buf):
                 status = NEED
@@ -229,12 +229,12 @@ def scan_records(
     return n, status
 
 
-# Past damage
+# After damage
 
 
 @kernel("const u1[], i8, i8, i8")
 def sound(buf: Bytes, pos: int, stop: int, block_end: int) -> int:
-    """Where the physical record at `pos` ends, if it is whole before `stop`, of a known type, and has a right checksum; else -1."""
+    """Return the end of the physical record at `pos` if it ends before `stop`, is of a known type and has a right checksum, or -1."""
     if stop - pos < HEADER:
         return -1
     after = pos + HEADER + load_u16le(buf, pos + _LENGTH)
@@ -246,10 +246,9 @@ def sound(buf: Bytes, pos: int, stop: int, block_end: int) -> int:
 
 @kernel("const u1[], i8, i8, i8")
 def true_end(buf: Bytes, pos: int, stop: int, block_end: int) -> int:
-    """Where a physical record with a wrong checksum or length ends; -1 where nothing tells.
+    """Return the end of a physical record with a wrong checksum or length, or -1 if it is unknown.
 
-    Either its length leads to where another one starts, or to the end of the block or file; or its checksum is right for another
-    length.
+    Either its length leads to the start of another record or to the end of the block or file, or its checksum is right for another length.
     """
     if stop - pos < HEADER:
         return -1
@@ -269,8 +268,10 @@ def true_end(buf: Bytes, pos: int, stop: int, block_end: int) -> int:
 
 @kernel("const u1[], i8, i8, i8")
 def next_start(buf: Bytes, pos: int, stop: int, block_end: int) -> tuple[int, int]:
-    """The next place from `pos` on where a physical record seems to start that starts a logical one: (place, 1) where those behind it
-    fill the block, or the file to its end, so that it is no content of another; (place, 0) where not; (-1, 0) where there is none.
+    """Find the next place from `pos` on where a physical record that starts a logical one may begin.
+
+    Returns (place, 1) if the records after it fill the block, or the file to its end, so that it is not the content of another one; (place,
+    0) if they do not; (-1, 0) if there is no such place.
     """
     while stop - pos >= HEADER:
         kind = load_u8(buf, pos + _TYPE)
@@ -284,15 +285,15 @@ def next_start(buf: Bytes, pos: int, stop: int, block_end: int) -> tuple[int, in
     return -1, 0
 
 
-# What is in frames
+# Contents of frames
 
 
 @kernel("const u1[], const i8[], const i8[], i8, i8[], i8[], i8[,]")
 def physical(
     buf: Bytes, starts: Int64s, ends: Int64s, offset: int, owner: Int64s, behind: Int64s, out: Int64s
 ) -> int:
-    """The physical records of frames: whose each is, where what it is made of ends (with what fills the block), and in a row of `out`
-    its place, length, type and checksum. Returns their number, which `out` has room for."""
+    """Find the physical records of frames: the owner of each, its end with the padding of the block, and in a row of `out` its position,
+    length, type and checksum. Returns their number, for which `out` has room."""
     n = 0
     for i in range(len(starts)):
         pos = starts[i]
@@ -320,7 +321,7 @@ def physical(
 def gather(
     buf: Bytes, starts: Int64s, ends: Int64s, begins: Int64s, offset: int, out: Bytes, stops: Int64s
 ) -> int:
-    """The payloads of frames one after the other: `stops[i + 1]` is where that of frame `i` ends in `out`."""
+    """Write the payloads of frames one after the other. That of frame `i` ends at `stops[i + 1]` in `out`."""
     at = 0
     for i in range(len(starts)):
         pos = starts[i] + begins[i]
@@ -342,7 +343,7 @@ def gather(
 
 @kernel("const u1[], const i8[], i8, u1[]")
 def write_records(payloads: Bytes, stops: Int64s, offset: int, out: Bytes) -> int:
-    """Write logical records from byte `offset` of a file on, as `log::Writer` does; returns how many bytes that are.
+    """Write logical records from byte `offset` of a file on, as `log::Writer` does. Returns the number of bytes.
 
     The payload of record `i` is `payloads[stops[i] : stops[i + 1]]`. `out` has room (`room_for`).
     """
@@ -377,7 +378,7 @@ def write_records(payloads: Bytes, stops: Int64s, offset: int, out: Bytes) -> in
 
 @kernel("const u1[], i8, i8, i8, u1[], i8")
 def put_record(payloads: Bytes, pos: int, size: int, kind: int, out: Bytes, at: int) -> int:
-    """Write one physical record at `at`; returns where it ends."""
+    """Write a physical record at `at`. Returns where it ends."""
     end = at + HEADER + size
     copy(out, at + HEADER, payloads, pos, size)
     out[at + _LENGTH] = size & 0xFF
@@ -388,12 +389,13 @@ def put_record(payloads: Bytes, pos: int, size: int, kind: int, out: Bytes, at: 
 
 
 def room_for(size: int, records: int) -> int:
-    """Bytes that `write_records` takes at most for payloads of so many bytes in all."""
+    """Return the maximum number of bytes that `write_records` writes for payloads of `size` bytes in total."""
     return size + (records + size // (BLOCK - HEADER) + records + 2) * 2 * HEADER
 
 
 def fragmented(payload: bytes, offset: int) -> bytes:
-    """One logical record as it is written at byte `offset` of a file: the description, which `write_records` is held to."""
+    """Return a logical record as written at byte `offset` of a file. This follows the description and is the reference for
+    `write_records`."""
     out = bytearray()
     first, rest = True, payload
     while True:

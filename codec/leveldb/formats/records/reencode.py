@@ -1,6 +1,6 @@
 """Write a log or a manifest: from rows alone as LevelDB's writer would, or with the frames table exactly as it was.
 
-Records are cut into physical ones as they were where they still lie at the same place, else as LevelDB cuts them.
+A record that keeps its position is split into the same physical records as before, any other as LevelDB splits it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 
 PORTION = 8 << 20
-"""So many bytes of payloads are written at a time, or one if that is larger."""
+"""Bytes of payloads written at a time, or one payload if it is larger."""
 
 
 class Records(ABC):
@@ -46,18 +46,18 @@ class Records(ABC):
     @property
     @abstractmethod
     def sizes(self) -> Int64s:
-        """About how many bytes each takes."""
+        """The approximate size of each record in bytes."""
 
     @abstractmethod
     def payloads(self, first: int, last: int) -> tuple[Bytes, Int64s]:
-        """Those of records `first` to `last`: `data[stops[i] : stops[i + 1]]`."""
+        """Return the payloads of records `first` to `last`: `data[stops[i] : stops[i + 1]]`."""
 
     @abstractmethod
     def says(self, payload: bytes, record: int) -> bool:
-        """Whether a stored payload says what the rows of a record say."""
+        """Return whether a stored payload equals the rows of a record; without a record (-1), whether it holds no rows."""
 
     def portions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Records in runs of bounded size."""
+        """Yield runs of records of bounded size."""
         ends = np.cumsum(self.sizes[first:last])
         at = first
         while at < last:
@@ -68,7 +68,7 @@ class Records(ABC):
 
 
 class PlainRecords(Records):
-    """Rows of the records table: each is a payload."""
+    """Rows of the records table, each of which is a payload."""
 
     def __init__(self, rows: pa.Table, codec: str) -> None:
         self.rows = rows
@@ -82,11 +82,11 @@ class PlainRecords(Records):
 
     @property
     def sizes(self) -> Int64s:
-        return np.asarray([len(one) for one in self.column.to_pylist()], np.int64)
+        return np.asarray([len(value) for value in self.column.to_pylist()], np.int64)
 
     def payloads(self, first: int, last: int) -> tuple[Bytes, Int64s]:
         values = self.column.slice(first, last - first).to_pylist()
-        stops = np.cumsum([0, *(len(one) for one in values)])
+        stops = np.cumsum([0, *(len(value) for value in values)])
         return np.frombuffer(b"".join(values), np.uint8), stops
 
     def says(self, payload: bytes, record: int) -> bool:
@@ -94,7 +94,7 @@ class PlainRecords(Records):
 
 
 def encode(codec: str, records: Records, frames: pa.Table | None, file: pa.Table | None) -> Iterator[Chunk]:
-    """The bytes of a file."""
+    """Write a file."""
     if frames is None:
         at = 0
         for start, stop in records.portions(0, records.count):
@@ -109,13 +109,13 @@ def encode(codec: str, records: Records, frames: pa.Table | None, file: pa.Table
 
 @dataclass(slots=True)
 class _Groups:
-    """The frames table: its logical records and damaged stretches, in order. Group `i` is its rows `cuts[i]` to `cuts[i + 1]`."""
+    """The frames table: its logical records and damaged ranges, in order. Group `i` is its rows `cuts[i]` to `cuts[i + 1]`."""
 
     cuts: Int64s
     record: Int64s
-    """Which of the given records each group is; -1 for none."""
+    """The record of each group, or -1."""
     usual: npt.NDArray[np.bool_]
-    """Nothing but its rows is stored of it."""
+    """Whether nothing but the rows of a group is stored."""
     position: Int64s
     size: Int64s
     length: Int64s
@@ -126,16 +126,18 @@ class _Groups:
 
     @classmethod
     def of(cls, codec: str, records: Records, frames: pa.Table) -> _Groups:
-        """Raises `UsageError` for rows that are in no frame."""
+        """Group the frames table. Raises `UsageError` for rows that are in no frame."""
         need(codec, frames, "length", "position", "record", "size", "type")
         count = frames.num_rows
         owner = integers(frames, "record")
         raw, payload, padding = (stored(frames, name) for name in ("raw", "payload", "padding"))
         is_raw = ~absent(raw)
-        apart = is_raw[1:] | is_raw[:-1] | (owner[1:] != owner[:-1])
-        cuts = np.concatenate(([0], np.flatnonzero(apart) + 1, [count])) if count else np.zeros(1, np.int64)
+        boundary = is_raw[1:] | is_raw[:-1] | (owner[1:] != owner[:-1])
+        cuts = (
+            np.concatenate(([0], np.flatnonzero(boundary) + 1, [count])) if count else np.zeros(1, np.int64)
+        )
         types = {name: number for number, name in enumerate(TYPE_NAMES)}
-        kinds = [types.get(one, -1) for one in frames.column("type").to_pylist()]
+        kinds = [types.get(type_name, -1) for type_name in frames.column("type").to_pylist()]
         whose = match(codec, records.rows, records.cuts, owner[cuts[:-1]], ~is_raw[cuts[:-1]])
         bare = absent(payload) & absent(padding)
         usual = (whose >= 0) & np.logical_and.reduceat(bare, cuts[:-1]) if count else whose >= 0
@@ -153,22 +155,22 @@ class _Groups:
         )
 
     def whole_payload(self, group: int) -> bytes | None:
-        """Return the payload that is stored of a group; None where a part of it is not."""
+        """Return the stored payload of a group, or None if a part of it is not stored."""
         parts = self.payload[int(self.cuts[group]) : int(self.cuts[group + 1])]
         return b"".join(parts) if all(part is not None for part in parts) else None
 
 
 def _written(payloads: Bytes, stops: Int64s, at: int) -> Bytes:
-    """Payloads in physical records as LevelDB writes them, the first of which lies at byte `at` of the file."""
+    """Return payloads in physical records as LevelDB writes them from byte `at` of the file."""
     out = np.empty(room_for(int(stops[-1] - stops[0]), len(stops) - 1), np.uint8)
     return out[: int(write_records(payloads, stops, at, out))]
 
 
 class _Reencoder(Reencoder):
-    """The logical records of a file. Where a record comes to lie decides how it is cut into physical ones."""
+    """Writes the logical records of a file. The position of a record decides how it is split into physical ones."""
 
-    def __init__(self, given: Records, groups: _Groups) -> None:
-        self.given, self.groups = given, groups
+    def __init__(self, input_records: Records, groups: _Groups) -> None:
+        self.input_records, self.groups = input_records, groups
         firsts = groups.cuts[:-1].tolist()
         raw = [groups.raw[row] for row in firsts]
         payload = [groups.whole_payload(group) for group in range(len(firsts))]
@@ -176,18 +178,18 @@ class _Reencoder(Reencoder):
 
     def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
         if not self.groups.usual[frame]:
-            data, stops = self.given.payloads(first, last)
+            data, stops = self.input_records.payloads(first, last)
             yield self.wrap(data[int(stops[0]) : int(stops[1])].tobytes(), frame)
             return
         groups = self.groups
-        for start, stop in self.given.portions(first, last):
-            payloads, stops = self.given.payloads(start, stop)
+        for start, stop in self.input_records.portions(first, last):
+            payloads, stops = self.input_records.payloads(start, stop)
             data = _written(payloads, stops, self.at)
             group = frame + start - first
             rows = slice(int(groups.cuts[group]), int(groups.cuts[group + stop - start]))
             if self._same(data, rows):
                 yield data
-                # The zeros that fill a block, which LevelDB writes with the next record.
+                # Padding of the block, which LevelDB writes with the next record.
                 end = int(groups.position[rows][-1] + groups.size[rows][-1])
                 yield bytes(max(end - self.at, 0))
                 continue
@@ -195,14 +197,14 @@ class _Reencoder(Reencoder):
                 yield self.wrap(payloads[int(stops[i]) : int(stops[i + 1])].tobytes(), group + i)
 
     def _same(self, data: Bytes, rows: slice) -> bool:
-        """Whether what was written lies, cut as it is, just where the frames table has it."""
+        """Return whether the written bytes have the same physical records as the frames table."""
         window = Window(data, self.at, self.at + len(data))
-        whole = Frames(np.zeros(1, np.int64), np.array([len(data)]), np.empty(1), len(data))
-        made = Physical.of(window, whole)
+        frame = Frames(np.zeros(1, np.int64), np.array([len(data)]), np.empty(1), len(data))
+        written = Physical.of(window, frame)
         return (
-            np.array_equal(made.start + self.at, self.groups.position[rows])
-            and np.array_equal(made.length, self.groups.length[rows])
-            and np.array_equal(made.type, self.groups.type[rows])
+            np.array_equal(written.start + self.at, self.groups.position[rows])
+            and np.array_equal(written.length, self.groups.length[rows])
+            and np.array_equal(written.type, self.groups.type[rows])
         )
 
     def wrap(self, payload: bytes, frame: int) -> Chunk:
@@ -216,22 +218,22 @@ class _Reencoder(Reencoder):
         return _cut(payload, groups, rows) if as_it_was else fragmented(payload, self.at)
 
     def says(self, payload: bytes, record: int, frame: int) -> bool:
-        return self.given.says(payload, record)
+        return self.input_records.says(payload, record)
 
 
 def _cut(payload: bytes, groups: _Groups, rows: range) -> bytes:
-    """A payload in the physical records of a group."""
+    """Split a payload into the physical records of a group."""
     data = np.frombuffer(payload, np.uint8)
     out = bytearray()
     at = 0
     for row in rows:
         size, length = int(groups.size[row]), int(groups.length[row])
         filled = size if 0 <= size - HEADER - length < HEADER else HEADER + length
-        one = np.zeros(filled, np.uint8)
-        put_record(data, at, length, int(groups.type[row]), one, 0)
+        record = np.zeros(filled, np.uint8)
+        put_record(data, at, length, int(groups.type[row]), record, 0)
         padding = groups.padding[row]
-        if padding is not None and len(padding) == len(one) - HEADER - length:
-            one[HEADER + length :] = np.frombuffer(padding, np.uint8)
-        out += one.tobytes()
+        if padding is not None and len(padding) == len(record) - HEADER - length:
+            record[HEADER + length :] = np.frombuffer(padding, np.uint8)
+        out += record.tobytes()
         at += length
     return bytes(out)

@@ -1,7 +1,7 @@
-"""What LevelDB's own reader makes of a log or a manifest: which records it delivers, and what it reports as dropped.
+"""Read a log or a manifest as LevelDB's own reader does: which records it delivers, and what it reports as dropped.
 
-`log::Reader::ReadRecord` with checksums on, as `DBImpl::RecoverLogFile` and `VersionSet::Recover` call it. `Repairer` calls it with
-checksums off. No more than that is done here: nothing is salvaged.
+This is `log::Reader::ReadRecord` with checksums on, as `DBImpl::RecoverLogFile` and `VersionSet::Recover` call it (`Repairer` calls it with
+checksums off). Nothing is salvaged here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from logwright.codec.window import Bytes, Frames, Window
 _STEP = 4 << 20
 _NO_LIMIT = 1 << 62
 _CAPACITY = 1 << 15
-"""So many records are looked for at first: room for as many as a window may have would be more than the window."""
+"""Initial capacity for records. Room for as many as a window can have would take more memory than the window."""
 
 MESSAGES = {BAD_LENGTH: "bad record length", CHECKSUM: "checksum mismatch"}
 IN_MIDDLE = "error in middle of record"
@@ -52,7 +52,7 @@ IN_MIDDLE = "error in middle of record"
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Logical records that the reader gives to who called it, in order. Places in `frames` count from `window.offset`."""
+    """Logical records that the reader delivers, in order. Positions in `frames` count from `window.offset`."""
 
     window: Window
     frames: Frames
@@ -60,7 +60,8 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """One report (`Reader::Reporter::Corruption`): so many bytes, and why. `position` is the byte of the file where the reader was."""
+    """A report (`Reader::Reporter::Corruption`): the number of dropped bytes, and the reason. `position` is the reader's position in the
+    file."""
 
     position: int
     bytes: int
@@ -68,7 +69,7 @@ class Dropped:
 
 
 def scan(window: Window, at: int, *, check: bool, synced: bool, limit: int) -> tuple[Frames, int, list[int]]:
-    """The logical records from `window.data[at]` on, why it ended, and the state of the end: see `framing.scan_records`."""
+    """Return the logical records from `window.data[at]` on, why the scan ended, and its final state: see `layout.scan_records`."""
     capacity = min(max(len(window.data) - at, 0) // HEADER + 1, _CAPACITY)
     state = np.zeros(STATE, np.int64)
     parts: list[tuple[Int64s, Int64s, Int64s]] = []
@@ -98,15 +99,15 @@ def replay(
 ) -> Iterator[Delivered | Dropped]:
     """Read a file of `size` bytes as LevelDB's reader does.
 
-    `read(offset, length)` gives so many bytes, or fewer at the end of the file.
+    `read(offset, length)` returns `length` bytes, or fewer at the end of the file.
     """
     at = 0
     length = step
     while at < size:
-        wanted = min(length, size - at)
-        data = read(at, wanted)
-        if len(data) < wanted:
-            size = at + len(data)  # it became shorter
+        requested = min(length, size - at)
+        data = read(at, requested)
+        if len(data) < requested:
+            size = at + len(data)  # the file was truncated meanwhile
         window = Window(data, at, size)
         inside = 0
         while True:
@@ -128,7 +129,7 @@ def replay(
 
 
 def _judge(window: Window, status: int, state: list[int]) -> tuple[list[Dropped], int]:
-    """What is reported where a scan ended, and the place in the window where reading goes on; -1 where it ends."""
+    """Return what LevelDB reports at the end of a scan, and where in the window reading continues; -1 if it ends."""
     place, after, kind = state[PLACE], state[AFTER], state[KIND]
     at = window.offset + place
     chained, gathered = state[CHAIN] >= 0, state[GATHERED]
@@ -152,5 +153,5 @@ def _judge(window: Window, status: int, state: list[int]) -> tuple[list[Dropped]
 
 
 def unknown(kind: int) -> str:
-    """LevelDB's words for a type that is none. It takes the byte for a signed one, and shows it as an unsigned number."""
+    """Return LevelDB's message for an unknown type. It treats the byte as signed and prints it as an unsigned number."""
     return f"unknown record type {kind if kind < 128 else kind + (1 << 32) - 256}"

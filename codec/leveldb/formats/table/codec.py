@@ -1,7 +1,7 @@
 """The codec `leveldb.table`: sorted tables (`.ldb`, before LevelDB 1.14 `.sst`).
 
-A frame is a block; the footer is what no block covers at the end. Where blocks lie is read first (`index`), what is in them is in
-`block`, `rows` and `filter`, what writes them in `encode` and `again`. Source of the format: `doc/table_format.md` of LevelDB.
+A frame is a block; the footer follows the last one. The positions of blocks are read first (`index`). Their contents are in `layout`,
+`rows` and `filter`; `write` and `reencode` write them. Source of the format: `doc/table_format.md` of LevelDB.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ _FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
 _DECODING = {"comparator": DECODES | ENCODES, "bloom_bits_per_key": ENCODES | {Verb.REPAIR, Verb.EDIT}}
 OPTIONS = (
     *used_by({*DECODES, Verb.WRITE}, MAX_DECOMPRESSED),
-    *(used_by(_DECODING.get(one.name, ENCODES), one)[0] for one in encode.OPTIONS),
+    *(used_by(_DECODING.get(option.name, ENCODES), option)[0] for option in encode.OPTIONS),
 )
 
 HEAD = np.dtype([("kind", "u1"), ("type", "u1"), ("size", "<i8"), ("entry", "<i8"), ("blocks", "O")])
-"""What a scan says of a block: a number of `KIND_NAMES`, the type byte, bytes without the trailer, the number of
-its index entry or -1, and the `Blocks` whose index tells which keys it can hold, None where that is not known."""
+"""Header of a block: its index in `KIND_NAMES`, the type byte, bytes without the trailer, the number of its index entry or -1, and the
+`Blocks` whose index bounds its keys, or None."""
 
 
 class Keys:
-    """Keys of frames, to be compared with one key. An array of NumPy would drop zero bytes at the end of it."""
+    """Keys of frames, for comparison with a key. A NumPy array would drop trailing zero bytes."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.keys = list(keys)
@@ -98,17 +98,17 @@ _CRC_SIZE = 4
 
 @kernel("const u1[], i8, i8, i8")
 def _agrees(buf: Bytes, crc: int, at: int, end: int) -> bool:
-    """Whether the block that ends there with its trailer has the checksum that it says; `crc` is that of what it has before `at`."""
+    """Return whether the block that ends at `end` with its trailer has a right checksum. `crc` is the checksum of its bytes before `at`."""
     stored = end - _CRC_SIZE
     return masked(crc32c_update(crc, buf, at, stored)) == load_u32le(buf, stored)
 
 
 @kernel("const u1[], const i8[], const i8[]")
 def first_bad(buf: Bytes, starts: encode.Int64s, ends: encode.Int64s) -> int:
-    """The first block, of those from `starts[i]` to `ends[i]` with their trailers, whose checksum is wrong; or their number."""
+    """Return the first block with a wrong checksum, or the number of blocks. Block `i` is `starts[i]` to `ends[i]` with its trailer."""
     i = 0
     while i + 2 < len(starts):
-        # Mostly a block is about as large as the next ones.
+        # Adjacent blocks are usually of similar size.
         a, b, c = starts[i], starts[i + 1], starts[i + 2]
         size = min(ends[i] - a, ends[i + 1] - b, ends[i + 2] - c) - _CRC_SIZE
         crc1, crc2, crc3 = crc32c_of_three(buf, a, b, c, size)
@@ -127,12 +127,10 @@ def first_bad(buf: Bytes, starts: encode.Int64s, ends: encode.Int64s) -> int:
 
 
 _FEW = 256
-"""So many blocks at most start in the first 2 KiB, with trailers and a restart point each."""
+"""Maximum number of blocks that can start in the first 2 KiB, with a trailer and a restart point each."""
 
 
 class LevelDBTable(Codec):
-    """The codec."""
-
     name = NAME
     title = "LevelDB table: sorted blocks of keys and values"
     structures = (TRAILER, fields.DATA_BLOCK, ENTRY, BLOCK_HANDLE, FOOTER, FILTER_END)
@@ -178,29 +176,29 @@ class LevelDBTable(Codec):
         n = int(np.searchsorted(blocks.breaks, first, "right"))
         run = int(blocks.breaks[n]) if n < len(blocks.breaks) else len(blocks.offset)
         last = min(run, int(np.searchsorted(blocks.ends, behind, "right")))
-        found = _frames(window, blocks, first, last, at, context)
+        frames = _frames(window, blocks, first, last, at, context)
         if check:
-            bad = first_bad(window.data, found.start, found.end)
-            if bad < len(found):
-                return _cut(window, blocks, found, bad, first)
+            bad = first_bad(window.data, frames.start, frames.end)
+            if bad < len(frames):
+                return _cut(window, blocks, frames, bad, first)
         if last < run:
             size = int(blocks.size[last]) + TRAILER_SIZE
-            if window.offset + found.stop + size > window.size:
-                found.damage = _gap(window, blocks, window.offset + found.stop, last)
+            if window.offset + frames.stop + size > window.size:
+                frames.damage = _gap(window, blocks, window.offset + frames.stop, last)
             else:
-                found.need = size
-        elif window.offset + found.stop < blocks.stop:
-            found.damage = _gap(window, blocks, window.offset + found.stop, last)
+                frames.need = size
+        elif window.offset + frames.stop < blocks.stop:
+            frames.damage = _gap(window, blocks, window.offset + frames.stop, last)
         else:
-            _at_footer(window, blocks, found)
-        return found
+            _at_footer(window, blocks, frames)
+        return frames
 
     def explain(self, window: Window, context: TableContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
         return table_of(window, context.blocks, focus)
 
     def _blocks(self, window: Window, context: TableContext) -> Blocks:
         if context.blocks is None:
-            # Not walked over: what there is of the file is in the window.
+            # Without a walk, the window has the whole file.
             def read(offset: int, length: int) -> Bytes:
                 return window.data[max(offset - window.offset, 0) : max(offset - window.offset + length, 0)]
 
@@ -221,9 +219,9 @@ class LevelDBTable(Codec):
         places: list[int | None] = [None] * 4
         footer = tail[-FOOTER_SIZE:]
         if len(footer) == FOOTER_SIZE and not zeros:
-            found = handles(footer[:HANDLES_SIZE])
-            if len(found) == 2:
-                places = [*found[0], *found[1]]
+            footer_handles = handles(footer[:HANDLES_SIZE])
+            if len(footer_handles) == 2:
+                places = [*footer_handles[0], *footer_handles[1]]
         arrays = [numbers(pa.int64(), np.array([value])) for value in (size, frames)]
         arrays += [
             pa.nulls(1, pa.int64())
@@ -235,17 +233,19 @@ class LevelDBTable(Codec):
         return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
 
     def writer_options(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
-        """See `Codec.writer_options`: the bits per key of the filter, if there is one."""
-        found = read(["payload"], [("kind", "==", "filter")], 1)
-        if not len(found):
+        """See `Codec.writer_options`: return the bits per key of the filter, if there is one."""
+        filter_frames = read(["payload"], [("kind", "==", "filter")], 1)
+        if not len(filter_frames):
             return {}
-        filters = np.frombuffer(found.column("payload")[0].as_py(), np.uint8)
-        # The first filter is of the blocks that start in the first 2 KiB.
+        filters = np.frombuffer(filter_frames.column("payload")[0].as_py(), np.uint8)
+        # The first filter covers the blocks that start in the first 2 KiB.
         blocks = read(["position", "kind", "entries"], None, _FEW)
-        first = [one for one in blocks.to_pylist() if one["kind"] == "data" and one["position"] < BASE]
-        if any(one["entries"] is None for one in first):
+        first = [
+            block for block in blocks.to_pylist() if block["kind"] == "data" and block["position"] < BASE
+        ]
+        if any(block["entries"] is None for block in first):
             return {}
-        bits = bits_per_key_of(filters, 0, sum(one["entries"] for one in first))
+        bits = bits_per_key_of(filters, 0, sum(block["entries"] for block in first))
         return {"bloom_bits_per_key": bits} if bits else {}
 
     def field_names(self) -> Sequence[str]:
@@ -257,7 +257,7 @@ class LevelDBTable(Codec):
         return fields.edit_block(frame, path, change, reseal=reseal)
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        """The keys of a data block lie above the index key of the one before, and up to its own."""
+        """Return bounds of the keys of data blocks: above the index key of the previous block, up to their own."""
         blocks = frames.header["blocks"][0] if column == "key" and len(frames) else None
         if blocks is None:
             return None, None
@@ -278,7 +278,7 @@ class LevelDBTable(Codec):
 
 
 def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, context: TableContext) -> Frames:
-    """The blocks `first` to `last`, which are in the window."""
+    """Return the blocks `first` to `last`, which are in the window."""
     start, end = blocks.offset[first:last], blocks.ends[first:last]
     if window.offset:
         start, end = start - window.offset, end - window.offset
@@ -290,15 +290,15 @@ def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, cont
     return Frames(start, end, head, int(end[-1]) if last > first else at)
 
 
-_READS = "LevelDB reads the block as it is, or with verify_checksums leaves it out (Corruption: block checksum mismatch)"
+_READS = "LevelDB reads the block as it is, or with verify_checksums skips it (Corruption: block checksum mismatch)"
 
 
-def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) -> Frames:
-    """The frames before a bad one, and that as the damage."""
-    start, end = int(found.start[bad]), int(found.end[bad])
-    kind, size = KIND_NAMES[int(found.header["kind"][bad])], int(found.header["size"][bad])
+def _cut(window: Window, blocks: Blocks, frames: Frames, bad: int, first: int) -> Frames:
+    """Return the frames before a bad one, which becomes the damage."""
+    start, end = int(frames.start[bad]), int(frames.end[bad])
+    kind, size = KIND_NAMES[int(frames.header["kind"][bad])], int(frames.header["size"][bad])
     stored, computed = load_u32le(window.data, end - 4), block_crc(window.data, start, size)
-    text = f"block checksum mismatch: the {kind} block says {stored:#010x}, its bytes have {computed:#010x}"
+    text = f"block checksum mismatch: the {kind} block stores {stored:#010x}, computed {computed:#010x}"
     rows_lost, lost = _lost(blocks, first + bad)
     fault = Fault(
         NAME,
@@ -310,21 +310,21 @@ def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) ->
         rows_lost=rows_lost,
         lost=lost,
     )
-    found = found.pick(slice(0, bad))
-    found.stop, found.damage = start, fault
-    return found
+    frames = frames.pick(slice(0, bad))
+    frames.stop, frames.damage = start, fault
+    return frames
 
 
-def _at_footer(window: Window, blocks: Blocks, found: Frames) -> None:
-    """All blocks are found: what is wrong with the footer, once it is in the window."""
+def _at_footer(window: Window, blocks: Blocks, frames: Frames) -> None:
+    """Set the faults of the footer after the last block, once it is in the window."""
     if window.final:
-        found.faults = blocks.faults
+        frames.faults = blocks.faults
     else:
-        found.need = window.size - window.offset - found.stop
+        frames.need = window.size - window.offset - frames.stop
 
 
 def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
-    """What is gone with a block: the number of rows where that is known, and the keys between which the index has it."""
+    """Return what is lost with a block: the number of rows, if it is known, and its key range by the index."""
     if blocks.kind[i] != DATA:
         return 0, {}
     n = int(blocks.entry[i])
@@ -335,7 +335,7 @@ def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
 
 
 def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:
-    """The fault of bytes that belong to no block, before the block `following`."""
+    """Return the fault of bytes that belong to no block, before the block `following`."""
     known = following < len(blocks.offset)
     stop = int(blocks.offset[following]) if known else blocks.stop
     length = max(min(stop, window.size) - place, 0)
@@ -343,9 +343,9 @@ def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:
         system = "LevelDB reads nothing of the table"
         return Fault(NAME, place, length, Kind.UNSUPPORTED, blocks.unsupported, Severity.WARNING, system)
     if not known and blocks.stop >= window.size and blocks.faults:
-        # There is no footer: the file ends somewhere in what it was.
+        # There is no footer: the file is truncated.
         fault = blocks.faults[0]
-        text = f"{fault.detail}; no whole block with a right checksum is here"
+        text = f"{fault.detail}; no complete block with a right checksum is here"
         return Fault(NAME, place, length, fault.kind, text, system=fault.system)
     size, named = blocks.wrong.get(place, (-1, DATA))
     if size + TRAILER_SIZE == length:

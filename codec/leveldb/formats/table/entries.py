@@ -1,4 +1,4 @@
-"""The entries of data blocks, whole keys and all, in bounded portions: for what has to look into every block of a table."""
+"""Read all entries of data blocks, with full keys, in bounded portions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     measure,
     measure_all,
 )
-from logwright.codec.leveldb.formats.table.restarts import judged, mended
+from logwright.codec.leveldb.formats.table.restarts import with_repaired_points, wrong_blocks
 from logwright.codec.leveldb.formats.table.rows import (
     DEFAULT_INTERVAL,
     PORTION,
@@ -39,18 +39,18 @@ from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.window import Bytes, Frames, Window
 
 _SIGN = -1 << 63
-"""With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
+"""Flipping this bit of both makes a signed comparison of two integers an unsigned one."""
 
 INSIDE, BEFORE, LOW, HIGH = 1, 2, 4, 8
-"""What `judge` finds wrong with a block, as bits: an entry is not behind the one before; the first one is not behind the block before;
-the first one is not behind the index key before; the last one is behind the block's own."""
+"""Order violations in a block, as bits: an entry is not after the previous one; the first one is not after the block before; the first
+one is not after the index key before; the last one is after the block's own index key."""
 
 
 @kernel("const u1[], i8, i8, i8, const u1[], i8, i8, i8")
 def is_before(
     a: Bytes, a_at: int, a_end: int, a_trailer: int, b: Bytes, b_at: int, b_end: int, b_trailer: int
 ) -> bool:
-    """Whether an internal key comes before another one, bytewise. The user keys are ranges of their buffers."""
+    """Return whether an internal key precedes another one, bytewise. The user keys are ranges of their buffers."""
     order = compare(a, a_at, a_end, b, b_at, b_end)
     if order:
         return order < 0
@@ -58,7 +58,7 @@ def is_before(
 
 
 @kernel("const u1[], const i8[], const i8[], const i8[], const u1[], const i8[], const i8[], i8[]")
-def judge(
+def check_order(
     keys: Bytes,
     key_ends: Int64s,
     trailers: Int64s,
@@ -68,9 +68,9 @@ def judge(
     entry: Int64s,
     out: Int64s,
 ) -> int:
-    """Say of each block what is wrong with the order of its keys, in `out`; returns how many blocks there are with that.
+    """Write the order violations of each block to `out`. Returns the number of blocks with violations.
 
-    The internal key `n` of the index is `index[index_ends[n] : index_ends[n + 1]]`, `entry[i]` is that of block `i`, or -1.
+    The internal key `n` of the index is `index[index_ends[n] : index_ends[n + 1]]`; `entry[i]` is the number of block `i`'s key, or -1.
     """
     row = 0
     bad = 0
@@ -92,7 +92,7 @@ def judge(
         k = entry[i]
         if k >= 0 and stop > row:
             end = index_ends[k + 1] - KEY_TRAILER
-            # A key of the index that is too short is none.
+            # An index key that is too short is invalid.
             if end < index_ends[k] or is_before(
                 index,
                 index_ends[k],
@@ -128,7 +128,8 @@ def judge(
 
 @dataclass(slots=True)
 class Portion:
-    """Some data blocks, read. `errors` is why one can't be read to its end, by its place among them: what it has before is here."""
+    """Entries of some data blocks. `errors` is why a block cannot be read to its end, by its number here; the entries before that are
+    included."""
 
     frames: Frames
     plain: Bytes
@@ -136,111 +137,117 @@ class Portion:
     """Where each block starts in `plain`, uncompressed."""
     ends: Int64s
     measured: Int64s
-    """A row of `block.MEASURES` numbers each."""
-    made: Unpacked
+    """A row of `layout.MEASURES` numbers for each block."""
+    entries: Unpacked
     errors: dict[int, str]
-    mended: dict[int, Bytes] = field(default_factory=dict)
-    """Blocks that were read with restart points put right, uncompressed, by their place among them."""
+    repaired: dict[int, Bytes] = field(default_factory=dict)
+    """Blocks that were read with repaired restart points, uncompressed, by their number here."""
 
     @property
     def rows(self) -> Int64s:
-        """The row at which each block starts, and at the end their number."""
-        return np.concatenate(([0], np.cumsum(self.made.per_block)))
+        """The first row of each block, and at the end the number of rows."""
+        return np.concatenate(([0], np.cumsum(self.entries.per_block)))
 
     def key(self, row: int) -> bytes:
-        """An internal key."""
-        made = self.made
-        user = made.keys[int(made.key_ends[row]) : int(made.key_ends[row + 1])].tobytes()
-        return user + TRAILER.pack({"tag": int(made.trailers[row]) & (1 << 64) - 1})
+        """Return the internal key of a row."""
+        entries = self.entries
+        user = entries.keys[int(entries.key_ends[row]) : int(entries.key_ends[row + 1])].tobytes()
+        return user + TRAILER.pack({"tag": int(entries.trailers[row]) & (1 << 64) - 1})
 
-    def judged(self, index: Slices, order: Comparator = BYTEWISE_COMPARATOR) -> Int64s | None:
-        """What is wrong with the order of each block's keys: see `judge`. None where all is in order, as far as is seen here.
+    def order_violations(self, index: Slices, order: Comparator = BYTEWISE_COMPARATOR) -> Int64s | None:
+        """Return the order violations of each block, or None if all are in order.
 
-        `index` has its keys as `order` sorts them (`sorted_keys`).
+        `index` has its keys as sort keys of `order` (`sorted_keys`).
         """
         out = np.empty(len(self.frames), np.int64)
         entry = np.ascontiguousarray(self.frames.header["entry"], np.int64)
         entry = np.where(entry < len(index), entry, -1)
-        made = self.made
-        keys, key_ends = order.buffers(made.keys, made.key_ends)
-        bad = judge(keys, key_ends, made.trailers, made.per_block, index.data, index.ends, entry, out)
+        entries = self.entries
+        keys, key_ends = order.buffers(entries.keys, entries.key_ends)
+        bad = check_order(
+            keys, key_ends, entries.trailers, entries.per_block, index.data, index.ends, entry, out
+        )
         return out if bad else None
 
 
-def portions(window: Window, frames: Frames, limit: int, *, mend: bool = False) -> Iterator[Portion]:
-    """The data blocks among these frames. `limit` is what a block may take uncompressed (`max.decompressed.bytes`).
+def portions(window: Window, frames: Frames, limit: int, *, repair: bool = False) -> Iterator[Portion]:
+    """Read the data blocks among these frames. `limit` is the maximum size of an uncompressed block (`max.decompressed.bytes`).
 
-    With `mend` those whose restart points are wrong are read as if these were right: from their first entry to their last.
+    With `repair`, blocks with wrong restart points are read from their first entry to their last.
     """
     frames = frames.pick(frames.header["kind"] == DATA)
     at = 0
     while at < len(frames):
         plain, starts, ends, errors = plain_blocks(window, frames, at, limit)
-        found = np.empty(len(starts) * MEASURES, np.int64)
-        measure_all(plain, starts, ends, limit, found)
-        measured = found.reshape(-1, MEASURES)
-        again: dict[int, Bytes] = {}
-        if mend:
-            again = _mended(plain, starts, ends, found, errors, limit)
-            plain, starts, ends = _with(again, plain, starts, ends, found, limit)
-        # Keys that share much are more bytes than the blocks are.
+        measures = np.empty(len(starts) * MEASURES, np.int64)
+        measure_all(plain, starts, ends, limit, measures)
+        measured = measures.reshape(-1, MEASURES)
+        repaired: dict[int, Bytes] = {}
+        if repair:
+            repaired = _repaired_blocks(plain, starts, ends, measures, errors, limit)
+            plain, starts, ends = _replaced(repaired, plain, starts, ends, measures, limit)
+        # Keys with long shared prefixes can take more memory than the blocks.
         sizes = np.cumsum(measured[:, KEY_BYTES] + measured[:, VALUE_BYTES])
         count = max(1, int(np.searchsorted(sizes, PORTION, "right")))
-        made = Unpacked.many(plain, starts[:count], found[: count * MEASURES])
+        entries = Unpacked.many(plain, starts[:count], measures[: count * MEASURES])
         for i in np.flatnonzero(measured[:count, STATUS] != 0).tolist():
             errors.setdefault(i, MESSAGES[int(measured[i, STATUS])])
-        for i in np.flatnonzero(made.skipped > 0).tolist():
+        for i in np.flatnonzero(entries.skipped > 0).tolist():
             errors.setdefault(
-                i, f"corrupted internal key: {int(made.skipped[i])} of {int(measured[i, ENTRIES])} entries"
+                i, f"corrupted internal key: {int(entries.skipped[i])} of {int(measured[i, ENTRIES])} entries"
             )
         part = frames.pick(slice(at, at + count))
         errors = {i: text for i, text in errors.items() if i < count}
-        again = {i: data for i, data in again.items() if i < count}
-        yield Portion(part, plain, starts[:count], ends[:count], measured[:count], made, errors, again)
+        repaired = {i: data for i, data in repaired.items() if i < count}
+        yield Portion(part, plain, starts[:count], ends[:count], measured[:count], entries, errors, repaired)
         at += count
 
 
-def _mended(
-    plain: Bytes, starts: Int64s, ends: Int64s, found: Int64s, errors: dict[int, str], limit: int
+def _repaired_blocks(
+    plain: Bytes, starts: Int64s, ends: Int64s, measures: Int64s, errors: dict[int, str], limit: int
 ) -> dict[int, Bytes]:
-    """Those of blocks that were measured that can be read from end to end with restart points put right, and not with their own."""
-    measured = found.reshape(-1, MEASURES)
+    """Return the measured blocks that can be read completely with repaired restart points, but not with their own."""
+    measured = measures.reshape(-1, MEASURES)
     wrong = (measured[:, STATUS] != SOUND) & (measured[:, STATUS] != TOO_LARGE)
-    wrong[judged(plain, starts, ends, found)] = True
+    wrong[wrong_blocks(plain, starts, ends, measures)] = True
     out: dict[int, Bytes] = {}
-    one = np.empty(MEASURES, np.int64)
+    block_measures = np.empty(MEASURES, np.int64)
     for i in np.flatnonzero(wrong).tolist():
-        data = None if i in errors else mended(plain[int(starts[i]) : int(ends[i])], DEFAULT_INTERVAL)
-        if data is not None and measure(data, 0, len(data), limit, one) == SOUND:
+        data = (
+            None
+            if i in errors
+            else with_repaired_points(plain[int(starts[i]) : int(ends[i])], DEFAULT_INTERVAL)
+        )
+        if data is not None and measure(data, 0, len(data), limit, block_measures) == SOUND:
             out[i] = data
     return out
 
 
-def _with(
-    again: dict[int, Bytes], plain: Bytes, starts: Int64s, ends: Int64s, found: Int64s, limit: int
+def _replaced(
+    replacements: dict[int, Bytes], plain: Bytes, starts: Int64s, ends: Int64s, measures: Int64s, limit: int
 ) -> tuple[Bytes, Int64s, Int64s]:
-    """Blocks with others, which are put behind them, in the place of some. `found` is what is measured of them."""
-    if again:
+    """Replace some blocks by others, which are appended. `found` has their measures."""
+    if replacements:
         starts, ends = starts.copy(), ends.copy()
         at = len(plain)
-        plain = np.concatenate((plain, *again.values()))
-        for i, data in again.items():
+        plain = np.concatenate((plain, *replacements.values()))
+        for i, data in replacements.items():
             starts[i], ends[i] = at, at + len(data)
             at += len(data)
-            measure(plain, int(starts[i]), int(ends[i]), limit, found[i * MEASURES : (i + 1) * MEASURES])
+            measure(plain, int(starts[i]), int(ends[i]), limit, measures[i * MEASURES : (i + 1) * MEASURES])
     return plain, starts, ends
 
 
 def is_foreign(contents: Bytes, kind: int) -> bool:
-    """Whether a block is of a type that is not read here."""
+    """Return whether a block is of an unknown type."""
     return compression_of(contents, kind) is None
 
 
 def sorted_keys(index: Slices, order: Comparator) -> Slices:
-    """The internal keys of an index, as `order` sorts them."""
+    """Return the internal keys of an index as sort keys of `order`."""
     return index if order.bytewise else Slices(*internal(order, index.data, index.ends))
 
 
 def user_key(key: bytes) -> bytes:
-    """The user key of an internal key."""
+    """Return the user key of an internal key."""
     return key[:-KEY_TRAILER]

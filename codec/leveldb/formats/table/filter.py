@@ -1,7 +1,7 @@
-"""Bloom filters: the filter block of a table, built and asked.
+"""Bloom filters: build and query the filter block of a table.
 
-One filter covers the keys of all data blocks that start in the same 2 KiB of the file; the user key is what is hashed.
-Source: `table/filter_block.cc`, `util/bloom.cc` and `util/hash.cc` of LevelDB.
+One filter covers the keys of all data blocks that start in the same 2 KiB of the file. The user key is hashed. Source:
+`table/filter_block.cc`, `util/bloom.cc` and `util/hash.cc` of LevelDB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logwright.codec.window import Bytes
 Int64s = npt.NDArray[np.int64]
 
 POLICY = "leveldb.BuiltinBloomFilter2"
-"""The name in the metaindex, behind `filter.`; before LevelDB 1.18 without the 2, with other bits on some machines."""
+"""The name in the metaindex, after `filter.`. Before LevelDB 1.18 it had no 2, and other bits on some machines."""
 META_PREFIX = "filter."
 
 BASE_LG = 11
@@ -44,7 +44,7 @@ _MOST_PROBES = 30
 
 @kernel("const u1[], i8, i8")
 def bloom_hash(buf: Bytes, at: int, end: int) -> int:
-    """LevelDB's hash of the key `buf[at:end]`, of 32 bits (`Hash` with `BloomHash`'s seed)."""
+    """Return LevelDB's 32-bit hash of the key `buf[at:end]` (`Hash` with `BloomHash`'s seed)."""
     h = _SEED ^ ((end - at) * _M & _LOW)
     while end - at >= 4:
         h = ((h + load_u32le(buf, at)) & _LOW) * _M & _LOW
@@ -63,7 +63,7 @@ def bloom_hash(buf: Bytes, at: int, end: int) -> int:
 
 @kernel("const u1[], const i8[], i8, i8, i8[]")
 def hash_keys(data: Bytes, ends: Int64s, first: int, stop: int, out: Int64s) -> None:
-    """The hashes of the keys `first` to `stop`, key `i` being `data[ends[i] : ends[i + 1]]`."""
+    """Hash the keys `first` to `stop`; key `i` is `data[ends[i] : ends[i + 1]]`."""
     for i in range(first, stop):
         out[i - first] = bloom_hash(data, int(ends[i]), int(ends[i + 1]))
 
@@ -84,7 +84,7 @@ def set_bits(hashes: Int64s, probes: int, out: Bytes, at: int, size: int) -> Non
 
 @kernel("const u1[], i8, i8, i8")
 def may_match(buf: Bytes, start: int, end: int, h: int) -> bool:
-    """Whether a key with the hash `h` may be one of the filter `buf[start:end]` (`KeyMayMatch`)."""
+    """Return whether a key with the hash `h` may be in the filter `buf[start:end]` (`KeyMayMatch`)."""
     if end - start < 2:
         return False
     bits = (end - start - 1) * 8
@@ -102,7 +102,7 @@ def may_match(buf: Bytes, start: int, end: int, h: int) -> bool:
 
 @kernel("const u1[], i8, i8, const i8[]")
 def first_unmatched(buf: Bytes, start: int, end: int, hashes: Int64s) -> int:
-    """The first hash that the filter says is of no key of its own; the number of hashes where it has them all."""
+    """Return the first hash that the filter denies, or the number of hashes."""
     for i in range(len(hashes)):
         if not may_match(buf, start, end, int(hashes[i])):
             return i
@@ -113,9 +113,12 @@ def first_unmatched(buf: Bytes, start: int, end: int, hashes: Int64s) -> int:
 def missed(
     block: Bytes, array: int, lg: int, count: int, offsets: Int64s, rows: Int64s, hashes: Int64s, out: Int64s
 ) -> int:
-    """Ask a filter block whose `count` offsets start at `array` for the keys of many data blocks: block `i` is at `offsets[i]` of the file,
-    its keys have the hashes `rows[i]` to `rows[i + 1]`. Puts the first that is said not to be there into `out`, counted from its
-    block's first, or -1; returns how many blocks have one."""
+    """Query a filter block whose `count` offsets start at `array` for the keys of many data blocks. Block `i` is at `offsets[i]` of the
+    file, and its keys have the hashes `rows[i]` to `rows[i + 1]`.
+
+    Writes the first denied key of each block to `out`, counted from the first one of the block, or -1. Returns the number of blocks with a
+    denied key.
+    """
     bad = 0
     for i in range(len(offsets)):
         out[i] = -1
@@ -137,12 +140,12 @@ def missed(
 
 
 def probes_of(bits_per_key: int) -> int:
-    """How many bits are set for a key: ln 2 of those that there are for it."""
+    """Return the number of bits set per key: ln 2 times the bits per key."""
     return max(1, min(_MOST_PROBES, int(bits_per_key * 0.69)))
 
 
 def bloom(hashes: Int64s, bits_per_key: int) -> Bytes:
-    """The filter of some keys, by their hashes."""
+    """Return the filter of keys with these hashes."""
     size = (max(64, len(hashes) * bits_per_key) + 7) // 8
     probes = probes_of(bits_per_key)
     out = np.zeros(size + 1, np.uint8)
@@ -152,7 +155,7 @@ def bloom(hashes: Int64s, bits_per_key: int) -> Bytes:
 
 
 class FilterBuilder:
-    """Makes a filter block (`FilterBlockBuilder`): tell it of every data block, in order."""
+    """Builds a filter block (`FilterBlockBuilder`) from every data block, in order."""
 
     def __init__(self, bits_per_key: int) -> None:
         self.bits_per_key = bits_per_key
@@ -162,7 +165,7 @@ class FilterBuilder:
         self._pending: list[Int64s] = []
 
     def add(self, hashes: Int64s, next_offset: int) -> None:
-        """The keys of a data block, and where in the file the next one starts."""
+        """Add the keys of a data block, and where in the file the next block starts."""
         if len(hashes):
             self._pending.append(hashes)
         while next_offset // BASE > len(self._offsets):
@@ -171,22 +174,22 @@ class FilterBuilder:
     def _generate(self) -> None:
         self._offsets.append(self._size)
         if self._pending:
-            made = bloom(np.concatenate(self._pending), self.bits_per_key)
-            self._filters.append(made)
-            self._size += len(made)
+            block_filter = bloom(np.concatenate(self._pending), self.bits_per_key)
+            self._filters.append(block_filter)
+            self._size += len(block_filter)
             self._pending = []
 
     def finish(self) -> bytes:
-        """The whole block."""
+        """Return the filter block."""
         if self._pending:
             self._generate()
         end = {"array_offset": self._size, "base_lg": BASE_LG}
-        filters = b"".join(one.tobytes() for one in self._filters)
+        filters = b"".join(block_filter.tobytes() for block_filter in self._filters)
         return filters + OFFSETS.pack({"offsets": self._offsets}) + FILTER_END.pack(end)
 
 
 class Filter:
-    """A filter block that is there, as LevelDB reads it (`FilterBlockReader`): of one that is damaged, every key may be."""
+    """An existing filter block, as LevelDB reads it (`FilterBlockReader`). A damaged one denies no key."""
 
     def __init__(self, block: Bytes) -> None:
         self.block = block
@@ -200,7 +203,7 @@ class Filter:
             self._count = (size - FILTER_END.head_size - self._array) // 4
 
     def of(self, block_offset: int) -> tuple[int, int] | None:
-        """Where in the block the filter lies for the data block at `block_offset` of the file; None: any key may be there."""
+        """Return the range of the filter for the data block at `block_offset` of the file, or None if it denies no key."""
         slot = block_offset >> self._lg if self._count else 0
         if slot >= self._count:
             return None
@@ -211,8 +214,7 @@ class Filter:
         return (0, 0) if start == limit else None
 
     def misses(self, block_offset: int, hashes: Int64s) -> int | None:
-        """The first of the keys of a data block, by their hashes, that `Get` would not find because of this filter; None when there
-        is none."""
+        """Return the first key of a data block, by hash, that `Get` would miss because of this filter, or None."""
         where = self.of(block_offset)
         if where is None:
             return None
@@ -220,7 +222,7 @@ class Filter:
         return first if first < len(hashes) else None
 
     def misses_of(self, offsets: Int64s, rows: Int64s, hashes: Int64s) -> Int64s | None:
-        """For many data blocks at once, see `missed`; None where nothing is missed."""
+        """Apply `missed` to many data blocks. Returns None if no key is missed."""
         if not self._count:
             return None
         out = np.empty(len(offsets), np.int64)
@@ -229,8 +231,8 @@ class Filter:
 
 
 def bits_per_key_of(block: Bytes, block_offset: int, keys: int) -> int:
-    """The option that a filter block was made with, from the filter of a data block all of whose filter's keys are `keys`; where
-    several would give the same, the one nearest to 10. 0 when none would."""
+    """Return the option that a filter block was built with, given a data block and the number of keys of its filter, all of which are
+    known. Of several candidates the nearest to 10 is returned, and 0 without a candidate."""
     where = Filter(block).of(block_offset)
     if where is None or where[1] - where[0] < 2:
         return 0

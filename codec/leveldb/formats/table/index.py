@@ -1,8 +1,7 @@
-"""Where the blocks of a table lie: footer, index and metaindex, read before anything else.
+"""Find the blocks of a table from footer, index and metaindex, before anything else is read.
 
-Where the index is sound, it is believed. Where it or the footer is damaged, what can still be read of them says where to look,
-and what else there is is found by checksum (`rescan`).
-Source: `table/format.cc` and `table/table.cc` of LevelDB.
+A sound index is trusted. If it or the footer is damaged, the readable parts of them give candidates, and the rest is found by checksum
+(`resync`). Source: `table/format.cc` and `table/table.cc` of LevelDB.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ _LARGEST = (1 << 64) - 1
 
 
 def stored_block(kind: str) -> Points:
-    """What a handle leads to."""
+    """Return the target of a handle."""
     return Points(f"Stored{kind}Block", "offset", f"size + {TRAILER_SIZE}")
 
 
 HANDLES = Struct(
     "FooterHandles",
     Field(
-        "metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies", points=stored_block("Metaindex")
+        "metaindex_handle", BLOCK_HANDLE, "position of the metaindex block", points=stored_block("Metaindex")
     ),
-    Field("index_handle", BLOCK_HANDLE, "where the index block lies", points=stored_block("Index")),
+    Field("index_handle", BLOCK_HANDLE, "position of the index block", points=stored_block("Index")),
     Field("padding", BytesType(), "may be anything"),
     doc="The first 40 bytes of the footer.",
     source="Footer",
@@ -81,7 +80,8 @@ KIND_NAMES = ("data", "filter", "metaindex", "index")
 
 @kernel("const i8[], const i8[], i8[], i8[]", brief=True)
 def edges(offsets: Int64s, sizes: Int64s, ends: Int64s, breaks: Int64s) -> int:
-    """Where blocks end, and the number of those that do not start where the one before ends, which are put into `breaks`."""
+    """Compute where blocks end. Returns the number of blocks that do not start where the previous one ends, which are written to
+    `breaks`."""
     count = 0
     for i in range(len(offsets)):
         if i and offsets[i] != ends[i - 1]:
@@ -93,7 +93,7 @@ def edges(offsets: Int64s, sizes: Int64s, ends: Int64s, breaks: Int64s) -> int:
 
 @kernel("const i8[], const i8[], i8", brief=True)
 def are_before(offsets: Int64s, sizes: Int64s, place: int) -> bool:
-    """Whether handles may be those that the index at a place of the file has: of blocks before it."""
+    """Return whether handles may be those of the index at `place`: of blocks before it."""
     good = True
     for i in range(len(offsets)):
         good = good and 0 <= offsets[i] < place and sizes[i] < place and offsets[i] + sizes[i] < place
@@ -105,8 +105,7 @@ IN_ORDER, OVERLAPPING, UNORDERED = range(3)
 
 @kernel("const i8[,], i8", brief=True)
 def placed(known: Int64s, stop: int) -> int:
-    """How blocks (rows of offset, size, and what else) lie: each begins behind the one before, ends before the next, and before
-    `stop`; or all but that; or not even that."""
+    """Return whether blocks (rows of offset, size and more) are in order, overlap each other or `stop`, or are unordered."""
     overlapping = False
     for i in range(len(known)):
         end = known[i, 0] + known[i, 1] + TRAILER_SIZE
@@ -119,69 +118,69 @@ def placed(known: Int64s, stop: int) -> int:
 
 @dataclass(slots=True)
 class Blocks:
-    """What is known of the blocks of a table, in the order of the file."""
+    """The known blocks of a table, in file order."""
 
     offset: Int64s
     size: Int64s
     """Without the trailer."""
     kind: Int64s
     entry: Int64s
-    """The number of the block's entry in the index; -1 where it has none."""
+    """The number of the block's index entry, or -1."""
     keys: Sequence[bytes]
     """The keys of the index."""
     sound: bool
-    """Whether the index is."""
+    """Whether the index is sound."""
     stop: int
-    """Where blocks have to end: the footer, or the end of the file."""
+    """The limit of blocks: the footer, or the end of the file."""
     faults: list[Fault]
-    """What is wrong with the footer."""
+    """Faults of the footer."""
     unsupported: str = ""
-    """Why no block can be found though nothing is damaged: the index is of a type that is not read here."""
+    """Why no block can be found although nothing is damaged: the index is of an unknown type."""
     wrong: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Blocks that are named somewhere, but whose checksum is wrong: size and kind, by offset."""
+    """Blocks that are named somewhere but have a wrong checksum: size and kind, by offset."""
     ends: Int64s = field(init=False)
     breaks: Int64s = field(init=False)
-    """The blocks that do not start where the one before ends."""
+    """The blocks that do not start where the previous one ends."""
 
     def __post_init__(self) -> None:
         self.ends, breaks = np.empty(len(self.offset), np.int64), np.empty(len(self.offset), np.int64)
         self.breaks = breaks[: edges(self.offset, self.size, self.ends, breaks)]
 
     def at(self, place: int) -> int:
-        """The first block at or behind a byte of the file."""
+        """Return the first block at or after a byte of the file."""
         return int(np.searchsorted(self.offset, place))
 
     def next(self, place: int) -> int:
-        """Where the first block at or behind a byte starts, or else the footer."""
+        """Return where the first block at or after a byte starts, or the footer."""
         i = self.at(place)
         return int(self.offset[i]) if i < len(self.offset) else self.stop
 
 
 def handles(data: bytes) -> list[tuple[int, int]]:
-    """The block handles that bytes start with, two at most."""
-    found: list[int] = []
+    """Return the block handles at the start of `data`, at most two."""
+    numbers: list[int] = []
     number = shift = 0
     for byte in data:
         number |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            found.append(number & _LARGEST)
+            numbers.append(number & _LARGEST)
             number = shift = 0
-            if len(found) == 4:
+            if len(numbers) == 4:
                 break
         elif shift == 70:
             break
-    return list(zip(found[::2], found[1::2], strict=False))
+    return list(zip(numbers[::2], numbers[1::2], strict=False))
 
 
 _LEAST = 2 * RESTART_SIZE
-"""The size of an empty block: one restart point, and how many there are."""
+"""The size of an empty block: one restart point, and their number."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """Looks at the blocks of one file. `checked` are those whose checksum was found right or wrong, `hidden` why one that was read
-    is not read from its first entry on."""
+    """Reads the blocks of a file. `checked` are those with a verified checksum, right or wrong; `hidden` is why a block is not read from
+    its first entry."""
 
     read: Read
     size: int
@@ -189,13 +188,13 @@ class _Look:
     checked: dict[tuple[int, int], bool] = field(default_factory=dict)
     hidden: dict[tuple[int, int], Wrong] = field(default_factory=dict)
     unknown: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The types of blocks with right checksums that can't be read here."""
+    """The unsupported types of blocks with right checksums."""
 
     def fits(self, offset: int, size: int) -> bool:
         return offset <= self.size - TRAILER_SIZE - size
 
     def block(self, offset: int, size: int) -> tuple[Bytes, int, bool] | None:
-        """Contents, type, and whether the checksum is right, of what may be a block; None where the file has no such bytes."""
+        """Return contents, type and whether the checksum is right of a candidate block, or None if the file has no such bytes."""
         if not self.fits(offset, size):
             return None
         data = self.read(offset, size + TRAILER_SIZE)
@@ -211,15 +210,15 @@ class _Look:
         return self.checked.get((offset, size), False)
 
     def entries(self, offset: int, size: int) -> tuple[Slices, Slices, bool]:
-        """Keys and values of a block, as far as they can be read, and whether it is sound."""
-        found = self.block(offset, size)
-        if found is None:
+        """Return keys and values of a block, as far as they can be read, and whether it is sound."""
+        block = self.block(offset, size)
+        if block is None:
             return NOTHING, NOTHING, False
         try:
-            plain = expand(found[0], found[1], self.limit)
+            plain = expand(block[0], block[1], self.limit)
         except UnknownTypeError:
-            if found[2]:
-                self.unknown[offset, size] = found[1]
+            if block[2]:
+                self.unknown[offset, size] = block[1]
             return NOTHING, NOTHING, False
         except CompressionError:
             return NOTHING, NOTHING, False
@@ -227,58 +226,60 @@ class _Look:
         why = hides(plain)
         if why is not None:
             self.hidden[offset, size] = why
-        return keys, values, found[2] and status == SOUND and why is None
+        return keys, values, block[2] and status == SOUND and why is None
 
 
 def _listed(values: Slices) -> tuple[Int64s, Int64s]:
-    """Offsets and sizes of the handles that values start with; -1 where there is none."""
+    """Return offsets and sizes of the handles at the start of values, or -1."""
     offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
     read_handles(values.data, values.ends, offsets, sizes)
     return offsets, sizes
 
 
 def survey(read: Read, size: int, limit: int) -> Blocks:
-    """What there is to know of a table of `size` bytes; `limit` is what a block may take decompressed."""
+    """Return the blocks of a table of `size` bytes. `limit` is the maximum size of a decompressed block."""
     look = _Look(read, size, limit)
     tail = read(size - FOOTER_SIZE, FOOTER_SIZE).tobytes() if size >= FOOTER_SIZE else b""
     places = handles(tail[:HANDLES_SIZE])
     faults = _footer_faults(size, tail, places)
-    keys, values, whole = look.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
+    keys, values, complete = look.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
     offsets, sizes = _listed(values)
     magic = tail.endswith(MAGIC)
     other = MAGICS.get(tail[-MAGIC_SIZE:])
     if other is not None:
-        return _unsupported(size, f"a table of {other}, which is not read here")
+        return _unsupported(size, f"a table of {other}, which is not supported")
     kind = look.unknown.get(places[1]) if len(places) == 2 else None
     if magic and kind is not None and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE:
         return _unsupported(size, f"bad block type ({kind}) of the index: {ANOTHER_PROGRAM}")
-    # No checksum covers the footer: what it says is the index has to look like one, and to lie right before it.
-    sound = whole and bool(are_before(offsets, sizes, places[1][0]))
+    # No checksum covers the footer. Its index must look like one and be adjacent to it.
+    sound = complete and bool(are_before(offsets, sizes, places[1][0]))
     sound = sound and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
-    if whole and not sound and magic:
-        text = "bad block handle in the index, whose checksum is right: blocks are found by theirs"
+    if complete and not sound and magic:
+        text = (
+            "bad block handle in the index, whose checksum is right: blocks are found by their own checksums"
+        )
         system = "LevelDB ends with the status Corruption"
         faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
-    if magic and not whole and len(places) == 2 and look.checked.get(places[1]):
-        text = "the index can't be read to its end, though its checksum is right: blocks are found by theirs"
+    if magic and not complete and len(places) == 2 and look.checked.get(places[1]):
+        text = "the index cannot be read to its end, although its checksum is right: blocks are found by their own checksums"
         system = "LevelDB ends with the status Corruption"
         if places[1] in look.hidden:
-            text = f"in the index, whose checksum is right: {look.hidden[places[1]].text}; blocks are found by theirs"
-            system = "LevelDB shows nothing of the blocks that it does not see named there"
+            text = f"in the index, whose checksum is right: {look.hidden[places[1]].text}; blocks are found by their own checksums"
+            system = "LevelDB returns nothing from the blocks that it does not see named there"
         faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
     if not sound and not magic:
         places, keys = [], NOTHING
         offsets = sizes = np.empty(0, np.int64)
     others = {places[1]: INDEX} if len(places) == 2 else {}
     names, values, meta_sound = look.entries(*places[0]) if places else (NOTHING, NOTHING, False)
-    for name, offset, length in zip(names, *(one.tolist() for one in _listed(values)), strict=True):
+    for name, offset, length in zip(names, *(column.tolist() for column in _listed(values)), strict=True):
         if name.startswith(META_PREFIX.encode()) and offset >= 0:
             others.setdefault((offset, length), FILTER)
     if places:
         others.setdefault(places[0], METAINDEX)
     stop = size - FOOTER_SIZE if magic else size
     if sound and not magic:
-        # Part of the footer is there, or all but its last bytes.
+        # The footer is truncated, or its last bytes are damaged.
         stop = sum(places[1]) + TRAILER_SIZE
     behind = [(*place, kind, -1) for place, kind in others.items() if look.fits(*place)] if sound else []
     count = len(offsets)
@@ -286,28 +287,31 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     known[:count, 0], known[:count, 1], known[:count, 2] = offsets, sizes, DATA
     known[:count, 3] = np.arange(count)
     if not sound:
-        return _told(_rescued(look, stop, known, others, keys, faults), size, places)
+        return _with_handle_faults(_rescued(look, stop, known, others, keys, faults), size, places)
     if behind:
         known[count:] = sorted(behind)
-    return _told(_blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places)
+    return _with_handle_faults(
+        _blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places
+    )
 
 
 def _unsupported(size: int, why: str) -> Blocks:
-    """What is known of a table in which no block can be found, though nothing is damaged."""
+    """Return the blocks of a table in which none can be found although nothing is damaged."""
     nothing = np.empty(0, np.int64)
     return Blocks(nothing, nothing, nothing, nothing, NOTHING, False, size, [], why)
 
 
-def _told(blocks: Blocks, size: int, places: list[tuple[int, int]]) -> Blocks:
-    """With a fault for each handle of the footer that leads into other blocks, or nowhere. Where it leads to damaged bytes, these are
-    told as they are met."""
+def _with_handle_faults(blocks: Blocks, size: int, places: list[tuple[int, int]]) -> Blocks:
+    """Add a fault for each handle of the footer that leads into other blocks or nowhere. Damaged targets are reported by the walk."""
     system = ("LevelDB uses no filter", "LevelDB reads nothing of the table")
     for (offset, length), name, words in zip(places, ("metaindex", "index"), system, strict=False):
         i = int(np.searchsorted(blocks.offset, offset, "right")) - 1
         inside = i >= 0 and offset < int(blocks.ends[i])
         there = inside and (int(blocks.offset[i]), int(blocks.size[i])) == (offset, length)
         if not there and (inside or offset >= blocks.stop):
-            text = f"the footer says that the {name} block is at byte {offset}, {length} bytes: there is none"
+            text = (
+                f"the footer has the {name} block at byte {offset} with {length} bytes, but no block is there"
+            )
             blocks.faults.append(
                 Fault(NAME, size - FOOTER_SIZE, HANDLES_SIZE, Kind.LENGTH, text, system=words, rows_lost=0)
             )
@@ -317,12 +321,12 @@ def _told(blocks: Blocks, size: int, places: list[tuple[int, int]]) -> Blocks:
 def _footer_faults(size: int, tail: bytes, places: list[tuple[int, int]]) -> list[Fault]:
     system = "LevelDB reads nothing of the table, and RepairDB moves it to lost/"
     if not tail:
-        text = f"file is too short to be an sstable: {size} bytes, where a footer alone has {FOOTER_SIZE}"
+        text = f"file is too short to be an sstable: {size} bytes, but the footer alone has {FOOTER_SIZE}"
         return [Fault(NAME, 0, size, Kind.TRUNCATED, text, system=system)]
     at = size - FOOTER_SIZE
     if not tail.endswith(MAGIC):
-        found = tail[HANDLES_SIZE:].hex(" ")
-        text = f"not an sstable (bad magic number): {MAGIC.hex(' ')} is expected, {found} found"
+        magic = tail[HANDLES_SIZE:].hex(" ")
+        text = f"not an sstable (bad magic number): expected {MAGIC.hex(' ')}, found {magic}"
         return [Fault(NAME, at + HANDLES_SIZE, len(MAGIC), Kind.MAGIC, text, system=system)]
     if len(places) < 2:
         return [Fault(NAME, at, HANDLES_SIZE, Kind.LENGTH, "bad block handle in the footer", system=system)]
@@ -337,7 +341,7 @@ def _rescued(
     keys: Sequence[bytes],
     faults: list[Fault],
 ) -> Blocks:
-    """Without a sound index: of the blocks that it names those whose checksum is right, and between them what is found."""
+    """Find blocks without a sound index: those that it names and whose checksum is right, and those found between them."""
     kinds = {(offset, size): (DATA, n) for offset, size, _, n in reversed(data.tolist()) if offset >= 0}
     kinds |= {place: (kind, -1) for place, kind in other.items() if place not in kinds or kind == INDEX}
     there = {place for place in kinds if look.sound(*place)}
@@ -345,34 +349,37 @@ def _rescued(
     for place in there:
         last = sum(place) + TRAILER_SIZE == stop < look.size
         known.append((*place, INDEX if last else _kind(look, *place, there), kinds[place][1]))
-    told = _blocks(look, stop, np.array(known, np.int64).reshape(-1, 4), keys, False, faults, gaps=True)
-    told.wrong = {
+    blocks = _blocks(look, stop, np.array(known, np.int64).reshape(-1, 4), keys, False, faults, gaps=True)
+    blocks.wrong = {
         place[0]: (place[1], kind) for place, (kind, _) in kinds.items() if look.checked.get(place) is False
     }
-    # An index may be among them that no footer led to.
-    for i in np.flatnonzero(told.kind == INDEX).tolist():
-        place = int(told.offset[i]), int(told.size[i])
-        found, values, sound = look.entries(*place)
+    # There may be an index that no footer leads to.
+    for i in np.flatnonzero(blocks.kind == INDEX).tolist():
+        place = int(blocks.offset[i]), int(blocks.size[i])
+        keys_found, values, sound = look.entries(*place)
         if sound and place not in there:
             offsets, sizes = _listed(values)
-            listed = {one: n for n, one in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True))}
-            pairs = zip(told.offset.tolist(), told.size.tolist(), strict=True)
-            told.entry = np.array([listed.get(one, -1) for one in pairs], np.int64)
-            told.keys = found
-    return told
+            listed = {
+                block_handle: n
+                for n, block_handle in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True))
+            }
+            pairs = zip(blocks.offset.tolist(), blocks.size.tolist(), strict=True)
+            blocks.entry = np.array([listed.get(block_handle, -1) for block_handle in pairs], np.int64)
+            blocks.keys = keys_found
+    return blocks
 
 
 def _blocks(
     look: _Look, stop: int, known: Int64s, keys: Sequence[bytes], sound: bool, faults: list[Fault], gaps: bool
 ) -> Blocks:
-    """These blocks (rows of offset, size, kind and entry) in order, without those that are not within the file or overlap; with
-    `gaps` what is found between them too.
+    """Return these blocks (rows of offset, size, kind and entry) in order, without those that overlap or are outside the file. With
+    `gaps`, search between them too.
 
-    A sound index names all data blocks, so what is found then is none.
+    A sound index names all data blocks, so a block found then is not one of them.
     """
     order = placed(known, stop)
     if order == UNORDERED:
-        # Of what is said to be the index and something else, it is the index.
+        # A block named both as the index and as something else is the index.
         first = np.where(known[:, 2] == INDEX, -1, known[:, 2])
         known = known[np.lexsort((first, known[:, 1], known[:, 0]))]
     if order != IN_ORDER:
@@ -384,7 +391,7 @@ def _blocks(
 
 
 def _disjoint(known: Int64s, stop: int) -> Int64s:
-    """Those that lie within the file, the first of any that overlap."""
+    """Return the blocks within the file, the first one of any that overlap."""
     chosen = []
     at = 0
     for i, (offset, size, _, _) in enumerate(known.tolist()):
@@ -395,7 +402,7 @@ def _disjoint(known: Int64s, stop: int) -> Int64s:
 
 
 def _filled(look: _Look, stop: int, known: Int64s, sound: bool) -> Int64s:
-    """With what is found between them by its checksum."""
+    """Add the blocks found between them by checksum."""
     there = {(offset, size) for offset, size, _, _ in known.tolist()}
     more: list[tuple[int, int, int, int]] = []
     at = 0
@@ -411,21 +418,21 @@ def _filled(look: _Look, stop: int, known: Int64s, sound: bool) -> Int64s:
 
 
 def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> int:
-    """What a block is that was found by its checksum: the index's values are handles of the blocks before it, the metaindex's keys
+    """Return the kind of a block found by checksum: the values of an index are handles of the blocks before it, the keys of a metaindex
     are names."""
-    found = look.block(offset, size)
-    assert found is not None
-    if found[1] == 0 and is_filter(found[0]):
+    block = look.block(offset, size)
+    assert block is not None
+    if block[1] == 0 and is_filter(block[0]):
         return FILTER
     keys, values, _ = look.entries(offset, size)
     if all(key.startswith(META_PREFIX.encode()) for key in keys):
         return METAINDEX
-    # The footer comes right behind the index. Of what it names all may be damaged, or have been moved.
+    # The footer directly follows the index. The blocks it names may be damaged or moved.
     if look.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
         return INDEX
     offsets, sizes = _listed(values)
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)
-    if are_before(offsets, sizes, offset) and any(one in known for one in named):
+    if are_before(offsets, sizes, offset) and any(named_handle in known for named_handle in named):
         return INDEX
     # LevelDB gives no entry such a key, and no block is smaller than an empty one.
     named_blocks = (offsets >= 0) & (sizes >= _LEAST)

@@ -1,8 +1,8 @@
-"""Blocks of a table: what is in them, packed and unpacked.
+"""Blocks of a table: packing and unpacking their contents.
 
-A block is entries whose keys share their beginning with the key before, then the places where they don't (restart points), then
-the number of these. What lies in the file is that, compressed or not, and five bytes: a type and a masked checksum.
-Source: `table/block.cc`, `table/block_builder.cc`, `table/format.cc` of LevelDB.
+A block has entries whose keys share a prefix with the previous key, then the positions of those that share nothing (restart points), then
+their number. It is stored compressed or not, followed by five bytes: a type and a masked checksum. Source: `table/block.cc`,
+`table/block_builder.cc`, `table/format.cc` of LevelDB.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ Int32s = npt.NDArray[np.int32]
 
 NONE, SNAPPY, ZSTD, ZLIB_RAW = 0, 1, 2, 4
 ZLIB = ZSTD
-"""Mojang's fork gave this number to zlib before LevelDB gave it to zstd. The first bytes of a block tell them apart."""
+"""Mojang's fork used this number for zlib before LevelDB used it for zstd. The first bytes of a block distinguish them."""
 TYPES = {"none": NONE, "snappy": SNAPPY, "zstd": ZSTD, "zlib": ZLIB, "zlib_raw": ZLIB_RAW}
-"""The type byte of each compression: those of LevelDB, and those of Mojang's fork (Minecraft), zlib with its header and raw deflate."""
+"""The type byte of each compression: those of LevelDB, and those of Mojang's fork (Minecraft), which are zlib with its header and raw
+deflate."""
 COMPRESSION_NAMES = tuple(TYPES)
 STREAMS = {"snappy": "snappy-raw", "zstd": "zstd-sized", "zlib": "zlib", "zlib_raw": "deflate"}
 """The names of the compressors (`codec.kernels.compress`)."""
@@ -52,26 +53,28 @@ TYPE = Int(
 
 ENTRY = Struct(
     "BlockEntry",
-    Field("shared", UVARINT, "bytes that the key shares with the key before; 0 at a restart point"),
+    Field("shared", UVARINT, "bytes that the key shares with the previous key; 0 at a restart point"),
     Field("non_shared", UVARINT, "bytes of the key that follow"),
     Field("value_length", UVARINT, "bytes of the value"),
     doc="The start of an entry of a block; the rest of the key and the value follow.",
     source="BlockBuilder",
 )
 RESTART = Struct(
-    "Restart", Field("offset", U32LE, "where an entry starts that shares nothing"), source="BlockBuilder"
+    "Restart",
+    Field("offset", U32LE, "position of an entry that shares nothing with the previous one"),
+    source="BlockBuilder",
 )
 TRAILER = Struct(
     "BlockTrailer",
-    Field("type", TYPE, "how the block before is compressed"),
-    Field("crc", U32LE, "masked CRC-32C of the block as it is stored and of the type"),
-    doc="Five bytes behind every block.",
+    Field("type", TYPE, "compression of the block"),
+    Field("crc", U32LE, "masked CRC-32C of the stored block and of the type"),
+    doc="Five bytes after every block.",
     source="kBlockTrailerSize",
 )
 BLOCK_HANDLE = Struct(
     "BlockHandle",
     Field("offset", UVARLONG, "byte of the file"),
-    Field("size", UVARLONG, "bytes of the block as it is stored, without its trailer"),
+    Field("size", UVARLONG, "bytes of the stored block, without its trailer"),
     source="BlockHandle",
 )
 TRAILER_SIZE = TRAILER.head_size
@@ -84,7 +87,7 @@ MAX_SEQUENCE = (1 << 56) - 1
 MAX_TYPE = 1
 """The largest type of an internal key: 0 a deletion, 1 a value (`kTypeValue`)."""
 LARGEST = (1 << 32) - 1
-"""Keys and values are longer than this only by mistake: their lengths would be cut to 32 bits."""
+"""Longer keys and values are rejected, since their lengths would be truncated to 32 bits."""
 
 _ROTATE = 15
 _MASK = 0xA282EAD8
@@ -93,19 +96,19 @@ _LOW = 0xFFFFFFFF
 
 @kernel("i8")
 def masked(crc: int) -> int:
-    """A checksum as it is stored (`crc32c::Mask`), so that checksums of bytes that hold checksums are no trouble."""
+    """Mask a checksum for storage (`crc32c::Mask`), since a checksum over bytes that contain checksums is problematic."""
     return ((crc >> _ROTATE | crc << 32 - _ROTATE) + _MASK) & _LOW
 
 
 @kernel("i8")
 def unmasked(stored: int) -> int:
-    """The checksum that is stored so."""
+    """Unmask a stored checksum."""
     rotated = (stored - _MASK) & _LOW
     return (rotated >> 32 - _ROTATE | rotated << _ROTATE) & _LOW
 
 
 def stored_crc(data: bytes) -> int:
-    """The checksum of bytes as it is stored: masked."""
+    """Return the masked checksum of bytes."""
     return int(masked(crc32c(np.frombuffer(data, np.uint8), 0, len(data))))
 
 
@@ -114,7 +117,7 @@ setattr(stored_crc, UNMASK, unmasked)
 
 @kernel("const u1[], i8, i8", brief=True)
 def block_crc(buf: Bytes, at: int, size: int) -> int:
-    """The checksum to be stored for the block of `size` bytes at `at` and its type, which are in the buffer."""
+    """Return the checksum to store for the block of `size` bytes at `at` and its type, which are in the buffer."""
     return masked(crc32c(buf, at, at + size + 1))
 
 
@@ -123,16 +126,16 @@ SOUND, BAD_CONTENTS, BAD_ENTRY, TOO_LARGE = range(4)
 MESSAGES = ("", "bad block contents", "bad entry in block", "the keys of the block are too large")
 
 ENTRIES, KEY_BYTES, VALUE_BYTES, STATUS, STOPPED, INTERVAL, RESTARTS = range(7)
-"""What `measure` says of a block: entries; bytes of their whole keys and of their values; why and where it is read no further;
-entries from the first restart point to the second, or 0; where the restart points start."""
+"""The measures of a block: entries; bytes of their full keys and of their values; why and where reading stops; entries from the first
+restart point to the second, or 0; where the restart points start."""
 MEASURES = 7
 
 
 @kernel("const u1[], i8, i8, i8, i8[]", brief=True)
 def measure(buf: Bytes, start: int, end: int, limit: int, out: Int64s) -> int:
-    """Go over the block `buf[start:end]`, uncompressed: puts `MEASURES` numbers into `out`, and returns why it stopped.
+    """Measure the uncompressed block `buf[start:end]`. Writes `MEASURES` numbers to `out` and returns why reading stops.
 
-    All keys and values together may take `limit` bytes: keys that share everything make many bytes of few.
+    All keys and values together may take `limit` bytes. Keys that share everything expand a few bytes to very many.
     """
     for i in range(MEASURES):
         out[i] = 0
@@ -188,7 +191,7 @@ def measure(buf: Bytes, start: int, end: int, limit: int, out: Int64s) -> int:
         out[VALUE_BYTES] += size
         at += fresh + size
     if status == SOUND and at > stop:
-        at = stop  # the first restart point lies behind all entries: there are none
+        at = stop  # the first restart point is after all entries: the block is empty
     out[STATUS] = status
     out[STOPPED] = at
     return status
@@ -206,10 +209,10 @@ def unpack(
     value_ends: Int64s,
     state: Int64s,
 ) -> int:
-    """Unpack the entries in `buf[first:stop]` of a block that was measured: internal keys and values.
+    """Unpack the entries in `buf[first:stop]` of a measured block: internal keys and values.
 
-    `key_ends[0]` and `value_ends[0]` are where the arrays go on. User keys go to `keys`, which needs room for eight bytes more;
-    sequence and type to `trailers`. Entries whose internal key is bad are left out: `state[0]` counts them. Returns the rows.
+    The arrays are continued at `key_ends[0]` and `value_ends[0]`. User keys go to `keys`, which needs room for eight more bytes, sequence
+    and type to `trailers`. Entries with a bad internal key are skipped and counted in `state[0]`. Returns the number of rows.
     """
     row = 0
     skipped = 0
@@ -221,7 +224,7 @@ def unpack(
         shared, at = read_uvarint(buf, at, stop)
         fresh, at = read_uvarint(buf, at, stop)
         size, at = read_uvarint(buf, at, stop)
-        # The key before is overwritten from its own trailer on: the copy minds that.
+        # The previous key is overwritten from its own trailer on, which the copy takes into account.
         copy(keys, key_at, keys, before, shared)
         copy(keys, key_at + shared, buf, at, fresh)
         at += fresh
@@ -250,7 +253,7 @@ def unpack(
 
 @kernel("const u1[], const i8[], const i8[], i8, i8[]")
 def measure_all(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64s) -> None:
-    """`measure` for many blocks, one after the other."""
+    """Measure many blocks."""
     for i in range(len(starts)):
         measure(buf, starts[i], ends[i], limit, out[i * MEASURES : (i + 1) * MEASURES])
 
@@ -259,9 +262,9 @@ def measure_all(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64
 def measure_some(
     buf: Bytes, starts: Int64s, ends: Int64s, limit: int, most: int, out: Int64s
 ) -> tuple[int, int, int, int, int]:
-    """`measure_all` for as many blocks as have `most` bytes of keys and values together, one at least.
+    """Measure blocks until they have `most` bytes of keys and values together, but at least one block.
 
-    Returns how many, of them together entries, bytes of keys and of values, and how many can't be read from their start to their end.
+    Returns the number of blocks, their entries, bytes of keys and of values, and the number of blocks that cannot be read completely.
     """
     entries = keys = values = wrong = 0
     for i in range(len(starts)):
@@ -276,7 +279,7 @@ def measure_some(
         if status != SOUND or load_u32le(buf, stop) != 0:
             wrong += 1
         elif stop == ends[i] - RESTART_SIZE and stop > starts[i]:
-            wrong += 1  # it has entries and no restart point
+            wrong += 1  # it has entries but no restart point
     return len(starts), entries, keys, values, wrong
 
 
@@ -284,7 +287,7 @@ def measure_some(
 def unpack_all(
     buf: Bytes,
     starts: Int64s,
-    found: Int64s,
+    measures: Int64s,
     keys: Bytes,
     key_ends: Int64s,
     trailers: Int64s,
@@ -293,17 +296,17 @@ def unpack_all(
     per_block: Int64s,
     skipped: Int64s,
 ) -> int:
-    """`unpack` for many blocks that were measured. Returns the rows; `per_block` and `skipped` are for each block."""
+    """Unpack many measured blocks. Returns the number of rows; `per_block` and `skipped` have a number for each block."""
     row = 0
     for i in range(len(starts)):
         at = i * MEASURES
         per_block[i] = 0
         skipped[i] = 0
-        if found[at + ENTRIES] > 0:
+        if measures[at + ENTRIES] > 0:
             per_block[i] = unpack(
                 buf,
-                starts[i] + load_u32le(buf, found[at + RESTARTS]),
-                found[at + STOPPED],
+                starts[i] + load_u32le(buf, measures[at + RESTARTS]),
+                measures[at + STOPPED],
                 keys,
                 key_ends[row:],
                 trailers[row:],
@@ -319,7 +322,7 @@ def unpack_all(
 def unpack_rows(
     buf: Bytes,
     starts: Int64s,
-    found: Int64s,
+    measures: Int64s,
     keys: Bytes,
     key_ends: Int32s,
     values: Bytes,
@@ -329,8 +332,8 @@ def unpack_rows(
     per_block: Int64s,
     skipped: Int64s,
 ) -> tuple[int, int]:
-    """`unpack_all` straight into the columns of rows: offsets have 32 bits, sequence and type are apart. Returns the rows, and how
-    many of them are deletions."""
+    """Unpack many measured blocks into the columns of rows: with 32-bit offsets, and sequence and type separated. Returns the number of
+    rows, and of deletions among them."""
     row = 0
     deletions = 0
     key_at = 0
@@ -341,10 +344,10 @@ def unpack_rows(
         block = i * MEASURES
         first_row = row
         skipped[i] = 0
-        stop = found[block + STOPPED]
+        stop = measures[block + STOPPED]
         at = stop
-        if found[block + ENTRIES] > 0:
-            at = starts[i] + load_u32le(buf, found[block + RESTARTS])
+        if measures[block + ENTRIES] > 0:
+            at = starts[i] + load_u32le(buf, measures[block + RESTARTS])
         before = key_at
         while at < stop:
             shared = load_u8(buf, at)
@@ -387,7 +390,7 @@ def unpack_rows(
 def unpack_plain(
     buf: Bytes, first: int, stop: int, keys: Bytes, key_ends: Int64s, values: Bytes, value_ends: Int64s
 ) -> int:
-    """The same for the whole keys as they are: of the index, whose values are handles, and of the metaindex. Returns the entries."""
+    """Unpack full keys as they are, for the index, whose values are handles, and the metaindex. Returns the number of entries."""
     row = 0
     key_at = 0
     value_at = 0
@@ -412,7 +415,7 @@ def unpack_plain(
 
 @kernel("const u1[], const i8[], i8[], i8[]", brief=True)
 def read_handles(values: Bytes, ends: Int64s, offsets: Int64s, sizes: Int64s) -> None:
-    """The handle at the start of each value, `values[ends[i] : ends[i + 1]]`; -1 where there is none, or it is beyond 63 bits."""
+    """Read the handle at the start of each value, `values[ends[i] : ends[i + 1]]`; -1 for a value without one, or if it exceeds 63 bits."""
     for i in range(len(offsets)):
         offset, at = read_uvarlong(values, ends[i], ends[i + 1])
         size = -1
@@ -424,7 +427,7 @@ def read_handles(values: Bytes, ends: Int64s, offsets: Int64s, sizes: Int64s) ->
 
 
 class Slices(Sequence[bytes]):
-    """Many byte strings that lie one after the other."""
+    """Byte strings stored one after the other."""
 
     def __init__(self, data: Bytes, ends: Int64s) -> None:
         self.data, self.ends = data, ends
@@ -448,15 +451,18 @@ NOTHING = Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
 
 
 def entries(plain: Bytes, limit: int) -> tuple[Slices, Slices, int]:
-    """Keys and values of an uncompressed block, as far as it can be read, and why no further."""
-    found = np.zeros(MEASURES, np.int64)
-    status = measure(plain, 0, len(plain), limit, found)
-    count = int(found[ENTRIES])
-    keys, values = np.empty(int(found[KEY_BYTES]), np.uint8), np.empty(int(found[VALUE_BYTES]), np.uint8)
+    """Return keys and values of an uncompressed block as far as it can be read, and why reading stops."""
+    measures = np.zeros(MEASURES, np.int64)
+    status = measure(plain, 0, len(plain), limit, measures)
+    count = int(measures[ENTRIES])
+    keys, values = (
+        np.empty(int(measures[KEY_BYTES]), np.uint8),
+        np.empty(int(measures[VALUE_BYTES]), np.uint8),
+    )
     ends, stops = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
     if count:
-        first = load_u32le(plain, int(found[RESTARTS]))
-        unpack_plain(plain, first, int(found[STOPPED]), keys, ends, values, stops)
+        first = load_u32le(plain, int(measures[RESTARTS]))
+        unpack_plain(plain, first, int(measures[STOPPED]), keys, ends, values, stops)
     return Slices(keys, ends), Slices(values, stops), int(status)
 
 
@@ -465,7 +471,7 @@ def entries(plain: Bytes, limit: int) -> tuple[Slices, Slices, int]:
 
 @kernel("const u1[], i8, i8, const u1[], i8, i8")
 def common(a: Bytes, a_at: int, a_end: int, b: Bytes, b_at: int, b_end: int) -> int:
-    """How many first bytes of two ranges, which are within their buffers, are the same."""
+    """Return the length of the common prefix of two ranges within their buffers."""
     most = min(a_end - a_at, b_end - b_at)
     n = 0
     while most - n >= 8 and load_i64le(a, a_at + n) == load_i64le(b, b_at + n):
@@ -491,10 +497,10 @@ def pack(
     restarts: Int64s,
     scratch: Bytes,
 ) -> tuple[int, int]:
-    """Write one block at `at`: entries of the rows from `row` on, until it is `block_size` bytes or all `rows` are in it.
+    """Write a block at `at`: entries of the rows from `row` on, until it has `block_size` bytes or the `rows` rows end.
 
-    Returns the row behind its last one, and where it ends. `out` has room for it, `restarts` for a place for each row, and
-    `scratch` for two internal keys of any of the rows.
+    Returns the row after its last one, and where the block ends. `out` has room for it, `restarts` for an entry for each row, and `scratch`
+    for two internal keys of any of the rows.
     """
     begin = at
     restarts[0] = 0
@@ -536,7 +542,7 @@ def pack(
 
 
 def pack_entries(pairs: list[tuple[bytes, bytes]], interval: int) -> bytes:
-    """A small block of whole keys, in Python: the index (with an interval of 1), the metaindex, and the reference for `pack`."""
+    """Pack a small block of full keys in Python: the index (with an interval of 1), the metaindex, and the reference for `pack`."""
     out = bytearray()
     restarts = [0]
     counter, before = 0, b""
@@ -557,11 +563,11 @@ def pack_entries(pairs: list[tuple[bytes, bytes]], interval: int) -> bytes:
     return bytes(out)
 
 
-# As it is stored
+# Storing
 
 
 def stored(plain: Bytes | bytes, compression: str, level: int | None = None) -> tuple[int, Any]:
-    """The type and the bytes to be stored: compressed where that saves more than an eighth (`TableBuilder::WriteBlock`)."""
+    """Return the type and the bytes to be stored, compressed if that saves more than an eighth (`TableBuilder::WriteBlock`)."""
     if compression != "none":
         level = level if compression == "zstd" else None
         small = compress(STREAMS[compression], np.frombuffer(plain, np.uint8), level=level)
@@ -571,7 +577,7 @@ def stored(plain: Bytes | bytes, compression: str, level: int | None = None) -> 
 
 
 def sealed(contents: Any, kind: int) -> bytes:
-    """A block with its trailer, as it lies in the file."""
+    """Return a stored block with its trailer."""
     data = bytes(contents) + bytes((kind,))
     crc = masked(crc32c(np.frombuffer(data, np.uint8), 0, len(data)))
     return data + crc.to_bytes(4, "little")
@@ -632,17 +638,17 @@ HEAD_SIZE = len(ZSTD_MAGIC)
 """Bytes of a stored block that `compression_of` needs."""
 
 
-ANOTHER_PROGRAM = "the checksum is right, so another program wrote it, and only that can read it"
+ANOTHER_PROGRAM = "the checksum is right, so another program wrote it and only that one can read it"
 
 
 class UnknownTypeError(CompressionError):
-    """A block of a type that is not read here. Under a right checksum it is no damage: another program wrote it."""
+    """An unknown block type. Under a right checksum it is not damage: another program wrote it."""
 
 
 def compression_of(contents: Bytes, kind: int) -> str | None:
-    """The name of how a block is compressed, from its type byte and its first bytes; None if it is not known.
+    """Return the name of a block's compression, from its type byte and its first bytes, or None if it is unknown.
 
-    The first two bytes of a zlib stream (RFC 1950) and those of a zstd frame differ, so that type 2 is not ambiguous.
+    The first two bytes of a zlib stream (RFC 1950) and of a zstd frame differ, so type 2 is unambiguous.
     """
     if kind != ZSTD:
         return _NAMES.get(kind)
@@ -656,7 +662,7 @@ _NAMES = {kind: name for name, kind in TYPES.items() if kind != ZSTD}
 
 
 def is_zlib(head: bytes) -> bool:
-    """Whether bytes start like a zlib stream: deflate, a window of 32 KiB at most, a right check value, no preset dictionary."""
+    """Return whether bytes start like a zlib stream: deflate, a window of at most 32 KiB, a right check value, no preset dictionary."""
     return (
         len(head) >= 2
         and head[0] & 0x8F == 0x08
@@ -666,19 +672,19 @@ def is_zlib(head: bytes) -> bool:
 
 
 def expand(contents: Bytes, kind: int, limit: int) -> Bytes:
-    """The block uncompressed, `limit` bytes at most. Raises CompressionError with the message of LevelDB, or of Mojang's fork;
-    UnknownTypeError for a type that is not known."""
+    """Return the uncompressed block, at most `limit` bytes. Raises CompressionError with the message of LevelDB or of Mojang's fork,
+    UnknownTypeError for an unknown type."""
     if kind == NONE:
         return contents
     name = compression_of(contents, kind)
     if name is None:
-        what = ", and the bytes are neither zstd nor zlib" if kind == ZSTD else ""
-        raise UnknownTypeError(f"bad block type ({kind}){what}: {ANOTHER_PROGRAM}")
+        detail = ", and the bytes are neither zstd nor zlib" if kind == ZSTD else ""
+        raise UnknownTypeError(f"bad block type ({kind}){detail}: {ANOTHER_PROGRAM}")
     return _EXPAND[name](contents, limit)
 
 
 def expand_zstd(contents: Bytes, limit: int) -> Bytes:
-    """A block of type 2 as LevelDB itself reads it, which knows no zlib. Raises CompressionError with its message."""
+    """Decompress a block of type 2 as LevelDB itself does, which has no zlib. Raises CompressionError with its message."""
     return _zstd(contents, limit)
 
 
@@ -686,8 +692,8 @@ def expand_zstd(contents: Bytes, limit: int) -> Bytes:
 def expand_all(
     buf: Bytes, starts: Int64s, ends: Int64s, kinds: Bytes, out: Bytes, bounds: Int64s, good: Bytes
 ) -> None:
-    """Many blocks uncompressed, of which block `i` becomes `out[bounds[i] : bounds[i + 1]]`; their types are `NONE` or `SNAPPY`.
-    `good[i]` is whether that could be done."""
+    """Decompress many blocks of type `NONE` or `SNAPPY`. Block `i` becomes `out[bounds[i] : bounds[i + 1]]`; `good[i]` is whether that
+    succeeded."""
     for i in range(len(good)):
         good[i] = 1
         if kinds[i] == NONE:
@@ -697,5 +703,5 @@ def expand_all(
 
 
 def handle(offset: int, size: int) -> bytes:
-    """A block handle as it is stored."""
+    """Return a stored block handle."""
     return BLOCK_HANDLE.pack({"offset": offset, "size": size})

@@ -1,4 +1,4 @@
-"""Many blocks of a table at once: what its builder does for each block, as kernels.
+"""Kernels that pack many blocks of a table at once, as its builder packs each.
 
 Source: `table/table_builder.cc`, `table/block_builder.cc` and `util/comparator.cc` of LevelDB.
 """
@@ -32,7 +32,7 @@ Int64s = npt.NDArray[np.int64]
 
 _CRC_SIZE = TRAILER_SIZE - 1
 _SEEK_TAG = MAX_SEQUENCE << 8 | VALUE
-"""As a signed number it is negative; the bits are the same."""
+"""The same bits as a signed number, which is negative."""
 _SIGNED_SEEK_TAG = _SEEK_TAG - (1 << 64)
 
 
@@ -57,11 +57,11 @@ def pack_blocks(
     restarts: Int64s,
     scratch: Bytes,
 ) -> int:
-    """Pack blocks (`block.pack`) of the rows from `row` on, until `out` has `most` bytes or more, or the rows end: the last ones, which
-    don't fill a block, make one only with `finish`. Returns how many there are.
+    """Pack blocks (`layout.pack`) of the rows from `row` on, until `out` has at least `most` bytes or the rows end. Rows at the end that
+    do not fill a block are packed only with `finish`. Returns the number of blocks.
 
-    Block `i` has the rows `row_ends[i]` to `row_ends[i + 1]` and lies at `ends[i]`, up to its trailer, for which there is room left
-    before `ends[i + 1]`. `out` has room for `most` bytes and one block more.
+    Block `i` has the rows `row_ends[i]` to `row_ends[i + 1]`. It starts at `ends[i]` and ends before its trailer, for which there is room
+    before `ends[i + 1]`. `out` has room for `most` bytes and one more block.
     """
     n = 0
     row_ends[0] = row
@@ -82,7 +82,7 @@ def pack_blocks(
 
 @kernel("u1[], const i8[], i8")
 def seal_blocks(buf: Bytes, ends: Int64s, count: int) -> None:
-    """Put the checksum behind each block, `buf[ends[i] : ends[i + 1]]`, and its type, which is there already."""
+    """Store the checksum of each block `buf[ends[i] : ends[i + 1]]` and its type, which is there already."""
     for i in range(count):
         size = ends[i + 1] - ends[i] - TRAILER_SIZE
         store_32le(buf, ends[i + 1] - _CRC_SIZE, block_crc(buf, ends[i], size))
@@ -99,8 +99,8 @@ def separators(
     out: Bytes,
     ends: Int64s,
 ) -> int:
-    """The index keys of the blocks but the last of `count`: `keys.separator` of their last row and the one behind it, or without
-    `bytewise` the key of that last row. Key `i` is `out[ends[i] : ends[i + 1]]`, for which there is room; returns the end."""
+    """Write the index keys of the first `count - 1` blocks: `keys.separator` of their last row and the next one, or without `bytewise`
+    the key of that last row. Key `i` is `out[ends[i] : ends[i + 1]]`, for which there is room. Returns the end."""
     at = 0
     ends[0] = 0
     for i in range(count - 1):
@@ -128,11 +128,11 @@ def separators(
 
 @kernel("const u1[], const i8[], const i8[], const i8[], u1[]")
 def pack_index(keys: Bytes, key_ends: Int64s, offsets: Int64s, sizes: Int64s, out: Bytes) -> int:
-    """The index block, whose entries all are restart points: key `i` is `keys[key_ends[i] : key_ends[i + 1]]`, its value the handle of
-    the block of `sizes[i]` bytes at `offsets[i]`. Returns where it ends; `out` has room (`index_room`)."""
+    """Write the index block, all of whose entries are restart points. Key `i` is `keys[key_ends[i] : key_ends[i + 1]]`, its value the
+    handle of the block of `sizes[i]` bytes at `offsets[i]`. Returns where it ends; `out` has room (`index_room`)."""
     at = 0
     count = len(offsets)
-    points = len(out) - RESTART_SIZE * (count + 1)  # written there first, and moved
+    points = len(out) - RESTART_SIZE * (count + 1)  # written there first, then moved
     for i in range(count):
         store_32le(out, points + RESTART_SIZE * i, at)
         size = key_ends[i + 1] - key_ends[i]
@@ -143,17 +143,18 @@ def pack_index(keys: Bytes, key_ends: Int64s, offsets: Int64s, sizes: Int64s, ou
         at = write_uvarlong(out, at + size, offsets[i])
         at = write_uvarlong(out, at, sizes[i])
     if count == 0:
-        # A block without entries has a restart point all the same (`BlockBuilder`).
+        # A block without entries still has a restart point (`BlockBuilder`).
         return store_32le(out, store_32le(out, 0, 0), 1)
     copy(out, at, out, points, RESTART_SIZE * count)
     return store_32le(out, at + RESTART_SIZE * count, count)
 
 
 def index_room(key_bytes: int, count: int) -> int:
-    """Bytes that `pack_index` takes at most."""
+    """Return the maximum number of bytes that `pack_index` writes."""
     return key_bytes + count * (32 + RESTART_SIZE) + 2 * RESTART_SIZE
 
 
 def block_room(block_size: int, largest: int) -> int:
-    """Bytes of a block at most, its trailer included: its last entry goes beyond `block_size`. `largest` is for keys and values."""
+    """Return the maximum size of a block with its trailer. Its last entry exceeds `block_size`; `largest` bounds a key and a value
+    together."""
     return block_size + largest + KEY_TRAILER + 32 + TRAILER_SIZE

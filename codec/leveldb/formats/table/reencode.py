@@ -1,7 +1,7 @@
 """Write a table from its rows and its frames.
 
-Filter, metaindex, index and footer pass through as long as every block before lies where it lay. Else they are built from the data blocks,
-with the keys that the index had where these still separate.
+Filter, metaindex, index and footer are copied as long as every block before them is at its old position. Otherwise they are rebuilt from
+the data blocks, with the old index keys where these still separate the blocks.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ DEFAULT_BITS = 10
 
 @dataclass(slots=True)
 class _Data:
-    """A data block as it was written: its handle, its first and last key, the key that the index had for it, its keys' hashes, and
-    where it lay."""
+    """A written data block: its handle, its first and last key, its old index key, the hashes of its keys, and its old position."""
 
     place: bytes
     first: bytes
@@ -82,7 +81,7 @@ class _Reencoder(Reencoder):
         self.settings = TableSettings.of(context.options)
         self.closing = Closing(self.settings)
         self.intact = True
-        """Whether all bytes so far are as they were."""
+        """Whether all bytes so far are unchanged."""
         self.data: list[_Data] = []
         self.filter: bytes | None = None
         self.metaindex: bytes | None = None
@@ -93,7 +92,7 @@ class _Reencoder(Reencoder):
         return int(self.context.options["max.decompressed.bytes"])
 
     def _entries(self, frame: int) -> Entries:
-        """The rows of a data block."""
+        """Return the rows of a data block."""
         if self._prepared[0] != frame:
             start, stop = int(self.bounds[frame]), int(self.bounds[frame + 1])
             self._prepared = frame, prepare(_batch(self.rows.slice(start, stop - start)), start)
@@ -125,7 +124,7 @@ class _Reencoder(Reencoder):
             return
         name = self._compression(frame)
         if name not in COMPRESSION_NAMES:
-            raise UsageError(f"compression {name!r} is none of {', '.join(COMPRESSION_NAMES)}")
+            raise UsageError(f"unknown compression {name!r}; expected one of {', '.join(COMPRESSION_NAMES)}")
         interval = self.frames[frame].get("restart_interval") or self.settings.block_restart_interval
         raw = _packed(entries, int(interval))
         kind, contents = compressed(raw, name, self.settings.zstd_compression_level)
@@ -142,7 +141,7 @@ class _Reencoder(Reencoder):
             self.data.append(_Data(place, *ends, key, hashes, self.at, self.closing.size))
         return data
 
-    # What comes behind the data blocks
+    # After the data blocks
 
     def other(self, frame: int) -> Chunk | None:
         row, payload = self.frames[frame], self.table.payload[frame]
@@ -173,8 +172,8 @@ class _Reencoder(Reencoder):
             block, first = np.frombuffer(payload, np.uint8), self.data[0]
             bits = bits_per_key_of(block, first.position, len(first.hashes))
         builder = FilterBuilder(bits or DEFAULT_BITS)
-        for one in self.data:
-            builder.add(one.hashes, one.end)
+        for data in self.data:
+            builder.add(data.hashes, data.end)
         return builder.finish()
 
     def _metaindex(self, payload: bytes | None) -> bytes:
@@ -188,42 +187,42 @@ class _Reencoder(Reencoder):
 
     def _index(self, payload: bytes | None) -> bytes:
         pairs = []
-        for i, one in enumerate(self.data):
+        for i, block in enumerate(self.data):
             following = self.data[i + 1].first if i + 1 < len(self.data) else None
-            pairs.append((_index_key(one, following), one.place))
+            pairs.append((_index_key(block, following), block.place))
         return pack_entries(pairs, 1)
 
     def end(self, file: pa.Table | None) -> bytes:
-        """The footer, or what is at the end instead."""
+        """Return the footer, or what is at the end instead."""
         trailing = None
         if file is not None and file.num_rows and "trailing" in file.column_names:
             trailing = file.column("trailing")[0].as_py()
             if "trailing_zeros" in file.column_names:
                 trailing += bytes(file.column("trailing_zeros")[0].as_py() or 0)
-        made = None
+        rebuilt = None
         if self.metaindex is not None and self.index is not None:
-            made = footer(self.metaindex, self.index)
-        if trailing is not None and (self.intact or made is None):
+            rebuilt = footer(self.metaindex, self.index)
+        if trailing is not None and (self.intact or rebuilt is None):
             return bytes(trailing)
-        return made or b""
+        return rebuilt or b""
 
 
 def encode(rows: pa.Table, frames: pa.Table, file: pa.Table | None, context: TableContext) -> Iterator[Chunk]:
-    """The bytes of a table. See `Codec.encode`."""
+    """Write a table. See `Codec.encode`."""
     reencoder = _Reencoder(rows, frames, context)
     yield from reencoder.write()
     yield reencoder.end(file)
 
 
 def _bounds(rows: pa.Table, frames: pa.Table, is_data: npt.NDArray[np.bool_]) -> Int64s:
-    """The rows of each data block: those with its position, or, without that column, as many as it had."""
+    """Return the rows of each data block: those with its position, or without that column, as many as it had."""
     if "position" in rows.column_names and "position" in frames.column_names:
         return match_rows(NAME, rows, integers(frames, "position"), is_data)
     counts = np.maximum(integers(frames, "entries"), 0) if "entries" in frames.column_names else 0
     bounds = np.concatenate(([0], np.cumsum(np.where(is_data, counts, 0))))
     if bounds[-1] != rows.num_rows:
         raise UsageError(
-            f"the blocks of the frames table have {bounds[-1]} entries, and {rows.num_rows} rows are given"
+            f"the blocks of the frames table have {bounds[-1]} entries, but there are {rows.num_rows} rows"
         )
     return bounds
 
@@ -234,57 +233,57 @@ def _batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _number(name: str) -> int:
-    """The type byte of a compression by its name, also of an unknown one."""
+    """Return the type byte of a compression by its name, also of an unknown one."""
     if name in TYPES:
         return TYPES[name]
     word, _, number = name.partition(" ")
     return int(number) & 0xFF if word == "unknown" and number.isdigit() else NONE
 
 
-def _packed(made: Entries, interval: int) -> Bytes:
-    out, restarts = np.empty(made.room(0, made.rows), np.uint8), np.empty(made.rows + 1, np.int64)
+def _packed(entries: Entries, interval: int) -> Bytes:
+    out, restarts = np.empty(entries.room(0, entries.rows), np.uint8), np.empty(entries.rows + 1, np.int64)
     _, end = pack(
         0,
-        made.rows,
-        made.key_ends,
-        made.keys,
-        made.trailers,
-        made.value_ends,
-        made.values,
+        entries.rows,
+        entries.key_ends,
+        entries.keys,
+        entries.trailers,
+        entries.value_ends,
+        entries.values,
         interval,
         0,
         out,
         0,
         restarts,
-        made.scratch(),
+        entries.scratch(),
     )
     return out[:end]
 
 
-def _same(one: Unpacked, other: Entries) -> bool:
-    """Whether a stored block and rows are the same entries. A deletion has no value in a row, whatever is stored."""
-    if one.rows != other.rows or not np.array_equal(one.trailers, other.trailers):
+def _same(block: Unpacked, rows: Entries) -> bool:
+    """Return whether a stored block and rows are the same entries. A row has no value for a deletion, whatever is stored."""
+    if block.rows != rows.rows or not np.array_equal(block.trailers, rows.trailers):
         return False
-    if not np.array_equal(np.diff(one.key_ends), np.diff(other.key_ends)):
+    if not np.array_equal(np.diff(block.key_ends), np.diff(rows.key_ends)):
         return False
-    a, b = int(other.key_ends[0]), int(other.key_ends[-1])
-    if not np.array_equal(one.keys[: b - a], other.keys[a:b]):
+    a, b = int(rows.key_ends[0]), int(rows.key_ends[-1])
+    if not np.array_equal(block.keys[: b - a], rows.keys[a:b]):
         return False
-    for i in np.flatnonzero(one.trailers & 0xFF).tolist():
-        mine = one.values[int(one.value_ends[i]) : int(one.value_ends[i + 1])]
-        if mine.tobytes() != other.values[int(other.value_ends[i]) : int(other.value_ends[i + 1])].tobytes():
+    for i in np.flatnonzero(block.trailers & 0xFF).tolist():
+        mine = block.values[int(block.value_ends[i]) : int(block.value_ends[i + 1])]
+        if mine.tobytes() != rows.values[int(rows.value_ends[i]) : int(rows.value_ends[i + 1])].tobytes():
             return False
     return True
 
 
-def _index_key(one: _Data, following: bytes | None) -> bytes:
-    """The key that the index had, where it separates the blocks still, or where their order is not that of bytes."""
-    kept = one.index_key
+def _index_key(block: _Data, following: bytes | None) -> bytes:
+    """Return the old index key, if it still separates the blocks, or if they are not in bytewise order."""
+    kept = block.index_key
     if kept is not None and len(kept) >= 8:
-        bytewise = order(one.first) <= order(one.last) and (
-            following is None or order(one.last) < order(following)
+        bytewise = order(block.first) <= order(block.last) and (
+            following is None or order(block.last) < order(following)
         )
-        fits = order(one.last) <= order(kept) and (following is None or order(kept) < order(following))
+        fits = order(block.last) <= order(kept) and (following is None or order(kept) < order(following))
         if fits or not bytewise:
             return kept
-    return successor(one.last) if following is None else separator(one.last, following)
+    return successor(block.last) if following is None else separator(block.last, following)

@@ -1,4 +1,4 @@
-"""The rows and the frames of a table: blocks decompressed and unpacked in bounded portions."""
+"""Read the rows and the frames of a table: decompress and unpack blocks in bounded portions."""
 
 from __future__ import annotations
 
@@ -50,39 +50,39 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
 PORTION = 32 << 20
-"""So many bytes of keys and values are read at a time, or one block if that is larger."""
+"""Bytes of keys and values read at a time, or one block if it is larger."""
 DEFAULT_INTERVAL = 16
 _MANY = 16
-"""So many blocks are decompressed together; for fewer the library does it, which is compiled already."""
+"""Number of blocks from which the kernel decompresses them together. Fewer are left to the library, which is already compiled."""
 
 _TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
 _KINDS = contents(pa.string(), [name.encode() for name in KIND_NAMES])
-_SYSTEM = "LevelDB's iterators pass over the rest of the block and end with the status Corruption: "
+_SYSTEM = "LevelDB's iterators skip the rest of the block and end with the status Corruption: "
 
 
 @dataclass(slots=True)
 class Plain:
-    """A block uncompressed and measured; or why that can't be."""
+    """An uncompressed and measured block, or the error."""
 
     data: Bytes
-    found: Int64s
+    measures: Int64s
     error: str = ""
 
     @property
     def interval(self) -> int:
-        """Entries from a restart point to the next; where there is only one point, the default if that would give one too."""
-        return int(self.found[INTERVAL]) or max(DEFAULT_INTERVAL, int(self.found[ENTRIES]))
+        """Return the number of entries per restart point. For a single point, return the default if that would give a single one too."""
+        return int(self.measures[INTERVAL]) or max(DEFAULT_INTERVAL, int(self.measures[ENTRIES]))
 
 
 def plain(contents: Bytes, kind: int, limit: int) -> Plain:
-    """One block, from its contents as stored and its type."""
-    found = np.zeros(MEASURES, np.int64)
+    """Read a block from its stored contents and its type."""
+    measures = np.zeros(MEASURES, np.int64)
     try:
         data = expand(contents, kind, limit)
     except CompressionError as error:
-        return Plain(contents[:0], found, str(error))
-    measure(data, 0, len(data), limit, found)
-    return Plain(data, found, MESSAGES[int(found[STATUS])])
+        return Plain(contents[:0], measures, str(error))
+    measure(data, 0, len(data), limit, measures)
+    return Plain(data, measures, MESSAGES[int(measures[STATUS])])
 
 
 @dataclass(slots=True)
@@ -97,17 +97,17 @@ class Unpacked:
     value_ends: Int64s
     per_block: Int64s
     skipped: Int64s
-    """Entries that are left out, since their internal key is none."""
+    """Number of skipped entries, whose internal key is invalid."""
 
     @classmethod
-    def of(cls, one: Plain) -> Unpacked:
-        """Of one block."""
-        return cls.many(one.data, np.zeros(1, np.int64), one.found)
+    def of(cls, block: Plain) -> Unpacked:
+        """Unpack one block."""
+        return cls.many(block.data, np.zeros(1, np.int64), block.measures)
 
     @classmethod
-    def many(cls, buf: Bytes, starts: Int64s, found: Int64s) -> Unpacked:
-        """Of the blocks that start there in `buf`, measured."""
-        table = found.reshape(-1, MEASURES)
+    def many(cls, buf: Bytes, starts: Int64s, measures: Int64s) -> Unpacked:
+        """Unpack the measured blocks that start at `starts` in `buf`."""
+        table = measures.reshape(-1, MEASURES)
         count = int(table[:, ENTRIES].sum())
         keys = np.empty(int(table[:, KEY_BYTES].sum()) + KEY_TRAILER, np.uint8)
         values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
@@ -115,7 +115,9 @@ class Unpacked:
         trailers = np.empty(count, np.int64)
         per_block, skipped = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
         rows = int(
-            unpack_all(buf, starts, found, keys, key_ends, trailers, values, value_ends, per_block, skipped)
+            unpack_all(
+                buf, starts, measures, keys, key_ends, trailers, values, value_ends, per_block, skipped
+            )
         )
         key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
         return cls(rows, keys, key_ends, trailers[:rows], values, value_ends, per_block, skipped)
@@ -123,7 +125,7 @@ class Unpacked:
 
 @dataclass(slots=True)
 class Columns:
-    """The same as the columns of rows: `ends` are Arrow's offsets, `deletions` the number of these."""
+    """Entries as columns of rows. `ends` are Arrow's offsets, `deletions` is the number of deletions."""
 
     rows: int
     deletions: int
@@ -138,16 +140,16 @@ class Columns:
 
     @classmethod
     def many(
-        cls, buf: Bytes, starts: Int64s, found: Int64s, count: int, key_bytes: int, value_bytes: int
+        cls, buf: Bytes, starts: Int64s, measures: Int64s, count: int, key_bytes: int, value_bytes: int
     ) -> Columns:
-        """Of the blocks that start there in `buf`, measured: so many entries."""
+        """Unpack the measured blocks that start at `starts` in `buf`: `count` entries."""
         blocks = len(starts)
         keys, values = np.empty(key_bytes + KEY_TRAILER, np.uint8), np.empty(value_bytes, np.uint8)
         key_ends, value_ends = np.empty(count + 1, np.int32), np.empty(count + 1, np.int32)
         sequences, kinds = np.empty(count, np.int64), np.empty(count, np.uint8)
         per_block, skipped = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
         rows, deletions = unpack_rows(
-            buf, starts, found, keys, key_ends, values, value_ends, sequences, kinds, per_block, skipped
+            buf, starts, measures, keys, key_ends, values, value_ends, sequences, kinds, per_block, skipped
         )
         key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
         sequences, kinds = sequences[:rows], kinds[:rows]
@@ -157,42 +159,45 @@ class Columns:
 def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
 ) -> Iterator[Decoded]:
-    """The rows of the data blocks among these. See `Codec.decode`."""
+    """Decode the rows of the data blocks among these. See `Codec.decode`."""
     kinds = frames.header["kind"]
     count = len(kinds) - int(np.count_nonzero(kinds))
-    # Behind the data blocks come the others, unless the file is damaged: a slice copies nothing.
+    # Unless the file is damaged, data blocks come first: a slice copies nothing.
     frames = frames.pick(kinds == DATA if kinds[:count].any() else slice(count))
     limit = context.options["max.decompressed.bytes"]
     at = 0
     while at < len(frames):
         buf, starts, ends, errors = plain_blocks(window, frames, at, limit)
-        found = np.empty(len(starts) * MEASURES, np.int64)
-        # Keys that share much are more bytes than the blocks are.
-        count, entries, *sizes, wrong = measure_some(buf, starts, ends, limit, PORTION, found)
-        made = Columns.many(buf, starts[:count], found, entries, *sizes)
+        measures = np.empty(len(starts) * MEASURES, np.int64)
+        # Keys with long shared prefixes can take more memory than the blocks.
+        count, entries, *sizes, wrong = measure_some(buf, starts, ends, limit, PORTION, measures)
+        unpacked = Columns.many(buf, starts[:count], measures, entries, *sizes)
         part = frames.pick(slice(at, at + count))
-        arrays = [_column(name, window, part, made, context) for name in columns]
+        arrays = [_column(name, window, part, unpacked, context) for name in columns]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
         else:
-            batch = pa.RecordBatch.from_struct_array(pa.nulls(made.rows, pa.struct([])))
-        sound = not wrong and made.rows == entries
-        yield Decoded(batch, [] if sound else _faults(window, part, buf, (starts, ends), found, errors, made))
+            batch = pa.RecordBatch.from_struct_array(pa.nulls(unpacked.rows, pa.struct([])))
+        sound = not wrong and unpacked.rows == entries
+        yield Decoded(
+            batch, [] if sound else _faults(window, part, buf, (starts, ends), measures, errors, unpacked)
+        )
         at += count
 
 
 def plain_blocks(
     window: Window, frames: Frames, at: int, limit: int
 ) -> tuple[Bytes, Int64s, Int64s, dict[int, str]]:
-    """Some blocks from `at` on uncompressed: where each starts and ends, and why some can't be decompressed, which are empty then."""
+    """Decompress some blocks from `at` on. Returns where each starts and ends, and the errors of blocks that cannot be decompressed,
+    which are empty."""
     types = np.ascontiguousarray(frames.header["type"][at:])
     start, end = np.ascontiguousarray(frames.start[at:]), frames.end[at:] - TRAILER_SIZE
     if not types.any():
         return window.data, start, end, {}
     if len(types) >= _MANY and (types <= SNAPPY).all():
-        made = _all_snappy(window.data, start, end, types, limit)
-        if made is not None:
-            return *made, {}
+        decompressed = _all_snappy(window.data, start, end, types, limit)
+        if decompressed is not None:
+            return *decompressed, {}
     pieces: list[Bytes] = []
     bounds = [0]
     errors: dict[int, str] = {}
@@ -212,7 +217,7 @@ def plain_blocks(
 def _all_snappy(
     buf: Bytes, start: Int64s, end: Int64s, types: Bytes, limit: int
 ) -> tuple[Bytes, Int64s, Int64s] | None:
-    """The same for blocks that are compressed with Snappy or not at all; None where one of them is damaged."""
+    """Decompress blocks of type Snappy or none. Returns None if one of them is damaged."""
     sizes = np.empty(len(start), np.int64)
     snappy.lengths(buf, start, end, limit, sizes)
     sizes = np.where(types == SNAPPY, sizes, end - start)
@@ -231,20 +236,20 @@ def _faults(
     frames: Frames,
     buf: Bytes,
     edges: tuple[Int64s, Int64s],
-    found: Int64s,
+    measures: Int64s,
     errors: dict[int, str],
-    made: Columns,
+    unpacked: Columns,
 ) -> list[tuple[int, Fault]]:
     faults: list[tuple[int, Fault]] = []
-    measured = found.reshape(-1, MEASURES)
-    before = np.cumsum(made.per_block)
+    measured = measures.reshape(-1, MEASURES)
+    before = np.cumsum(unpacked.per_block)
     starts, ends = edges
-    wrong = (measured[: len(frames), STATUS] != 0) | (made.skipped > 0)
+    wrong = (measured[: len(frames), STATUS] != 0) | (unpacked.skipped > 0)
     hidden: dict[int, Wrong] = {}
     for i in np.flatnonzero(measured[: len(frames), STATUS] == 0).tolist():
-        one = hides(buf[int(starts[i]) : int(ends[i])])
-        if one is not None:
-            hidden[i], wrong[i] = one, True
+        fault_of_points = hides(buf[int(starts[i]) : int(ends[i])])
+        if fault_of_points is not None:
+            hidden[i], wrong[i] = fault_of_points, True
     for i in np.flatnonzero(wrong).tolist():
         at, length = window.offset + int(frames.start[i]), int(frames.end[i] - frames.start[i])
         message = MESSAGES[int(measured[i, STATUS])]
@@ -259,14 +264,25 @@ def _faults(
             fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM + text.partition(":")[0])
             faults.append((int(before[i]), fault))
         if i in hidden:
-            one = hidden[i]
+            fault_of_points = hidden[i]
             faults.append(
-                (int(before[i]), Fault(NAME, at, length, Kind.PAYLOAD, one.text, one.severity, one.system))
+                (
+                    int(before[i]),
+                    Fault(
+                        NAME,
+                        at,
+                        length,
+                        Kind.PAYLOAD,
+                        fault_of_points.text,
+                        fault_of_points.severity,
+                        fault_of_points.system,
+                    ),
+                )
             )
-        if made.skipped[i]:
-            lost = int(made.skipped[i])
+        if unpacked.skipped[i]:
+            lost = int(unpacked.skipped[i])
             text = f"corrupted internal key: {lost} of {int(measured[i, ENTRIES])} entries of the block"
-            system = "LevelDB's iterators pass over them: corrupted internal key in DBIter"
+            system = "LevelDB's iterators skip them: corrupted internal key in DBIter"
             kind, severity = Kind.PAYLOAD, Severity.ERROR
             size = int(measured[i, KEY_BYTES] + measured[i, VALUE_BYTES])
             unknown = unknown_types(buf[int(starts[i]) : int(ends[i])], size)
@@ -279,26 +295,28 @@ def _faults(
 
 
 def unknown_types(block: Bytes, size: int) -> list[int]:
-    """The types of entries that are not known here. The block's keys and values take `size` bytes."""
+    """Return the unknown types of entries. The block's keys and values take `size` bytes."""
     keys, _, _ = entries(block, size)
     kinds = {key[-KEY_TRAILER] for key in keys if len(key) >= KEY_TRAILER}
     return sorted(kind for kind in kinds if kind > MAX_TYPE)
 
 
-def _column(name: str, window: Window, frames: Frames, made: Columns, context: TableContext) -> pa.Array:
+def _column(name: str, window: Window, frames: Frames, unpacked: Columns, context: TableContext) -> pa.Array:
     if name == "key":
-        return _binary(made.keys, made.key_ends)
+        return _binary(unpacked.keys, unpacked.key_ends)
     if name == "value":
-        return _binary(made.values, made.value_ends, made.kinds == DELETION if made.deletions else None)
+        return _binary(
+            unpacked.values, unpacked.value_ends, unpacked.kinds == DELETION if unpacked.deletions else None
+        )
     if name == "sequence":
-        return numbers(pa.int64(), made.sequences)
+        return numbers(pa.int64(), unpacked.sequences)
     if name == "type":
-        if made.deletions in (0, made.rows):
-            return constant(pa.string(), TYPE_NAMES[DELETION if made.deletions else VALUE], made.rows)
-        return _TYPES.take(numbers(pa.int64(), made.kinds.astype(np.int64)))
+        if unpacked.deletions in (0, unpacked.rows):
+            return constant(pa.string(), TYPE_NAMES[DELETION if unpacked.deletions else VALUE], unpacked.rows)
+        return _TYPES.take(numbers(pa.int64(), unpacked.kinds.astype(np.int64)))
     if name == "position":
-        return numbers(pa.int64(), np.repeat(window.offset + frames.start, made.per_block))
-    return constant(pa.int64() if name == "file" else pa.int32(), getattr(context, name), made.rows)
+        return numbers(pa.int64(), np.repeat(window.offset + frames.start, unpacked.per_block))
+    return constant(pa.int64() if name == "file" else pa.int32(), getattr(context, name), unpacked.rows)
 
 
 def _binary(data: Bytes, ends: Int32s, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -312,7 +330,7 @@ def _binary(data: Bytes, ends: Int32s, null: npt.NDArray[np.bool_] | None = None
 def decode_frames(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
 ) -> Iterator[Decoded]:
-    """One row a block. See `Codec.decode`."""
+    """Decode frames, one row per block. See `Codec.decode`."""
     schema = table.schema(columns)
     looks = bool({"entries", "uncompressed_size", "restart_interval", "payload"}.intersection(columns))
     ends = np.cumsum(frames.end - frames.start)
@@ -333,7 +351,7 @@ def decode_frames(
 
 
 class _Look:
-    """What only the contents of blocks say."""
+    """What only the contents of blocks reveal."""
 
     def __init__(self, window: Window, frames: Frames, context: TableContext) -> None:
         count = len(frames)
@@ -345,40 +363,40 @@ class _Look:
         for i in range(count):
             stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
             kind, type_ = int(frames.header["kind"][i]), int(frames.header["type"][i])
-            one = plain(stored, type_, limit)
-            self.sizes[i] = len(one.data)
-            self.known[i] = KIND_NAMES[kind] != "filter" and not one.error
-            self.entries[i], self.intervals[i] = one.found[ENTRIES], one.interval
-            again = kind == DATA and type_ == NONE and self.known[i] and _comes_again(one)
-            self.payload.append(None if again else stored.tobytes())
+            block = plain(stored, type_, limit)
+            self.sizes[i] = len(block.data)
+            self.known[i] = KIND_NAMES[kind] != "filter" and not block.error
+            self.entries[i], self.intervals[i] = block.measures[ENTRIES], block.interval
+            canonical = kind == DATA and type_ == NONE and self.known[i] and _is_canonical(block)
+            self.payload.append(None if canonical else stored.tobytes())
 
 
-def _comes_again(one: Plain) -> bool:
-    """Whether a writer would make just this data block from its rows."""
-    made = Unpacked.of(one)
-    if made.skipped[0] or made.rows == 0 or _has_value_of_deletion(made):
+def _is_canonical(block: Plain) -> bool:
+    """Return whether a writer would write exactly this data block from its rows."""
+    entries = Unpacked.of(block)
+    if entries.skipped[0] or entries.rows == 0 or _has_value_of_deletion(entries):
         return False
-    return bool(np.array_equal(packed(made, one.interval), one.data))
+    return bool(np.array_equal(packed(entries, block.interval), block.data))
 
 
-def _has_value_of_deletion(made: Unpacked) -> bool:
-    """Deletions have no value in a row."""
-    return bool(((made.trailers & 0xFF == 0) & (np.diff(made.value_ends) > 0)).any())
+def _has_value_of_deletion(unpacked: Unpacked) -> bool:
+    """Return whether a deletion has a value, which its row does not keep."""
+    return bool(((unpacked.trailers & 0xFF == 0) & (np.diff(unpacked.value_ends) > 0)).any())
 
 
-def packed(made: Unpacked, interval: int) -> Bytes:
-    """One block of these rows."""
-    widest = int(np.diff(made.key_ends).max(initial=0)) + KEY_TRAILER
-    out = np.empty(int(made.key_ends[-1] + made.value_ends[-1]) + made.rows * 40 + 64, np.uint8)
-    restarts, scratch = np.empty(made.rows + 1, np.int64), np.empty(2 * widest, np.uint8)
+def packed(unpacked: Unpacked, interval: int) -> Bytes:
+    """Pack rows into one block."""
+    widest = int(np.diff(unpacked.key_ends).max(initial=0)) + KEY_TRAILER
+    out = np.empty(int(unpacked.key_ends[-1] + unpacked.value_ends[-1]) + unpacked.rows * 40 + 64, np.uint8)
+    restarts, scratch = np.empty(unpacked.rows + 1, np.int64), np.empty(2 * widest, np.uint8)
     _, end = pack(
         0,
-        made.rows,
-        made.key_ends,
-        made.keys,
-        made.trailers,
-        made.value_ends,
-        made.values,
+        unpacked.rows,
+        unpacked.key_ends,
+        unpacked.keys,
+        unpacked.trailers,
+        unpacked.value_ends,
+        unpacked.values,
         interval,
         0,
         out,
@@ -403,7 +421,9 @@ def _frame_column(
     if name == "kind":
         return _KINDS.take(numbers(pa.int64(), head["kind"].astype(np.int64)))
     if name == "compression":
-        return contents(kind, [one.encode() for one in compressions(window, frames)])
+        return contents(
+            kind, [name_of_compression.encode() for name_of_compression in compressions(window, frames)]
+        )
     if name == "index_key":
         keys = context.blocks.keys if context.blocks is not None else []
         return contents(kind, [keys[n] if n >= 0 else None for n in head["entry"].tolist()])
@@ -419,7 +439,7 @@ def _frame_column(
 
 
 def compressions(window: Window, frames: Frames) -> list[str]:
-    """How each block is compressed; "unknown 7" for a type that is not read here."""
+    """Return the compression of each block; "unknown 7" for an unknown type."""
     starts, ends = frames.start.tolist(), (frames.end - TRAILER_SIZE).tolist()
     kinds = frames.header["type"].tolist()
     names = []

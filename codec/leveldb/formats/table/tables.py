@@ -1,6 +1,6 @@
-"""The tables of `leveldb.table`, and what decoding a table file needs to know besides its bytes.
+"""The tables of `leveldb.table`, and its decoding context.
 
-The rest of the codec imports this module: it must import none of it.
+The rest of the codec imports this module, which must import none of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS = Table(
         Column("sequence", pa.int64(), "sequence number of the write", nullable=False),
         Column("type", pa.string(), "value or deletion", nullable=False),
         Column("file", pa.int64(), "number of the file, from its name", detail=True),
-        Column("level", pa.int32(), "level of the file, where the manifest says it", detail=True),
+        Column("level", pa.int32(), "level of the file, if the manifest records it", detail=True),
         Column(
             "position",
             pa.int64(),
@@ -29,7 +29,7 @@ ROWS = Table(
             detail=True,
         ),
     ),
-    "One row an entry, in the order of the file.",
+    "One row per entry, in the order of the file.",
     ("key", "-sequence"),
 )
 
@@ -40,46 +40,44 @@ FRAMES = Table(
         Column(
             "size",
             pa.int64(),
-            "bytes of the block as it is stored, without the 5 of its trailer, as in a BlockHandle",
+            "bytes of the stored block, without the 5 of its trailer, as in a BlockHandle",
         ),
         Column("kind", pa.string(), "data, filter, metaindex or index"),
         Column(
             "compression",
             pa.string(),
-            "none, snappy, zstd, zlib or zlib_raw; unknown and the number of the type for another",
+            "none, snappy, zstd, zlib or zlib_raw; unknown and the type number for another type",
         ),
-        Column("crc", pa.int64(), "the checksum as it is stored: masked"),
+        Column("crc", pa.int64(), "the stored checksum, which is masked"),
         Column(
             "entries",
             pa.int64(),
-            "entries of the block; null for a filter, and where it can't be read to its end",
+            "entries of the block; null for a filter, or if it cannot be read to its end",
         ),
-        Column("uncompressed_size", pa.int64(), "bytes of the block uncompressed; null as entries"),
+        Column("uncompressed_size", pa.int64(), "bytes of the uncompressed block; null as entries"),
         Column(
             "restart_interval",
             pa.int64(),
             "entries from a restart point to the next; null as entries",
             detail=True,
         ),
-        Column("index_key", pa.binary(), "the internal key that the index has for a data block", detail=True),
+        Column("index_key", pa.binary(), "the internal key of a data block in the index", detail=True),
         Column(
             "payload",
             pa.binary(),
-            "the block as it is stored, where it is compressed or not what would be written from the rows",
+            "the stored block, if it is compressed or differs from what would be written from the rows",
             detail=True,
         ),
         RAW,
     ),
-    "One row a block.",
+    "One row per block.",
 )
 
 FILE = Table(
     "file",
     (
         *extent("blocks"),
-        Column(
-            "metaindex_offset", pa.int64(), "from the footer, as the next three; null where there is none"
-        ),
+        Column("metaindex_offset", pa.int64(), "from the footer, as the next three; null without a footer"),
         Column("metaindex_size", pa.int64(), "without the trailer"),
         Column("index_offset", pa.int64(), "byte of the file"),
         Column("index_size", pa.int64(), "without the trailer"),
@@ -91,7 +89,7 @@ FILE = Table(
 MAX_DECOMPRESSED = Option(
     "max.decompressed.bytes",
     256 << 20,
-    "Bytes that a block may take decompressed, and its keys and values written out; one with more counts as damaged",
+    "Maximum size in bytes of a decompressed block, and of its expanded keys and values; a larger one counts as damaged",
     low=1,
     high=1 << 30,
 )
@@ -99,13 +97,13 @@ MAX_DECOMPRESSED = Option(
 
 @dataclass
 class TableContext:
-    """What decoding a table needs to know besides its bytes."""
+    """Decoding parameters of a table."""
 
     options: Options
     file: int | None = None
     level: int | None = None
     comparator: str | None = None
-    """The name of the order of the keys, where it is known: what the index says of keys is of use only then."""
+    """The name of the comparator, if it is known. Index keys are of use only then."""
     bounds: tuple[bytes, bytes] | None = None
-    """The smallest and the largest user key, where the manifest says it."""
+    """The smallest and the largest user key, if the manifest records them."""
     blocks: Blocks | None = None

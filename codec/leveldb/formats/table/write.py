@@ -1,4 +1,4 @@
-"""Writing tables from rows alone, as LevelDB's own builder does: byte for byte the same where nothing is compressed.
+"""Write tables from rows alone, as LevelDB's own builder does: without compression, byte for byte the same.
 
 Source: `table/table_builder.cc` of LevelDB.
 """
@@ -51,16 +51,18 @@ OPTIONS = (
     Option(
         "block_size",
         4096,
-        "Bytes of a data block before compression; its last entry goes beyond",
+        "Size of a data block in bytes before compression; its last entry may exceed it",
         low=1,
         high=4 << 20,
     ),
-    Option("block_restart_interval", 16, "Entries from one whole key to the next", low=1, high=1 << 20),
+    Option(
+        "block_restart_interval", 16, "Number of entries from one full key to the next", low=1, high=1 << 20
+    ),
     Option(
         "compression",
         "snappy",
-        "How blocks are compressed, where that saves more than an eighth; zlib and zlib_raw (raw deflate) are of Mojang's fork (Minecraft), "
-        "and LevelDB can't read them",
+        "Compression of blocks, used if it saves more than an eighth; zlib and zlib_raw (raw deflate) are from Mojang's fork (Minecraft), "
+        "and LevelDB cannot read them",
         parse_choice,
         COMPRESSION_NAMES,
     ),
@@ -68,15 +70,15 @@ OPTIONS = (
     Option(
         "bloom_bits_per_key",
         0,
-        "Bits of a Bloom filter for each key; 0 is no filter policy",
+        "Bits per key of a Bloom filter; 0 for no filter",
         low=0,
         high=1 << 10,
     ),
     Option(
         "comparator",
         BYTEWISE,
-        f"The comparator, which says how keys are ordered: {', '.join(NAMES)}; of any other only the name is known, and a table's rows "
-        "are taken as they come",
+        f"Comparator, which defines the order of keys: {', '.join(NAMES)}. Of any other only the name is known, and a table's rows "
+        "are written in their order",
         parse_text,
     ),
 )
@@ -84,7 +86,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """How tables are made. Names and defaults are those of LevelDB's `Options`."""
+    """Settings for writing tables. Names and defaults are those of LevelDB's `Options`."""
 
     block_size: int = 4096
     block_restart_interval: int = 16
@@ -95,7 +97,7 @@ class TableSettings:
 
     @classmethod
     def of(cls, options: Options) -> TableSettings:
-        """From `OPTIONS`."""
+        """Create settings from `OPTIONS`."""
         return cls(*(options[option.name] for option in OPTIONS))
 
     @property
@@ -109,7 +111,7 @@ class TableSettings:
 
 @dataclass(slots=True)
 class Entries:
-    """Rows ready to be written: `keys[key_ends[i] : key_ends[i + 1]]` is a user key; a trailer is sequence << 8 | type."""
+    """Rows ready to be written: `keys[key_ends[i] : key_ends[i + 1]]` is a user key, a trailer is sequence << 8 | type."""
 
     rows: int
     keys: Bytes
@@ -119,17 +121,17 @@ class Entries:
     value_ends: Int64s
 
     def key(self, row: int) -> bytes:
-        """The internal key of a row."""
+        """Return the internal key of a row."""
         user = self.keys[int(self.key_ends[row]) : int(self.key_ends[row + 1])].tobytes()
         return user + TRAILER.pack({"tag": int(self.trailers[row]) & (1 << 64) - 1})
 
     def room(self, row: int, stop: int) -> int:
-        """Bytes that blocks of these rows take at most."""
+        """Return the maximum number of bytes that blocks of these rows take."""
         spread = int(self.key_ends[stop] - self.key_ends[row] + self.value_ends[stop] - self.value_ends[row])
         return spread + (stop - row) * 40 + 64
 
     def largest(self) -> int:
-        """Bytes of the longest key and the longest value."""
+        """Return the total size of the longest key and the longest value."""
         return int(np.diff(self.key_ends).max(initial=0) + np.diff(self.value_ends).max(initial=0))
 
     def scratch(self) -> Bytes:
@@ -137,14 +139,14 @@ class Entries:
 
 
 _PORTION = 1 << 20
-"""So many bytes of blocks are made at a time, which the processor's cache holds."""
+"""Bytes of blocks built at a time, which fit the processor's cache."""
 _SIGN = -1 << 63
-"""With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
+"""Flipping this bit of both makes a signed comparison of two integers an unsigned one."""
 
 
 @kernel("const u1[], const i8[], const i8[], i8")
 def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) -> int:
-    """The first row whose internal key is not behind that of the row before; the number of rows if there is none."""
+    """Return the first row whose internal key is not after that of the previous row, or the number of rows."""
     for i in range(1, rows):
         a, b, end = key_ends[i - 1], key_ends[i], key_ends[i + 1]
         order = compare(keys, a, b, keys, b, end)
@@ -154,9 +156,9 @@ def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) 
 
 
 def prepare(rows: pa.RecordBatch, first_row: int = 0) -> Entries:
-    """Rows as they are written. `sequence` may be absent (0) and `type` too, or null (a null value is a deletion then).
+    """Convert rows for writing. `sequence` may be absent (0), and `type` absent or null (then a null value is a deletion).
 
-    Raises `UsageError` for rows that make no entries.
+    Raises `UsageError` for invalid rows.
     """
     count = rows.num_rows
     keys, key_ends, key_null = _binary(rows, "key")
@@ -176,7 +178,7 @@ def prepare(rows: pa.RecordBatch, first_row: int = 0) -> Entries:
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray[np.bool_] | None]:
-    """Bytes, where each value ends (one more than values, the first is where they start), and which are null."""
+    """Return the bytes, where each value ends (with one more number, the start of the first), and which values are null."""
     if rows.schema.get_field_index(name) < 0:
         if name == "key":
             raise UsageError(f"{NAME} needs a column 'key'")
@@ -185,7 +187,7 @@ def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray
     try:
         array = array.cast(pa.large_binary())
     except pa.ArrowException:
-        raise UsageError(f"column {name!r} has type {array.type}, binary or text is needed") from None
+        raise UsageError(f"column {name!r} has type {array.type}; expected binary or text") from None
     null = np.asarray(array.is_null()) if array.null_count else None
     if null is not None:
         array = pc.fill_null(array, b"")
@@ -210,13 +212,13 @@ def _kinds(rows: pa.RecordBatch, null: npt.NDArray[np.bool_], first_row: int) ->
     if (kinds < 0).any():
         row = int(np.argmax(kinds < 0))
         raise UsageError(
-            f"row {first_row + row}: type {names[row].as_py()!r} is none of {', '.join(TYPE_NAMES)}"
+            f"row {first_row + row}: unknown type {names[row].as_py()!r}; expected one of {', '.join(TYPE_NAMES)}"
         )
     wrong = null != (kinds == DELETION)
     if wrong.any():
         row = int(np.argmax(wrong))
-        what = "has a value" if kinds[row] == DELETION else "has no value"
-        raise UsageError(f"row {first_row + row}: a {TYPE_NAMES[kinds[row]]} that {what}")
+        problem = "has a value" if kinds[row] == DELETION else "has no value"
+        raise UsageError(f"row {first_row + row}: a {TYPE_NAMES[kinds[row]]} that {problem}")
     return kinds
 
 
@@ -226,9 +228,9 @@ def _sequences(rows: pa.RecordBatch, first_row: int) -> Int64s:
     array = rows.column("sequence")
     if array.null_count or not pa.types.is_integer(array.type):
         raise UsageError(
-            f"column 'sequence' of type {array.type} with {array.null_count} nulls; int64 without is needed"
+            f"column 'sequence' has type {array.type} and {array.null_count} nulls; expected int64 without nulls"
         )
-    # The largest numbers of 64 unsigned bits are negative then, which is as wrong.
+    # Unsigned 64-bit numbers above the range become negative, which is rejected too.
     sequences = np.asarray(array.cast(pa.int64(), safe=False))
     wrong = (sequences < 0) | (sequences > MAX_SEQUENCE)
     if wrong.any():
@@ -239,14 +241,14 @@ def _sequences(rows: pa.RecordBatch, first_row: int) -> Int64s:
 
 @dataclass(slots=True)
 class Closing:
-    """The end of a table being written: what comes behind the data blocks."""
+    """Writes the end of a table, after the data blocks."""
 
     settings: TableSettings
     size: int = 0
-    """Bytes written: where the next block starts."""
+    """Bytes written: the position of the next block."""
 
     def block(self, contents: Any, kind: int) -> tuple[bytes, bytes]:
-        """A block sealed, and its handle."""
+        """Return a block with its trailer, and its handle."""
         place = handle(self.size, len(contents))
         data = sealed(contents, kind)
         self.size += len(data)
@@ -258,18 +260,18 @@ class Closing:
 
 
 def footer(metaindex: bytes, index: bytes) -> bytes:
-    """The footer, from the handles as they are stored."""
+    """Return the footer, from stored handles."""
     return FOOTER.pack({"handles": (metaindex + index).ljust(HANDLES_SIZE, b"\0"), "magic": MAGIC})
 
 
 def metaindex_block(filter_handle: bytes | None, interval: int, policy: str = POLICY) -> bytes:
-    """The block that says where the filter is, and by which policy it was made; empty without one."""
+    """Return the block that names the filter policy and the filter's position; empty without a filter."""
     pairs = [] if filter_handle is None else [((META_PREFIX + policy).encode(), filter_handle)]
     return pack_entries(pairs, interval)
 
 
 class _Index:
-    """The index block being made: where each data block lies is known before its key."""
+    """Builds the index block. The position of a data block is known before its key."""
 
     def __init__(self) -> None:
         self._keys: list[Bytes] = []
@@ -277,19 +279,21 @@ class _Index:
         self._ends: list[Int64s] = []
         self._sizes: list[Int64s] = []
 
-    def add(self, made: Entries, row_ends: Int64s, count: int, ends: Int64s, *, bytewise: bool) -> None:
-        """Blocks of these rows, from byte `ends[i]` of the file to `ends[i + 1]` each; and the keys of all but the last."""
+    def add(self, entries: Entries, row_ends: Int64s, count: int, ends: Int64s, *, bytewise: bool) -> None:
+        """Add blocks of these rows, from byte `ends[i]` of the file to `ends[i + 1]` each, and the keys of all but the last."""
         lasts = row_ends[1 : count + 1]
-        room = int((made.key_ends[lasts] - made.key_ends[lasts - 1]).sum()) + KEY_TRAILER * count
+        room = int((entries.key_ends[lasts] - entries.key_ends[lasts - 1]).sum()) + KEY_TRAILER * count
         keys, key_ends = np.empty(room, np.uint8), np.empty(count, np.int64)
-        size = separators(made.keys, made.key_ends, made.trailers, row_ends, count, bytewise, keys, key_ends)
+        size = separators(
+            entries.keys, entries.key_ends, entries.trailers, row_ends, count, bytewise, keys, key_ends
+        )
         self._keys.append(keys[:size])
         self._key_sizes.append(np.diff(key_ends))
         self._ends.append(ends[:-1])
         self._sizes.append(np.diff(ends) - TRAILER_SIZE)
 
     def put(self, key: bytes) -> None:
-        """The key of the block before the next ones."""
+        """Add the key of the last block."""
         self._keys.append(np.frombuffer(key, np.uint8))
         self._key_sizes.append(np.array([len(key)], np.int64))
 
@@ -297,7 +301,7 @@ class _Index:
         nothing = np.zeros(1, np.int64)
         keys = np.concatenate((np.empty(0, np.uint8), *self._keys))
         key_ends = np.cumsum(np.concatenate((nothing, *self._key_sizes)))
-        offsets, sizes = (np.concatenate((nothing[:0], *one)) for one in (self._ends, self._sizes))
+        offsets, sizes = (np.concatenate((nothing[:0], *columns)) for columns in (self._ends, self._sizes))
         out = np.empty(index_room(len(keys), len(offsets)), np.uint8)
         return out[: int(pack_index(keys, key_ends, offsets, sizes, out))]
 
@@ -305,7 +309,7 @@ class _Index:
 def _compressed(
     packed: Bytes, ends: Int64s, count: int, settings: TableSettings, most: int | None
 ) -> tuple[Bytes, Int64s]:
-    """Packed blocks as they are stored, each with room for its checksum, up to the one that ends at `most` or behind."""
+    """Compress packed blocks, up to the first one that ends at or after `most`. Each has room for its checksum."""
     parts: list[Any] = []
     bounds = [0]
     for i in range(count):
@@ -319,10 +323,10 @@ def _compressed(
 
 
 class TableBuilder:
-    """One table from rows, in order (`TableBuilder`). Any chunking of the same rows gives the same bytes.
+    """Builds a table from sorted rows (`TableBuilder`). The result does not depend on how rows are divided into batches.
 
-    `size` is that of the blocks made so far (`FileSize`), `rows` how many rows were taken; `smallest` and `largest` are the first and
-    last internal key, and `largest_sequence` is over all rows.
+    `size` is that of the blocks so far (`FileSize`), `rows` the number of rows added. `smallest` and `largest` are the first and last
+    internal key, and `largest_sequence` is over all rows.
     """
 
     def __init__(self, settings: TableSettings) -> None:
@@ -335,23 +339,23 @@ class TableBuilder:
         self._filter = FilterBuilder(settings.bloom_bits_per_key) if settings.bloom_bits_per_key else None
         self._index = _Index()
         self._pending: bytes | None = None
-        """The last key of the block that was made last."""
+        """The last key of the last block."""
         self._open: list[pa.RecordBatch] = []
-        """Rows of a block that is not full yet."""
+        """Rows of an incomplete block."""
 
     @property
     def size(self) -> int:
         return self._closing.size
 
     def add(self, rows: pa.RecordBatch, limit: int | None = None) -> tuple[bytes, int]:
-        """Take rows up: the bytes of the blocks that are full, and how many of these rows were taken.
+        """Add rows. Returns the bytes of the blocks that are complete, and the number of rows taken.
 
-        Fewer than all are taken where with a block `size` comes to `limit` bytes: the table is to be finished then
-        (`max_file_size`). Raises `UsageError` for rows that are no entries or not in order.
+        Fewer than all are taken if a block brings `size` to `limit` bytes, which ends the table (`max_file_size`). Raises `UsageError` for
+        rows that are invalid or out of order.
         """
         if not rows.num_rows:
             return b"", 0
-        carried = sum(one.num_rows for one in self._open)
+        carried = sum(open_rows.num_rows for open_rows in self._open)
         batch = rows if not carried else _joined([*self._open, rows])
         data, done = self._write(prepare(batch, self.rows - carried), batch, finish=False, limit=limit)
         taken = done - carried if limit is not None and self.size >= limit else rows.num_rows
@@ -360,7 +364,7 @@ class TableBuilder:
         return data, taken
 
     def finish(self) -> bytes:
-        """The rest of the table, its footer included."""
+        """Return the rest of the table with its footer."""
         data = b""
         if self._open:
             batch = self._open[0]
@@ -369,26 +373,26 @@ class TableBuilder:
         return data + b"".join(self._end())
 
     def _write(
-        self, made: Entries, batch: pa.RecordBatch, *, finish: bool, limit: int | None
+        self, entries: Entries, batch: pa.RecordBatch, *, finish: bool, limit: int | None
     ) -> tuple[bytes, int]:
-        """Blocks of rows, from the first one on; the bytes, and the row behind them."""
+        """Write blocks of rows, from the first one on. Returns the bytes, and the row after them."""
         settings = self.settings
-        self._check(made, self.rows - sum(one.num_rows for one in self._open))
-        room = _PORTION + block_room(settings.block_size, made.largest())
-        row_ends, ends = np.empty(made.rows + 1, np.int64), np.empty(made.rows + 1, np.int64)
-        restarts, scratch = np.empty(made.rows + 1, np.int64), made.scratch()
+        self._check(entries, self.rows - sum(open_rows.num_rows for open_rows in self._open))
+        room = _PORTION + block_room(settings.block_size, entries.largest())
+        row_ends, ends = np.empty(entries.rows + 1, np.int64), np.empty(entries.rows + 1, np.int64)
+        restarts, scratch = np.empty(entries.rows + 1, np.int64), entries.scratch()
         parts: list[Any] = []
         row = 0
-        while row < made.rows and (limit is None or self.size < limit):
+        while row < entries.rows and (limit is None or self.size < limit):
             out = np.empty(room, np.uint8)
             count = pack_blocks(
                 row,
-                made.rows,
-                made.key_ends,
-                made.keys,
-                made.trailers,
-                made.value_ends,
-                made.values,
+                entries.rows,
+                entries.key_ends,
+                entries.keys,
+                entries.trailers,
+                entries.value_ends,
+                entries.values,
                 settings.block_restart_interval,
                 settings.block_size,
                 _PORTION,
@@ -401,13 +405,13 @@ class TableBuilder:
             )
             if not count:
                 break
-            count = self._store(made, out, row_ends, ends, int(count), parts, limit)
+            count = self._store(entries, out, row_ends, ends, int(count), parts, limit)
             row = int(row_ends[count])
         return b"".join(parts), row
 
     def _store(
         self,
-        made: Entries,
+        entries: Entries,
         out: Bytes,
         row_ends: Int64s,
         ends: Int64s,
@@ -415,7 +419,7 @@ class TableBuilder:
         parts: list[Any],
         limit: int | None,
     ) -> int:
-        """Take up packed blocks, up to the one with which `limit` is reached; returns how many."""
+        """Take packed blocks, up to the one that reaches `limit`. Returns their number."""
         settings = self.settings
         left = None if limit is None else limit - self.size
         if settings.compression == "none":
@@ -431,13 +435,13 @@ class TableBuilder:
         seal_blocks(data, ends, count)
         parts.append(data)
         row, stop = int(row_ends[0]), int(row_ends[count])
-        first, last = made.key(row), made.key(stop - 1)
+        first, last = entries.key(row), entries.key(stop - 1)
         self._emit(first)
-        self._index.add(made, row_ends, count, self.size + ends, bytewise=settings.bytewise)
+        self._index.add(entries, row_ends, count, self.size + ends, bytewise=settings.bytewise)
         self._pending = last
         if self._filter is not None:
             hashes = np.empty(stop - row, np.int64)
-            hash_keys(made.keys, made.key_ends, row, stop, hashes)
+            hash_keys(entries.keys, entries.key_ends, row, stop, hashes)
             for i in range(count):
                 keys = hashes[int(row_ends[i]) - row : int(row_ends[i + 1]) - row]
                 self._filter.add(keys, self.size + int(ends[i + 1]))
@@ -445,26 +449,26 @@ class TableBuilder:
         if self.smallest is None:
             self.smallest = first
         self.largest = last
-        highest = int((made.trailers[row:stop] >> 8 & MAX_SEQUENCE).max())
+        highest = int((entries.trailers[row:stop] >> 8 & MAX_SEQUENCE).max())
         self.largest_sequence = max(self.largest_sequence, highest)
         return count
 
-    def _check(self, made: Entries, first_row: int) -> None:
-        """The order of the rows, and that they come behind those before."""
+    def _check(self, entries: Entries, first_row: int) -> None:
+        """Check that the rows are in order and come after the previous ones."""
         order = self.settings.order
         if not order.known:
             return
-        keys, key_ends = order.buffers(made.keys, made.key_ends)
-        wrong = int(first_unordered(keys, key_ends, made.trailers, made.rows))
-        if wrong < made.rows:
-            raise _unordered(first_row + wrong, made.key(wrong), made.key(wrong - 1), order)
+        keys, key_ends = order.buffers(entries.keys, entries.key_ends)
+        wrong = int(first_unordered(keys, key_ends, entries.trailers, entries.rows))
+        if wrong < entries.rows:
+            raise _unordered(first_row + wrong, entries.key(wrong), entries.key(wrong - 1), order)
         if self.largest is not None:
-            first = made.key(0)
+            first = entries.key(0)
             if order.order(first) <= order.order(self.largest):
                 raise _unordered(first_row, first, self.largest, order)
 
     def _emit(self, following: bytes | None) -> None:
-        """The index key of the block before, when it is known what follows it (None: nothing)."""
+        """Add the index key of the last block, once it is known what follows (None: nothing)."""
         if self._pending is None:
             return
         last = self._pending
@@ -490,13 +494,14 @@ class TableBuilder:
 def _unordered(row: int, key: bytes, before: bytes, order: Comparator) -> UsageError:
     user, last = key[:-KEY_TRAILER], before[:-KEY_TRAILER]
     if user == last:
-        text = f"row {row}: the key {user!r} comes again, and not with a lower sequence"
+        text = f"row {row}: the key {user!r} is repeated without a lower sequence"
         return UsageError(
-            text, advice="Rows of one key need falling sequence numbers; without any, each key once"
+            text,
+            advice="Rows of one key need descending sequence numbers; without sequence numbers, each key must be unique",
         )
-    text = f"row {row}: the key {user!r} is not behind {last!r}"
-    how = "bytewise" if order.bytewise else f"in the order of {order.name}"
-    return UsageError(text, advice=f"Sort the rows by key, {how}, and by sequence, falling")
+    text = f"row {row}: the key {user!r} is not after {last!r}"
+    order_text = "bytewise" if order.bytewise else f"in the order of {order.name}"
+    return UsageError(text, advice=f"Sort the rows by key, {order_text}, and by sequence, descending")
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -505,7 +510,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def encode(rows: pa.Table, file: pa.Table | None, context: TableContext) -> Iterator[Chunk]:
-    """The bytes of a table from its rows. See `Codec.encode`."""
+    """Write a table from its rows. See `Codec.encode`."""
     builder = TableBuilder(TableSettings.of(context.options))
     for batch in rows.to_batches(max_chunksize=1 << 16):
         data, _ = builder.add(batch)
