@@ -40,15 +40,15 @@ def why_no_java() -> str | None:
     if java is None:
         return "needs Java 17 or newer, and there is none: install a JDK 17 or set JAVA_HOME"
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+        stderr = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         return (
             f"needs Java 17 or newer, and {java} does not start ({error}): install a JDK 17 or set JAVA_HOME"
         )
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = re.search(r'version "(?:1\.)?(\d+)', stderr)
     if version is None or int(version[1]) < 17:
-        found = version[1] if version else "of unknown version"
-        return f"needs Java 17 or newer, and {java} is Java {found}: install a JDK 17 or set JAVA_HOME"
+        actual = version[1] if version else "of unknown version"
+        return f"needs Java 17 or newer, and {java} is Java {actual}: install a JDK 17 or set JAVA_HOME"
     return None
 
 

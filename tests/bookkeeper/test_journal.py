@@ -32,11 +32,13 @@ def files(case: str) -> list[Path]:
 @cache
 def base() -> set[str]:
     return {
-        told(row) for path in files("dmg_jbase") for row in Specimen.of(path, NAME).read().table.to_pylist()
+        without_position(row)
+        for path in files("dmg_jbase")
+        for row in Specimen.of(path, NAME).read().table.to_pylist()
     }
 
 
-def told(row: dict[str, Any]) -> str:
+def without_position(row: dict[str, Any]) -> str:
     return repr({name: value for name, value in row.items() if name != "position"})
 
 
@@ -46,15 +48,15 @@ def test_healthy_journals_decode_and_encode_to_the_same_bytes(case: str) -> None
     for path in files(case):
         verdict = decode_encode(path, NAME)
         assert verdict, verdict
-        found = Specimen.of(path, NAME).read()
-        assert not found.report.errors
-        said = [one for one in records if one["file"] == path.relative_to(HOME / case).as_posix()]
-        assert [(one["pos"], one["ledger"]) for one in said] == list(
-            zip(found.table["position"].to_pylist(), found.table["ledger_id"].to_pylist(), strict=True)
+        result = Specimen.of(path, NAME).read()
+        assert not result.report.errors
+        message = [record for record in records if record["file"] == path.relative_to(HOME / case).as_posix()]
+        assert [(row["pos"], row["ledger"]) for row in message] == list(
+            zip(result.table["position"].to_pylist(), result.table["ledger_id"].to_pylist(), strict=True)
         )
-        for one, row in zip(said, found.table.to_pylist(), strict=True):
-            assert row["entry_id"] == (one["entry"] if one["entry"] >= 0 else None)
-            body = bytes.fromhex(one.get("hex", ""))
+        for item, row in zip(message, result.table.to_pylist(), strict=True):
+            assert row["entry_id"] == (item["entry"] if item["entry"] >= 0 else None)
+            body = bytes.fromhex(item.get("hex", ""))
             if row["kind"] == "entry" and body:
                 assert body[32:] == (row["digest"] or b"") + row["payload"]
             elif row["data"] is not None and body:
@@ -74,8 +76,8 @@ def test_laws_hold_on_golden_journals(case: str) -> None:
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_journals_give_no_record_that_was_not_there(case: str) -> None:
     for path in files(case):
-        found = Specimen.of(path, NAME).read().table.to_pylist()
-        strange = [row for row in found if told(row) not in base()]
+        rows = Specimen.of(path, NAME).read().table.to_pylist()
+        strange = [row for row in rows if without_position(row) not in base()]
         assert strange == [] or (case in UNCHECKED and len(strange) == 1 and strange[0]["kind"] != "entry")
         verdict = decode_encode(path, NAME)
         assert verdict, verdict
@@ -86,10 +88,12 @@ def test_damaged_journals_give_no_record_that_was_not_there(case: str) -> None:
 )
 def test_salvage_loses_the_damaged_record_only(case: str) -> None:
     (path,) = files(case)
-    whole = Specimen.of(next(one for one in files("dmg_jbase") if one.name == path.name), NAME).read().table
-    found = Specimen.of(path, NAME).read()
-    assert len(found.table) == len(whole) - 1
-    assert found.report.errors
+    table = (
+        Specimen.of(next(file for file in files("dmg_jbase") if file.name == path.name), NAME).read().table
+    )
+    actual = Specimen.of(path, NAME).read()
+    assert len(actual.table) == len(table) - 1
+    assert actual.report.errors
 
 
 @pytest.mark.parametrize("version", [4, 6])
@@ -120,7 +124,7 @@ def test_rows_alone_get_digests_running_totals_and_padding() -> None:
     rows = pa.table({"ledger_id": [1, 2, 1], "entry_id": [0, 0, 1], "payload": [b"abc", b"", b"de"]})
     data = specimen.encode(rows)
     assert len(data) == 1024
-    found = specimen.with_bytes(data).read().table
-    assert found["length"].to_pylist() == [3, 0, 5]
-    assert found["last_add_confirmed"].to_pylist() == [-1, -1, 0]
-    assert all(len(one) == 4 for one in found["digest"].to_pylist())
+    table = specimen.with_bytes(data).read().table
+    assert table["length"].to_pylist() == [3, 0, 5]
+    assert table["last_add_confirmed"].to_pylist() == [-1, -1, 0]
+    assert all(len(row) == 4 for row in table["digest"].to_pylist())

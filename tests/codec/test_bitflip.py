@@ -46,15 +46,17 @@ def test_no_more_than_a_megabyte_is_looked_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "case", "said"),
+    ("system", "case", "message"),
     [("kafka", "dmg_flip_lastdelta", "last_offset_delta"), ("kafka", "dmg_flip_count", "records_count")],
 )
-def test_the_field_is_named(system: str, case: str, said: str) -> None:
-    found = lw.explain(cases(system)[case].partition, fault=1)
-    wrong = [one for one in all_nodes(found) if "is flipped, according to the checksum" in one.problem]
+def test_the_field_is_named(system: str, case: str, message: str) -> None:
+    explanation = lw.explain(cases(system)[case].partition, fault=1)
+    wrong = [
+        node for node in all_nodes(explanation) if "is flipped, according to the checksum" in node.problem
+    ]
     if wrong:
-        assert [one.name for one in wrong] == [said]
-        assert any("Flipping bit" in one.problem for one in all_nodes(found))
+        assert [item.name for item in wrong] == [message]
+        assert any("Flipping bit" in node.problem for node in all_nodes(explanation))
 
 
 def test_blocks_and_records_too() -> None:
@@ -62,7 +64,7 @@ def test_blocks_and_records_too() -> None:
     for case in ("wal_flip_payload", "table_flip_data", "wal_flip_crc"):
         for path in sorted((cases("leveldb")[case].path / "db").iterdir()):
             if path.suffix in (".log", ".ldb") and path.stat().st_size:
-                found = lw.explain(path)
-                check_covers_file(found, path.read_bytes())
-                tried += any("Flipping bit" in one.problem for one in all_nodes(found))
+                explanation = lw.explain(path)
+                check_covers_file(explanation, path.read_bytes())
+                tried += any("Flipping bit" in node.problem for node in all_nodes(explanation))
     assert tried >= 1

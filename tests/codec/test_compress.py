@@ -145,16 +145,16 @@ def test_round_trip(codec: str, data: bytes, times: int) -> None:
 def test_any_buffer_will_do(codec: str) -> None:
     data = compress(codec, RAW)
     writable = bytearray(data)
-    for one in (
+    for item in (
         data,
         writable,
         memoryview(writable),
         np.frombuffer(data, np.uint8),
         np.frombuffer(writable, np.uint8),
     ):
-        found = decompress(codec, one, limit=50)
-        assert found.dtype == np.uint8
-        assert bytes(found) == RAW
+        plain = decompress(codec, item, limit=50)
+        assert plain.dtype == np.uint8
+        assert bytes(plain) == RAW
     assert (
         compress(codec, np.frombuffer(RAW, np.uint8)) == compress(codec, memoryview(bytearray(RAW))) == data
     )
@@ -266,9 +266,9 @@ def test_golden_payloads(case: str) -> None:
 
 
 def test_there_are_golden_payloads_of_each_kind() -> None:
-    found = {(codec, magic) for case in CASES for codec, _, magic, _ in payloads(case)}
+    actual = {(codec, magic) for case in CASES for codec, _, magic, _ in payloads(case)}
     legacy = {("gzip", 0), ("gzip", 1), ("snappy", 0), ("snappy", 1), ("lz4-magic0", 0), ("lz4", 1)}
-    assert found == legacy | {(codec, 2) for codec in NAMES[1:]}
+    assert actual == legacy | {(codec, 2) for codec in NAMES[1:]}
 
 
 TOLERATED = (
@@ -281,9 +281,9 @@ TOLERATED = (
 @kernel_modes
 @pytest.mark.parametrize("case", TOLERATED)
 def test_what_kafka_tolerates(case: str) -> None:
-    found = list(payloads(case))
-    assert found
-    for codec, payload, _, records in found:
+    actual = list(payloads(case))
+    assert actual
+    for codec, payload, _, records in actual:
         assert count_records(plain(codec, payload)) == records
 
 
@@ -318,55 +318,55 @@ def test_one_lz4_frame_is_read() -> None:
 
 def test_the_old_header_checksum_and_the_right_one() -> None:
     for case in ("v0_lz4", "craft_v0_lz4_right_hc"):
-        found = list(payloads(case))
-        assert {codec for codec, *_ in found} == {"lz4-magic0"}
-        assert all(plain(codec, payload) for codec, payload, *_ in found)
+        actual = list(payloads(case))
+        assert {codec for codec, *_ in actual} == {"lz4-magic0"}
+        assert all(plain(codec, payload) for codec, payload, *_ in actual)
 
 
 # What is between and after frames
 
 
 def test_gzip_members() -> None:
-    one, two = gzip.compress(RAW, mtime=0), gzip.compress(b"more", mtime=0)
-    assert plain("gzip", one + two) == RAW + b"more"
+    first, second = gzip.compress(RAW, mtime=0), gzip.compress(b"more", mtime=0)
+    assert plain("gzip", first + second) == RAW + b"more"
     # A header with everything: a second member all the same.
     fields = b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x03\x00abc" + b"name\0" + b"comment\0"
     header = fields + struct.pack("<H", zlib.crc32(fields) & 0xFFFF)
-    assert plain("gzip", one + header + two[10:]) == RAW + b"more"
-    assert plain("gzip", header + one[10:]) == RAW
+    assert plain("gzip", first + header + second[10:]) == RAW + b"more"
+    assert plain("gzip", header + first[10:]) == RAW
     # Java ignores what is no whole header: so do we. What is one has to be right.
     wrong_crc = fields + struct.pack("<H", zlib.crc32(fields) & 0xFFFF ^ 1)
     for junk in (
-        b"", b"junk", two[:9], b"\0" * 40, b"\x1f\x8b\x07" + two[3:], b"\x1f\x8b\x08\xe0" + two[4:], wrong_crc + two[10:],
+        b"", b"junk", second[:9], b"\0" * 40, b"\x1f\x8b\x07" + second[3:], b"\x1f\x8b\x08\xe0" + second[4:], wrong_crc + second[10:],
         b"\x1f\x8b\x08\x08" + bytes(6) + b"a name without an end", b"\x1f\x8b\x08\x04" + bytes(6) + b"\xff" * 20,
         b"\x1f\x8b\x08\x04" + bytes(6) + b"\x0a\x00" + bytes(8) + b"\0", b"\x1f\x8b\x08\x02" + bytes(6) + b"\0" * 9,
         fields,
     ):  # fmt: skip
-        assert plain("gzip", one + junk) == RAW, junk
+        assert plain("gzip", first + junk) == RAW, junk
     with pytest.raises(CompressionError, match="incorrect data check"):
-        plain("gzip", one + two[:-8] + bytes(8))
+        plain("gzip", first + second[:-8] + bytes(8))
     with pytest.raises(CompressionError, match="cut off"):
-        plain("gzip", one + two[:-1])
+        plain("gzip", first + second[:-1])
 
 
 def test_snappy_streams_put_together() -> None:
-    one, two = compress("snappy", RAW), compress("snappy", b"more")
-    assert plain("snappy", one + two) == RAW + b"more"
-    assert plain("snappy", one + two + b"\0\0\0") == RAW + b"more"
-    assert plain("snappy", one[:16]) == b""
+    first, second = compress("snappy", RAW), compress("snappy", b"more")
+    assert plain("snappy", first + second) == RAW + b"more"
+    assert plain("snappy", first + second + b"\0\0\0") == RAW + b"more"
+    assert plain("snappy", first[:16]) == b""
     # The first header's version is not looked at; what is nearly a second header ends the stream.
-    assert plain("snappy", one[:8] + bytes(8) + one[16:]) == RAW
-    assert plain("snappy", one + b"\x82SNAPPX\0" + two[8:]) == RAW
+    assert plain("snappy", first[:8] + bytes(8) + first[16:]) == RAW
+    assert plain("snappy", first + b"\x82SNAPPX\0" + second[8:]) == RAW
 
 
 def test_zstd_frames_and_what_may_be_between() -> None:
-    one, two = compress("zstd", RAW), compress("zstd", b"more")
+    first, second = compress("zstd", RAW), compress("zstd", b"more")
     skippable = struct.pack("<II", 0x184D2A5F, 5) + b"12345"
-    assert plain("zstd", one + skippable + two + skippable) == RAW + b"more"
+    assert plain("zstd", first + skippable + second + skippable) == RAW + b"more"
     assert plain("zstd", skippable) == b""
     assert plain("zstd", b"") == b""
     empty = zstandard.ZstdCompressor().compress(b"")
-    assert plain("zstd", empty + one + empty) == RAW
+    assert plain("zstd", empty + first + empty) == RAW
 
 
 # Damage, in words
@@ -427,9 +427,9 @@ def test_damage(codec: str, data: bytes, message: str) -> None:
     with pytest.raises(CompressionError) as caught:
         decompress(codec, data, limit=LIMIT)
     assert type(caught.value) is CompressionError
-    found = str(caught.value)
-    assert found == message or (
-        message.endswith(": ") and found.startswith(message) and len(found) > len(message)
+    actual = str(caught.value)
+    assert actual == message or (
+        message.endswith(": ") and actual.startswith(message) and len(actual) > len(message)
     )
 
 
@@ -465,25 +465,25 @@ def test_nothing_is_handed_out_that_was_not_written(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("data", SAMPLES[1:5], ids=len)
 def test_every_truncation_is_noticed(codec: str, data: bytes) -> None:
     """Of the codecs that mark their end. Snappy's stream does not: there it is a prefix of the blocks."""
-    whole = compress(codec, data)
-    for size in range(1, len(whole), max(1, len(whole) // 200)):
+    compressed = compress(codec, data)
+    for size in range(1, len(compressed), max(1, len(compressed) // 200)):
         with pytest.raises(CompressionError):
-            plain(codec, whole[:size])
+            plain(codec, compressed[:size])
 
 
 def test_a_truncated_snappy_stream_is_noticed_but_between_blocks() -> None:
     data = sample(100_000)
-    whole = compress("snappy", data)
+    compressed = compress("snappy", data)
     ends = [16]
-    while ends[-1] < len(whole):
-        ends.append(ends[-1] + 4 + struct.unpack_from(">i", whole, ends[-1])[0])
-    for size in {*range(16, len(whole), 997), *(end + i for end in ends[:-1] for i in range(6))}:
+    while ends[-1] < len(compressed):
+        ends.append(ends[-1] + 4 + struct.unpack_from(">i", compressed, ends[-1])[0])
+    for size in {*range(16, len(compressed), 997), *(end + i for end in ends[:-1] for i in range(6))}:
         block = [i for i, end in enumerate(ends) if end <= size < end + 4]
         if block:
-            assert plain("snappy", whole[:size]) == data[: 32768 * block[0]]
+            assert plain("snappy", compressed[:size]) == data[: 32768 * block[0]]
         else:
             with pytest.raises(CompressionError):
-                plain("snappy", whole[:size])
+                plain("snappy", compressed[:size])
 
 
 def attempt(codec: str, data: bytes, limit: int) -> None:
@@ -491,10 +491,10 @@ def attempt(codec: str, data: bytes, limit: int) -> None:
     try:
         assert len(decompress(codec, data, limit=limit)) <= limit
     except CompressionError as error:
-        said = str(error)
+        message = str(error)
     else:
         return
-    assert said.startswith(codec.partition("-")[0] + ": ")
+    assert message.startswith(codec.partition("-")[0] + ": ")
 
 
 @kernel_modes
@@ -633,13 +633,13 @@ def test_threads_do_not_get_in_each_others_way() -> None:
     data = [sample(20_000, seed) for seed in range(8)]
     wrong: list[str] = []
 
-    def work(one: bytes) -> None:
+    def work(item: bytes) -> None:
         for _ in range(20):
             for codec in CODECS:
-                if plain(codec, compress(codec, one)) != one:
+                if plain(codec, compress(codec, item)) != item:
                     wrong.append(codec)
 
-    threads = [threading.Thread(target=work, args=(one,)) for one in data]
+    threads = [threading.Thread(target=work, args=(part,)) for part in data]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -654,8 +654,8 @@ def test_pieces_are_what_the_whole_is(codec: str, size: int) -> None:
     data = data[:size]
     for step in (7000, 32768, 50_000):
         pieces = [data[at : at + step] for at in range(0, size, step)]
-        made = b"".join(compress_pieces(codec, pieces))
-        assert bytes(decompress(codec, made, size)) == data
-        assert made == compress(codec, data)
+        result = b"".join(compress_pieces(codec, pieces))
+        assert bytes(decompress(codec, result, size)) == data
+        assert result == compress(codec, data)
     with pytest.raises(ValueError, match="compression is one of"):
         list(compress_pieces("lz77", [data]))

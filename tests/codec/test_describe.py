@@ -140,12 +140,12 @@ def test_structures(value: dict[str, Any], before: bytes, after: bytes) -> None:
     packed = SAMPLE.pack(value)
     assert SAMPLE.min_size <= len(packed) <= SAMPLE.max_size
     buf, at, end = before + packed + after, len(before), len(before) + len(packed)
-    found, stop = SAMPLE.unpack(buf, at)
+    actual, stop = SAMPLE.unpack(buf, at)
     assert stop == end
-    assert {name: found[name] for name in value} == value
-    assert found["size"] == len(packed) - 12
+    assert {name: actual[name] for name in value} == value
+    assert actual["size"] == len(packed) - 12
     assert SAMPLE.check(buf, at, end) == []
-    assert SAMPLE.pack(found) == packed, "sizes and checksums that are given are written as they are"
+    assert SAMPLE.pack(actual) == packed, "sizes and checksums that are given are written as they are"
     places = list(SAMPLE.places(buf, at, end).values())
     assert [start for start, _, _ in places] == [at, *(stop for _, stop, _ in places[:-1])]
     assert places[-1][1] == end
@@ -289,14 +289,14 @@ def test_bytes_that_a_size_counts_and_no_field_has() -> None:
 
 
 def test_bytes_of_the_length_that_another_field_says() -> None:
-    said = Struct("Said", Field("size", U8), Field("data", Bytes("size")), Field("more", U8))
-    packed = said.pack({"size": 2, "data": b"ab", "more": 7})
+    message = Struct("Said", Field("size", U8), Field("data", Bytes("size")), Field("more", U8))
+    packed = message.pack({"size": 2, "data": b"ab", "more": 7})
     assert packed == b"\2ab\7"
-    assert said.unpack(packed) == ({"size": 2, "data": b"ab", "more": 7}, 4)
+    assert message.unpack(packed) == ({"size": 2, "data": b"ab", "more": 7}, 4)
     with pytest.raises(DescriptionError, match="2 bytes, got b'abc'"):
-        said.pack({"size": 2, "data": b"abc", "more": 7})
+        message.pack({"size": 2, "data": b"abc", "more": 7})
     with pytest.raises(DescriptionError, match="data: expected 3 bytes, 1 left"):
-        said.unpack(b"\3a")
+        message.unpack(b"\3a")
     assert Bytes("size").label() == "bytes, size"
 
 
@@ -314,13 +314,13 @@ def test_items_that_have_a_block_each() -> None:
     block = Struct("Block", Field("words", Repeated(I16BE, least=2)), Field("filler", Bytes()))
     file = Struct("File", Field("blocks", Repeated(block, every=5)))
     data = b"\0\1\0\2x" + b"\0\3\0\4y" + b"\0\5"
-    found = [
+    actual = [
         {"words": [1, 2], "filler": b"x"},
         {"words": [3, 4], "filler": b"y"},
         {"words": [5], "filler": b""},
     ]
-    assert file.unpack(data) == ({"blocks": found}, len(data))
-    assert file.pack({"blocks": found}) == data
+    assert file.unpack(data) == ({"blocks": actual}, len(data))
+    assert file.pack({"blocks": actual}) == data
     with pytest.raises(DescriptionError, match=r"blocks/\[1\]/text"):
         Struct("File", Field("blocks", Repeated(Struct("B", Field("text", Bytes(U8))), every=2))).unpack(
             b"\1a\2b"
@@ -333,13 +333,13 @@ def test_items_up_to_what_ends_them() -> None:
     file = Struct("File", Field("items", many), Field("rest", Bytes(), default=b""))
     items = [{"a": 0, "size": 1, "data": b"x"}, {"a": 7, "size": 2, "data": b"yz"}]
     for rest in (b"", b"\5", b"\5\0", b"\0\0more"):
-        for some in (items, items[:1], []):
-            value = {"items": some, "rest": rest}
+        for subset in (items, items[:1], []):
+            value = {"items": subset, "rest": rest}
             data = file.pack(value)
             assert file.unpack(data) == (value, len(data))
             [node] = Explainer(data).all(file, 0, len(data))
-            assert [one.end for one in node.children] == [len(data) - len(rest), len(data)]
-            assert len(node.children[0].children) == len(some)
+            assert [child.end for child in node.children] == [len(data) - len(rest), len(data)]
+            assert len(node.children[0].children) == len(subset)
     assert many.until is not None
     assert not many.until.met(b"\1\0", 0, 1)
     assert many.until.met(b"\1\0", 0, 2)

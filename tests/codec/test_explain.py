@@ -42,7 +42,7 @@ def explain(struct: Struct, data: bytes, *, base: int = 0, **focus: Any) -> list
     return nodes
 
 
-def one(struct: Struct, data: bytes, **rest: Any) -> Node:
+def explained(struct: Struct, data: bytes, **rest: Any) -> Node:
     return explain(struct, data, **rest)[0]
 
 
@@ -58,7 +58,7 @@ PAIR = Struct(
 
 
 def test_a_structure_and_where_its_fields_are() -> None:
-    node = one(PAIR, b"\x04ab\x02\xff", base=100)
+    node = explained(PAIR, b"\x04ab\x02\xff", base=100)
     assert (node.name, node.kind, node.start, node.end) == ("Pair", "struct", 100, 105)
     key = child(node, "key")
     assert (key.value, key.meaning, key.doc, key.kind) == (b"ab", "ab", "its name", "text")
@@ -71,7 +71,7 @@ def test_a_structure_and_where_its_fields_are() -> None:
 
 
 def test_null_and_empty() -> None:
-    node = one(PAIR, b"\x00\x01")
+    node = explained(PAIR, b"\x00\x01")
     assert child(node, "key").value == b""
     value = child(node, "value")
     assert value.value is None
@@ -80,7 +80,7 @@ def test_null_and_empty() -> None:
 
 def test_flags_bit_by_bit() -> None:
     flags = Flags(Int(1), (Bit("mode", 0, 2, {1: "one"}, "how"), Bit("on", 3)))
-    node = child(one(Struct("F", Field("flags", flags)), b"\x19"), "flags")
+    node = child(explained(Struct("F", Field("flags", flags)), b"\x19"), "flags")
     assert node.meaning == "mode=one, on, unknown bits 0x10"
     assert [(bit.name, bit.value, bit.meaning, bit.pattern()) for bit in node.bits] == [
         ("mode", 1, "one", ".... ..01"),
@@ -100,11 +100,11 @@ SEALED = Struct(
 
 def test_checksums() -> None:
     good = SEALED.pack({"kind": 7, "data": b"ab"})
-    node = child(one(SEALED, good, base=10), "crc")
+    node = child(explained(SEALED, good, base=10), "crc")
     assert node.check is not None
     assert (node.check.right, node.check.start, node.check.end, node.role) == (True, 15, 18, "checksum")
     assert not node.problem
-    bad = child(one(SEALED, good[:-1] + b"c"), "crc")
+    bad = child(explained(SEALED, good[:-1] + b"c"), "crc")
     assert bad.check is not None
     assert not bad.check.right
     computed, stored = zlib.crc32(b"\x07ac"), zlib.crc32(b"\x07ab")
@@ -115,28 +115,29 @@ def test_a_checksum_of_what_comes_before_it() -> None:
     behind = Struct(
         "Behind", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")), Field("z", U8)
     )
-    check = child(one(behind, b"\x01\x02\x03\x00"), "sum").check
+    check = child(explained(behind, b"\x01\x02\x03\x00"), "sum").check
     assert check is not None
     assert (check.start, check.end, check.right) == (0, 2, True)
 
 
 def test_a_checksum_whose_bytes_are_not_there() -> None:
-    node = one(SEALED, b"\x07\0\0\0\0")
+    node = explained(SEALED, b"\x07\0\0\0\0")
     assert child(node, "crc").check is None
-    assert one(SEALED, b"\x07\0\0").broken
+    assert explained(SEALED, b"\x07\0\0").broken
 
 
 def test_the_one_value_that_there_may_be() -> None:
     assert (
-        child(one(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem == "expected 7, found 8"
+        child(explained(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem
+        == "expected 7, found 8"
     )
     magic = Struct("Magic", Field("magic", Bytes(2), only=b"ab"))
-    assert child(one(magic, b"ac"), "magic").problem == "expected 61 62, found 61 63"
+    assert child(explained(magic, b"ac"), "magic").problem == "expected 61 62, found 61 63"
 
 
 def test_what_is_left_over() -> None:
     """Within a structure that says how long it is, and behind what does not."""
-    node = one(SEALED, b"\x09" + SEALED.pack({"kind": 7, "data": b"ab"})[1:] + b"xy")
+    node = explained(SEALED, b"\x09" + SEALED.pack({"kind": 7, "data": b"ab"})[1:] + b"xy")
     assert (node.children[-1].kind, node.children[-1].value) == (UNEXPLAINED, b"xy")
     assert node.children[-1].meaning == "unused bytes at the end of Sealed"
     nodes = explain(PAIR, b"\0\0zz")
@@ -149,7 +150,7 @@ def test_what_is_left_over() -> None:
 def test_a_size_that_can_not_be(size: bytes) -> None:
     """What can be read is read all the same."""
     packed = size + SEALED.pack({"kind": 7, "data": b"ab"})[1:]
-    node = one(SEALED, packed)
+    node = explained(SEALED, packed)
     if size == b"\x40":
         assert child(node, "size").problem == "expected 64 more bytes, found 7"
         assert child(node, "data").value == b"ab"
@@ -163,7 +164,7 @@ def test_damage_within_an_item_stays_there() -> None:
     """An item that says how long it is ends there, whatever is in it."""
     item = Struct("Item", Field("size", U8, sizes=True), Field("data", Bytes(VARINT)))
     items = Struct("Items", Field("items", Repeated(item)))
-    node = child(one(items, b"\x02\x02a" + b"\x02\x7ea" + b"\x02\x02b"), "items")
+    node = child(explained(items, b"\x02\x02a" + b"\x02\x7ea" + b"\x02\x02b"), "items")
     assert [each.children[-1].value for each in node.children] == [b"a", None, b"b"]
     data = node.children[1].children[-1]
     assert data.broken
@@ -174,7 +175,7 @@ def test_damage_within_an_item_stays_there() -> None:
 
 def test_lists() -> None:
     counted = Struct("Counted", Field("n", U8), Field("items", Repeated(I16BE, "n")), Field("z", U8))
-    node = child(one(counted, b"\x02\0\1\0\2\5"), "items")
+    node = child(explained(counted, b"\x02\0\1\0\2\5"), "items")
     assert (node.kind, node.value, node.meaning, [each.value for each in node.children]) == (
         "list",
         2,
@@ -182,12 +183,12 @@ def test_lists() -> None:
         [1, 2],
     )
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
-    node = child(one(typed, b"\x02\0\1"), "items")
+    node = child(explained(typed, b"\x02\0\1"), "items")
     assert [each.name for each in node.children] == ["count", "[0]"]
     assert node.meaning == "1 item"
-    assert child(one(typed, b"\0"), "items").value == 0
+    assert child(explained(typed, b"\0"), "items").value == 0
     empty = Struct("Empty", Field("n", U8), Field("items", Repeated(I16BE, "n")))
-    assert child(one(empty, b"\0"), "items").children == []
+    assert child(explained(empty, b"\0"), "items").children == []
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_lists() -> None:
 )
 def test_lists_that_are_not_as_long_as_they_say(data: bytes, problem: str) -> None:
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)), Field("more", U8))
-    node = one(typed, data)
+    node = explained(typed, data)
     assert child(node, "items").problem == problem
     assert node.broken
     assert len(node.children) == 1
@@ -208,7 +209,7 @@ def test_lists_that_are_not_as_long_as_they_say(data: bytes, problem: str) -> No
 
 def test_a_count_that_is_not_there() -> None:
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
-    assert child(one(typed, b"\x80"), "items").problem == "expected 1 bytes, 0 left"
+    assert child(explained(typed, b"\x80"), "items").problem == "expected 1 bytes, 0 left"
 
 
 # Only some of a long list
@@ -222,7 +223,7 @@ def shown(node: Node) -> list[str]:
 
 
 def test_some_items_of_many() -> None:
-    node = child(one(MANY, THOUSAND, items=2), "items")
+    node = child(explained(MANY, THOUSAND, items=2), "items")
     assert shown(node) == ["[0]", "[1]", "[2..999]"]
     assert node.value == 1000
     assert (node.children[-1].kind, node.children[-1].meaning) == (
@@ -232,18 +233,18 @@ def test_some_items_of_many() -> None:
 
 
 def test_the_item_asked_for() -> None:
-    by_byte = child(one(MANY, THOUSAND, items=1, at=(1401,)), "items")
-    by_row = child(one(MANY, THOUSAND, items=1, row=700), "items")
-    wanted = ["[0]", "[1..699]", "[700]", "[701]", "[702]", "[703..999]"]
-    assert shown(by_byte) == shown(by_row) == wanted
+    by_byte = child(explained(MANY, THOUSAND, items=1, at=(1401,)), "items")
+    by_row = child(explained(MANY, THOUSAND, items=1, row=700), "items")
+    expected = ["[0]", "[1..699]", "[700]", "[701]", "[702]", "[703..999]"]
+    assert shown(by_byte) == shown(by_row) == expected
     assert by_row.children[2].row == 700
-    assert shown(child(one(MANY, THOUSAND, items=1, row=999), "items"))[-1] == "[999]"
-    assert shown(child(one(MANY, THOUSAND, items=1, at=(1401,), base=1400), "items"))[1] == "[1..999]"
+    assert shown(child(explained(MANY, THOUSAND, items=1, row=999), "items"))[-1] == "[999]"
+    assert shown(child(explained(MANY, THOUSAND, items=1, at=(1401,), base=1400), "items"))[1] == "[1..999]"
 
 
 def test_damage_among_items_that_are_not_shown() -> None:
     pairs = Struct("Pairs", Field("pairs", Repeated(PAIR)))
-    node = child(one(pairs, PAIR.pack({"key": b"k", "value": b""}) * 9 + b"\x7e", items=2), "pairs")
+    node = child(explained(pairs, PAIR.pack({"key": b"k", "value": b""}) * 9 + b"\x7e", items=2), "pairs")
     assert shown(node) == ["[0]", "[1]", "[2..8]", "[9]"]
     assert node.children[-1].broken
 
@@ -273,7 +274,7 @@ def packed(kind: int, data: bytes | None) -> bytes:
 
 
 def test_packed_bytes_have_addresses_of_their_own() -> None:
-    node = one(PACKED, packed(1, zlib.compress(THOUSAND)), base=50, items=3, at=(51, 1401))
+    node = explained(PACKED, packed(1, zlib.compress(THOUSAND)), base=50, items=3, at=(51, 1401))
     data = child(node, "data")
     assert data.space is not None
     assert (data.space.start, data.space.how, data.space.data) == (51, "unpacked", THOUSAND)
@@ -284,16 +285,16 @@ def test_packed_bytes_have_addresses_of_their_own() -> None:
 
 
 def test_bytes_that_hold_something_as_they_are() -> None:
-    data = child(one(PACKED, packed(0, b"\0\1\0\2\7")), "data", "data")
+    data = child(explained(PACKED, packed(0, b"\0\1\0\2\7")), "data", "data")
     assert data.space is None
     assert [each.kind for each in data.children] == ["struct"]
     assert data.children[0].broken
 
 
 def test_nothing_is_held() -> None:
-    assert child(one(PACKED, packed(9, b"abc")), "data", "data").children == []
-    assert child(one(PACKED, packed(1, None)), "data").space is None
-    node = child(one(PACKED, packed(3, b"abc")), "data")
+    assert child(explained(PACKED, packed(9, b"abc")), "data", "data").children == []
+    assert child(explained(PACKED, packed(1, None)), "data").space is None
+    node = child(explained(PACKED, packed(3, b"abc")), "data")
     assert node.problem == "kind 3 is unknown"
     assert node.space is None
 
@@ -303,28 +304,28 @@ def test_what_the_scope_around_says() -> None:
         "Inner", Field("delta", U8, says=lambda value, scope: f"is {scope[OUTER]['base'] + value}")
     )
     outer = Struct("Outer", Field("base", I16BE), Field("items", Repeated(inner)))
-    node = child(one(outer, b"\1\0\5"), "items", "[0]", "delta")
+    node = child(explained(outer, b"\1\0\5"), "items", "[0]", "delta")
     assert node.meaning == "is 261"
 
 
 def test_one_type_or_another() -> None:
     either = Struct("Either", Field("kind", U8), Field("body", Switch("kind", {1: PAIR, 0: U8})))
-    assert child(one(either, b"\1\0\0"), "body").type == "Pair"
-    assert child(one(either, b"\0\7"), "body").value == 7
-    assert child(one(either, b"\2\7\7"), "body").problem == "unknown kind 2"
+    assert child(explained(either, b"\1\0\0"), "body").type == "Pair"
+    assert child(explained(either, b"\0\7"), "body").value == 7
+    assert child(explained(either, b"\2\7\7"), "body").problem == "unknown kind 2"
 
 
 def test_room_that_is_not_there() -> None:
     tail = Struct("Tail", Field("front", Bytes(), size="left - 2"), Field("back", I16BE))
-    assert child(one(tail, b"abcd"), "front").value == b"ab"
-    assert child(one(tail, b"a"), "front").problem == "1 bytes too few for the following fields"
+    assert child(explained(tail, b"abcd"), "front").value == b"ab"
+    assert child(explained(tail, b"a"), "front").problem == "1 bytes too few for the following fields"
 
 
 def test_items_that_have_a_block_each() -> None:
     block = Struct("Block", Field("words", Repeated(I16BE, least=2)))
     file = Struct("File", Field("blocks", Repeated(block, every=5)))
     data = b"\0\1\0\2x" + b"\0\3\0\4\0" + b"\0\5"
-    blocks = child(one(file, data), "blocks").children
+    blocks = child(explained(file, data), "blocks").children
     assert [(each.start, each.end) for each in blocks] == [(0, 5), (5, 10), (10, 12)]
     assert [[word.value for word in each.children[0].children] for each in blocks] == [[1, 2], [3, 4], [5]]
     assert [each.children[1].kind for each in blocks[:2]] == [UNEXPLAINED, PADDING]
@@ -356,8 +357,8 @@ def test_a_stretch_of_values() -> None:
 
 def test_items_of_no_bytes_end_a_list() -> None:
     empty = Struct("Empty", Field("items", Repeated(Struct("Nothing"))))
-    assert len(child(one(empty, b"ab"), "items").children) == 1
-    assert len(child(one(empty, b"ab", items=1), "items").children) == 1
+    assert len(child(explained(empty, b"ab"), "items").children) == 1
+    assert len(child(explained(empty, b"ab", items=1), "items").children) == 1
 
 
 def test_a_space_is_entered_by_its_place() -> None:

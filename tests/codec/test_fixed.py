@@ -65,28 +65,28 @@ NAME = f"{20:020d}.pairs"
 
 
 def pairs(*near: int, version: int = 0) -> bytes:
-    return b"".join(PAIR.pack({"version": version, "near": one}) for one in near)
+    return b"".join(PAIR.pack({"version": version, "near": item}) for item in near)
 
 
-def scanned(one: FixedCodec, data: bytes, at: int = 0, **hints: Any) -> Any:
-    context = one.context(NAME, Options(()), **hints)
+def scanned(item: FixedCodec, data: bytes, at: int = 0, **hints: Any) -> Any:
+    context = item.context(NAME, Options(()), **hints)
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
-    return window, one.scan(window, at, context), context
+    return window, item.scan(window, at, context), context
 
 
-def far(one: FixedCodec, data: bytes) -> list[int]:
-    window, frames, context = scanned(one, data)
+def far(item: FixedCodec, data: bytes) -> list[int]:
+    window, frames, context = scanned(item, data)
     return [
         n
-        for part in one.decode(window, frames, "rows", ["far"], context)
+        for part in item.decode(window, frames, "rows", ["far"], context)
         for n in part.batch["far"].to_pylist()
     ]
 
 
-def kinds(one: FixedCodec, data: bytes, **hints: Any) -> list[tuple[Kind, Severity, int, int]]:
-    _, frames, _ = scanned(one, data, **hints)
-    found = [*frames.faults, *([frames.damage] if frames.damage else [])]
-    return [(fault.kind, fault.severity, fault.offset, fault.length) for fault in found]
+def kinds(item: FixedCodec, data: bytes, **hints: Any) -> list[tuple[Kind, Severity, int, int]]:
+    _, frames, _ = scanned(item, data, **hints)
+    actual = [*frames.faults, *([frames.damage] if frames.damage else [])]
+    return [(fault.kind, fault.severity, fault.offset, fault.length) for fault in actual]
 
 
 def test_names() -> None:
@@ -139,9 +139,9 @@ def test_order_and_range() -> None:
 
 
 def test_many_findings_are_summed_up() -> None:
-    found = kinds(ALLOCATED, pairs(*[7] * 500))
-    assert len(found) == 101
-    assert found[-1] == (Kind.ORDER, Severity.ERROR, 6 * 101, 6 * 399)
+    actual = kinds(ALLOCATED, pairs(*[7] * 500))
+    assert len(actual) == 101
+    assert actual[-1] == (Kind.ORDER, Severity.ERROR, 6 * 101, 6 * 399)
 
 
 def test_an_entry_of_another_version_is_passed_over() -> None:
@@ -157,22 +157,22 @@ def test_an_entry_of_another_version_is_passed_over() -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 40), st.sampled_from([ALLOCATED, EXACT]))
-def test_any_bytes_come_back(data: bytes, zeros: int, one: FixedCodec) -> None:
+def test_any_bytes_come_back(data: bytes, zeros: int, item: FixedCodec) -> None:
     data += bytes(zeros)
-    window, frames, context = scanned(one, data)
+    window, frames, context = scanned(item, data)
     tables = [
         pa.Table.from_batches(
-            [part.batch for part in one.decode(window, frames, name, table.names(detail=True), context)],
+            [part.batch for part in item.decode(window, frames, name, table.names(detail=True), context)],
             table.schema(table.names(detail=True)),
         )
-        for name, table in one.tables.items()
+        for name, table in item.tables.items()
         if name != "file"
     ]
     rest = data[frames.stop :]
     tail = rest.rstrip(b"\0")
-    file = one.describe_file(window, len(data), len(frames), tail, len(rest) - len(tail), context)
-    again = one.encode(*tables, pa.Table.from_batches([file]), context)
-    assert b"".join(map(bytes, again)) == data
+    file = item.describe_file(window, len(data), len(frames), tail, len(rest) - len(tail), context)
+    encoded = item.encode(*tables, pa.Table.from_batches([file]), context)
+    assert b"".join(map(bytes, encoded)) == data
 
 
 def encoded(rows: pa.Table, *others: Any) -> bytes:
@@ -228,18 +228,18 @@ def test_windows_do_not_matter(
 ) -> None:
     """Small windows give the same entries and findings as one that holds the file, in a file longer than the smallest window."""
     ahead = b"".join(struct.pack(">hi", 0, n + 1) for n in range(700))
-    behind = b"".join(struct.pack(">hi", *one) for one in entries)
+    behind = b"".join(struct.pack(">hi", *entry) for entry in entries)
     data = ahead + behind + bytes(zeros)
 
-    def found(step: int) -> tuple[list[int], list[str]]:
+    def walked(step: int) -> tuple[list[int], list[str]]:
         places: list[int] = []
-        said: list[object] = []
-        for one in Walk(MemorySource(data), chosen, chosen.context(name, Options(())), step=step):
-            if isinstance(one, Hole):
-                said.append((one.fault, one.tail))
+        message: list[object] = []
+        for item in Walk(MemorySource(data), chosen, chosen.context(name, Options(())), step=step):
+            if isinstance(item, Hole):
+                message.append((item.fault, item.tail))
                 continue
-            places += (one.frames.start + one.window.offset).tolist()
-            said += one.faults
-        return places, sorted(map(repr, said))
+            places += (item.frames.start + item.window.offset).tolist()
+            message += item.faults
+        return places, sorted(map(repr, message))
 
-    assert found(1 << 12) == found(1 << 20)
+    assert walked(1 << 12) == walked(1 << 20)

@@ -31,9 +31,9 @@ MARK = FixedCodec(
     ("data", "kind"), [(b"", "truncated"), (bytes(15), "truncated"), (bytes(17), "unexpected padding")]
 )
 def test_too_short_and_too_long_are_said(data: bytes, kind: str) -> None:
-    found = Specimen.of(data, MARK, "mark").read()
-    assert not found.table.num_rows
-    assert [(one.kind, one.detail) for one in found.report.faults] == [
+    result = Specimen.of(data, MARK, "mark").read()
+    assert not result.table.num_rows
+    assert [(fault.kind, fault.detail) for fault in result.report.faults] == [
         (kind, f"the file has {len(data)} bytes, expected 16")
     ]
     assert decode_encode(data, MARK, name="mark")
@@ -41,9 +41,9 @@ def test_too_short_and_too_long_are_said(data: bytes, kind: str) -> None:
 
 def test_one_entry_is_sound_whatever_it_holds() -> None:
     for data in (bytes(16), bytes(15) + b"\x07", bytes(range(16))):
-        found = Specimen.of(data, MARK, "mark").read()
-        assert found.table.num_rows == 1
-        assert not found.report.faults
+        result = Specimen.of(data, MARK, "mark").read()
+        assert result.table.num_rows == 1
+        assert not result.report.faults
         assert decode_encode(data, MARK, name="mark")
 
 

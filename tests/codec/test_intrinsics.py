@@ -324,9 +324,9 @@ def test_crc32c_in_pieces(a: int, b: int, c: int) -> None:
     st.integers(0, 1 << 61),
     st.integers(0, 1 << 61),
 )
-def test_crc32c_combine_of_long_lengths(one: int, two: int, n: int, m: int) -> None:
+def test_crc32c_combine_of_long_lengths(first: int, second: int, n: int, m: int) -> None:
     """Nobody has that many bytes: appending n and then m is appending n + m."""
-    assert crc32c_combine(crc32c_combine(one, 0, n), two, m) == crc32c_combine(one, two, n + m)
+    assert crc32c_combine(crc32c_combine(first, 0, n), second, m) == crc32c_combine(first, second, n + m)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 383, 384, 500, 3072, 3500])
@@ -581,8 +581,8 @@ def test_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: None)
     monkeypatch.setattr(module, "_registry", {})
 
-    def compiled(one: Any) -> Any:
-        return Kernel(one.py_func, one.signature, None).compile()
+    def compiled(item: Any) -> Any:
+        return Kernel(item.py_func, item.signature, None).compile()
 
     data = bytes(range(1, 41))
     assert compiled(loads)(array(data), 3) == tuple(struct.unpack_from(code, data, 3)[0] for code in FORMATS)

@@ -69,7 +69,7 @@ def run(script: str, *, mode: str = "compiled", path: str | Path = "", **setting
 
 
 def test_importing_and_small_inputs_need_no_numba() -> None:
-    found = run(
+    result = run(
         """
         import importlib, json, pkgutil, sys, time
         import logwright.codec, numpy
@@ -85,7 +85,7 @@ def test_importing_and_small_inputs_need_no_numba() -> None:
         """,
         LOGWRIGHT_INTERPRET_BELOW="",
     )
-    assert found == [[1, 1], 0xE3069283, True, False]
+    assert result == [[1, 1], 0xE3069283, True, False]
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -102,7 +102,7 @@ def test_the_settings_are_read_as_numba_reads_them() -> None:
 
 
 def test_without_numba_kernels_run_all_the_same() -> None:
-    found = run(
+    result = run(
         """
         import json, sys, warnings
         sys.modules["numba"] = None
@@ -115,7 +115,7 @@ def test_without_numba_kernels_run_all_the_same() -> None:
             print(json.dumps([twice(4), twice(5), [str(one.message) for one in caught]]))
         """
     )
-    assert found == [8, 10, ["numba is not installed: logwright runs some hundred times slower"]]
+    assert result == [8, 10, ["numba is not installed: logwright runs some hundred times slower"]]
 
 
 @compiled_only
@@ -123,8 +123,8 @@ def test_numbas_configuration_file_may_turn_it_off(monkeypatch: pytest.MonkeyPat
     import numba
 
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
-    made = kernel("i8")(lambda x: x + 5)
-    assert made.compile() is made.py_func
+    result = kernel("i8")(lambda x: x + 5)
+    assert result.compile() is result.py_func
 
 
 # When to compile
@@ -141,9 +141,9 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel[..., int]]:
             importlib.import_module("numba")
         else:
             monkeypatch.delitem(sys.modules, "numba", raising=False)
-        made = kernel("const u1[]")(lambda buf: len(buf))
-        made._run = None
-        return made
+        result = kernel("const u1[]")(lambda buf: len(buf))
+        result._run = None
+        return result
 
     return make
 
@@ -154,45 +154,45 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel[..., int]]:
 )
 def test_a_call_is_interpreted_below_a_size(policy: Any, cached: bool, numba: bool, limit: int) -> None:
     """The size from which interpreting would take longer than getting the compiled form, about."""
-    made = policy(cached=cached, numba=numba)
-    assert made._interprets(limit - 1000)
-    assert not made._interprets(limit + 1000)
+    result = policy(cached=cached, numba=numba)
+    assert result._interprets(limit - 1000)
+    assert not result._interprets(limit + 1000)
 
 
 def test_what_was_spent_counts(policy: Any) -> None:
-    made = policy(cached=True, numba=False)
-    assert made._interprets(1000)
-    made._spent = 0.32
-    assert not made._interprets(1000)
+    result = policy(cached=True, numba=False)
+    assert result._interprets(1000)
+    result._spent = 0.32
+    assert not result._interprets(1000)
     # So does how fast it went.
-    made._spent, made._seen = 0.1, 1_000_000
-    assert made._interprets(2_000_000)
-    assert not made._interprets(2_200_000)
-    made._seen = 10_000_000
-    assert made._interprets(20_000_000)
+    result._spent, result._seen = 0.1, 1_000_000
+    assert result._interprets(2_000_000)
+    assert not result._interprets(2_200_000)
+    result._seen = 10_000_000
+    assert result._interprets(20_000_000)
 
 
 def test_the_limit_can_be_set_by_hand(policy: Any) -> None:
-    made = policy(cached=False, numba=False, below=100)
-    assert made._interprets(99)
-    assert not made._interprets(100)
+    result = policy(cached=False, numba=False, below=100)
+    assert result._interprets(99)
+    assert not result._interprets(100)
     assert not policy(cached=False, numba=False, below=0)._interprets(0)
 
 
 @compiled_only
 def test_what_is_made_already_runs_compiled(policy: Any) -> None:
-    made = policy(cached=True, numba=True)
-    assert made._interprets(10)
-    made.compile()
-    assert not made._interprets(10)
+    result = policy(cached=True, numba=True)
+    assert result._interprets(10)
+    result.compile()
+    assert not result._interprets(10)
 
 
 @compiled_only
 @pytest.mark.parametrize("brief", [False, True])
 def test_a_brief_kernel_keeps_the_lock(brief: bool) -> None:
-    made = kernel("i8", brief=brief)(lambda x: x + 5)
-    assert made.compile().targetoptions["nogil"] is not brief
-    assert made(2) == 7
+    result = kernel("i8", brief=brief)(lambda x: x + 5)
+    assert result.compile().targetoptions["nogil"] is not brief
+    assert result(2) == 7
 
 
 def test_an_interpreted_call_is_measured_and_stays_so_inside(
@@ -220,12 +220,12 @@ def test_a_large_call_compiles_and_small_ones_after_it_use_that(policy: Any) -> 
         return len(buf)
 
     policy(cached=False, numba=True, below=100)
-    made = kernel("const u1[]")(size)
-    assert made(np.zeros(5, np.uint8)) == 5
-    assert made._run is None
-    assert made(np.zeros(500, np.uint8)) == 500
-    assert made._run is made.compile()
-    assert made(np.zeros(5, np.uint8)) == 5
+    result = kernel("const u1[]")(size)
+    assert result(np.zeros(5, np.uint8)) == 5
+    assert result._run is None
+    assert result(np.zeros(500, np.uint8)) == 500
+    assert result._run is result.compile()
+    assert result(np.zeros(5, np.uint8)) == 5
 
 
 # What a kernel is
@@ -292,8 +292,8 @@ def test_arrays_may_be_sliced_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_signatures(text: str, types: str) -> None:
-    found = module._numba_signature(text)
-    assert [str(one) for one in found] == [str(one) for one in eval_types(types)]
+    actual = module._numba_signature(text)
+    assert [str(item) for item in actual] == [str(item) for item in eval_types(types)]
 
 
 class Both(NamedTuple):
@@ -358,9 +358,9 @@ def test_a_kernel_is_known_by_its_name() -> None:
 
 
 def test_a_twin_runs_in_its_place() -> None:
-    made = kernel("i8", python=lambda x: x + 100)(lambda x: x)
-    assert made(1) == 101
-    assert made.py_func(1) == 1
+    result = kernel("i8", python=lambda x: x + 100)(lambda x: x)
+    assert result(1) == 101
+    assert result.py_func(1) == 1
 
 
 @compiled_only
@@ -397,10 +397,10 @@ def test_the_first_compile_of_many_threads_is_one(monkeypatch: pytest.MonkeyPatc
 
 @compiled_only
 def test_warmup_compiles_what_has_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_registry", {one.name: one for one in (total, weighed, untyped)})
-    found = dict(warmup())
-    assert set(found) == {total.name, weighed.name}
-    assert all(seconds >= 0 for seconds in found.values())
+    monkeypatch.setattr(module, "_registry", {item.name: item for item in (total, weighed, untyped)})
+    actual = dict(warmup())
+    assert set(actual) == {total.name, weighed.name}
+    assert all(seconds >= 0 for seconds in actual.values())
 
 
 def test_warmup_has_nothing_to_do_with_the_jit_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,10 +564,10 @@ def test_a_usable_place_is_ours_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     assert module._usable(tmp_path / "file") is None
     monkeypatch.setattr(module, "_place", None)
     monkeypatch.setattr(module, "_cache_places", lambda: iter([tmp_path / "file", tmp_path / "new"]))
-    found = module._cache_place()
-    assert found is not None
-    assert found.parent == tmp_path / "new" / "kernels"
-    assert module._cache_place() is found
+    actual = module._cache_place()
+    assert actual is not None
+    assert actual.parent == tmp_path / "new" / "kernels"
+    assert module._cache_place() is actual
 
 
 @compiled_only
@@ -575,14 +575,14 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
 
     def hits() -> int:
-        made = Kernel(weighed.py_func, "i8, i8", None)
-        assert made.compile()(3, 4) == 12
-        return sum(made.compile()._cache_hits.values())
+        result = Kernel(weighed.py_func, "i8, i8", None)
+        assert result.compile()(3, 4) == 12
+        return sum(result.compile()._cache_hits.values())
 
     assert (hits(), hits()) == (0, 1)
     (entry,) = tmp_path.iterdir()
-    whole = entry.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"junk" + whole, pickle.dumps((1, 2))):
+    data = entry.read_bytes()
+    for damaged in (data[: len(data) // 2], b"", b"junk" + data, pickle.dumps((1, 2))):
         entry.write_bytes(damaged)
         assert hits() == 0
         assert hits() == 1
@@ -596,8 +596,8 @@ def test_a_full_disk_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    made = kernel("i8")(lambda x: x + 3)
-    assert made.compile()(4) == 7
+    result = kernel("i8")(lambda x: x + 3)
+    assert result.compile()(4) == 7
     assert list(tmp_path.iterdir()) == []
 
 
@@ -631,16 +631,16 @@ def test_what_points_into_this_process_is_not_kept(tmp_path: Path, monkeypatch: 
 def test_cached_tells_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
     monkeypatch.setattr(module, "_listings", {})
-    made = kernel("i8")(lambda x: x + 4)
-    assert not made.cached()
-    made.compile()
+    result = kernel("i8")(lambda x: x + 4)
+    assert not result.cached()
+    result.compile()
     monkeypatch.setattr(module, "_listings", {})
-    assert made.cached()
-    assert made.cached()
+    assert result.cached()
+    assert result.cached()
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path / "gone")
-    assert not made.cached()
+    assert not result.cached()
     monkeypatch.setattr(module, "_cache_place", lambda: None)
-    assert not made.cached()
+    assert not result.cached()
 
 
 # The digest
@@ -667,9 +667,9 @@ def test_the_digest_is_of_everything_that_is_compiled_in() -> None:
         len, int, np.add, np, math,
         total, weighed, intrinsics.copy, intrinsics.load_u8, intrinsics.load_i16be, lambda: 1, lambda: 2,
     ]  # fmt: skip
-    found = [using(value) for value in values]
-    assert None not in found
-    assert len(set(found)) == len(found)
+    actual = [using(value) for value in values]
+    assert None not in actual
+    assert len(set(actual)) == len(actual)
     assert using(frozenset("abcdef")) == using(frozenset("fedcba"))
     # What nobody can tell the content of is not kept.
     assert using(object()) is None
@@ -700,9 +700,9 @@ def test_intrinsics_are_part_of_the_digest() -> None:
 def test_every_kernel_can_be_cached() -> None:
     """Or each process would compile it again."""
     assert [
-        one.name
-        for one in kernels()
-        if one.__module__.startswith("logwright.") and fingerprint(one.py_func) is None
+        kernel.name
+        for kernel in kernels()
+        if kernel.__module__.startswith("logwright.") and fingerprint(kernel.py_func) is None
     ] == []
 
 

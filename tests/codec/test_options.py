@@ -134,7 +134,7 @@ TABLE = Table(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "columns"),
+    ("expected", "columns"),
     [
         (None, ("key", "value")),
         ("*", ("key", "value", "raw")),
@@ -144,8 +144,8 @@ TABLE = Table(
         ("", ()),
     ],
 )
-def test_columns_asked_for(wanted: Any, columns: tuple[str, ...]) -> None:
-    assert TABLE.select(wanted) == columns
+def test_columns_asked_for(expected: Any, columns: tuple[str, ...]) -> None:
+    assert TABLE.select(expected) == columns
     assert TABLE.schema(columns).names == list(columns)
 
 
@@ -165,7 +165,9 @@ def test_codecs_and_layouts_by_name() -> None:
     assert registry.get("kafka.log").name == "kafka.log"
     assert registry.get_layout("kafka.partition").name == "kafka.partition"
     assert registry.find("kafka.partition") is registry.get_layout("kafka.partition")
-    assert {one.name for one in registry.codecs()}.isdisjoint(one.name for one in registry.layouts())
+    assert {codec.name for codec in registry.codecs()}.isdisjoint(
+        layout.name for layout in registry.layouts()
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,11 +187,11 @@ def test_names_of_another_kind(call: Any, name: str, message: str) -> None:
 
 def test_a_file_that_nobody_knows() -> None:
     assert registry.detect("holiday.jpg", b"\xff\xd8\xff\xe0") is None
-    found = registry.detect("00000000000000000000.timeindex", b"")
-    assert found is not None
-    assert found.name == "kafka.timeindex"
+    detected = registry.detect("00000000000000000000.timeindex", b"")
+    assert detected is not None
+    assert detected.name == "kafka.timeindex"
 
 
 def test_numbers_that_were_made_text() -> None:
-    given = {"at_zxid": "100000002", "atZxid": "0x5", "path_prefix": "5", "segment.bytes": "100"}
-    assert registry.numbers(given) == {**given, "at_zxid": 100000002}
+    inputs = {"at_zxid": "100000002", "atZxid": "0x5", "path_prefix": "5", "segment.bytes": "100"}
+    assert registry.numbers(inputs) == {**inputs, "at_zxid": 100000002}

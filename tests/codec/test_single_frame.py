@@ -66,8 +66,8 @@ def stored(payload: bytes) -> pa.Table:
 def test_a_file_is_one_frame() -> None:
     window, frames = scanned(b"1\n2\n")
     assert (frames.start.tolist(), frames.end.tolist()) == ([0], [4])
-    (found,) = CODEC.decode(window, frames, "rows", ["n"], None)
-    assert found.batch.to_pydict() == {"n": [1, 2]}
+    (actual,) = CODEC.decode(window, frames, "rows", ["n"], None)
+    assert actual.batch.to_pydict() == {"n": [1, 2]}
     assert CODEC.frame_bounds(frames, "n") == (None, None)
     none = frames.pick(np.zeros(1, np.bool_))
     assert list(CODEC.decode(window, none, "rows", ["n"], None)) == [], "a filter may leave no frame"
@@ -106,7 +106,7 @@ def test_what_could_not_be_read_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("inputs", "message"),
     [
         (rows(), "value: at least one number is needed"),
         (pa.table({"m": [1]}), "needs a column 'n'"),
@@ -115,6 +115,6 @@ def test_what_could_not_be_read_comes_back() -> None:
         (pa.table([[1], [2]], ["n", "n"]), "there are 2 columns 'n'"),
     ],
 )
-def test_rows_that_make_no_file(given: pa.Table, message: str) -> None:
+def test_rows_that_make_no_file(inputs: pa.Table, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        encoded(given)
+        encoded(inputs)

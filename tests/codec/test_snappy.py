@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kernel_modes
 _LIMIT = 1 << 20
 
 
-def made(block: bytes) -> bytes | None:
+def decompressed(block: bytes) -> bytes | None:
     """What the kernels make of a block; None where they refuse it."""
     buf = np.frombuffer(b"before" + block + b"behind", np.uint8).copy()
     start, end = np.array([6]), np.array([6 + len(block)])
@@ -49,13 +49,13 @@ WORDS = st.lists(
 @given(WORDS)
 def test_what_the_library_writes_is_read(words: list[bytes]) -> None:
     data = b"".join(words)
-    assert made(bytes(cramjam.snappy.compress_raw(data))) == data
+    assert decompressed(bytes(cramjam.snappy.compress_raw(data))) == data
 
 
 @pytest.mark.parametrize("size", [59, 60, 61, 256, 257, 65536, 65537, 200_000])
 def test_long_literals(size: int) -> None:
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
-    assert made(bytes(cramjam.snappy.compress_raw(data))) == data
+    assert decompressed(bytes(cramjam.snappy.compress_raw(data))) == data
 
 
 def varint(number: int) -> bytes:
@@ -81,23 +81,23 @@ def test_each_kind_of_copy(name: str) -> None:
     expected = by_library(block)
     assert expected is not None
     assert len(expected) == 3 + size
-    assert made(block) == expected
+    assert decompressed(block) == expected
     for cut in range(len(block)):
-        assert made(block[:cut]) is None
-        assert made(varint(200) + block[1 : 1 + cut]) is None
-    assert made(varint(2 + size) + block[1:]) is None
-    assert made(varint(3 + size) + COPIES[name] + literal) is None
+        assert decompressed(block[:cut]) is None
+        assert decompressed(varint(200) + block[1 : 1 + cut]) is None
+    assert decompressed(varint(2 + size) + block[1:]) is None
+    assert decompressed(varint(3 + size) + COPIES[name] + literal) is None
 
 
 def test_what_is_refused() -> None:
-    assert made(b"") is None
-    assert made(b"\x80") is None
-    assert made(b"\xff\xff\xff\xff\x0f\0") is None  # more than the limit
-    assert made(varint(100) + b"\0") is None  # more than that many bytes make
-    assert made(b"\x05\x10abc") is None  # a literal of five, three are there
-    assert made(b"\x04\x01\x00") is None  # from no bytes before
-    assert made(b"\x05\xf0") is None
-    assert made(b"\0") == b""
+    assert decompressed(b"") is None
+    assert decompressed(b"\x80") is None
+    assert decompressed(b"\xff\xff\xff\xff\x0f\0") is None  # more than the limit
+    assert decompressed(varint(100) + b"\0") is None  # more than that many bytes make
+    assert decompressed(b"\x05\x10abc") is None  # a literal of five, three are there
+    assert decompressed(b"\x04\x01\x00") is None  # from no bytes before
+    assert decompressed(b"\x05\xf0") is None
+    assert decompressed(b"\0") == b""
     assert decompress(np.zeros(0, np.uint8), 0, 0, np.zeros(0, np.uint8), 0, 0) == -1
 
 
@@ -108,4 +108,4 @@ def test_damaged_blocks_are_judged_alike(words: list[bytes], data: st.DataObject
         at = data.draw(st.integers(0, len(block) - 1))
         block[at] = data.draw(st.integers(0, 255))
     block = block[: data.draw(st.integers(0, len(block)))]
-    assert made(bytes(block)) == by_library(bytes(block))
+    assert decompressed(bytes(block)) == by_library(bytes(block))

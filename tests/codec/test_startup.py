@@ -66,8 +66,8 @@ def startup(outcome: Served | Refused, *changes: Callable[[Overlay], object]) ->
     )
 
 
-def run(one: Startup) -> Any:
-    return one.run(DIRECTORY, PLAN, Options(()), version=None, clean=None)
+def run(item: Startup) -> Any:
+    return item.run(DIRECTORY, PLAN, Options(()), version=None, clean=None)
 
 
 CHANGES: tuple[Callable[[Overlay], object], ...] = (
@@ -117,7 +117,7 @@ def where(start: int, stop: int) -> Mapping[str, Any]:
 def test_lost_rows_are_one_range_until_a_row_is_served() -> None:
     masks = [[True, False, True], [], [True, True, False], [False, True]]
     runs = list(lost_runs((np.array(mask, np.bool_), where) for mask in masks))
-    assert [(one.rows, one.continues) for one in runs] == [(1, False), (1, False), (2, True), (1, False)]
+    assert [(run.rows, run.continues) for run in runs] == [(1, False), (1, False), (2, True), (1, False)]
     verdict = run(startup(Store(runs))).verdict
     assert verdict.rows_lost == 5
     assert verdict.lost == (
@@ -134,9 +134,9 @@ def test_the_ranges_of_lost_rows_are_limited_and_their_rows_are_not() -> None:
 
 
 def test_two_ranges_of_lost_rows_as_one() -> None:
-    one = {"topic": "t", "first_offset": 3, "last_offset": 5, "smallest": "a", "largest": "x"}
-    other = {"first_offset": 1, "last_offset": 4, "smallest": "b", "largest": "c", "last_timestamp": 7}
-    assert join_lost(one, other) == {
+    first = {"topic": "t", "first_offset": 3, "last_offset": 5, "smallest": "a", "largest": "x"}
+    second = {"first_offset": 1, "last_offset": 4, "smallest": "b", "largest": "c", "last_timestamp": 7}
+    assert join_lost(first, second) == {
         "topic": "t", "first_offset": 1, "last_offset": 5, "smallest": "a", "largest": "c", "last_timestamp": 7,
     }  # fmt: skip
 
@@ -191,8 +191,8 @@ def test_ranges_of_which_nothing_is_made() -> None:
         disk.delete("b")
 
     repair = SystemRepair(run(startup(Store(), change)), sorted)
-    found = [(file.name, start, stop) for file, start, stop in repair.removed_ranges()]
-    assert found == [("a", 0, 5), ("a", 8, 10), ("b", 0, 3)]
+    actual = [(file.name, start, stop) for file, start, stop in repair.removed_ranges()]
+    assert actual == [("a", 0, 5), ("a", 8, 10), ("b", 0, 3)]
 
 
 def test_a_system_may_settle_what_a_repair_leaves() -> None:
@@ -243,10 +243,10 @@ def test_an_overlay_of_pieces_reads_as_one_file() -> None:
 
 
 def test_content_that_is_made_later_is_made_once() -> None:
-    made = []
+    result = []
     disk = Overlay(DIRECTORY)
-    disk.put("b", lambda: made.append(1) or b"later")  # type: ignore[func-returns-value]
-    assert (disk.rewritten, disk.truncated, made) == (["b"], {}, [])
-    assert (disk.read("b"), disk.size("b"), disk.read("b", 1, 2), made) == (b"later", 5, b"at", [1])
+    disk.put("b", lambda: result.append(1) or b"later")  # type: ignore[func-returns-value]
+    assert (disk.rewritten, disk.truncated, result) == (["b"], {}, [])
+    assert (disk.read("b"), disk.size("b"), disk.read("b", 1, 2), result) == (b"later", 5, b"at", [1])
     disk.truncate("b", 2)
     assert disk.read("b") == b"la"

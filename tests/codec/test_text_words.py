@@ -83,9 +83,9 @@ def test_texts_of_all_kinds(name: str, data: bytes, tmp_path: Any) -> None:
 def test_what_is_in_a_text(tmp_path: Any) -> None:
     path = tmp_path / "replication-offset-checkpoint"
     path.write_bytes(b"0\n2\norders 0 5\nother 11 -1\n")
-    found = lw.explain(path)
-    values = {one.name: one.value for one in all_nodes(found) if one.kind == "text"}
+    explanation = lw.explain(path)
+    values = {node.name: node.value for node in all_nodes(explanation) if node.kind == "text"}
     assert values == {"version": 0, "count": 2, "topic": "other", "partition": 11, "offset": -1}
-    assert [one.row for one in all_nodes(found) if one.row is not None] == [0, 1]
+    assert [node.row for node in all_nodes(explanation) if node.row is not None] == [0, 1]
     path.write_bytes(b"0\n9\norders 0 5\n")
-    assert any("count 9, but only" in one.problem for one in all_nodes(lw.explain(path)))
+    assert any("count 9, but only" in node.problem for node in all_nodes(lw.explain(path)))

@@ -39,13 +39,13 @@ def each_sample(rule: Callable[..., None]) -> Callable[..., None]:
 
 def first_samples(rule: Callable[..., None]) -> Callable[..., None]:
     """Try every byte or every call: `make test` does so with one sample of each codec."""
-    some = [
+    subset = [
         pytest.param(
             sample, id=sample.label, marks=() if sample == FIRST[sample.codec] else pytest.mark.extended
         )
         for sample in SAMPLES
     ]
-    return pytest.mark.parametrize("sample", some)(rule)
+    return pytest.mark.parametrize("sample", subset)(rule)
 
 
 def holds(verdict: laws.Verdict) -> None:
@@ -102,9 +102,9 @@ def test_the_rows_are_the_same_in_every_mode_and_through_every_window(sample: Sa
 def test_a_column_alone_has_the_values_that_it_has_among_others(sample: Sample) -> None:
     specimen = sample.specimen()
     for table in specimen.codec.tables:
-        whole = specimen.read(table).table
-        for name in whole.schema.names:
-            assert specimen.read(table, columns=name).table.column(name) == whole.column(name)
+        complete = specimen.read(table).table
+        for name in complete.schema.names:
+            assert specimen.read(table, columns=name).table.column(name) == complete.column(name)
 
 
 @each_sample
@@ -116,8 +116,8 @@ def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
     torn.parent.mkdir()
     for cut in range(37, path.stat().st_size, 37):
         torn.write_bytes(path.read_bytes()[:cut])
-        found = registry.detect(sample.name, torn.read_bytes()[:HEAD])
-        if found is not None and found.name == sample.codec:
+        detected = registry.detect(sample.name, torn.read_bytes()[:HEAD])
+        if detected is not None and detected.name == sample.codec:
             check_covers_file(lw.explain(torn), torn.read_bytes())
 
 

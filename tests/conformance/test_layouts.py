@@ -31,8 +31,8 @@ def directory(box: DirectorySample, tmp_path: Path) -> Path:
 
 
 def keys(box: DirectorySample, path: Path, **options: Any) -> list[Any]:
-    found = lw.read(path, columns=box.key, **options)[box.key].to_pylist()
-    return [value for value in found if value not in box.own]
+    rows = lw.read(path, columns=box.key, **options)[box.key].to_pylist()
+    return [value for value in rows if value not in box.own]
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -63,12 +63,12 @@ def test_every_view_is_read_and_nothing_is_wrong(box: DirectorySample, directory
 
 @each_layout
 def test_every_byte_of_its_files_is_explained_once(box: DirectorySample, directory: Path) -> None:
-    found = 0
+    actual = 0
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
         if registry.detect(file.name, file.read_bytes()[:4096]) is not None:
             check_covers_file(lw.explain(file), file.read_bytes())
-            found += 1
-    assert found
+            actual += 1
+    assert actual
 
 
 @each_layout
@@ -101,8 +101,8 @@ def test_rows_that_damage_takes_are_reported(box: DirectorySample, directory: Pa
     written = [row[box.key] for row in (*box.old, *box.new)]
     for seed in range(6):
         place = Path(lw.damage(directory, tmp_path / str(seed), seed=seed, count=2).path)
-        found = keys(box, place, mode="DROPMALFORMED")
-        if any(value not in found for value in written):
+        actual = keys(box, place, mode="DROPMALFORMED")
+        if any(value not in actual for value in written):
             assert lw.verify(place).faults, seed
 
 

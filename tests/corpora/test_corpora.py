@@ -26,8 +26,8 @@ from logwright.corpora.kafka import script
 from logwright.corpora.rng import Rng, text
 from logwright.roundtrip.laws import decode_encode, kernel_equals_description
 
-KAFKA = [one for one in generators() if one.name.startswith("kafka.")]
-RECIPES = [(one.name, recipe.name) for one in KAFKA for recipe in one.recipes]
+KAFKA = [generator for generator in generators() if generator.name.startswith("kafka.")]
+RECIPES = [(item.name, recipe.name) for item in KAFKA for recipe in item.recipes]
 SMALL = [recipe for codec, recipe in RECIPES if codec == "kafka.partition" and recipe != "plain"]
 
 
@@ -47,18 +47,18 @@ def objects(data: bytes) -> list[Any]:
 def test_it_reads_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:
     rows = min(rows, 7) if recipe == "big" else rows
     path = target(codec, tmp_path)
-    made = lw.generate(codec, path, rows=rows, seed=11, recipe=recipe)
-    for view, expected in made.expected.items():
-        options = made.manifest["read_options"]
-        found = lw.read(path, codec, view=view, columns="*", **options)
-        found = found.filter(pa.compute.invert(found["is_control"])).select(
+    generated = lw.generate(codec, path, rows=rows, seed=11, recipe=recipe)
+    for view, expected in generated.expected.items():
+        options = generated.manifest["read_options"]
+        actual = lw.read(path, codec, view=view, columns="*", **options)
+        actual = actual.filter(pa.compute.invert(actual["is_control"])).select(
             lw.read(path, codec, limit=0).schema.names
         )
-        said = objects(Path(expected).read_bytes())
-        assert [one for batch in found.to_batches() for one in objects(lines(batch))] == said
-        assert made.manifest["views"][view] == {"rows": len(said), "expected": Path(expected).name}
-    if made.manifest["read_options"] == {}:
-        assert made.manifest["views"][next(iter(made.expected))]["rows"] == rows
+        message = objects(Path(expected).read_bytes())
+        assert [item for batch in actual.to_batches() for item in objects(lines(batch))] == message
+        assert generated.manifest["views"][view] == {"rows": len(message), "expected": Path(expected).name}
+    if generated.manifest["read_options"] == {}:
+        assert generated.manifest["views"][next(iter(generated.expected))]["rows"] == rows
     report = lw.verify(path, codec)
     assert report.ok, report.text()
 
@@ -75,38 +75,40 @@ def test_the_laws_hold_on_it(recipe: str, tmp_path: Path) -> None:
 
 def test_the_manifest_says_what_was_made(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
-    made = lw.generate("kafka.partition", path, rows="1k", seed="0x7", recipe="segments", segment_bytes="4k")
+    generated = lw.generate(
+        "kafka.partition", path, rows="1k", seed="0x7", recipe="segments", segment_bytes="4k"
+    )
     manifest = json.loads((tmp_path / "orders-0.manifest.json").read_text())
-    assert manifest == made.manifest
+    assert manifest == generated.manifest
     assert {name: manifest[name] for name in ("codec", "recipe", "seed", "rows", "options", "logwright")} == {
         "codec": "kafka.partition", "recipe": "segments", "seed": 7, "rows": 1024, "options": {"segment.bytes": 4096},
         "logwright": lw.__version__,
     }  # fmt: skip
-    assert {one["name"]: one["size"] for one in manifest["files"]} == {
-        one.name: one.stat().st_size for one in path.iterdir()
+    assert {row["name"]: row["size"] for row in manifest["files"]} == {
+        file.name: file.stat().st_size for file in path.iterdir()
     }
-    assert max(one["size"] for one in manifest["files"] if one["name"].endswith(".log")) <= 4096
-    assert sorted(one.name for one in tmp_path.iterdir()) == [
+    assert max(row["size"] for row in manifest["files"] if row["name"].endswith(".log")) <= 4096
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
         "orders-0", "orders-0.expected.jsonl", "orders-0.manifest.json",
     ]  # fmt: skip
 
 
 def test_views_that_differ_have_files_of_their_own(tmp_path: Path) -> None:
-    made = lw.generate("kafka.partition", tmp_path / "orders-0", rows=100, recipe="transactions")
-    assert {view: Path(path).name for view, path in made.expected.items()} == {
+    generated = lw.generate("kafka.partition", tmp_path / "orders-0", rows=100, recipe="transactions")
+    assert {view: Path(path).name for view, path in generated.expected.items()} == {
         "read_uncommitted": "orders-0.expected.jsonl",
         "read_committed": "orders-0.expected-read_committed.jsonl",
     }
-    every, committed = (objects(Path(path).read_bytes()) for path in made.expected.values())
+    every, committed = (objects(Path(path).read_bytes()) for path in generated.expected.values())
     assert 0 < len(committed) < len(every) == 100
 
 
 def test_expected_lines_are_those_of_dump(tmp_path: Path, capfdbinary: Any) -> None:
-    made = lw.generate("kafka.partition", tmp_path / "orders-0", rows=50, recipe="nulls")
+    generated = lw.generate("kafka.partition", tmp_path / "orders-0", rows=50, recipe="nulls")
     with pytest.raises(SystemExit) as ended:
         main(["dump", "--format", "jsonl", str(tmp_path / "orders-0")])
     assert ended.value.code == 0
-    assert capfdbinary.readouterr().out == Path(made.expected["read_uncommitted"]).read_bytes()
+    assert capfdbinary.readouterr().out == Path(generated.expected["read_uncommitted"]).read_bytes()
 
 
 # Every attribute of the format
@@ -141,16 +143,16 @@ def test_all_attributes_are_there(frames: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("recipe", "there"),
     [
-        ("compressed", lambda all_: {one["compression"] for one in all_} == {"none", "gzip", "snappy", "lz4", "zstd"}),
-        ("idempotent", lambda all_: any(one["base_sequence"] + one["last_offset_delta"] > (1 << 31) - 1 for one in all_)),
-        ("single", lambda all_: {one["records_count"] for one in all_} == {1}),
-        ("segments", lambda all_: sum(one["position"] == 0 for one in all_) > 10),
+        ("compressed", lambda all_: {row["compression"] for row in all_} == {"none", "gzip", "snappy", "lz4", "zstd"}),
+        ("idempotent", lambda all_: any(row["base_sequence"] + row["last_offset_delta"] > (1 << 31) - 1 for row in all_)),
+        ("single", lambda all_: {row["records_count"] for row in all_} == {1}),
+        ("segments", lambda all_: sum(row["position"] == 0 for row in all_) > 10),
         ("shifted", lambda all_: all_[0]["base_offset"] == 5_000_000_000),
-        ("big", lambda all_: max(len(one["payload"] or b"") for one in all_) < 900_000 < max(one["size"] for one in all_) + 830_000),
-        ("timestamps", lambda all_: any(one["max_timestamp"] == -1 for one in all_)),
-        ("compacted", lambda all_: any(one["is_control"] and one["delete_horizon_ms"] for one in all_)),
-        ("append_time", lambda all_: {one["timestamp_type"] for one in all_} == {1}),
-        ("control", lambda all_: any(one["is_control"] and one["producer_id"] == -1 for one in all_)),
+        ("big", lambda all_: max(len(row["payload"] or b"") for row in all_) < 900_000 < max(row["size"] for row in all_) + 830_000),
+        ("timestamps", lambda all_: any(row["max_timestamp"] == -1 for row in all_)),
+        ("compacted", lambda all_: any(row["is_control"] and row["delete_horizon_ms"] for row in all_)),
+        ("append_time", lambda all_: {row["timestamp_type"] for row in all_} == {1}),
+        ("control", lambda all_: any(row["is_control"] and row["producer_id"] == -1 for row in all_)),
     ],
 )  # fmt: skip
 def test_a_recipe_has_what_it_is_for(recipe: str, there: Any, frames: dict[str, Any]) -> None:
@@ -175,55 +177,55 @@ PINNED = {
 """SHA-256 over the files of 200 rows: names, sizes and hashes."""
 
 
-def digest(made: Any) -> str:
+def digest(result: Any) -> str:
     import hashlib
 
     text_ = "\n".join(
-        f"{one['name']} {one.get('content_sha256', one['sha256'])}" for one in made.manifest["files"]
+        f"{item['name']} {item.get('content_sha256', item['sha256'])}" for item in result.manifest["files"]
     )
     return hashlib.sha256(text_.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(("recipe", "seed"), PINNED)
 def test_the_bytes_are_those_they_were(recipe: str, seed: int, tmp_path: Path) -> None:
-    made = lw.generate("kafka.partition", tmp_path / "orders-0", rows=200, seed=seed, recipe=recipe)
-    assert digest(made) == PINNED[recipe, seed]
+    generated = lw.generate("kafka.partition", tmp_path / "orders-0", rows=200, seed=seed, recipe=recipe)
+    assert digest(generated) == PINNED[recipe, seed]
 
 
 @pytest.mark.parametrize("recipe", ["everything", "plain"])
 def test_again_is_the_same(recipe: str, tmp_path: Path) -> None:
-    made = []
+    result = []
     for folder in ("a", "b"):
         path = tmp_path / folder / "orders-0"
-        made.append(
+        result.append(
             lw.generate("kafka.partition", path, rows=300, seed=9, recipe=recipe, segment_bytes=20_000)
         )
-    assert made[0].manifest == made[1].manifest
+    assert result[0].manifest == result[1].manifest
     other = lw.generate("kafka.partition", tmp_path / "c" / "orders-0", rows=300, seed=10, recipe=recipe)
-    assert digest(other) != digest(made[0])
+    assert digest(other) != digest(result[0])
 
 
 def test_how_it_is_cut_does_not_matter(tmp_path: Path, monkeypatch: Any) -> None:
     """Neither to the expected rows nor to the hash of the content."""
-    made = []
+    result = []
     for folder, piece in (("a", 1 << 16), ("b", 70)):
         monkeypatch.setattr(kafka_recipes, "_PIECE", piece)
         monkeypatch.setattr(script, "_WINDOW", piece)
         path = tmp_path / folder / "orders-0"
-        made.append(
+        result.append(
             lw.generate(
                 "kafka.partition", path, rows=200, recipe="compressed", topic_id="AAAAAAAAAAAAAAAAAAAAAQ"
             )
         )
-    assert made[0].manifest == made[1].manifest
-    one, other = (Path(each.expected["read_committed"]).read_bytes() for each in made)
-    assert one == other
+    assert result[0].manifest == result[1].manifest
+    first, second = (Path(each.expected["read_committed"]).read_bytes() for each in result)
+    assert first == second
     assert b"AAAAAAAAAAAAAAAAAAAAAQ" in (tmp_path / "a" / "orders-0" / "partition.metadata").read_bytes()
 
 
 def test_compressed_content_is_what_counts(tmp_path: Path) -> None:
     """Other bytes of a compressor, the same content."""
-    made = [
+    result = [
         lw.generate(
             "kafka.log",
             tmp_path / f"{level}.log",
@@ -233,9 +235,9 @@ def test_compressed_content_is_what_counts(tmp_path: Path) -> None:
         )
         for level in (1, 19)
     ]
-    one, other = (each.manifest["files"][0] for each in made)
-    assert one["sha256"] != other["sha256"]
-    assert one["content_sha256"] == other["content_sha256"]
+    first, second = (each.manifest["files"][0] for each in result)
+    assert first["sha256"] != second["sha256"]
+    assert first["content_sha256"] == second["content_sha256"]
     plain = lw.generate("kafka.log", tmp_path / "plain.log", rows=500)
     assert "content_sha256" not in plain.manifest["files"][0]
 
@@ -267,10 +269,12 @@ def test_other_interpreters_make_the_same(version: str, tmp_path: Path) -> None:
             json.loads((tmp_path / folder / f"{name}-0.manifest.json").read_text())
             for folder in ("ours", "theirs")
         )
-        for one, other in zip(ours["files"], theirs["files"], strict=True):
-            assert one.get("content_sha256", one["sha256"]) == other.get("content_sha256", other["sha256"]), (
+        for our_file, their_file in zip(ours["files"], theirs["files"], strict=True):
+            assert our_file.get("content_sha256", our_file["sha256"]) == their_file.get(
+                "content_sha256", their_file["sha256"]
+            ), (
                 name,
-                one,
+                our_file,
             )
 
 
@@ -278,7 +282,7 @@ def test_other_interpreters_make_the_same(version: str, tmp_path: Path) -> None:
 
 
 def listing(folder: Path) -> list[str]:
-    return sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +329,7 @@ def run(*args: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("args", "status", "said"),
+    ("args", "status", "message"),
     [
         (["kafka.partition"], 2, "PATH is missing"),
         (["kafka.partition", "{}/orders"], 2, "no name of a partition's directory. It is topic-partition, like orders-0"),
@@ -341,23 +345,23 @@ def run(*args: str) -> int:
     ],
 )  # fmt: skip
 def test_errors_on_the_command_line(
-    args: list[str], status: int, said: str, tmp_path: Path, capsys: Any
+    args: list[str], status: int, message: str, tmp_path: Path, capsys: Any
 ) -> None:
-    assert run(*(one.replace("{}", str(tmp_path)) for one in args)) == status
-    assert said in capsys.readouterr().err
+    assert run(*(argument.replace("{}", str(tmp_path)) for argument in args)) == status
+    assert message in capsys.readouterr().err
     assert listing(tmp_path) == []
 
 
 def test_the_command_line(tmp_path: Path, capsys: Any) -> None:
     assert run("kafka.partition", "--recipe", "list") == 0
     shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in shown] == [one.name for one in recipes("kafka.partition")]
+    assert [line.split()[0] for line in shown] == [recipe.name for recipe in recipes("kafka.partition")]
     assert shown[0].endswith("(default)")
     path = str(tmp_path / "orders-0")
     assert run("kafka.partition", path, "--rows", "10", "--recipe=open", "--index-interval-bytes", "64") == 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"{path}: 10 rows" in said.err
+    message = capsys.readouterr()
+    assert message.out == ""
+    assert f"{path}: 10 rows" in message.err
     assert json.loads(Path(f"{path}.manifest.json").read_text())["options"] == {"index.interval.bytes": 64}
 
 

@@ -40,7 +40,9 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+    return {
+        str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()
+    }
 
 
 def salvaged(path: Path | str) -> tuple[int, str]:
@@ -51,25 +53,25 @@ def salvaged(path: Path | str) -> tuple[int, str]:
     return rows, digest.hexdigest()
 
 
-def said(made: lw.Damaged) -> tuple[int, str]:
-    return made.manifest["expected"]["rows"], made.manifest["expected"]["sha256"]
+def expected_rows(result: lw.Damaged) -> tuple[int, str]:
+    return result.manifest["expected"]["rows"], result.manifest["expected"]["sha256"]
 
 
 def test_a_copy_and_its_record(partition: Path, tmp_path: Path) -> None:
     before = tree(partition)
-    made = lw.damage(partition, tmp_path / "out", "flip:frame=1,at=70,bit=3")
-    out = Path(made.path)
+    damage = lw.damage(partition, tmp_path / "out", "flip:frame=1,at=70,bit=3")
+    out = Path(damage.path)
     assert out == tmp_path / "out" / "orders-0"
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["damage.json", "orders-0"]
-    assert [one.name for one in tmp_path.iterdir()] == ["out"]  # nothing is left of the staging
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["damage.json", "orders-0"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # nothing is left of the staging
     assert tree(partition) == before
-    record = json.loads(Path(made.manifest_path).read_text())
-    assert record == made.manifest
-    last = max(one.name for one in partition.glob("*.log"))
+    record = json.loads(Path(damage.manifest_path).read_text())
+    assert record == damage.manifest
+    last = max(path.name for path in partition.glob("*.log"))
     assert (record["changed"], record["removed"], record["added"]) == ([last], [], [])
     assert record["input"]["codec"] == "kafka.partition"
     for part, files in (("input", before), ("output", tree(out))):
-        assert {one["name"]: (one["size"], one["sha256"]) for one in record[part]["files"]} == {
+        assert {row["name"]: (row["size"], row["sha256"]) for row in record[part]["files"]} == {
             name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()
         }
     (done,) = record["operations"]
@@ -104,31 +106,31 @@ DAMAGE = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_what_is_untouched_is_what_salvage_gives(name: str, partition: Path, tmp_path: Path) -> None:
-    made = lw.damage(partition, tmp_path / "out", DAMAGE[name])
-    assert said(made) == salvaged(made.path)
-    expected = made.manifest["expected"]
+    damage = lw.damage(partition, tmp_path / "out", DAMAGE[name])
+    assert expected_rows(damage) == salvaged(damage.path)
+    expected = damage.manifest["expected"]
     assert sum(expected["files"].values()) == expected["rows"] <= ROWS
 
 
 def test_a_single_file(partition: Path, tmp_path: Path) -> None:
     log = min(partition.glob("*.log"))
-    made = lw.damage(log, tmp_path / "out", ["flip:frame=0,at=80", "insert:at=end,zeros=9"])
-    assert Path(made.path) == tmp_path / "out" / log.name
-    assert len(Path(made.path).read_bytes()) == log.stat().st_size + 9
-    assert said(made) == salvaged(made.path)
-    again = lw.damage(log, tmp_path / "again", apply=made.manifest_path)
-    assert Path(again.path).read_bytes() == Path(made.path).read_bytes()
+    damage = lw.damage(log, tmp_path / "out", ["flip:frame=0,at=80", "insert:at=end,zeros=9"])
+    assert Path(damage.path) == tmp_path / "out" / log.name
+    assert len(Path(damage.path).read_bytes()) == log.stat().st_size + 9
+    assert expected_rows(damage) == salvaged(damage.path)
+    second = lw.damage(log, tmp_path / "again", apply=damage.manifest_path)
+    assert Path(second.path).read_bytes() == Path(damage.path).read_bytes()
     with pytest.raises(lw.UsageError, match="one file"):
         lw.damage(log, tmp_path / "more", "remove:file=x")
 
 
 def test_a_file_of_no_kind(tmp_path: Path) -> None:
     (tmp_path / "some.bin").write_bytes(b"0123456789")
-    made = lw.damage(
+    damage = lw.damage(
         tmp_path / "some.bin", tmp_path / "out", ["flip:at=0", "drop:at=2,length=2", "write:at=-1,text=x"]
     )
-    assert Path(made.path).read_bytes() == b"1145678x"
-    assert made.manifest["verdict"]["verify"] is None
+    assert Path(damage.path).read_bytes() == b"1145678x"
+    assert damage.manifest["verdict"]["verify"] is None
     for op in ("flip:frame=0", "set:frame=0,field=a,value=1"):
         with pytest.raises(lw.UsageError, match="none that we know"):
             lw.damage(tmp_path / "some.bin", tmp_path / "more", op)
@@ -143,8 +145,8 @@ def test_a_directory_of_no_kind(tmp_path: Path) -> None:
         "copy:file=deep/a,to=b",
         "rename:file=b,to=c",
     ]
-    made = lw.damage(tmp_path / "in", tmp_path / "out", ops)
-    assert tree(Path(made.path)) == {"deep/a": b"bc", "new/one": b"\0\0\0", "c": b"bc"}
+    damage = lw.damage(tmp_path / "in", tmp_path / "out", ops)
+    assert tree(Path(damage.path)) == {"deep/a": b"bc", "new/one": b"\0\0\0", "c": b"bc"}
     with pytest.raises(lw.UsageError, match="Say which one"):
         lw.damage(tmp_path / "in", tmp_path / "more", "flip:at=0")
 
@@ -155,8 +157,8 @@ def test_places_are_those_of_the_moment(tmp_path: Path) -> None:
         "insert:at=0,text=__", "duplicate:at=2,length=2,times=2", "zero:at=-1", "cut:at=-1",
         {"op": "insert", "at": "end", "hex": "21"}, 'insert:at=1,text="\\x2c,\\n"',
     ]  # fmt: skip
-    made = lw.damage(tmp_path / "x", tmp_path / "out", ops)
-    assert Path(made.path).read_bytes() == b"_,,\n_abababcde!"
+    damage = lw.damage(tmp_path / "x", tmp_path / "out", ops)
+    assert Path(damage.path).read_bytes() == b"_,,\n_abababcde!"
 
 
 # By chance
@@ -165,13 +167,13 @@ def test_places_are_those_of_the_moment(tmp_path: Path) -> None:
 def test_the_same_seed_makes_the_same(partition: Path, tmp_path: Path) -> None:
     trees = {}
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
-        made = lw.damage(partition, tmp_path / name, seed=seed, count=6)
+        damage = lw.damage(partition, tmp_path / name, seed=seed, count=6)
         trees[name] = tree(tmp_path / name)
-        assert len(made.operations) == 6
+        assert len(damage.operations) == 6
     assert trees["a"] == trees["b"] != trees["c"]
-    again = lw.damage(partition, tmp_path / "d", apply=tmp_path / "a" / "damage.json")
+    second = lw.damage(partition, tmp_path / "d", apply=tmp_path / "a" / "damage.json")
     assert tree(tmp_path / "d") == trees["a"]
-    assert again.manifest["random"] == {"seed": 7, "count": 6}
+    assert second.manifest["random"] == {"seed": 7, "count": 6}
 
 
 def test_chance_is_the_same_everywhere() -> None:
@@ -184,7 +186,7 @@ def test_chance_is_the_same_everywhere() -> None:
     tree = Tree("x", "x", {"": 1000}, lambda name: MemorySource(bytes(1000)), True)
     done = list(at_random(Surgeon(tree), 3, 4))
     assert [
-        {key: value for key, value in one.items() if key not in ("found", "hex")} for one in done
+        {key: value for key, value in item.items() if key not in ("found", "hex")} for item in done
     ] == PINNED
 
 
@@ -201,10 +203,10 @@ PINNED: list[dict[str, Any]] = [
 )
 def test_whatever_is_damaged_by_chance_is_read(seed: int, partition: Path, tmp_path: Path) -> None:
     """No crash on it, and it can be done again."""
-    made = lw.damage(partition, tmp_path / "out", seed=seed, count=5)
-    rows, _ = salvaged(made.path)
+    damage = lw.damage(partition, tmp_path / "out", seed=seed, count=5)
+    rows, _ = salvaged(damage.path)
     assert rows >= 0
-    lw.damage(partition, tmp_path / "again", apply=made.manifest)
+    lw.damage(partition, tmp_path / "again", apply=damage.manifest)
     assert tree(tmp_path / "again") == tree(tmp_path / "out")
 
 
@@ -308,21 +310,21 @@ def test_wrong_calls(partition: Path, tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError):
         lw.damage(min(partition.glob("*.log")), tmp_path / "out", "flip:at=1", codec="kafka.partition")
     (tmp_path / "empty").mkdir()
-    made = lw.damage(partition, tmp_path / "empty", "flip:at=1")  # an empty directory is taken
-    assert Path(made.path).is_dir()
+    damage = lw.damage(partition, tmp_path / "empty", "flip:at=1")  # an empty directory is taken
+    assert Path(damage.path).is_dir()
 
 
 def test_a_record_is_for_the_same_files(partition: Path, tmp_path: Path) -> None:
-    made = lw.damage(partition, tmp_path / "out", "flip:frame=0,at=80")
+    damage = lw.damage(partition, tmp_path / "out", "flip:frame=0,at=80")
     other = Path(lw.damage(partition, tmp_path / "other", "flip:frame=1,at=80").path)
     with pytest.raises(lw.UsageError, match=r"not the files that were damaged then: 0.*\.log differs"):
-        lw.damage(other, tmp_path / "x", apply=made.manifest_path)
+        lw.damage(other, tmp_path / "x", apply=damage.manifest_path)
     more = Path(lw.damage(partition, tmp_path / "more", "create:file=z,text=z").path)
     with pytest.raises(lw.UsageError, match="z was not there"):
-        lw.damage(more, tmp_path / "x", apply=made.manifest_path)
+        lw.damage(more, tmp_path / "x", apply=damage.manifest_path)
     with pytest.raises(lw.UsageError, match="either"):
-        lw.damage(partition, tmp_path / "x", "flip:at=1", apply=made.manifest_path)
-    record = json.loads(Path(made.manifest_path).read_text())
+        lw.damage(partition, tmp_path / "x", "flip:at=1", apply=damage.manifest_path)
+    record = json.loads(Path(damage.manifest_path).read_text())
     record["output"]["files"][1]["sha256"] = "0" * 64
     with pytest.raises(LogwrightError, match="comes out otherwise"):
         lw.damage(partition, tmp_path / "x", apply=record)
@@ -339,8 +341,8 @@ def test_operations_come_back_from_their_own_form() -> None:
         "set:frame=3,record=0,field=key,text=a,reseal",
         "reorder:frames=0..2,order=2/1/0",
     ):
-        one = parse(text)
-        assert parse(json.loads(json.dumps(one.to_dict()))) == one
+        item = parse(text)
+        assert parse(json.loads(json.dumps(item.to_dict()))) == item
     assert set(OPERATIONS) >= {"flip", "zero", "cut", "insert", "drop", "duplicate", "reorder", "set"}
     assert parse("truncate:at=3").name == "cut"
     assert unescape("a\\n\\x00\\\\ü") == b"a\n\0\\" + "ü".encode()
@@ -408,7 +410,7 @@ def test_what_a_killed_run_left_is_removed(partition: Path, tmp_path: Path) -> N
     (tmp_path / f".out.{token}.tmp.lock").write_text("")
     (tmp_path / ".out.other").write_text("not ours")
     lw.damage(partition, tmp_path / "out", "flip:at=1")
-    assert sorted(one.name for one in tmp_path.iterdir()) == [".out.other", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.other", "out"]
 
 
 # The command line

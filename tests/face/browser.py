@@ -22,7 +22,7 @@ _PATIENCE = 60.0
 
 def chromium() -> str | None:
     """Where it is; None where there is none."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((actual for name in NAMES if (actual := shutil.which(name))), None)
 
 
 class Page:
@@ -41,13 +41,13 @@ class Page:
             message["sessionId"] = self._session
         os.write(self._to, json.dumps(message).encode() + b"\0")
         while True:
-            found = self._next()
-            if found.get("id") == self._number:
-                assert "error" not in found, found
-                result: dict[str, Any] = found["result"]
+            actual = self._next()
+            if actual.get("id") == self._number:
+                assert "error" not in actual, actual
+                result: dict[str, Any] = actual["result"]
                 return result
-            if found.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
-                self.errors.append(json.dumps(found["params"]))
+            if actual.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+                self.errors.append(json.dumps(actual["params"]))
 
     def _next(self) -> dict[str, Any]:
         end = time.monotonic() + _PATIENCE
@@ -55,9 +55,9 @@ class Page:
             ready, _, _ = select.select([self._back], [], [], max(end - time.monotonic(), 0))
             assert ready, "the browser does not answer"
             self._left += os.read(self._back, 1 << 20)
-        one, _, self._left = self._left.partition(b"\0")
-        found: dict[str, Any] = json.loads(one)
-        return found
+        item, _, self._left = self._left.partition(b"\0")
+        actual: dict[str, Any] = json.loads(item)
+        return actual
 
     def open(self, path: Path, *, width: int = 1500, height: int = 900) -> None:
         """Open a file as people do, from disk, and wait until its script is through."""
@@ -80,9 +80,9 @@ class Page:
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        actual = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in actual, actual["exceptionDetails"]
+        return actual["result"].get("value")
 
     def middle(self, element: str) -> tuple[float, float]:
         """Where an element is, by an expression that gives it."""

@@ -53,9 +53,9 @@ def ids(*args: Any, **rest: Any) -> list[int]:
 def test_a_directory_is_read_in_its_order(box: Path) -> None:
     table = lw.read(box)
     assert table.schema.names == ["id", "time", "text", "place", "even", "directory", "words"]
-    found = table.column("id").to_pylist()
-    assert found == sorted(found)
-    assert found[-30:] == [1000 + 10 * i for i in range(30)]
+    rows = table.column("id").to_pylist()
+    assert rows == sorted(rows)
+    assert rows[-30:] == [1000 + 10 * i for i in range(30)]
     assert set(table.column("directory").to_pylist()) == {"box"}
 
 
@@ -93,9 +93,9 @@ def test_a_glob_of_a_file_system_far_away(box: Path, monkeypatch: pytest.MonkeyP
 def test_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = (box / "1000.toy").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    found = lw.scan("-", columns="id")
-    assert found.to_table() == found.to_table()
-    assert found.report["path"] == "-"
+    scan = lw.scan("-", columns="id")
+    assert scan.to_table() == scan.to_table()
+    assert scan.report["path"] == "-"
 
 
 @pytest.mark.parametrize("spool", [10, 1 << 20])
@@ -113,9 +113,9 @@ def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "000.toy").write_bytes(frame(5, b"x"))
-    found = lw.scan([box, other])
-    assert found.to_table().num_rows == lw.read(box).num_rows + 1
-    assert [file["path"] for file in found.report["files"]] == [
+    scan = lw.scan([box, other])
+    assert scan.to_table().num_rows == lw.read(box).num_rows + 1
+    assert [file["path"] for file in scan.report["files"]] == [
         f"{box}/000.toy",
         f"{box}/1000.toy",
         f"{other}/000.toy",
@@ -124,7 +124,7 @@ def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "rest", "error", "said"),
+    ("path", "rest", "error", "message"),
     [
         ("box/gone.toy", {}, lw.NotFoundError, "no such file"),
         ("bxo", {}, lw.NotFoundError, "Did you mean .*box"),
@@ -163,7 +163,7 @@ def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_can_not_be_read(
-    path: Any, rest: dict[str, Any], error: type[Exception], said: str, box: Path, tmp_path: Path,
+    path: Any, rest: dict[str, Any], error: type[Exception], message: str, box: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
@@ -173,7 +173,7 @@ def test_what_can_not_be_read(
     Path("notes/NOTE").write_bytes(b"note:")
     for name in "abcdef":
         Path("plain", name).touch()
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         lw.read(path, **rest)
 
 
@@ -231,9 +231,9 @@ def test_options_go_where_they_belong(box: Path) -> None:
 
 
 def test_filters_skip_files(box: Path) -> None:
-    found = lw.scan(box, filter=[("id", ">=", 1000)], columns="id")
-    assert found.to_table().num_rows == 30
-    assert [file["path"] for file in found.report["files"]] == ["1000.toy"]
+    scan = lw.scan(box, filter=[("id", ">=", 1000)], columns="id")
+    assert scan.to_table().num_rows == 30
+    assert [file["path"] for file in scan.report["files"]] == ["1000.toy"]
     assert ids(box, filter=pc.field("id") > 1200) == ids(box, filter="id > 1200")
 
 
@@ -248,13 +248,13 @@ def test_limits_go_over_files(box: Path, limit: Any) -> None:
 
 def test_a_scan_goes_where_arrow_goes(box: Path) -> None:
     expected = lw.read(box)
-    found = lw.scan(box)
-    assert found.schema == expected.schema
-    assert pa.table(found) == expected
-    assert found.to_reader().read_all() == expected
-    assert pa.Table.from_batches(found) == expected
-    assert found.report["rows"] == expected.num_rows
-    assert "box" in repr(found)
+    scan = lw.scan(box)
+    assert scan.schema == expected.schema
+    assert pa.table(scan) == expected
+    assert scan.to_reader().read_all() == expected
+    assert pa.Table.from_batches(scan) == expected
+    assert scan.report["rows"] == expected.num_rows
+    assert "box" in repr(scan)
 
 
 def test_pandas_polars_duckdb(box: Path) -> None:
@@ -262,20 +262,20 @@ def test_pandas_polars_duckdb(box: Path) -> None:
     import polars
 
     expected = lw.read(box)
-    found = lw.scan(box, columns="id,time,text,even")
-    assert polars.DataFrame(found).height == expected.num_rows
-    assert found.to_reader().read_pandas()["id"].tolist() == expected.column("id").to_pylist()
-    reader = found.to_reader()
+    scan = lw.scan(box, columns="id,time,text,even")
+    assert polars.DataFrame(scan).height == expected.num_rows
+    assert scan.to_reader().read_pandas()["id"].tolist() == expected.column("id").to_pylist()
+    reader = scan.to_reader()
     assert duckdb.sql("select count(*), max(id) from reader").fetchall() == [(expected.num_rows, 1290)]
-    assert reader.schema == found.schema
+    assert reader.schema == scan.schema
 
 
 def test_the_report_is_of_the_last_iteration(box: Path) -> None:
-    found = lw.scan(box)
-    assert found.report["rows"] == 0
-    list(found)
-    list(found)
-    assert found.report["rows"] == lw.read(box).num_rows
+    scan = lw.scan(box)
+    assert scan.report["rows"] == 0
+    list(scan)
+    list(scan)
+    assert scan.report["rows"] == lw.read(box).num_rows
 
 
 def test_errors_keep_their_kind_on_the_way_through_arrow(box: Path) -> None:
@@ -288,7 +288,7 @@ def test_errors_keep_their_kind_on_the_way_through_arrow(box: Path) -> None:
 
 
 def test_modes(box: Path) -> None:
-    whole = ids(box)
+    complete = ids(box)
     flip(box / "000.toy", 700)
     with pytest.raises(lw.DamageError, match=r"box/000\.toy: at byte 646: checksum mismatch"):
         lw.read(box)
@@ -297,19 +297,19 @@ def test_modes(box: Path) -> None:
     assert table.column("_corrupt_length").drop_null().to_pylist() == [86]
     with pytest.warns(lw.DamageWarning):
         rest = ids(box, mode="DROPMALFORMED")
-    assert set(rest) < set(whole)
+    assert set(rest) < set(complete)
     assert len(rest) == table.num_rows - 1
 
 
 def test_padding_warns_nobody_but_a_torn_tail_does(box: Path) -> None:
-    whole = ids(box)
+    complete = ids(box)
     with (box / "1000.toy").open("ab") as file:
         file.write(b"\0" * 100)
-    assert ids(box) == whole
+    assert ids(box) == complete
     with (box / "1000.toy").open("r+b") as file:
         file.truncate((box / "1000.toy").stat().st_size - 110)
     with pytest.warns(lw.DamageWarning, match="truncated"):
-        assert ids(box) == whole[:-1]
+        assert ids(box) == complete[:-1]
 
 
 def test_what_a_layout_finds_wrong(box: Path) -> None:
@@ -392,9 +392,9 @@ def test_a_running_system_is_seen(box: Path) -> None:
         assert lw.verify(box)["live"] is True
         assert lw.verify([box, box])["live"] is True
         assert lw.inspect(box)["live"] is True
-        found = lw.scan(box)
-        assert found.report["live"] is True
-        assert found.to_table().num_rows
+        scan = lw.scan(box)
+        assert scan.report["live"] is True
+        assert scan.to_table().num_rows
     finally:
         holder.communicate()
 
@@ -403,22 +403,22 @@ def test_a_running_system_is_seen(box: Path) -> None:
 
 
 def test_inspect_a_directory(box: Path) -> None:
-    found = lw.inspect(box)
-    assert (found["kind"], found["codec"]) == ("directory", "toy.store")
+    summary = lw.inspect(box)
+    assert (summary["kind"], summary["codec"]) == ("directory", "toy.store")
     heads = sum((box / name).read_bytes().count(b"TY") for name in ("000.toy", "1000.toy"))
-    assert found["facts"] == {"toys": 2, "first_id": 0, "heads": heads}
-    assert [file["role"] for file in found["files"]] == ["primary", "primary", "metadata", "foreign"]
-    assert found["faults"] == []
+    assert summary["facts"] == {"toys": 2, "first_id": 0, "heads": heads}
+    assert [file["role"] for file in summary["files"]] == ["primary", "primary", "metadata", "foreign"]
+    assert summary["faults"] == []
     (box / "NOTE").unlink()
     assert lw.inspect(box)["faults"][0]["file"] == "NOTE"
 
 
 def test_inspect_a_file(box: Path) -> None:
-    found = lw.inspect(box / "1000.toy")
-    assert (found["kind"], found["codec"], found["frames"]) == ("file", "toy.frames", 30)
-    assert found["ranges"]["id"][0] == 1000
-    assert found["ranges"]["time"][0] == datetime(1970, 1, 1, 0, 16, 40, tzinfo=UTC)
-    assert found["counts"] == {"compression": {"none": 30}}
+    summary = lw.inspect(box / "1000.toy")
+    assert (summary["kind"], summary["codec"], summary["frames"]) == ("file", "toy.frames", 30)
+    assert summary["ranges"]["id"][0] == 1000
+    assert summary["ranges"]["time"][0] == datetime(1970, 1, 1, 0, 16, 40, tzinfo=UTC)
+    assert summary["counts"] == {"compression": {"none": 30}}
     flip(box / "1000.toy", 0)
     assert lw.inspect(box / "1000.toy")["faults"][0]["kind"] == "bad magic or version"
     flip(box / "1000.toy", 0)
@@ -439,15 +439,15 @@ def test_detect(box: Path) -> None:
 
 
 def test_codecs() -> None:
-    assert [one["name"] for one in lw.codecs()] == ["toy.store", "toy.frames", "toy.note"]
-    (one,) = lw.codecs("toy.frames")
-    assert one["tables"]["rows"]["columns"][0] == {
+    assert [codec["name"] for codec in lw.codecs()] == ["toy.store", "toy.frames", "toy.note"]
+    (item,) = lw.codecs("toy.frames")
+    assert item["tables"]["rows"]["columns"][0] == {
         "name": "id", "type": "int64", "nullable": False, "detail": False, "prunes": True,
         "doc": "the frame's id and the text's place in it",
     }  # fmt: skip
-    assert one["options"][0]["name"] == "loud"
-    (one,) = lw.codecs("toy.store")
-    assert [view["name"] for view in one["views"]] == ["texts", "heads"]
+    assert item["options"][0]["name"] == "loud"
+    (item,) = lw.codecs("toy.store")
+    assert [view["name"] for view in item["views"]] == ["texts", "heads"]
     with pytest.raises(lw.UsageError, match="Did you mean"):
         lw.codecs("toy.not")
 
@@ -457,15 +457,15 @@ def test_codecs() -> None:
 
 def test_tasks_stand_on_their_own(box: Path) -> None:
     """Cut in pieces, pickled, read in any order elsewhere: the same rows, each once."""
-    found = plan.reading(resolve.resolve(box))
+    actual = plan.reading(resolve.resolve(box))
     for size in (100, 1000, 1 << 20):
-        tasks = pickle.loads(pickle.dumps(task.split_tasks(found.tasks, size)))
+        tasks = pickle.loads(pickle.dumps(task.split_tasks(actual.tasks, size)))
         assert len(tasks) >= 2
         got: list[int] = []
         report = Report("box")
-        for one in tasks:
+        for item in tasks:
             part = Report("box")
-            for batch in task.run([one], ("id",), part):
+            for batch in task.run([item], ("id",), part):
                 got += batch.column("id").to_pylist()
             report.merge(part)
         assert got == ids(box)
@@ -474,8 +474,8 @@ def test_tasks_stand_on_their_own(box: Path) -> None:
 
 
 def test_a_file_table_is_never_cut(box: Path) -> None:
-    found = plan.reading(resolve.resolve(box), "file")
-    assert len(task.split_tasks(found.tasks, 10)) == 2
+    actual = plan.reading(resolve.resolve(box), "file")
+    assert len(task.split_tasks(actual.tasks, 10)) == 2
 
 
 # The package
@@ -486,8 +486,8 @@ def test_importing_is_light() -> None:
         "import sys, logwright; heavy = {'numpy', 'pyarrow', 'numba', 'pandas', 'pyspark', 'click'};"
         "print(heavy & set(sys.modules)); logwright.read; print({'numba', 'pandas', 'pyspark', 'click'} & set(sys.modules))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["set()", "set()"]
+    stdout = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert stdout.split() == ["set()", "set()"]
 
 
 def test_names() -> None:

@@ -130,17 +130,19 @@ def test_what_the_system_would_give(capsys: Out, tmp_path: Path) -> None:
     case = CASES["dmg_flip_payload"].partition
     words = ["dump", str(case), "--format", "jsonl", "--columns", "offset"]
     printed = {}
-    for how in (
+    for options in (
         ["--mode", "AS_SYSTEM", "--unclean"],
         ["--as-system", "--unclean"],
         ["--as-system", "4.3", "--unclean"],
     ):
-        run(*words, *how)
-        printed[tuple(how)] = [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()]
+        run(*words, *options)
+        printed[tuple(options)] = [
+            json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()
+        ]
     with pytest.warns(lw.DamageWarning, match="loses 4 records"):
-        wanted = lw.read(case, columns="offset", mode="AS_SYSTEM", clean=False)["offset"].to_pylist()
-    assert list(printed.values()) == [wanted] * 3
-    assert len(wanted) < 100
+        rows = lw.read(case, columns="offset", mode="AS_SYSTEM", clean=False)["offset"].to_pylist()
+    assert list(printed.values()) == [rows] * 3
+    assert len(rows) < 100
     run(
         "convert",
         str(case),
@@ -152,7 +154,7 @@ def test_what_the_system_would_give(capsys: Out, tmp_path: Path) -> None:
     )
     from pyarrow import parquet
 
-    assert parquet.read_table(tmp_path / "rows.parquet")["offset"].to_pylist() == wanted
+    assert parquet.read_table(tmp_path / "rows.parquet")["offset"].to_pylist() == rows
     capsys.readouterr()
     assert run(*words, "--as-system", "0.1") == 2
     assert "4.3" in capsys.readouterr().err
@@ -200,11 +202,11 @@ def test_a_segment_through_parquet_is_the_same_bytes(tmp_path: Path, capsys: Out
 
 def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) -> None:
     assert run("convert", str(partition), str(tmp_path / "rows.arrow")) == 0
-    again = tmp_path / "again-0"
+    second = tmp_path / "again-0"
     words = [
         "convert",
         str(tmp_path / "rows.arrow"),
-        str(again),
+        str(second),
         "--codec",
         "kafka.partition",
         "--compression-type",
@@ -213,7 +215,7 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
     assert run(*words) == 0
     assert "before you start" in capsys.readouterr().err
     columns = ["key", "value", "offset", "timestamp", "headers"]
-    assert lw.read(again, columns=columns).equals(lw.read(partition, columns=columns))
+    assert lw.read(second, columns=columns).equals(lw.read(partition, columns=columns))
     assert run(*words) == 1
     assert "append" in capsys.readouterr().err
     assert run(*words, "--segment-byts", "3") == 2
@@ -221,7 +223,7 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "message"),
     [
         (["dump", "nowhere"], 1, "no such file"),
         (["dump"], 2, "Missing argument"),
@@ -246,13 +248,13 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
     ],
 )
 def test_errors_are_one_paragraph(
-    partition: Path, capsys: Out, words: list[str], status: int, said: str
+    partition: Path, capsys: Out, words: list[str], status: int, message: str
 ) -> None:
     for name in ("empty", "there.parquet"):
         (partition.parent / name).touch()
     assert run(*[word.format(orders=partition) for word in words]) == status
     shown = capsys.readouterr()
-    assert said in " ".join(shown.err.split())
+    assert message in " ".join(shown.err.split())
     assert shown.out == ""
     assert "Traceback" not in shown.err
 
@@ -324,26 +326,26 @@ def test_standard_input(partition: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("dmg_len_zero", "damaged: 00000000000000000086.log from byte 327 on: batch_length is 0"),
         ("dmg_base", None),
     ],
 )
-def test_inspect_says_what_headers_show_of_damage(capsys: Out, name: str, said: str | None) -> None:
+def test_inspect_says_what_headers_show_of_damage(capsys: Out, name: str, message: str | None) -> None:
     case = CASES[name].partition
     assert run("inspect", str(case)) == 0
     shown = capsys.readouterr().out
-    assert ("damaged" in shown) is (f"logwright verify {case}" in shown) is (said is not None)
-    assert said is None or said in shown
+    assert ("damaged" in shown) is (f"logwright verify {case}" in shown) is (message is not None)
+    assert message is None or message in shown
     log = case / "00000000000000000086.log"
     assert run("inspect", str(log)) == 0
-    assert (f"logwright verify {log}" in capsys.readouterr().out) is (said is not None)
+    assert (f"logwright verify {log}" in capsys.readouterr().out) is (message is not None)
 
 
 def test_inspect_of_a_log_of_which_nothing_is_left(tmp_path: Path) -> None:
     place = tmp_path / "dmg_base-0"
     shutil.copytree(CASES["dmg_base"].partition, place)
     (place / "00000000000000000030.log").write_bytes(b"x" * 200)
-    (one,) = lw.inspect(place)["facts"]["damaged"]
-    assert (one["file"], one["offset"]) == ("00000000000000000030.log", 0)
+    (item,) = lw.inspect(place)["facts"]["damaged"]
+    assert (item["file"], item["offset"]) == ("00000000000000000030.log", 0)

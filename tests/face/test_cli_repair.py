@@ -23,10 +23,10 @@ def store(tmp_path: Path) -> Path:
 def test_what_is_lost_is_told_and_in_the_status(store: Path, tmp_path: Path, capsys: Out) -> None:
     out = tmp_path / "out"
     assert run("repair", str(store), "--out", str(out)) == 3
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "cut: 22 bytes in 1 stretch" in said.out.replace(str(SIZE), "22")
-    assert said.out.splitlines()[-1].strip() == f"logwright verify {out}"
+    message = capsys.readouterr()
+    assert message.err == ""
+    assert "cut: 22 bytes in 1 stretch" in message.out.replace(str(SIZE), "22")
+    assert message.out.splitlines()[-1].strip() == f"logwright verify {out}"
     assert read_files(out) == SALVAGED
     assert run("verify", str(out)) == 0
 
@@ -45,23 +45,23 @@ def test_nothing_lost_is_status_0(tmp_path: Path, capsys: Out) -> None:
 
 def test_a_dry_run_has_the_same_status(store: Path, tmp_path: Path, capsys: Out) -> None:
     assert run("repair", str(store), "--dry-run") == 3
-    said = capsys.readouterr().out
-    assert "would be cut" in said
-    assert said.splitlines()[-1].strip() == f"logwright repair {store} --out DIR"
+    out = capsys.readouterr().out
+    assert "would be cut" in out
+    assert out.splitlines()[-1].strip() == f"logwright repair {store} --out DIR"
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 
 
 def test_json_is_the_report(store: Path, tmp_path: Path, capsys: Out) -> None:
     words = ("--in-place", "--backup", str(tmp_path / "backup"), "--strategy", "prefix", "--json")
     assert run("repair", str(store), *words) == 3
-    said = json.loads(capsys.readouterr().out)
-    assert said["report"] == 1
-    assert said["rows"] == 4
-    assert [one["saved_to"] for one in said["cut"]] == [
+    loaded = json.loads(capsys.readouterr().out)
+    assert loaded["report"] == 1
+    assert loaded["rows"] == 4
+    assert [row["saved_to"] for row in loaded["cut"]] == [
         str(tmp_path / "backup" / "003.toy"),
         str(tmp_path / "backup" / "007.toy"),
     ]
-    assert said["ok"] is False
+    assert loaded["ok"] is False
     assert read_files(store) == PREFIX
 
 
@@ -83,9 +83,9 @@ def test_wrong_usage_is_status_2(store: Path, tmp_path: Path, capsys: Out) -> No
         ("rebuild", str(store), "--out", str(tmp_path / "out"), "--what", "idz"),
     ):
         assert run(*words) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err
+        message = capsys.readouterr()
+        assert message.out == ""
+        assert message.err
     assert not (tmp_path / "out").exists()
     assert read_files(store) == DAMAGED
 

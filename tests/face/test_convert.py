@@ -46,23 +46,23 @@ def run(*words: str) -> int:
 
 
 def golden() -> list[tuple[str, Path]]:
-    found = []
+    actual = []
     for name in (
         "craft_append_time", "craft_header_key_bytes", "craft_empty_batches", "craft_delete_horizon", "craft_record_attr",
         "v2_txn_interleaved", "v2_txn_commit_abort", "craft_ts_minus1", "craft_zstd_two_frames",
     ):  # fmt: skip
-        found += [
+        actual += [
             (name, path)
             for path in sorted(KAFKA[name].partition.iterdir())
             if path.suffix in (".log", ".timeindex", ".snapshot")
         ][:3]
     for name in ("deletes_wal", "jni_sst"):
-        found += [
+        actual += [
             (name, path)
             for path in sorted((LEVELDB[name].path / "db").iterdir())
             if path.suffix in (".log", ".sst", ".ldb")
         ]
-    return found
+    return actual
 
 
 GOLDEN = golden()
@@ -131,9 +131,9 @@ def test_times_as_text_and_lines_that_leave_things_out(tmp_path: Path) -> None:
     path.write_text(
         '{"key": "a", "when": "1970-01-01T00:00:01Z"}\n\n{"when": "1970-01-01T00:00:02"}\n{"key": null}\n'
     )
-    found = jsonl.from_lines(str(path), SMALL).read_all()
-    assert found.column("when").cast(pa.int64()).to_pylist() == [1000, 2000, None]
-    assert found.column("key").to_pylist() == [b"a", None, None]
+    actual = jsonl.from_lines(str(path), SMALL).read_all()
+    assert actual.column("when").cast(pa.int64()).to_pylist() == [1000, 2000, None]
+    assert actual.column("key").to_pylist() == [b"a", None, None]
     path.write_text("")
     assert jsonl.from_lines(str(path), SMALL).read_all().num_rows == 0
 
@@ -177,24 +177,24 @@ def test_batches_keep_all_but_their_compression(tmp_path: Path, name: str, compr
         out = tmp_path / compression / path.name
         lw.convert(path, out, compression_type=compression)
         columns = [
-            one
-            for one in registry.get("kafka.log").tables["rows"].names(detail=True)
-            if one not in ("position", "topic", "partition")
+            name
+            for name in registry.get("kafka.log").tables["rows"].names(detail=True)
+            if name not in ("position", "topic", "partition")
         ]
         view = "log" if path.is_dir() else None
         assert lw.diff(path, out, columns=columns, view=view).equal
         kept = [
-            one
-            for one in registry.get("kafka.log").tables["frames"].names(detail=True)
-            if one not in ("position", "size", "crc", "batch_length", "payload", "attributes", "compression")
+            name
+            for name in registry.get("kafka.log").tables["frames"].names(detail=True)
+            if name not in ("position", "size", "crc", "batch_length", "payload", "attributes", "compression")
         ]
         assert lw.diff(path, out, columns=kept, view="frames").equal
-        found = set(
+        rows = set(
             lw.read(out, view="frames", filter="records_count > 0 and is_control == false")
             .column("compression")
             .to_pylist()
         )
-        assert found <= {compression}
+        assert rows <= {compression}
         assert lw.verify(out).ok
 
 
@@ -216,8 +216,8 @@ def test_transactions_are_not_flattened_unless_told(tmp_path: Path) -> None:
     assert any("transactions" in note for note in done["notes"])
     assert any("producer id" in note for note in done["notes"])
     assert any("control records" in note for note in done["notes"])
-    wanted = lw.read(source, view="read_committed", columns="offset,key,value,headers,timestamp")
-    assert lw.read(tmp_path / "y-0", columns="offset,key,value,headers,timestamp").equals(wanted)
+    table = lw.read(source, view="read_committed", columns="offset,key,value,headers,timestamp")
+    assert lw.read(tmp_path / "y-0", columns="offset,key,value,headers,timestamp").equals(table)
     with pytest.raises(lw.UsageError, match="control record"):
         lw.convert(source, tmp_path / "z-0", view="log", batch_size="1k")
 
@@ -239,8 +239,8 @@ def test_cuts_by_id_and_time(tmp_path: Path) -> None:
     lw.convert(
         source, tmp_path / "b" / "orders-0", filter="offset >= 100 and timestamp < 1970-01-01T00:00:00.300Z"
     )
-    found = lw.read(tmp_path / "b" / "orders-0", columns="offset")
-    assert found.column("offset").to_pylist() == list(range(100, 300))
+    table = lw.read(tmp_path / "b" / "orders-0", columns="offset")
+    assert table.column("offset").to_pylist() == list(range(100, 300))
     lw.convert(source, tmp_path / "c" / "orders-0", limit=7, segment_bytes="1m")
     assert lw.read(tmp_path / "c" / "orders-0").num_rows == 7
     assert lw.diff(source, tmp_path / "c" / "orders-0", filter="offset < 7").equal
@@ -313,8 +313,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         )
         == 0
     )
-    told = capsys.readouterr().err
-    assert "9 rows" in told
+    err = capsys.readouterr().err
+    assert "9 rows" in err
     assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 0
     assert (
         "note: these are the rows of view read_uncommitted, without control records"
@@ -325,7 +325,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def filters(path: Path) -> list[bytes]:
     frames = lw.read(path, "leveldb.table", view="frames", columns=["kind", "payload"])
-    return [one["payload"] for one in frames.to_pylist() if one["kind"] == "filter"]
+    return [row["payload"] for row in frames.to_pylist() if row["kind"] == "filter"]
 
 
 @pytest.mark.parametrize("bits", [3, 10, 24])
@@ -333,29 +333,29 @@ def test_a_bloom_filter_is_kept(tmp_path: Path, bits: int) -> None:
     source = tmp_path / "source"
     rows = {"key": [b"key-%05d" % n for n in range(3000)], "value": [b"v" * 20] * 3000}
     lw.write(pa.table(rows), source, "leveldb.db", bloom_bits_per_key=bits, compression="none")
-    found = lw.convert(source, tmp_path / "zstd", codec="leveldb.db", compression="zstd")
-    assert f"bloom_bits_per_key is {bits}, as in {source}" in found["notes"]
-    wanted = tmp_path / "wanted"
-    lw.write(pa.table(rows), wanted, "leveldb.db", bloom_bits_per_key=bits, compression="zstd")
-    assert filters(tmp_path / "zstd" / "000002.ldb") == filters(wanted / "000002.ldb") != []
+    report = lw.convert(source, tmp_path / "zstd", codec="leveldb.db", compression="zstd")
+    assert f"bloom_bits_per_key is {bits}, as in {source}" in report["notes"]
+    expected = tmp_path / "wanted"
+    lw.write(pa.table(rows), expected, "leveldb.db", bloom_bits_per_key=bits, compression="zstd")
+    assert filters(tmp_path / "zstd" / "000002.ldb") == filters(expected / "000002.ldb") != []
     assert lw.verify(tmp_path / "zstd").ok
-    found = lw.convert(source / "000002.ldb", tmp_path / "000007.ldb", block_size=1024)
-    assert f"bloom_bits_per_key is {bits}, as in {source / '000002.ldb'}" in found["notes"]
+    report = lw.convert(source / "000002.ldb", tmp_path / "000007.ldb", block_size=1024)
+    assert f"bloom_bits_per_key is {bits}, as in {source / '000002.ldb'}" in report["notes"]
     assert filters(tmp_path / "000007.ldb") != []
     for name, option in (("none", 0), ("other", 7)):
-        made = tmp_path / name
-        found = lw.convert(
-            source, made, codec="leveldb.db", compression="zstd", **{"bloom.bits.per.key": option}
+        result = tmp_path / name
+        report = lw.convert(
+            source, result, codec="leveldb.db", compression="zstd", **{"bloom.bits.per.key": option}
         )
-        assert not any("bloom" in note for note in found["notes"])
-        assert bool(filters(made / "000002.ldb")) == bool(option)
+        assert not any("bloom" in note for note in report["notes"])
+        assert bool(filters(result / "000002.ldb")) == bool(option)
 
 
 def test_where_there_is_no_filter_none_is_made(tmp_path: Path) -> None:
     source = tmp_path / "source"
     lw.write(pa.table({"key": [b"a"], "value": [b"b"]}), source, "leveldb.db")
-    found = lw.convert(source, tmp_path / "made", codec="leveldb.db", compression="zstd")
-    assert not any("bloom" in note for note in found["notes"])
+    report = lw.convert(source, tmp_path / "made", codec="leveldb.db", compression="zstd")
+    assert not any("bloom" in note for note in report["notes"])
     assert filters(tmp_path / "made" / "000002.ldb") == []
 
 
@@ -390,6 +390,6 @@ def test_only_what_is_so_is_said_of_a_database_in_an_order_of_its_own(
     with pytest.raises(SystemExit) as ended:
         main(["convert", str(source), str(tmp_path / "made"), "--codec", "leveldb.db"])
     assert ended.value.code == 0
-    said = capsys.readouterr().err
-    assert "not known here" in said
-    assert "nothing matches" not in said
+    err = capsys.readouterr().err
+    assert "not known here" in err
+    assert "nothing matches" not in err

@@ -28,9 +28,9 @@ needs_browser = pytest.mark.skipif(
 
 def content(page: str) -> dict[str, Any]:
     """The data in a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    data: dict[str, Any] = json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert match is not None
+    data: dict[str, Any] = json.loads(match[1])
     return data
 
 
@@ -78,7 +78,7 @@ def test_what_a_file_holds_is_no_markup(tmp_path: Path) -> None:
     assert page.count("</script>") == 2
     assert "<img" not in page
     data = content(page)
-    assert any(evil[:40] in one for one in data["strings"])
+    assert any(evil[:40] in text for text in data["strings"])
     named = tmp_path / "<b>__TITLE__ __DATA__&.log"
     named.write_bytes(path.read_bytes())
     titled = lw.explain(named, "kafka.log").html()
@@ -109,9 +109,9 @@ def open_browser() -> Iterator[Page]:
         yield page
 
 
-def opened(page: Page, found: lw.Explanation, tmp_path: Path, **size: int) -> Page:
+def opened(page: Page, actual: lw.Explanation, tmp_path: Path, **size: int) -> Page:
     out = tmp_path / "page.html"
-    out.write_text(found.html(), encoding="utf-8")
+    out.write_text(actual.html(), encoding="utf-8")
     page.errors.clear()
     page.open(out, **size)
     return page
@@ -124,10 +124,10 @@ def field(text: str) -> str:
 
 def lit(page: Page, classes: str) -> list[int]:
     """The places of the bytes that are so marked."""
-    found: list[int] = page.js(
+    actual: list[int] = page.js(
         f"[...document.querySelectorAll('b.{classes}')].map((one) => Number(one.dataset.at))"
     )
-    return found
+    return actual
 
 
 def chosen(page: Page) -> str:
@@ -278,10 +278,10 @@ def test_a_file_of_some_megabytes(open_browser: Page, tmp_path: Path) -> None:
     path.parent.mkdir()
     lw.write([{"key": b"k%d" % i, "value": b"v" * 90} for i in range(20_000)], path, "kafka.log")
     assert path.stat().st_size > 2 << 20
-    found = lw.explain(path, items=100_000)
-    page = opened(open_browser, found, tmp_path)
+    explanation = lw.explain(path, items=100_000)
+    page = opened(open_browser, explanation, tmp_path)
     assert page.js("document.querySelectorAll('*').length") < 5000
-    shown = found.pieces[-1].stop
+    shown = explanation.pieces[-1].stop
     page.js("document.querySelector('#hex').focus()")
     page.key("End")
     assert lit(page, "cursor") == [shown - 1]

@@ -46,8 +46,10 @@ def test_a_batch_as_people_draw_it() -> None:
 
 def test_every_byte_of_a_short_file_is_in_the_text() -> None:
     path = SEGMENT.parent / "leader-epoch-checkpoint"
-    found = re.findall(r"^.{14}((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", lw.explain(path).text(), re.MULTILINE)
-    assert bytes.fromhex(" ".join(found)) == path.read_bytes()
+    actual = re.findall(
+        r"^.{14}((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", lw.explain(path).text(), re.MULTILINE
+    )
+    assert bytes.fromhex(" ".join(actual)) == path.read_bytes()
 
 
 def test_what_is_wrong_comes_first() -> None:
@@ -64,8 +66,8 @@ def test_what_is_wrong_comes_first() -> None:
 
 def test_only_some_of_a_long_list() -> None:
     """What was asked for is among it."""
-    found = lw.explain(SEGMENT, where={"offset": 17})
-    text = found.text(items=2)
+    explanation = lw.explain(SEGMENT, where={"offset": 17})
+    text = explanation.text(items=2)
     assert re.search(r"►  +\+000024b  34 bytes +\[17\]", text)
     assert "15 more, not shown" in text
     assert "11 more, not shown" in text
@@ -82,13 +84,13 @@ def test_a_byte_in_bytes_that_hold_something(tmp_path: Path) -> None:
 
 
 def test_colours_and_width() -> None:
-    found = lw.explain(DAMAGED, fault=1)
-    plainly, coloured = found.text(width=100), found.text(width=100, colour=True)
+    explanation = lw.explain(DAMAGED, fault=1)
+    plainly, coloured = explanation.text(width=100), explanation.text(width=100, colour=True)
     assert "\x1b[" not in plainly
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plainly
     assert "\x1b[31m" in coloured
     assert max(len(line) for line in plainly.splitlines()[6:] if "✗" not in line) <= 100
-    assert len(found.text(width=60).splitlines()) == len(plainly.splitlines())
+    assert len(explanation.text(width=60).splitlines()) == len(plainly.splitlines())
 
 
 def test_padding_and_what_is_not_explained(tmp_path: Path) -> None:
@@ -178,10 +180,10 @@ def test_a_structure_on_one_line() -> None:
 
 
 def test_the_verb() -> None:
-    found = run(SEGMENT)
-    assert found.exit_code == 0, found.output
-    assert found.output.count("RecordBatch") >= 2
-    assert "not shown" in found.output
+    result = run(SEGMENT)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("RecordBatch") >= 2
+    assert "not shown" in result.output
     assert run(SEGMENT, "--at", "0x15").output.count("►") == 1
     assert run(SEGMENT.parent, "--where", "offset=17").output.count("►") == 1
     assert "DAMAGED" in run(DAMAGED, "--fault", 1).output
@@ -189,15 +191,15 @@ def test_the_verb() -> None:
 
 
 def test_the_verb_as_json() -> None:
-    told = json.loads(run(SEGMENT, "--json").output)
-    assert sum(piece["length"] for piece in told["pieces"]) == 2100
+    loaded = json.loads(run(SEGMENT, "--json").output)
+    assert sum(piece["length"] for piece in loaded["pieces"]) == 2100
 
 
 def test_the_verb_writes_a_page(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    found = run(SEGMENT, "--html", out)
-    assert found.exit_code == 0
-    assert "2,100 bytes explained" in found.output
+    result = run(SEGMENT, "--html", out)
+    assert result.exit_code == 0
+    assert "2,100 bytes explained" in result.output
     assert run(PLAIN, "--html", out).exit_code == 0, "a page of its own is replaced"
     assert PLAIN.parent.name in out.read_text(encoding="utf-8")
     other = tmp_path / "other.html"

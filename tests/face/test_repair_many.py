@@ -55,41 +55,41 @@ def run(paths: list[Any], to: Path | None, **options: Any) -> dict[str, Any]:
     work.end()
     names = {item.name for item in items}
     return many.merge(
-        [str(path) for path in paths], todo, results, [one for one in todo.items if one.name not in names]
+        [str(path) for path in paths], todo, results, [item for item in todo.items if item.name not in names]
     )
 
 
 def names(path: Path) -> list[str]:
-    return sorted(one.name for one in path.iterdir())
+    return sorted(file.name for file in path.iterdir())
 
 
 def test_all_of_some_disks(disks: Path) -> None:
     before = {path: path.read_bytes() for path in disks.rglob("*") if path.is_file()}
     to = disks / "out"
-    found = run([disks / "a", disks / "b" / "*"], to)
+    result = run([disks / "a", disks / "b" / "*"], to)
     assert names(to) == ["orders-0", "orders-1", "orders-2"]
     assert {path: path.read_bytes() for path in before} == before
     lost = 300 - lw.read(to / "orders-1").num_rows
     assert lost > 1
     assert lw.verify(to / "orders-1").ok
     assert lw.read(to / "orders-0")["value"].to_pylist() == [b"%03d" % n for n in range(30)]
-    assert (found["ok"], found["failed"], found["incomplete"], many.status(found)) == (False, 0, True, 3)
-    assert found["rows"] == 333 - lost
-    assert [(one["path"], one["ok"], one["rows_lost"], one["out"]) for one in found["targets"]] == [
+    assert (result["ok"], result["failed"], result["incomplete"], many.status(result)) == (False, 0, True, 3)
+    assert result["rows"] == 333 - lost
+    assert [(row["path"], row["ok"], row["rows_lost"], row["out"]) for row in result["targets"]] == [
         (str(disks / "a" / "orders-0"), True, 0, str(to / "orders-0")),
         (str(disks / "a" / "orders-1"), False, lost, str(to / "orders-1")),
         (str(disks / "b" / "orders-2"), True, 0, str(to / "orders-2")),
     ]
-    (cut,) = found["cut"]
+    (cut,) = result["cut"]
     assert cut["file"] == str(next((disks / "a" / "orders-1").glob("*.log")))
     assert any(
         fault["rows_lost"] == lost
-        for file in found["files"]
+        for file in result["files"]
         if file["path"] == cut["file"]
         for fault in file["faults"]
     )
-    assert "-delete" not in json.dumps(found), "where it was staged is nobody's business"
-    text = many.text(found, "next")
+    assert "-delete" not in json.dumps(result), "where it was staged is nobody's business"
+    text = many.text(result, "next")
     assert text.startswith("repair  3 directories: 2 sound, 1 mended, 0 failed\n")
     assert f"mended  {disks / 'a' / 'orders-1'}: {lost} rows lost, " in text
     assert text.endswith("\n  next")
@@ -150,13 +150,13 @@ def test_what_fails_does_not_stop_the_others(disks: Path, monkeypatch: pytest.Mo
         return real(path, *args, **options)
 
     monkeypatch.setattr("logwright.api.repair", repair)
-    found = run([disks / "a", disks / "b"], disks / "out")
+    result = run([disks / "a", disks / "b"], disks / "out")
     assert names(disks / "out") == ["orders-0", "orders-1"]
-    assert (found["failed"], many.status(found), found["ok"]) == (2, 1, False)
-    errors = {Path(one["path"]).name: one["error"] for one in found["targets"] if one["error"]}
+    assert (result["failed"], many.status(result), result["ok"]) == (2, 1, False)
+    errors = {Path(row["path"]).name: row["error"] for row in result["targets"] if row["error"]}
     assert errors["orders-2"] == f"{disks / 'b' / 'orders-2'}: can't be"
     assert "this is a mistake in logwright itself (RuntimeError: surprise)" in errors["broken-0"]
-    text = many.text(found)
+    text = many.text(result)
     assert "1 sound, 1 mended, 2 failed" in text
     assert f"FAILED  {disks / 'b' / 'orders-2'}: can't be" in text
 
@@ -168,14 +168,14 @@ def test_attempts_of_one_piece(disks: Path) -> None:
     stage = Path(work.stage)
     assert (stage.parent, stage.name.endswith("-delete")) == (disks / "out", True), "a broker ignores it"
     first = work(item)
-    made = {path.name: path.read_bytes() for path in (disks / "out" / "orders-1").iterdir()}
+    result = {path.name: path.read_bytes() for path in (disks / "out" / "orders-1").iterdir()}
     assert work(item) == first
     (stage / "done" / "0.json").unlink()  # it died between the rename and the note of it
-    again = json.loads(work(item))
-    assert (again["error"], again["report"]["rows"]) == (None, json.loads(first)["report"]["rows"])
-    assert {path.name: path.read_bytes() for path in (disks / "out" / "orders-1").iterdir()} == made
+    loaded = json.loads(work(item))
+    assert (loaded["error"], loaded["report"]["rows"]) == (None, json.loads(first)["report"]["rows"])
+    assert {path.name: path.read_bytes() for path in (disks / "out" / "orders-1").iterdir()} == result
     assert names(stage) == ["done", "owner.json"]
-    assert work.results() == {0: json.dumps(again)}
+    assert work.results() == {0: json.dumps(loaded)}
     work.end()
     assert names(disks / "out") == ["orders-1"]
     work.end()
@@ -204,10 +204,10 @@ def test_what_is_there_already(disks: Path) -> None:
     with pytest.raises(ExistsError, match=r"out: there are orders-0 already\. .*--skip-existing"):
         run([disks / "a"], disks / "out")
     assert names(disks / "out") == ["orders-0"]
-    found = run([disks / "a"], disks / "out", skip_existing=True)
+    result = run([disks / "a"], disks / "out", skip_existing=True)
     assert names(disks / "out") == ["orders-0", "orders-1"]
-    assert [one.get("skipped", False) for one in found["targets"]] == [False, True]
-    assert "0 sound, 1 mended, 0 failed, 1 there already" in many.text(found)
+    assert [item.get("skipped", False) for item in result["targets"]] == [False, True]
+    assert "0 sound, 1 mended, 0 failed, 1 there already" in many.text(result)
 
 
 def test_what_a_killed_job_left(disks: Path) -> None:
@@ -233,24 +233,24 @@ def test_copies(disks: Path) -> None:
     with pytest.raises(UsageError, match=r"orders-1 is found 2 times.*Say --replicas merge"):
         run([disks / "a", disks / "b"], disks / "out")
     first = run([disks / "a" / "orders-1", disks / "b" / "orders-1"], disks / "first", replicas="first")
-    assert [one["paths"] for one in first["targets"]] == [[str(disks / "a" / "orders-1")]]
+    assert [row["paths"] for row in first["targets"]] == [[str(disks / "a" / "orders-1")]]
     assert first["incomplete"]
     merged = run([disks / "a", disks / "b"], disks / "merged", replicas="merge")
     assert (merged["failed"], merged["incomplete"]) == (0, False)
     assert lw.read(disks / "merged" / "orders-1")["value"].to_pylist() == [b"%03d" % n for n in range(300)]
-    assert [len(one["paths"]) for one in merged["targets"]] == [1, 2, 1]
+    assert [len(row["paths"]) for row in merged["targets"]] == [1, 2, 1]
 
 
 def test_a_dry_run(disks: Path) -> None:
     before = sorted(disks.rglob("*"))
-    found = run([disks / "a"], None)
+    result = run([disks / "a"], None)
     assert sorted(disks.rglob("*")) == before
-    assert found["incomplete"]
-    assert [one["out"] for one in found["targets"]] == [None, None]
+    assert result["incomplete"]
+    assert [row["out"] for row in result["targets"]] == [None, None]
 
 
 @pytest.mark.parametrize(
-    ("paths", "said"),
+    ("paths", "message"),
     [
         (["a/orders-0/00000000000000000000.log"], "this is a file, directories are mended here"),
         (["empty"], "this directory is none that we know"),
@@ -259,23 +259,23 @@ def test_a_dry_run(disks: Path) -> None:
         (["a/orders-0", "moved"], "found 2 times"),
     ],
 )
-def test_what_cant_be_planned(disks: Path, paths: list[str], said: str) -> None:
+def test_what_cant_be_planned(disks: Path, paths: list[str], message: str) -> None:
     (disks / "empty").mkdir()
     shutil.copytree(disks / "a" / "orders-0", disks / "moved" / f"orders-0.{'0' * 32}-future")
-    with pytest.raises(LogwrightError, match=said):
+    with pytest.raises(LogwrightError, match=message):
         many.plan([str(disks / path) for path in paths])
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may look anywhere")
 def test_what_cant_be_looked_at_is_told(disks: Path) -> None:
     (disks / "b" / "orders-2").chmod(0)
-    found = run([disks / "a", disks / "b" / "*"], disks / "out")
-    assert [one["path"] for one in found["targets"] if one["error"]] == [str(disks / "b" / "orders-2")]
+    result = run([disks / "a", disks / "b" / "*"], disks / "out")
+    assert [row["path"] for row in result["targets"] if row["error"]] == [str(disks / "b" / "orders-2")]
 
 
 def test_words_of_the_command_line(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert many.options_of(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
-    for args, status, said in (
+    for args, status, message in (
         (["--from", "x"], 2, "where to?"),
         (
             ["--from", str(disks / "a"), "--to", str(disks / "o"), "--option", "x"],
@@ -298,7 +298,7 @@ def test_words_of_the_command_line(disks: Path, capsys: pytest.CaptureFixture[st
         (["--from", str(disks / "a"), "--to", str(disks / "a")], 1, "there are orders-1, orders-0 already"),
     ):
         assert job.main(args) == status
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
         job.main(["--form", "x"])
     assert ended.value.code == 2

@@ -66,10 +66,14 @@ def read(
 ) -> pa.Table:
     """All rows, by as many tasks as are planned, each in a process of its own as far as pickling goes."""
     asked = request(path, **options)
-    wanted = schema_of(asked) if schema is None else schema
-    reader = pickle.loads(pickle.dumps(kind(asked, wanted)))
-    arrow = to_arrow_schema(wanted, timezone="UTC")
-    batches = [batch for one in reader.partitions() for batch in reader.read(pickle.loads(pickle.dumps(one)))]
+    expected = schema_of(asked) if schema is None else schema
+    reader = pickle.loads(pickle.dumps(kind(asked, expected)))
+    arrow = to_arrow_schema(expected, timezone="UTC")
+    batches = [
+        batch
+        for partition in reader.partitions()
+        for batch in reader.read(pickle.loads(pickle.dumps(partition)))
+    ]
     assert all(batch.schema == arrow for batch in batches)
     return pa.Table.from_batches(batches, arrow)
 
@@ -98,46 +102,47 @@ def schema(text: str) -> StructType:
 
 
 def test_all_columns_of_a_directory(box: Path) -> None:
-    found = read(box)
-    last = found.slice(found.num_rows - 3).to_pylist()
+    table = read(box)
+    last = table.slice(table.num_rows - 3).to_pylist()
     assert [row["text"] for row in last] == [b"one two", None, b"three"]
     assert last[0]["time"].timestamp() == 500
-    assert found.schema.field("time").type == pa.timestamp("us", "UTC")
-    assert not found.schema.field("id").nullable
+    assert table.schema.field("time").type == pa.timestamp("us", "UTC")
+    assert not table.schema.field("id").nullable
 
 
 def test_splits_give_each_row_once(box: Path) -> None:
-    whole = read(box, columns="id")
+    table = read(box, columns="id")
     asked = request(box, columns="id", maxPartitionBytes=300)
     parts = SparkSource(asked, schema_of(asked)).partitions()
     assert len(parts) > 5
     assert all(isinstance(part, Stretch) for part in parts)
-    assert read(box, columns="id", maxPartitionBytes=300).equals(whole)
+    assert read(box, columns="id", maxPartitionBytes=300).equals(table)
 
 
 def test_a_count_needs_no_column(box: Path) -> None:
-    found = read(box, StructType())
-    assert found.num_rows == read(box).num_rows
-    assert found.num_columns == 0
+    table = read(box, StructType())
+    assert table.num_rows == read(box).num_rows
+    assert table.num_columns == 0
 
 
 def test_metadata_says_which_frame_of_which_file(box: Path) -> None:
-    found = read(box, columns="id", includeMetadata=True).to_pylist()
-    assert found[0] == {"id": 0, "_path": str(box / "000.toy"), "_position": 0}
-    assert found[-1] == {"id": 502, "_path": str(box / "500.toy"), "_position": 0}
+    rows = read(box, columns="id", includeMetadata=True).to_pylist()
+    assert rows[0] == {"id": 0, "_path": str(box / "000.toy"), "_position": 0}
+    assert rows[-1] == {"id": 502, "_path": str(box / "500.toy"), "_position": 0}
 
 
 def test_what_is_known_without_reading(box: Path) -> None:
-    found = read(box, view="files", mode="PERMISSIVE")
-    assert found["name"].to_pylist() == ["000.toy", "500.toy", "NOTE"]
-    assert "_corrupt_record" not in found.schema.names
+    table = read(box, view="files", mode="PERMISSIVE")
+    assert table["name"].to_pylist() == ["000.toy", "500.toy", "NOTE"]
+    assert "_corrupt_record" not in table.schema.names
 
 
 def test_several_paths(box: Path) -> None:
     asked = Request.of({"paths": json.dumps([str(box / "000.toy"), str(box / "500.toy")]), "columns": "id"})
-    found = SparkSource(asked, schema_of(asked))
+    actual = SparkSource(asked, schema_of(asked))
     assert (
-        sum(batch.num_rows for one in found.partitions() for batch in found.read(one)) == read(box).num_rows
+        sum(batch.num_rows for partition in actual.partitions() for batch in actual.read(partition))
+        == read(box).num_rows
     )
     assert paths_of({"path": "file:/a", "paths": '["file:///b", "/c"]'}) == ("/a", "file:///b", "/c")
     with pytest.raises(UsageError, match="no path"):
@@ -150,9 +155,9 @@ def test_folders_below(box: Path) -> None:
     deep = box.parent / "deep" / "er" / "store"
     deep.mkdir(parents=True)
     (deep / "000.toy").write_bytes(frame(900, b"x"))
-    found = read(box.parent, columns="id", recursiveFileLookup=True)["id"].to_pylist()
-    assert len(found) == read(box).num_rows + 1
-    assert 900 in found
+    rows = read(box.parent, columns="id", recursiveFileLookup=True)["id"].to_pylist()
+    assert len(rows) == read(box).num_rows + 1
+    assert 900 in rows
 
 
 def test_names_by_pattern(box: Path) -> None:
@@ -189,7 +194,7 @@ def test_an_option_of_ours_misspelt(box: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "row"),
+    ("expected", "row"),
     [
         ("text string, id int", {"text": "one two", "id": 500}),
         ("id string, even boolean", {"id": "500", "even": True}),
@@ -198,12 +203,12 @@ def test_an_option_of_ours_misspelt(box: Path) -> None:
         ("_corrupt_record binary, id long", {"_corrupt_record": None, "id": 500}),
     ],
 )
-def test_other_types_of_the_same_meaning(box: Path, wanted: str, row: Mapping[str, Any]) -> None:
-    assert read(box / "500.toy", schema(wanted)).slice(0, 1).to_pylist() == [row]
+def test_other_types_of_the_same_meaning(box: Path, expected: str, row: Mapping[str, Any]) -> None:
+    assert read(box / "500.toy", schema(expected)).slice(0, 1).to_pylist() == [row]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "options", "said"),
+    ("expected", "options", "message"),
     [
         ("ID long", {}, "no column 'ID'. Did you mean 'id'"),
         ("number long", {}, "no column 'number'. There are: "),
@@ -218,10 +223,10 @@ def test_other_types_of_the_same_meaning(box: Path, wanted: str, row: Mapping[st
         ("id long", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "text"}, "'text' is a column already"),
     ],
 )  # fmt: skip
-def test_schemas_that_cant_be(box: Path, wanted: str, options: dict[str, str], said: str) -> None:
+def test_schemas_that_cant_be(box: Path, expected: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read(box, schema(wanted), **options)
-    assert said in str(caught.value)
+        read(box, schema(expected), **options)
+    assert message in str(caught.value)
     assert caught.value.__traceback__ is not None
 
 
@@ -246,22 +251,22 @@ def test_values_that_do_not_fit_are_told(box: Path) -> None:
 def test_times_beyond_what_spark_holds(box: Path) -> None:
     (box / "500.toy").write_bytes(frame(1 << 45, b"x") + frame(-5, b"y"))
     with pytest.warns(UserWarning, match="times beyond what Spark's microseconds hold are null"):
-        found = read(box / "500.toy", schema("time timestamp"))
-    assert [one and one.timestamp() for one in found["time"].to_pylist()] == [None, -5]
+        table = read(box / "500.toy", schema("time timestamp"))
+    assert [row and row.timestamp() for row in table["time"].to_pylist()] == [None, -5]
 
 
 # Damage
 
 
 def test_a_damaged_region_is_a_row(torn: Path) -> None:
-    found = read(torn, columns="id,text", mode="PERMISSIVE").to_pylist()
-    (bad,) = [row for row in found if row["_corrupt_record"] is not None]
+    rows = read(torn, columns="id,text", mode="PERMISSIVE").to_pylist()
+    (bad,) = [row for row in rows if row["_corrupt_record"] is not None]
     assert (bad["id"], bad["_corrupt_offset"], bad["_corrupt_length"]) == (None, 22, 22)
-    assert len(found) == 6 + 3
+    assert len(rows) == 6 + 3
     renamed = read(torn, columns="id", mode="PERMISSIVE", columnNameOfCorruptRecord="bad").schema.names
     assert renamed == ["id", "bad", "_corrupt_offset", "_corrupt_length"]
     text = read(torn, schema("_corrupt_record string"), mode="PERMISSIVE")["_corrupt_record"].to_pylist()
-    assert [one for one in text if one is not None] == [
+    assert [item for item in text if item is not None] == [
         bad["_corrupt_record"].decode(errors="backslashreplace")
     ]
     assert read(torn, schema("id long"), mode="PERMISSIVE")["id"].null_count == 1
@@ -273,8 +278,8 @@ def test_a_damaged_region_is_a_row(torn: Path) -> None:
 def test_what_was_met_is_logged(torn: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "logwright"):
         read(torn, columns="id", mode="DROPMALFORMED")
-    (said,) = [one.getMessage() for one in caplog.records if "000.toy" in one.getMessage()]
-    assert said.startswith(f"logwright: {torn / '000.toy'}: at byte 22, 22 bytes: checksum mismatch")
+    (message,) = [record.getMessage() for record in caplog.records if "000.toy" in record.getMessage()]
+    assert message.startswith(f"logwright: {torn / '000.toy'}: at byte 22, 22 bytes: checksum mismatch")
     caplog.clear()
     data = bytearray((torn / "000.toy").read_bytes())
     data[-1] ^= 1
@@ -282,9 +287,9 @@ def test_what_was_met_is_logged(torn: Path, caplog: pytest.LogCaptureFixture) ->
     (torn / "001.toy").write_bytes(data)
     with caplog.at_level(logging.WARNING, "logwright"):
         read(torn, columns="id", mode="DROPMALFORMED")
-    said = "\n".join(one.getMessage() for one in caplog.records)
-    assert f"{torn}: at byte 0, 0 bytes: missing link to another file: 000.toy is not there" in said
-    assert "; it has 2 faults" in said
+    message = "\n".join(record.getMessage() for record in caplog.records)
+    assert f"{torn}: at byte 0, 0 bytes: missing link to another file: 000.toy is not there" in message
+    assert "; it has 2 faults" in message
 
 
 def test_where_the_systems_client_stops(
@@ -292,9 +297,11 @@ def test_where_the_systems_client_stops(
 ) -> None:
     monkeypatch.undo()  # the registry has Kafka again
     with caplog.at_level(logging.WARNING, "logwright"):
-        found = read(cases("kafka")["craft_gzip_bad_crc"].partition, columns="offset", mode="AS_SYSTEM")
-    (said,) = [one.getMessage() for one in caplog.records if "its client stops at" in one.getMessage()]
-    assert f"its client stops at {found.num_rows}: " in said
+        table = read(cases("kafka")["craft_gzip_bad_crc"].partition, columns="offset", mode="AS_SYSTEM")
+    (message,) = [
+        record.getMessage() for record in caplog.records if "its client stops at" in record.getMessage()
+    ]
+    assert f"its client stops at {table.num_rows}: " in message
 
 
 class Recorded:
@@ -331,21 +338,21 @@ def test_faults_are_written_down_once(torn: Path) -> None:
 # Filters
 
 
-def pushed(path: Path, *given: Any, **options: Any) -> tuple[PushingSource, list[Any]]:
+def pushed(path: Path, *inputs: Any, **options: Any) -> tuple[PushingSource, list[Any]]:
     asked = request(path, **options)
     reader = PushingSource(asked, schema_of(asked))
-    return reader, list(reader.pushFilters(list(given)))
+    return reader, list(reader.pushFilters(list(inputs)))
 
 
 def test_filters_skip_frames(box: Path) -> None:
-    given = [
+    inputs = [
         GreaterThan(("id",), 499),
         LessThan(("id",), 600),
         StringContains(("text",), "x"),
         EqualTo(("a", "b"), 1),
     ]
-    reader, left = pushed(box, *given, columns="id,text")
-    assert left == given, "Spark checks once more"
+    reader, left = pushed(box, *inputs, columns="id,text")
+    assert left == inputs, "Spark checks once more"
     ids = [
         id for part in reader.partitions() for batch in reader.read(part) for id in batch["id"].to_pylist()
     ]
@@ -377,8 +384,8 @@ def test_filters_on_what_has_no_bounds(box: Path) -> None:
 def test_small_batches_are_put_together_and_large_ones_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "BATCH_ROWS", 10)
 
-    def sizes(*given: int) -> list[int]:
-        return [one.num_rows for one in source._larger(toy.numbers(*range(n)) for n in given)]
+    def sizes(*inputs: int) -> list[int]:
+        return [item.num_rows for item in source._larger(toy.numbers(*range(n)) for n in inputs)]
 
     assert sizes() == []
     assert sizes(0) == []
@@ -418,7 +425,7 @@ def written(
 
 
 def rows(path: Path) -> list[int]:
-    return toy.rows({one.name: one.read_bytes() if one.is_file() else None for one in path.iterdir()})
+    return toy.rows({file.name: file.read_bytes() if file.is_file() else None for file in path.iterdir()})
 
 
 def test_tasks_stage_and_the_commit_puts_in_place(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,6 +457,6 @@ def test_an_option_of_streams_is_refused_by_a_batch_read(box: Path, option: str)
     from logwright.spark.source import DefaultSource
 
     value = {"maxTriggerDelay": "1m", "failOnDataLoss": "false"}.get(option, "10")
-    found = DefaultSource({"path": str(box), option.lower(): value})
+    actual = DefaultSource({"path": str(box), option.lower(): value})
     with pytest.raises(UsageError, match=f"option {option} has no effect here"):
-        found.reader(found.schema())
+        actual.reader(actual.schema())

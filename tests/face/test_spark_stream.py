@@ -31,19 +31,19 @@ def write(path: Path, first: int, count: int) -> None:
     lw.write(pa.table({"value": values}), path, "kafka.partition", mode="append", batch_size="300", segment_bytes="2k")  # fmt: skip
 
 
-def made(path: Path | str, **options: Any) -> DefaultSource:
+def data_source(path: Path | str, **options: Any) -> DefaultSource:
     return DefaultSource({"path": str(path), **{name.lower(): str(value) for name, value in options.items()}})
 
 
 def follow(path: Path | str, **options: Any) -> StreamSource:
-    one = made(path, **options)
-    schema: Any = one.schema()
-    return one.streamReader(schema)
+    item = data_source(path, **options)
+    schema: Any = item.schema()
+    return item.streamReader(schema)
 
 
 def offsets(reader: StreamSource, start: dict[str, int], end: dict[str, int]) -> list[int]:
     """By tasks, each in a process of its own as far as pickling goes."""
-    tasks = [pickle.loads(pickle.dumps(one)) for one in reader.partitions(start, end)]
+    tasks = [pickle.loads(pickle.dumps(partition)) for partition in reader.partitions(start, end)]
     there = pickle.loads(pickle.dumps(reader))
     return [n for task in tasks for batch in there.read(task) for n in batch.column("offset").to_pylist()]
 
@@ -113,7 +113,7 @@ def test_directories_that_will_come(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Give a schema"):
         follow(tmp_path, subscribe="a")
     with pytest.raises(NotFoundError, match="Say what it will be"):
-        made(tmp_path, subscribe="a").streamReader(SCHEMA)
+        data_source(tmp_path, subscribe="a").streamReader(SCHEMA)
     reader = follow(tmp_path, subscribe="a", codec="kafka.partition", includeHeaders="false")
     assert reader.initialOffset() == {}
     write(tmp_path / "a-0", 0, 3)
@@ -125,24 +125,24 @@ def test_refused(tmp_path: Path) -> None:
     write(tmp_path / "logs" / "a-0", 0, 3)
     lw.write([{"key": b"k", "value": b"v"}], tmp_path / "db", "leveldb.db")
     (segment,) = (tmp_path / "logs" / "a-0").glob("*.log")
-    for path, words, said in (
+    for path, words, message in (
         (tmp_path / "logs" / "a-0", {"mode": "AS_SYSTEM"}, "a stream goes on"),
         (segment, {}, "only a directory can be followed"),
         (tmp_path / "db", {}, r"leveldb\.db can't be followed"),
         (tmp_path / "db", {"subscribe": "x"}, "knows no subscribe"),
         (tmp_path / "logs" / "a-0", {"startingOfsets": "x"}, "Did you mean 'startingOffsets'"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             follow(path, **words)
     both = {"paths": json.dumps([str(tmp_path / "logs" / "a-0"), str(tmp_path / "db")])}
     with pytest.raises(UsageError, match="different kinds"):
         DefaultSource(both).streamReader(SCHEMA)
     with pytest.raises(UsageError, match="does not go with mode=AS_SYSTEM"):
-        made(tmp_path / "logs", subscribe="a", mode="AS_SYSTEM").schema()
+        data_source(tmp_path / "logs", subscribe="a", mode="AS_SYSTEM").schema()
     (tmp_path / "folder" / "db").mkdir(parents=True)
     lw.write([{"key": b"k", "value": b"v"}], tmp_path / "folder" / "db", "leveldb.db")
     with pytest.raises(UsageError, match="none that we know"):
-        made(tmp_path / "folder").schema()
+        data_source(tmp_path / "folder").schema()
 
 
 def test_copies(tmp_path: Path) -> None:
@@ -159,26 +159,26 @@ def test_copies(tmp_path: Path) -> None:
 def test_words_in_a_batch(tmp_path: Path) -> None:
     for name in ("a-0", "a-1", "b-0"):
         write(tmp_path / name, 0, 200)
-    one = made(
+    item = data_source(
         tmp_path,
         subscribe="a",
         startingOffsets='{"a": {"0": 5, "1": -1}}',
         minPartitions=4,
         pushFilters="true",
     )
-    schema: Any = one.schema()
-    reader = one.reader(schema)
+    schema: Any = item.schema()
+    reader = item.reader(schema)
     assert len(reader.partitions()) >= 2
     from pyspark.sql.datasource import LessThan
 
     assert list(reader.pushFilters([LessThan(("offset",), 9)])) == [LessThan(("offset",), 9)]
-    found = [
+    actual = [
         n
         for part in reader.partitions()
         for batch in reader.read(part)
         for n in batch.column("offset").to_pylist()
     ]
-    assert found == [5, 6, 7, 8]
+    assert actual == [5, 6, 7, 8]
 
 
 class Context:
@@ -197,7 +197,7 @@ class Context:
 
 def stream_batch(target: Path, number: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     """What Spark does with one batch."""
-    writer = made(
+    writer = data_source(
         target, codec="kafka.partition", txnAppId="app", checkpointLocation="/x", **options
     ).streamWriter
     planned = pickle.loads(pickle.dumps(writer(SCHEMA, overwrite=False)))
@@ -212,10 +212,10 @@ def test_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a-0"
     for number in (0, 0, 1, 1, 0):
         stream_batch(target, number, monkeypatch)
-    wanted = [b"0-0", b"0-1", b"1-0", b"1-1"]
-    assert lw.read(target)["value"].to_pylist() == wanted
+    expected = [b"0-0", b"0-1", b"1-0", b"1-1"]
+    assert lw.read(target)["value"].to_pylist() == expected
     assert lw.verify(target, as_system="4.3").ok
-    writer: StreamSink = made(target, codec="kafka.partition", txnAppId="app").streamWriter(
+    writer: StreamSink = data_source(target, codec="kafka.partition", txnAppId="app").streamWriter(
         SCHEMA, overwrite=False
     )
 
@@ -226,43 +226,43 @@ def test_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="no"):
         writer.write(broken())
     writer.abort([], 2)
-    assert lw.read(target)["value"].to_pylist() == wanted
+    assert lw.read(target)["value"].to_pylist() == expected
     assert sorted(path.name for path in (target / ".logwright").iterdir()) == ["transactions.json"]
 
 
 def test_warnings_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = from_arrow_schema(pa.schema({"value": pa.binary(), "topic": pa.string()}))
-    one = made(tmp_path / "a-0", codec="kafka.partition", txnAppId="app")
+    item = data_source(tmp_path / "a-0", codec="kafka.partition", txnAppId="app")
     monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
     rows = pa.record_batch({"value": [b"x"], "topic": ["other"]})
-    message = one.streamWriter(schema, overwrite=False).write(iter([rows]))
+    message = item.streamWriter(schema, overwrite=False).write(iter([rows]))
     with pytest.warns(UserWarning, match="other"):
-        one.streamWriter(schema, overwrite=False).commit([message], 0)
+        item.streamWriter(schema, overwrite=False).commit([message], 0)
 
 
 def test_names_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a-0"
     monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
     for version, kind in ((3, SparkSink), (3, DoneAlready), (2, DoneAlready), (4, SparkSink)):
-        writer = made(target, codec="kafka.partition", txnAppId="job", txnVersion=version).writer(
+        writer = data_source(target, codec="kafka.partition", txnAppId="job", txnVersion=version).writer(
             SCHEMA, overwrite=False
         )
         assert type(writer) is kind
         message = writer.write(iter([pa.record_batch({"value": [b"%d" % version]})]))
         writer.commit([message])
     assert lw.read(target)["value"].to_pylist() == [b"3", b"4"]
-    for words, said in (
+    for words, reported in (
         ({"txnAppId": "x"}, "txnAppId is given alone"),
         ({"txnVersion": 1}, "txnVersion is given alone"),
         ({"txnAppId": "x", "txnVersion": -1}, "out of range"),
     ):
-        with pytest.raises(UsageError, match=said):
-            made(target, codec="kafka.partition", **words).writer(SCHEMA, overwrite=False)
-    for words, said in (
+        with pytest.raises(UsageError, match=reported):
+            data_source(target, codec="kafka.partition", **words).writer(SCHEMA, overwrite=False)
+    for words, reported in (
         ({}, "needs a name"),
         ({"txnAppId": "x", "txnVersion": 1}, "the number of its batch"),
     ):
-        with pytest.raises(UsageError, match=said):
-            made(target, codec="kafka.partition", **words).streamWriter(SCHEMA, overwrite=False)
+        with pytest.raises(UsageError, match=reported):
+            data_source(target, codec="kafka.partition", **words).streamWriter(SCHEMA, overwrite=False)
     with pytest.raises(LogwrightError, match="checkpointlocation"):
-        made(target, codec="kafka.partition", checkpointLocation="/x").writer(SCHEMA, overwrite=False)
+        data_source(target, codec="kafka.partition", checkpointLocation="/x").writer(SCHEMA, overwrite=False)

@@ -54,12 +54,12 @@ def scanned(spec: FrameSpec, data: Bytes, at: int = 0) -> tuple[list[int], int, 
     return starts[:count].tolist(), int(stop), int(why)
 
 
-def found(spec: FrameSpec, data: Bytes, at: int = 0, base: int = NO_BASE) -> tuple[int, int]:
+def next_frame(spec: FrameSpec, data: Bytes, at: int = 0, base: int = NO_BASE) -> tuple[int, int]:
     prefixes = Finder(spec).prefixes(data)
-    place, what, _ = finder_of(spec)(
+    place, target, _ = finder_of(spec)(
         data, at, len(data) - at, base, LOWEST, HIGHEST, LOWEST, 0, prefixes.known, prefixes.filled
     )
-    return int(place), int(what)
+    return int(place), int(target)
 
 
 def test_the_next_frame_is_found_behind_any_damage() -> None:
@@ -69,7 +69,7 @@ def test_the_next_frame_is_found_behind_any_damage() -> None:
     assert len(starts) > 3
     for first, second in zip(starts[:20], [*starts[1:20], end], strict=False):
         if second < end:
-            assert found(TXN, data, first + 1) == (second, SOUND)
+            assert next_frame(TXN, data, first + 1) == (second, SOUND)
 
 
 def message(at: int, body: bytes = b"body", size: int | None = None) -> bytes:
@@ -99,7 +99,7 @@ def test_a_file_of_heads_that_claim_the_rest_takes_linear_time() -> None:
         heads[-1] = heads[-1][:-4] + b"\x01t\0\0"
         data = np.frombuffer(b"".join(heads), np.uint8)
         start = time.process_time()
-        assert found(SPECIFICATION, data, 0, 0) == (size - small, SOUND)  # the last one is a message
+        assert next_frame(SPECIFICATION, data, 0, 0) == (size - small, SOUND)  # the last one is a message
         return time.process_time() - start
 
     seconds(2000)
@@ -169,28 +169,28 @@ def test_long_frames_are_judged_by_prefixes_as_by_themselves() -> None:
     rng = np.random.default_rng(3)
     body = rng.integers(0, 256, 70_000, dtype=np.uint8).tobytes()
     data = np.frombuffer(b"junk" + message(4, body) + b"more", np.uint8)
-    assert found(SPECIFICATION, data, 0, 0) == (4, SOUND)
+    assert next_frame(SPECIFICATION, data, 0, 0) == (4, SOUND)
     wrong = data.copy()
     wrong[50_000] ^= 1
-    assert found(SPECIFICATION, wrong, 0, 0)[1] == NONE
+    assert next_frame(SPECIFICATION, wrong, 0, 0)[1] == NONE
     assert scanned(SPECIFICATION, wrong[4:].copy())[2] == BAD_CHECKSUM
 
 
 def test_checksums_between_prefixes() -> None:
     data = np.random.default_rng(4).integers(0, 256, 9000, dtype=np.uint8)
     for algorithm in (CRC32, CRC32C, ADLER32):
-        first, whole = algorithm.of(data, 0, 3001), algorithm.of(data, 0, 9000)
-        assert algorithm.update(first, data, 3001, 9000) == whole
-        assert algorithm.between(first, whole, 5999) == algorithm.of(data, 3001, 9000)
+        first, complete = algorithm.of(data, 0, 3001), algorithm.of(data, 0, 9000)
+        assert algorithm.update(first, data, 3001, 9000) == complete
+        assert algorithm.between(first, complete, 5999) == algorithm.of(data, 3001, 9000)
         assert algorithm.of(data, 5, 5) == algorithm.empty
 
 
 def test_kernels_of_two_specifications_are_two_kernels() -> None:
-    one, two = scanner(TXN), scanner(BATCH)
-    assert isinstance(one, Kernel)
-    assert isinstance(two, Kernel)
-    assert one.name != two.name
-    digests = [fingerprint(each.py_func) for each in (one, two, scanner(TXN))]
+    first, second = scanner(TXN), scanner(BATCH)
+    assert isinstance(first, Kernel)
+    assert isinstance(second, Kernel)
+    assert first.name != second.name
+    digests = [fingerprint(each.py_func) for each in (first, second, scanner(TXN))]
     assert None not in digests
     assert digests[0] == digests[2] != digests[1]
 
@@ -207,8 +207,8 @@ def test_rows_of_a_commit_log_stay_in_place_when_one_is_dropped() -> None:
     data = b"".join(message(i * len(message(0))) for i in range(3))
     specimen = Specimen.of(data, "rocketmq.commitlog", "00000000000000000000")
     rows, frames, file = specimen.tables()
-    again = specimen.encode(rows.take([0, 2]), frames, file)
-    assert specimen.with_bytes(again).read().table["physical_offset"].to_pylist() == [0, len(message(0))]
+    encoded = specimen.encode(rows.take([0, 2]), frames, file)
+    assert specimen.with_bytes(encoded).read().table["physical_offset"].to_pylist() == [0, len(message(0))]
 
 
 def test_a_field_is_changed_by_name_in_frames_of_any_kind() -> None:
@@ -279,6 +279,6 @@ def test_an_entry_log_has_entries_maps_and_runs_of_fill_bytes() -> None:
     starts, stop, why = scanned(ENTRY_LOG, data)
     assert starts == [*places[:5], places[4] + 4096, *places[5:-1]]
     assert (stop, why) == (places[-1], ZERO)
-    assert found(ENTRY_LOG, data, 1) == (places[3], SOUND)
+    assert next_frame(ENTRY_LOG, data, 1) == (places[3], SOUND)
     run = np.frombuffer(b"\xf0" * 10, np.uint8)
     assert Scanner(ENTRY_LOG).frames(Window(run, 0, 5000), 0).need == 4096

@@ -40,8 +40,8 @@ def zookeeper() -> Any:
 @pytest.fixture
 def broker(kafka: Any) -> Iterator[kafka_broker.Broker]:
     """A broker of its own for one test, not started."""
-    with kafka_broker.Broker() as one:
-        yield one
+    with kafka_broker.Broker() as item:
+        yield item
 
 
 class Golden:

@@ -41,7 +41,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
     )
 
 
-def one(path: Path) -> None:
+def append_rows(path: Path) -> None:
     lw.write(rows(0, COUNT), path, "kafka.partition", mode="append", **OPTIONS)
 
 
@@ -58,18 +58,18 @@ def tasks(path: Path) -> None:
 def entries(snapshot: bytes, now: int) -> list[bytes]:
     """The producers of a snapshot that are not forgotten when it is loaded."""
     width = PRODUCER_ENTRY.min_size
-    found = [
+    actual = [
         snapshot[at : at + width] for at in range(PRODUCER_SNAPSHOT.offset("entries"), len(snapshot), width)
     ]
-    parsed = [(entry, PRODUCER_ENTRY.unpack(entry)[0]) for entry in found]
+    parsed = [(entry, PRODUCER_ENTRY.unpack(entry)[0]) for entry in actual]
     return [
         entry
-        for entry, one in parsed
-        if one["current_txn_first_offset"] >= 0 or now - one["timestamp"] < EXPIRATION
+        for entry, row in parsed
+        if row["current_txn_first_offset"] >= 0 or now - row["timestamp"] < EXPIRATION
     ]
 
 
-@pytest.mark.parametrize(("way", "clean"), [(one, True), (one, False), (tasks, True)])
+@pytest.mark.parametrize(("way", "clean"), [(append_rows, True), (append_rows, False), (tasks, True)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_loader_takes_what_was_appended(
     kafka: Any, tmp_path: Path, name: str, clean: bool, way: Callable[[Path], None]

@@ -38,16 +38,16 @@ def compare(kafka: Any, seed: int, place: Path) -> str:
     )
     mine, real = place / "mine" / base.name, place / "real" / base.name
     shutil.copytree(base, mine)
-    what = f"seed {seed}: {base.name}, clean {clean}, recovery point {recovery}, log start {start}, {damage(mine, rng)}"
+    target = f"seed {seed}: {base.name}, clean {clean}, recovery point {recovery}, log start {start}, {damage(mine, rng)}"
     shutil.copytree(mine, real)
     listing = LocalDirectory(str(mine))
     options = Options(
         LAYOUT.read_options, {**SETTINGS, "recovery.point": recovery, "log.start.offset": start}
     )
-    found = LAYOUT.capabilities.predict.run(
+    result = LAYOUT.capabilities.predict.run(
         listing, LAYOUT.plan(listing, options), options, version=None, clean=clean
     )
-    verdict = found.verdict
+    verdict = result.verdict
     loaded = None
     with contextlib.suppress(JavaError):
         loaded = kafka.load(
@@ -59,23 +59,23 @@ def compare(kafka: Any, seed: int, place: Path) -> str:
             segment_index_bytes=4096,
         )
     if loaded is None:
-        assert not verdict.opens, what
+        assert not verdict.opens, target
         return "refused"
     if verdict.error is not None and METADATA_FILE in verdict.error:
         return "set aside"  # the loader does not look at it
-    assert verdict.opens, f"{what}: {verdict.error_class}: {verdict.error}"
-    assert isinstance(found.served, ServedPartition)
-    assert found.served.log_offsets == (loaded["log_start_offset"], loaded["log_end_offset"]), what
-    left = {one.name: one.read_bytes() for one in real.iterdir() if not one.name.endswith(".deleted")}
-    said = {entry.name: found.after.read(entry.name) for entry in found.after.entries()}
-    assert sorted(said) == sorted(left), what
+    assert verdict.opens, f"{target}: {verdict.error_class}: {verdict.error}"
+    assert isinstance(result.served, ServedPartition)
+    assert result.served.log_offsets == (loaded["log_start_offset"], loaded["log_end_offset"]), target
+    left = {path.name: path.read_bytes() for path in real.iterdir() if not path.name.endswith(".deleted")}
+    message = {entry.name: result.after.read(entry.name) for entry in result.after.entries()}
+    assert sorted(message) == sorted(left), target
     # A consumer opens indexes that the loader does not: what is no whole entry is cut off then.
     differ = [
         name
-        for name in said
-        if said[name] != left[name] and not (name.endswith(".index") and len(left[name]) % 8)
+        for name in message
+        if message[name] != left[name] and not (name.endswith(".index") and len(left[name]) % 8)
     ]
-    assert not differ, f"{what}: {differ}"
+    assert not differ, f"{target}: {differ}"
     return "loaded"
 
 

@@ -26,13 +26,13 @@ def test_the_loader_opens_what_a_killed_writer_left(
     ends: dict[object, int] = {}
     order = []
     for prefix in range(len(files.trace) + 1):
-        found = files.killed(prefix)
-        if found.stat(TARGET) is None:
+        actual = files.killed(prefix)
+        if actual.stat(TARGET) is None:
             continue
         # What lies in the inner staging directory is part of what the loader meets; of its state only the names matter.
-        known = tuple(sorted((k, v) for k, v in found.tree(TARGET).items() if "/" not in k))
+        known = tuple(sorted((k, v) for k, v in actual.tree(TARGET).items() if "/" not in k))
         if known not in ends:
-            ends[known] = _load(found, kafka, clean, tmp_path / str(len(ends)))
+            ends[known] = _load(actual, kafka, clean, tmp_path / str(len(ends)))
         order.append(ends[known])
     if "append" in name:
         assert order == sorted(order)
@@ -47,14 +47,14 @@ def test_what_the_loader_has_changed_is_not_finished(kafka: Any, tmp_path: Path)
     files, act, old, new = prepared("append")
     act(files)
     for prefix in range(len(files.trace) + 1):
-        found = files.killed(prefix)
-        if not any(path.endswith("commit.json") for path in found.tree(TARGET)):
+        actual = files.killed(prefix)
+        if not any(path.endswith("commit.json") for path in actual.tree(TARGET)):
             continue
         path = tmp_path / str(prefix) / "orders-0"
         path.mkdir(parents=True)
-        found.dump(TARGET, str(path))
+        actual.dump(TARGET, str(path))
         kafka.load(path, clean=False)
-        before = {one.name for one in path.iterdir()}
+        before = {file.name for file in path.iterdir()}
         refused = None
         try:
             finish_or_undo(LocalFileSystem(), LAYOUT, str(path))
@@ -65,7 +65,7 @@ def test_what_the_loader_has_changed_is_not_finished(kafka: Any, tmp_path: Path)
             assert values == [value for _, value in new]
         else:
             assert "changed since" in refused
-            assert before == {one.name for one in path.iterdir()}
+            assert before == {file.name for file in path.iterdir()}
             assert values == [value for _, value in new][: len(values)]
             assert len(values) >= len(old or [])
 

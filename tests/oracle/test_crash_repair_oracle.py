@@ -22,12 +22,12 @@ def test_the_loader_opens_what_a_killed_repair_left(
     repair(files, strategy)
     ends: dict[object, int] = {}
     for prefix in range(len(files.trace) + 1):
-        found = files.killed(prefix)
-        held = tuple(sorted((name, data) for name, data in found.tree(TARGET).items() if "/" not in name))
+        actual = files.killed(prefix)
+        held = tuple(sorted((name, data) for name, data in actual.tree(TARGET).items() if "/" not in name))
         if held not in ends:
             path = tmp_path / str(len(ends)) / "orders-0"
             path.mkdir(parents=True)
-            found.dump(TARGET, str(path))
+            actual.dump(TARGET, str(path))
             ends[held] = int(kafka.load(path, clean=clean)["log_end_offset"])
     assert len(ends) > 4
     last = list(ends.values())[-1]

@@ -44,12 +44,12 @@ def source(name: str, place: Path) -> Path:
 
 def asked(offsets: list[int]) -> tuple[list[int], list[int]]:
     """Records that go, first and last and a whole stretch of them; and records whose values go."""
-    some = sorted({offsets[0], offsets[-1], *offsets[10:40], *offsets[3::7]})
-    return some, [one for one in offsets[1::5] if one not in some]
+    subset = sorted({offsets[0], offsets[-1], *offsets[10:40], *offsets[3::7]})
+    return subset, [offset for offset in offsets[1::5] if offset not in subset]
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    return {one.name: one.read_bytes() for one in directory.iterdir()}
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def differ(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
@@ -59,7 +59,7 @@ def differ(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
 
 
 def test_what_is_edited_is_whole_for_kafka(kafka: Any, broker: Broker, tmp_path: Path) -> None:
-    wanted: dict[str, list[tuple[int, bytes | None, bytes | None]]] = {}
+    expected: dict[str, list[tuple[int, bytes | None, bytes | None]]] = {}
     before: dict[str, dict[str, bytes]] = {}
     for name in (*GOLDEN, *COMPRESSIONS):
         path = source(name, tmp_path)
@@ -75,12 +75,12 @@ def test_what_is_edited_is_whole_for_kafka(kafka: Any, broker: Broker, tmp_path:
             **SETTINGS,
         )
         assert report["rows"] > 0
-        wanted[out.name] = [
+        expected[out.name] = [
             (row["offset"], row["key"], None if row["offset"] in redact else row["value"])
             for row in rows
             if row["offset"] not in drop
         ]
-        assert len(wanted[out.name]) == len(rows) - len(drop)
+        assert len(expected[out.name]) == len(rows) - len(drop)
         broker.place(out, configs=TOPIC, leader_epoch=LEADS)
         before[out.name] = content(out)
         loaded = tmp_path / "loaded" / out.name
@@ -88,21 +88,22 @@ def test_what_is_edited_is_whole_for_kafka(kafka: Any, broker: Broker, tmp_path:
         original = tmp_path / "original" / path.name
         shutil.copytree(path, original)
         done, were = (
-            kafka.load(one, index_interval_bytes=250, segment_index_bytes=4096) for one in (loaded, original)
+            kafka.load(item, index_interval_bytes=250, segment_index_bytes=4096)
+            for item in (loaded, original)
         )
         assert done["log_end_offset"] == were["log_end_offset"]
         assert differ(before[out.name], content(loaded)) == []
     broker.start()
     wrong: dict[str, Any] = {}
-    for name, rows_left in wanted.items():
+    for name, rows_left in expected.items():
         topic, number = name.rsplit("-", 1)
         lines = [line.replace(name, "") for line in broker.log_lines(topic, int(number))]
         served = broker.consume(topic, partition=int(number))
-        got = [(one["offset"], one["key"], one["value"]) for one in served]
+        got = [(row["offset"], row["key"], row["value"]) for row in served]
         problems = {
             "said": [line for line in lines if any(word in line for word in SAYS_SO)],
-            "missing": [one for one in rows_left if one not in got],
-            "besides": [one for one in got if one not in rows_left],
+            "missing": [item for item in rows_left if item not in got],
+            "besides": [item for item in got if item not in rows_left],
             "order": got != rows_left,
         }
         if any(problems.values()):

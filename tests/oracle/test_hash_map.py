@@ -59,7 +59,7 @@ def test_ids_that_share_few_buckets(kafka: Any, seed: int) -> None:
 
 def entries(count: int, seed: int) -> list[dict[str, int]]:
     chance = random.Random(seed)
-    some = [
+    subset = [
         {
             "producer_id": chance.randrange(1 << 48), "producer_epoch": chance.randrange(1 << 15),
             "last_sequence": chance.randrange(-1, 1 << 31), "last_offset": chance.randrange(1 << 62), "offset_delta": i,
@@ -68,20 +68,20 @@ def entries(count: int, seed: int) -> list[dict[str, int]]:
         }
         for i in range(count)
     ]  # fmt: skip
-    return list({entry["producer_id"]: entry for entry in some}.values())
+    return list({entry["producer_id"]: entry for entry in subset}.values())
 
 
-def packed(some: list[dict[str, int]]) -> bytes:
-    return pack(np.array([tuple(entry[name] for name in ENTRY.names or ()) for entry in some], ENTRY))
+def packed(subset: list[dict[str, int]]) -> bytes:
+    return pack(np.array([tuple(entry[name] for name in ENTRY.names or ()) for entry in subset], ENTRY))
 
 
 @pytest.mark.parametrize("count", [0, 1, 40, 500])
 def test_snapshots_are_written_as_kafka_does(kafka: Any, count: int) -> None:
-    some = entries(count, count)
-    by_id = {entry["producer_id"]: entry for entry in some}
-    theirs = kafka.write_snapshot(some)
-    assert packed([by_id[one] for one in hash_map_order(by_id).tolist()]) == theirs
+    subset = entries(count, count)
+    by_id = {entry["producer_id"]: entry for entry in subset}
+    theirs = kafka.write_snapshot(subset)
+    assert packed([by_id[item] for item in hash_map_order(by_id).tolist()]) == theirs
     assert CODEC.form(CODEC.parse(theirs)) == theirs
     state = ProducerState()
-    state.load(packed(some))
+    state.load(packed(subset))
     assert state.snapshot_bytes() == theirs

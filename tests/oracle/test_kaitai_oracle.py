@@ -38,20 +38,20 @@ def kaitai() -> Dump:
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "logwright" / "kaitai-0.11.0"
     if not (home / "node_modules" / "js-yaml").exists():
         home.mkdir(parents=True, exist_ok=True)
-        made = subprocess.run(
+        created = subprocess.run(
             [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(home), *PACKAGES],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if made.returncode:
-            pytest.skip(f"the Kaitai compiler can't be had from npm: {made.stderr.strip()[-200:]}")
+        if created.returncode:
+            pytest.skip(f"the Kaitai compiler can't be had from npm: {created.stderr.strip()[-200:]}")
 
     def dump(codec: str, *files: Path) -> list[Any]:
-        found = subprocess.run(
+        result = subprocess.run(
             [node, str(Path(__file__).with_name("kaitai_dump.js")), str(FORMATS / f"{codec}.ksy"), *map(str, files)],
             capture_output=True, text=True, check=False, env={**os.environ, "NODE_PATH": str(home / "node_modules")},
         )  # fmt: skip
-        assert found.returncode == 0, found.stderr
-        return [json.loads(line) for line in found.stdout.splitlines()]
+        assert result.returncode == 0, result.stderr
+        return [json.loads(line) for line in result.stdout.splitlines()]
 
     return dump
 
@@ -59,37 +59,37 @@ def kaitai() -> Dump:
 def within(tree: Any, name: str) -> Iterator[Any]:
     """All values of that name, in the order of the file."""
     if isinstance(tree, list):
-        for one in tree:
-            yield from within(one, name)
+        for item in tree:
+            yield from within(item, name)
     elif isinstance(tree, dict):
-        for key, one in tree.items():
+        for key, item in tree.items():
             if key == name:
-                yield one
+                yield item
             else:
-                yield from within(one, name)
+                yield from within(item, name)
 
 
 def values_of(codec: registry.Codec, data: bytes) -> list[Any]:
     """What our own description reads in a file: one structure, or one after the other."""
-    first, at, found = described(codec)[0], 0, []
-    while at < len(data) or not found:
+    first, at, actual = described(codec)[0], 0, []
+    while at < len(data) or not actual:
         value, at = first.unpack(data, at)
-        found.append(value)
-    return found
+        actual.append(value)
+    return actual
 
 
 @pytest.mark.parametrize("codec", registry.codecs(), ids=lambda codec: codec.name)
 def test_every_description_reads_the_samples(kaitai: Dump, codec: registry.Codec, tmp_path: Path) -> None:
-    made = {}
+    result = {}
     for number, sample in enumerate(samples(codec.name)):
         if sample.options.get("snapshot.compression.method"):
             continue  # the description is that of what is packed
         path = tmp_path / f"{number}"
         path.write_bytes(sample.specimen().data)
-        made[path] = values_of(codec, path.read_bytes())
-    assert made
+        result[path] = values_of(codec, path.read_bytes())
+    assert result
     name = camel(identifier(described(codec)[0].name))
-    for tree, ours in zip(kaitai(codec.name, *made), made.values(), strict=True):
+    for tree, ours in zip(kaitai(codec.name, *result), result.values(), strict=True):
         assert same([tree[name]] if once(codec) else tree["frames"], ours)
 
 
@@ -114,10 +114,10 @@ def test_frames_of_two_kinds(kaitai: Dump, tmp_path: Path) -> None:
 def test_the_blocks_of_a_table(kaitai: Dump, case: str) -> None:
     for path in sorted((GOLDEN / "leveldb" / case / "db").glob("*.ldb")):
         [tree] = kaitai("leveldb.table", path)
-        blocks = [one["contentsParsed"] for one in within(tree, "valueBlock") if "contentsParsed" in one]
-        data = [one["entries"]["items"] for one in blocks if "entries" in one]
+        blocks = [row["contentsParsed"] for row in within(tree, "valueBlock") if "contentsParsed" in row]
+        data = [block["entries"]["items"] for block in blocks if "entries" in block]
         key, keys, values = b"", [], []
-        for entry in (one for items in data for one in items):
+        for entry in (item for items in data for item in items):
             key = key[: entry["shared"]["value"]] + bytes.fromhex(entry["keyDelta"])
             keys.append(key[:-8])
             values.append(bytes.fromhex(entry["value"]))
@@ -125,9 +125,9 @@ def test_the_blocks_of_a_table(kaitai: Dump, case: str) -> None:
         assert rows.num_rows > 0
         assert keys == rows["key"].to_pylist()
         assert values == rows["value"].to_pylist()
-        filters = [one for one in blocks if "arrayOffset" in one]
+        filters = [block for block in blocks if "arrayOffset" in block]
         assert len(filters) == (1 if case == "tables_bloom" else 0)
-        assert all(one["baseLg"] == 11 and len(one["offsets"]["items"]) for one in filters)
+        assert all(row["baseLg"] == 11 and len(row["offsets"]["items"]) for row in filters)
 
 
 def test_the_batches_of_a_log(kaitai: Dump) -> None:
@@ -135,8 +135,8 @@ def test_the_batches_of_a_log(kaitai: Dump) -> None:
     [tree] = kaitai("leveldb.log", path)
     rows = lw.read(str(path)).to_pylist()
     operations = list(within(tree, "operations"))
-    assert [bytes.fromhex(one["key"]) for each in operations for one in each] == [row["key"] for row in rows]
-    assert [one["type"] for each in operations for one in each] == [
+    assert [bytes.fromhex(row["key"]) for each in operations for row in each] == [row["key"] for row in rows]
+    assert [row["type"] for each in operations for row in each] == [
         int(row["type"] == "value") for row in rows
     ]
 
@@ -147,7 +147,7 @@ def test_blocks_of_a_log_whose_records_end_at_their_ends(kaitai: Dump) -> None:
     [blocks] = within(tree, "blocks")
     assert len(blocks) == -(-path.stat().st_size // 32768)
     sizes = [
-        sum(7 + one["length"] for one in block["records"]) + len(block["trailer"]) // 2 for block in blocks
+        sum(7 + row["length"] for row in block["records"]) + len(block["trailer"]) // 2 for block in blocks
     ]
     assert sum(sizes) == path.stat().st_size
     assert set(sizes[:-1]) == {32768}
@@ -156,10 +156,10 @@ def test_blocks_of_a_log_whose_records_end_at_their_ends(kaitai: Dump) -> None:
 def test_the_edits_of_a_manifest(kaitai: Dump) -> None:
     path = GOLDEN / "leveldb" / "levels_many_edits" / "db" / "MANIFEST-000002"
     [tree] = kaitai("leveldb.manifest", path)
-    fields = [one for each in within(tree, "fields") for one in each]
+    fields = [item for each in within(tree, "fields") for item in each]
     rows = lw.read(str(path)).to_pylist()
     assert len(fields) == len(rows)
-    added = [one["body"]["number"]["value"] for one in fields if one["tag"]["value"] == 7]
+    added = [field["body"]["number"]["value"] for field in fields if field["tag"]["value"] == 7]
     assert added == [row["number"] for row in rows if row["field"] == "new_file"]
 
 
@@ -174,12 +174,12 @@ def test_the_records_of_a_segment(kaitai: Dump) -> None:
     )
     [tree] = kaitai("kafka.log", path)
     frames = lw.read(str(path), view="frames")
-    assert [one["baseOffset"] for one in tree["frames"]] == frames["base_offset"].to_pylist()
-    assert [len(one["body"]["records"]) for one in tree["frames"]] == frames["records_count"].to_pylist()
+    assert [row["baseOffset"] for row in tree["frames"]] == frames["base_offset"].to_pylist()
+    assert [len(row["body"]["records"]) for row in tree["frames"]] == frames["records_count"].to_pylist()
     values = {
-        one["baseOffset"] + record["body"]["offsetDelta"]["value"]: bytes.fromhex(record["body"]["value"])
-        for one in tree["frames"]
-        for record in one["body"]["records"]
+        row["baseOffset"] + record["body"]["offsetDelta"]["value"]: bytes.fromhex(record["body"]["value"])
+        for row in tree["frames"]
+        for record in row["body"]["records"]
         if record["body"]["valueLength"]["value"] >= 0
     }
     rows = lw.read(str(path)).to_pylist()
@@ -242,8 +242,8 @@ def test_files_of_zookeeper(kaitai: Dump, codec: str, start: str, struct: Struct
     for path, tree in zip(paths, kaitai(codec, *paths), strict=True):
         ours, end = struct.unpack(path.read_bytes())
         items = ours["records" if start == "log" else "nodes"]
-        whole = end == path.stat().st_size
-        right = whole and len(items) == lw.read(str(path), mode="PERMISSIVE").num_rows
+        complete = end == path.stat().st_size
+        right = complete and len(items) == lw.read(str(path), mode="PERMISSIVE").num_rows
         if not right or not same(tree[camel(identifier(struct.name))], ours):
             wrong.append(path)
     assert wrong == []
@@ -268,17 +268,19 @@ def test_transactions_told_by_their_bytes(kaitai: Dump, tmp_path: Path) -> None:
     records = [
         {"payload": {**head, "type": kind, "body": body, "digest": more}} for kind, body, more in entries
     ]
-    made = {}
+    result = {}
     for padding in (0, 5, 100):
-        for some in (records, records[:3], []):
-            path = tmp_path / f"log.{len(some)}.{padding}"
-            path.write_bytes(TXN_LOG.pack({"header": {}, "records": some, "padding": bytes(padding)}))
-            ours = made[path] = TXN_LOG.unpack(path.read_bytes())[0]
-            assert [(one["payload"]["body"], one["payload"]["digest"]) for one in ours["records"]] == [
-                (body, more) for _, body, more in entries[: len(some)]
+        for subset in (records, records[:3], []):
+            path = tmp_path / f"log.{len(subset)}.{padding}"
+            path.write_bytes(TXN_LOG.pack({"header": {}, "records": subset, "padding": bytes(padding)}))
+            ours = result[path] = TXN_LOG.unpack(path.read_bytes())[0]
+            assert [(our["payload"]["body"], our["payload"]["digest"]) for our in ours["records"]] == [
+                (body, more) for _, body, more in entries[: len(subset)]
             ]
-    trees = kaitai("zookeeper.txnlog", *made)
-    assert [same(tree["txnLog"], ours) for tree, ours in zip(trees, made.values(), strict=True)] == [True] * 9
+    trees = kaitai("zookeeper.txnlog", *result)
+    assert [same(tree["txnLog"], ours) for tree, ours in zip(trees, result.values(), strict=True)] == [
+        True
+    ] * 9
 
 
 def test_words(kaitai: Dump) -> None:
@@ -288,8 +290,8 @@ def test_words(kaitai: Dump) -> None:
     path = partition / "after-rebuild-200" / "leader-epoch-checkpoint"
     [epochs] = kaitai("kafka.leader_epoch_checkpoint", path)
     assert [
-        {"epoch": int(one["epoch"]), "start_offset": int(one["startOffset"])}
-        for one in epochs["leaderEpochCheckpoint"]["entries"]
+        {"epoch": int(epoch["epoch"]), "start_offset": int(epoch["startOffset"])}
+        for epoch in epochs["leaderEpochCheckpoint"]["entries"]
     ] == lw.read(str(path)).to_pylist()
     path = GOLDEN / "zookeeper" / "quorum_one" / "version-2" / "currentEpoch"
     [epoch] = kaitai("zookeeper.current_epoch", path)

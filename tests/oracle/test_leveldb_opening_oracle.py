@@ -32,8 +32,8 @@ def leveldb() -> Iterator[oracle.LevelDB]:
     reason = oracle.available()
     if reason:
         pytest.skip(reason)
-    with oracle.LevelDB() as one:
-        yield one
+    with oracle.LevelDB() as item:
+        yield item
 
 
 def build(path: Path, chance: random.Random) -> None:
@@ -94,7 +94,7 @@ def anywhere(files: Files, chance: random.Random) -> None:
 
 def sealed_again(files: Files, chance: random.Random) -> None:
     """Bytes of a block or of a record, whose checksum is made right again."""
-    name = chance.choice([one for one in sorted(files) if one != "CURRENT" and files[one]] or ["CURRENT"])
+    name = chance.choice([file for file in sorted(files) if file != "CURRENT" and files[file]] or ["CURRENT"])
     if name == "CURRENT":
         return
     (_block if name.endswith(".ldb") else _record)(files[name], chance)
@@ -102,14 +102,14 @@ def sealed_again(files: Files, chance: random.Random) -> None:
 
 def _block(data: bytearray, chance: random.Random) -> None:
     array = np.frombuffer(bytes(data), np.uint8)
-    found = survey(lambda at, size: array[at : at + size], len(data), 1 << 30)
-    if not len(found.offset):
+    actual = survey(lambda at, size: array[at : at + size], len(data), 1 << 30)
+    if not len(actual.offset):
         return  # the damage before left none
-    i = chance.randrange(len(found.offset))
-    index = np.flatnonzero(found.kind == INDEX)
+    i = chance.randrange(len(actual.offset))
+    index = np.flatnonzero(actual.kind == INDEX)
     if chance.random() < 0.4 and len(index):
         i = int(index[0])
-    start, size = int(found.offset[i]), int(found.size[i])
+    start, size = int(actual.offset[i]), int(actual.size[i])
     for _ in range(chance.choice([1, 1, 3])):
         place = size - chance.randrange(1, 12) if chance.random() < 0.4 else chance.randrange(size + 1)
         data[start + max(place, 0)] ^= 1 << chance.randrange(8)
@@ -142,7 +142,7 @@ def _record(data: bytearray, chance: random.Random) -> None:
 
 def renamed(files: Files, chance: random.Random) -> None:
     """A file under another name, or under two."""
-    name = chance.choice([one for one in sorted(files) if one != "CURRENT"])
+    name = chance.choice([file for file in sorted(files) if file != "CURRENT"])
     if name.startswith("MANIFEST"):
         new = f"MANIFEST-{int(name[9:]) + 1:06d}"
     else:
@@ -170,7 +170,7 @@ DAMAGES: list[Callable[[Files, random.Random], None]] = [
 def test_verdict_rows_and_what_is_left(seed: int, tmp_path: Path, leveldb: oracle.LevelDB) -> None:
     chance = random.Random(seed)
     build(tmp_path / "db", chance)
-    names = [one for one in os.listdir(tmp_path / "db") if one not in ("LOG", "LOG.old", "LOCK")]
+    names = [name for name in os.listdir(tmp_path / "db") if name not in ("LOG", "LOG.old", "LOCK")]
     files = {name: bytearray((tmp_path / "db" / name).read_bytes()) for name in sorted(names)}
     for _ in range(chance.choice([1, 1, 2])):
         DAMAGES[seed % len(DAMAGES)](files, chance)
@@ -188,15 +188,15 @@ def test_verdict_rows_and_what_is_left(seed: int, tmp_path: Path, leveldb: oracl
     opened = open_listing(listing.open_listing(str(tmp_path / "db")), version=oracle.VERSION, **options)
     verdict, rows = opened.verdict, rows_of(opened)
     left = sorted(entry.name for entry in opened.after.entries())
-    said = leveldb.open(str(tmp_path / "db"), **options)
+    message = leveldb.open(str(tmp_path / "db"), **options)
     # Its C interface ends texts at a zero byte.
-    assert status(verdict).partition("\0")[0] == said.status
-    assert (iterated(verdict) or "") == said.iterated
-    assert rows == list(said.rows)
+    assert status(verdict).partition("\0")[0] == message.status
+    assert (iterated(verdict) or "") == message.iterated
+    assert rows == list(message.rows)
     assert verdict.rows == len(rows)
-    assert dropped(verdict) == list(said.dropped)
-    if not any("a compaction starts" in one for one in verdict.warnings):
-        assert left == list(said.after)
+    assert dropped(verdict) == list(message.dropped)
+    if not any("a compaction starts" in warning for warning in verdict.warnings):
+        assert left == list(message.after)
 
 
 def test_what_is_left_is_opened_again_by_leveldb(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
@@ -211,34 +211,34 @@ def test_what_is_left_is_opened_again_by_leveldb(tmp_path: Path, leveldb: oracle
         (place / "after").mkdir()
         for entry in opened.after.entries():
             (place / "after" / entry.name).write_bytes(opened.after.read(entry.name))
-        said = leveldb.open(
+        message = leveldb.open(
             str(place / "after"), paranoid_checks=True, verify_checksums=True, bloom_bits_per_key=10
         )
-        assert (said.status, said.iterated) == ("OK", "OK")
-        assert list(said.rows) == rows_of(opened)
+        assert (message.status, message.iterated) == ("OK", "OK")
+        assert list(message.rows) == rows_of(opened)
 
 
 def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
-    with oracle.LevelDB() as one:
-        assert one.open(str(tmp_path / "no")).status.startswith("Invalid argument: no: does not exist")
-        assert one._process is not None
-        one._process.kill()
-        one._process.wait()
-        said = one.open(str(tmp_path / "db"), create_if_missing=True, bloom_bits_per_key=10)
-        assert (said.status, said.iterated, list(said.rows)) == ("OK", "OK", [])
+    with oracle.LevelDB() as item:
+        assert item.open(str(tmp_path / "no")).status.startswith("Invalid argument: no: does not exist")
+        assert item._process is not None
+        item._process.kill()
+        item._process.wait()
+        opened = item.open(str(tmp_path / "db"), create_if_missing=True, bloom_bits_per_key=10)
+        assert (opened.status, opened.iterated, list(opened.rows)) == ("OK", "OK", [])
         # It ends in the middle of a question.
-        one._process.send_signal(signal.SIGSTOP)
-        timer = threading.Timer(0.2, one._process.kill)
+        item._process.send_signal(signal.SIGSTOP)
+        timer = threading.Timer(0.2, item._process.kill)
         timer.start()
-        assert one.open(str(tmp_path / "db")).status == oracle.DIED
+        assert item.open(str(tmp_path / "db")).status == oracle.DIED
         timer.join()
 
 
 def test_a_file_in_place_of_a_directory(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
     (tmp_path / "file").write_bytes(b"")
-    said = leveldb.open(str(tmp_path / "file"))
-    assert said.status == "IO error: file/LOCK: Not a directory"
-    assert (list(said.rows), said.iterated, list(said.dropped), list(said.after)) == ([], "", [], [])
+    opened = leveldb.open(str(tmp_path / "file"))
+    assert opened.status == "IO error: file/LOCK: Not a directory"
+    assert (list(opened.rows), opened.iterated, list(opened.dropped), list(opened.after)) == ([], "", [], [])
 
 
 def test_without_plyvel(monkeypatch: pytest.MonkeyPatch) -> None:

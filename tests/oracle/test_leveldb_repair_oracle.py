@@ -20,7 +20,7 @@ ALL = {
     path.parent.name: bool(json.loads(path.open().readline()).get("damaged"))
     for path in sorted(GOLDEN.glob("*/truth.jsonl"))
 }
-BYTEWISE = [one for one in ALL if one not in ("custom_comparator", "zstd_tables")]
+BYTEWISE = [item for item in ALL if item not in ("custom_comparator", "zstd_tables")]
 """The library of the oracle has no other order, and no Zstandard."""
 pytestmark = pytest.mark.oracle
 
@@ -30,8 +30,8 @@ def oracle() -> Iterator[leveldb.LevelDB]:
     reason = leveldb.available()
     if reason:
         pytest.skip(reason)
-    with leveldb.LevelDB() as one:
-        yield one
+    with leveldb.LevelDB() as item:
+        yield item
 
 
 def judge(oracle: leveldb.LevelDB, path: Path) -> None:
@@ -47,13 +47,13 @@ def judge(oracle: leveldb.LevelDB, path: Path) -> None:
         assert [(key, database.get(key, verify_checksums=True)) for key, _ in live] == live
 
 
-@pytest.mark.parametrize("case", [one for one in BYTEWISE if ALL[one]])
+@pytest.mark.parametrize("case", [item for item in BYTEWISE if ALL[item]])
 def test_golden_damaged_database(case: str, tmp_path: Path, oracle: leveldb.LevelDB) -> None:
     lw.repair(GOLDEN / case / "db", tmp_path / "db")
     judge(oracle, tmp_path / "db")
 
 
-@pytest.mark.parametrize("case", [one for one in BYTEWISE if not ALL[one]])
+@pytest.mark.parametrize("case", [item for item in BYTEWISE if not ALL[item]])
 def test_golden_database_without_its_metadata(case: str, tmp_path: Path, oracle: leveldb.LevelDB) -> None:
     shutil.copytree(GOLDEN / case / "db", tmp_path / "lost")
     before = lw.read(tmp_path / "lost")
@@ -68,26 +68,26 @@ def test_golden_database_without_its_metadata(case: str, tmp_path: Path, oracle:
 def damage(random_: random.Random, path: Path) -> None:
     """Some damage to one of the files that matter."""
     names = [
-        one
-        for one in path.iterdir()
-        if one.suffix in (".ldb", ".sst", ".log") or one.name.startswith(("MANIFEST", "CURRENT"))
+        file
+        for file in path.iterdir()
+        if file.suffix in (".ldb", ".sst", ".log") or file.name.startswith(("MANIFEST", "CURRENT"))
     ]
     file = random_.choice(sorted(names))
     data = bytearray(file.read_bytes())
     at = random_.randrange(max(len(data), 1))
-    what = random_.choice(("flip", "flip", "flip", "cut", "zero", "insert", "append", "remove"))
-    if what == "remove":
+    target = random_.choice(("flip", "flip", "flip", "cut", "zero", "insert", "append", "remove"))
+    if target == "remove":
         file.unlink()
         return
-    if what == "flip" and data:
+    if target == "flip" and data:
         data[at] ^= 1 << random_.randrange(8)
-    elif what == "cut":
+    elif target == "cut":
         del data[at:]
-    elif what == "zero":
+    elif target == "zero":
         data[at : at + 512] = bytes(len(data[at : at + 512]))
-    elif what == "insert":
+    elif target == "insert":
         data[at:at] = random_.randbytes(random_.randrange(1, 300))
-    elif what == "append":
+    elif target == "append":
         data += random_.randbytes(random_.randrange(1, 300))
     file.write_bytes(data)
 
@@ -95,7 +95,7 @@ def damage(random_: random.Random, path: Path) -> None:
 def damaged_at_random(seed: int, tmp_path: Path, oracle: leveldb.LevelDB) -> None:
     random_ = random.Random(seed)
     shutil.copytree(
-        GOLDEN / random_.choice([one for one in BYTEWISE if not ALL[one]]) / "db", tmp_path / "lost"
+        GOLDEN / random_.choice([item for item in BYTEWISE if not ALL[item]]) / "db", tmp_path / "lost"
     )
     before = {
         tuple(row.values())
@@ -110,7 +110,7 @@ def damaged_at_random(seed: int, tmp_path: Path, oracle: leveldb.LevelDB) -> Non
         try:
             lw.repair(tmp_path / "lost", tmp_path / "db")
         except LogwrightError:
-            assert not any(one.suffix in (".ldb", ".sst") for one in (tmp_path / "lost").iterdir())
+            assert not any(path.suffix in (".ldb", ".sst") for path in (tmp_path / "lost").iterdir())
             return
     judge(oracle, tmp_path / "db")
     after = lw.read(tmp_path / "db", view="history", columns=["key", "sequence", "value"])

@@ -29,14 +29,14 @@ def shuffled(count: int, first: int = 0, seed: int = 1) -> Rows:
 
 def model(*writes: Rows) -> dict[bytes, bytes]:
     """What a dict makes of the same rows."""
-    found: dict[bytes, bytes] = {}
+    actual: dict[bytes, bytes] = {}
     for rows in writes:
         for row in rows:
             if row["value"] is None:
-                found.pop(row["key"], None)
+                actual.pop(row["key"], None)
             else:
-                found[row["key"]] = row["value"]
-    return found
+                actual[row["key"]] = row["value"]
+    return actual
 
 
 def opened(
@@ -45,9 +45,9 @@ def opened(
     """The database as LevelDB's iterator gives it, with every checksum verified; keys are asked for too."""
     db = plyvel.DB(str(path), create_if_missing=False, paranoid_checks=True, **options)
     try:
-        found = list(db.iterator(verify_checksums=True))
-        assert [key for key, _ in found] == sorted(key for key, _ in found)
-        for key, value in found[:: max(1, len(found) // 50)]:
+        actual = list(db.iterator(verify_checksums=True))
+        assert [key for key, _ in actual] == sorted(key for key, _ in actual)
+        for key, value in actual[:: max(1, len(actual) // 50)]:
             assert db.get(key) == value
         then(db)
     finally:
@@ -55,7 +55,7 @@ def opened(
     log = (path / "LOG").read_text()
     assert compacts or "ompact" not in log
     assert "epair" not in log
-    return dict(found)
+    return dict(actual)
 
 
 def read(path: Path) -> dict[bytes, bytes]:
@@ -157,9 +157,9 @@ def test_an_append_behind_all_keys_needs_no_level_0(tmp_path: Path) -> None:
     for n in range(6):
         rows = shuffled(200, 200 * n)
         lw.write(rows, path, "leveldb.db", mode="append", max_file_size=2000)
-    found: list[str] = []
-    assert len(opened(path, lambda db: found.append(db.get_property(b"leveldb.sstables").decode()))) == 1200
-    levels = re.split(r"--- level \d ---\n", found[0])[1:]
+    actual: list[str] = []
+    assert len(opened(path, lambda db: actual.append(db.get_property(b"leveldb.sstables").decode()))) == 1200
+    levels = re.split(r"--- level \d ---\n", actual[0])[1:]
     assert [bool(level) for level in levels] == [False, True, False, False, False, False, False]
 
 
@@ -172,7 +172,7 @@ def test_more_than_level_1_holds_goes_deeper(tmp_path: Path) -> None:
         path,
         lambda db: counts.append([db.get_property(b"leveldb.num-files-at-level%d" % n) for n in range(7)]),
     ) == model(rows)
-    assert [int(one) > 0 for one in counts[0]] == [False, False, True, False, False, False, False]
+    assert [int(count) > 0 for count in counts[0]] == [False, False, True, False, False, False, False]
 
 
 def test_our_numbers_are_beyond_all_of_theirs(tmp_path: Path) -> None:
@@ -209,14 +209,14 @@ def test_a_database_in_use_is_not_written(tmp_path: Path) -> None:
         with pytest.raises(BusyError, match=r"leveldb is running.*this process"):
             lw.write([{"key": b"k"}], tmp_path / "db", "leveldb.db", mode="append")
         assert lw.read(tmp_path / "db").num_rows == 0
-        again = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", _HOLD, str(tmp_path / "db")],
             capture_output=True,
             text=True,
             input="\n",
             check=False,
         )
-        assert "Resource temporarily unavailable" in again.stderr
+        assert "Resource temporarily unavailable" in result.stderr
     finally:
         db.close()
     assert opened(tmp_path / "db") == {}
@@ -224,6 +224,6 @@ def test_a_database_in_use_is_not_written(tmp_path: Path) -> None:
 
 def test_an_empty_database(tmp_path: Path) -> None:
     lw.write([], tmp_path / "db", "leveldb.db")
-    assert sorted(one.name for one in (tmp_path / "db").iterdir()) == ["CURRENT", "MANIFEST-000001"]
+    assert sorted(path.name for path in (tmp_path / "db").iterdir()) == ["CURRENT", "MANIFEST-000001"]
     assert opened(tmp_path / "db", lambda db: db.put(b"k", b"v")) == {}
     assert opened(tmp_path / "db") == {b"k": b"v"}

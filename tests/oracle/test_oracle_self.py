@@ -49,8 +49,8 @@ def served_form(line: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", READ)
 def test_records_are_those_a_consumer_got(kafka: Any, golden: Any, as_golden: Any, name: str) -> None:
     case = golden(name)
-    found = [record for record in kafka.records(case.directory) if not record["batch"]["is_control"]]
-    assert [as_golden(record) for record in found] == [served_form(line) for line in case.records()]
+    actual = [record for record in kafka.records(case.directory) if not record["batch"]["is_control"]]
+    assert [as_golden(record) for record in actual] == [served_form(line) for line in case.records()]
 
 
 def test_batches_name_markers_and_horizons(kafka: Any, golden: Any) -> None:
@@ -122,11 +122,13 @@ def test_build_from_hand(kafka: Any) -> None:
 def test_dump_tells_every_record(kafka: Any, golden: Any) -> None:
     (log,) = golden("v2_gzip_java").directory.glob("*.log")
     batches = kafka.batches(log)
-    said = kafka.dump(log, "--print-data-log")
-    assert [int(found) for found in re.findall(r"^\| offset: (\d+)", said, re.MULTILINE)] == [
+    message = kafka.dump(log, "--print-data-log")
+    assert [int(actual) for actual in re.findall(r"^\| offset: (\d+)", message, re.MULTILINE)] == [
         record["offset"] for batch in batches for record in batch["records"]
     ]
-    assert [int(found) for found in re.findall(r" crc: (\d+)", said)] == [batch["crc"] for batch in batches]
+    assert [int(actual) for actual in re.findall(r" crc: (\d+)", message)] == [
+        batch["crc"] for batch in batches
+    ]
 
 
 def test_dump_finds_an_index_that_lies(kafka: Any, golden: Any, tmp_path: Path) -> None:
@@ -137,9 +139,9 @@ def test_dump_finds_an_index_that_lies(kafka: Any, golden: Any, tmp_path: Path) 
     data = bytearray((copy / name).read_bytes())
     data[3] ^= 1  # the relative offset of the first entry
     (copy / name).write_bytes(data)
-    said = kafka.dump(copy / name, "--verify-index-only")
-    assert "Mismatch" in said
-    assert str(copy / name) in said
+    message = kafka.dump(copy / name, "--verify-index-only")
+    assert "Mismatch" in message
+    assert str(copy / name) in message
 
 
 def test_dump_changes_nothing(kafka: Any, golden: Any) -> None:
@@ -162,9 +164,9 @@ def test_dump_changes_nothing(kafka: Any, golden: Any) -> None:
 def test_sanity_names_the_bad_file(kafka: Any, golden: Any, name: str, file: str, error: str) -> None:
     directory = golden(name).directory
     before = {path: path.read_bytes() for path in directory.iterdir()}
-    found = kafka.sanity(directory)
+    actual = kafka.sanity(directory)
     assert {path: path.read_bytes() for path in directory.iterdir()} == before
-    assert [(one["file"], one["class"].rpartition(".")[2]) for one in found] == [(file, error)]
+    assert [(row["file"], row["class"].rpartition(".")[2]) for row in actual] == [(file, error)]
 
 
 def test_sanity_is_silent_on_healthy_directories(kafka: Any, golden: Any) -> None:
@@ -235,8 +237,8 @@ def test_load_leaves_what_a_broker_left(
         assert loaded["log_end_offset"] == verdict["consumer"]["read_uncommitted"]["end_offset"], name
         for file, left in verdict["files_after"].items():
             if file != "leader-epoch-checkpoint":  # becoming leader adds to it
-                found = (copy / file).read_bytes()
-                assert (len(found), hashlib.sha256(found).hexdigest()) == (left["size"], left["sha256"]), (
+                actual = (copy / file).read_bytes()
+                assert (len(actual), hashlib.sha256(actual).hexdigest()) == (left["size"], left["sha256"]), (
                     f"{name}: {file}"
                 )
         for file in verdict["files_removed"]:
@@ -263,7 +265,7 @@ def bucket_order(ids: list[int], removed: set[int], most: int = 0) -> list[int]:
         spread = (unsigned ^ unsigned >> 32) & (2**32 - 1)
         return (spread ^ spread >> 16) & (capacity - 1)
 
-    return sorted((one for one in dict.fromkeys(ids) if one not in removed), key=bucket)
+    return sorted((fromkey for fromkey in dict.fromkeys(ids) if fromkey not in removed), key=bucket)
 
 
 def test_hash_map_order(kafka: Any) -> None:
@@ -300,19 +302,19 @@ def serving(kafka: Any, golden: Any) -> Iterator[Broker]:
 def test_broker_serves_what_it_served(serving: Broker, golden: Any, as_golden: Any, name: str) -> None:
     case = golden(name)
     for isolation in ("read_uncommitted", "read_committed"):
-        found = serving.consume(name, isolation)
+        actual = serving.consume(name, isolation)
         lines = case.records(isolation)
-        assert [as_golden(record) for record in found] == [served_form(line) for line in lines]
-        assert [record["leader_epoch"] for record in found] == [line.get("leader_epoch") for line in lines]
+        assert [as_golden(record) for record in actual] == [served_form(line) for line in lines]
+        assert [record["leader_epoch"] for record in actual] == [line.get("leader_epoch") for line in lines]
 
 
 def test_broker_tells_what_it_did_to_damage(serving: Broker) -> None:
     assert serving.consume("cut")[-1]["offset"] == 30
     assert serving.offsets("cut") == {"log_start_offset": 0, "high_watermark": 31, "last_stable_offset": 31}
-    said = serving.log_lines("cut")
-    assert any("Corruption found in segment 30, truncating to offset 31" in line for line in said)
-    assert any(line.startswith("  org.apache.kafka.common.errors.CorruptRecordException") for line in said)
-    assert not any("stuck-0" in line for line in said)
+    message = serving.log_lines("cut")
+    assert any("Corruption found in segment 30, truncating to offset 31" in line for line in message)
+    assert any(line.startswith("  org.apache.kafka.common.errors.CorruptRecordException") for line in message)
+    assert not any("stuck-0" in line for line in message)
 
 
 def test_clean_marker_hides_damage_from_the_broker(serving: Broker) -> None:

@@ -19,15 +19,15 @@ def test_every_log_has_its_indexes_by_offset_and_by_time(name: str, kafka: Any, 
     final = {path: data for path, data in files.tree(TARGET).items() if "/" not in path}
     states = {}
     for prefix in range(len(files.trace) + 1):
-        found = files.killed(prefix)
-        states.setdefault(frozenset(path for path in found.tree(TARGET) if "/" not in path), found)
+        actual = files.killed(prefix)
+        states.setdefault(frozenset(path for path in actual.tree(TARGET) if "/" not in path), actual)
     assert len(states) > 6
-    for number, found in enumerate(states.values()):
+    for number, actual in enumerate(states.values()):
         path = tmp_path / str(number) / "orders-0"
         path.mkdir(parents=True)
-        found.dump(TARGET, str(path))
+        actual.dump(TARGET, str(path))
         kafka.load(path, clean=True)
         for log in path.glob("*.log"):
             if log.stat().st_size:
-                for one in (log.with_suffix(".index"), log.with_suffix(".timeindex")):
-                    assert one.read_bytes() == final[one.name], f"state {number}: {one.name}"
+                for item in (log.with_suffix(".index"), log.with_suffix(".timeindex")):
+                    assert item.read_bytes() == final[item.name], f"state {number}: {item.name}"

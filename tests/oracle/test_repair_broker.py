@@ -63,7 +63,7 @@ def epochs(data: bytes) -> list[str]:
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_what_is_unsupported_is_not_repaired(tmp_path: Path, name: str) -> None:
-    (case,) = (one for one in of_class("damaged", "refused", "legal") if one.name == name)
+    (case,) = (item for item in of_class("damaged", "refused", "legal") if item.name == name)
     with pytest.raises(lw.UnsupportedError):
         mended(case, tmp_path)
 
@@ -74,18 +74,18 @@ def test_a_broker_finds_nothing_to_mend(broker: Broker, tmp_path: Path, group: l
     for case in group:
         out, _ = mended(case, tmp_path)
         broker.place(out, configs=TOPIC, leader_epoch=LEADS)
-        before[case.name] = {one.name: one.read_bytes() for one in out.iterdir()}
+        before[case.name] = {path.name: path.read_bytes() for path in out.iterdir()}
     broker.start()
     wrong: dict[str, Any] = {}
     for case in group:
         topic, number = case.partition.name.rsplit("-", 1)
         lines = [line.replace(case.partition.name, "") for line in broker.log_lines(topic, int(number))]
-        said = [line for line in lines if any(word in line for word in SAYS_SO)]
+        message = [line for line in lines if any(word in line for word in SAYS_SO)]
         served = broker.consume(topic, partition=int(number))
         offsets = [record["offset"] for record in served]
         alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {"count": 0})
         problems = {
-            "said": said,
+            "said": message,
             "missing": sorted(salvaged(case) - set(offsets) - set(NOT_TAKEN.get(case.name, ()))),
             "fewer": len(offsets) < alone["count"],
             "twice": len(set(offsets)) < len(offsets),
@@ -96,8 +96,8 @@ def test_a_broker_finds_nothing_to_mend(broker: Broker, tmp_path: Path, group: l
     for case in group:
         topic, number = case.partition.name.rsplit("-", 1)
         after = broker.files(topic, int(number))
-        if found := changed(before[case.name], after):
-            wrong.setdefault(case.name, {})["files"] = found
+        if actual := changed(before[case.name], after):
+            wrong.setdefault(case.name, {})["files"] = actual
         # The broker adds the epoch in which it leads.
         own = epochs(before[case.name].get(EPOCH_FILE, b""))
         if epochs(after[EPOCH_FILE])[: len(own)] != own:

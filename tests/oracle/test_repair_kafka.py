@@ -30,11 +30,11 @@ def loaded(
     path.mkdir()
     for name, data in directory.files.items():
         (path / name).write_bytes(data)
-    said = kafka.load(
+    message = kafka.load(
         path, index_interval_bytes=interval, segment_index_bytes=4096, producer_id_expiration_ms=EXPIRATION
     )
-    after = {one.name: one.read_bytes() for one in path.iterdir()}
-    return said, after
+    after = {file.name: file.read_bytes() for file in path.iterdir()}
+    return message, after
 
 
 def differences(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, str]:
@@ -51,13 +51,13 @@ def test_the_loader_finds_nothing_to_mend(kafka: Any, tmp_path: Path, case: Case
     except DamageError:
         assert strategy == "system"
         return
-    said, after = loaded(kafka, tmp_path, mended)
+    message, after = loaded(kafka, tmp_path, mended)
     if strategy == "system" and case.name in ("dmg_ck_recovery_beyond",):
         return  # Segments below the recovery point are not looked at.
     assert differences(mended.files, after) == {}
     ids = mending.summary().ids
     if ids and strategy != "system":
-        assert said["log_end_offset"] == ids["last_offset"] + 1
+        assert message["log_end_offset"] == ids["last_offset"] + 1
 
 
 READABLE = [case for case in of_class("damaged", "refused") if case.name != "dmg_fix_codec5"]
@@ -68,16 +68,16 @@ READABLE = [case for case in of_class("damaged", "refused") if case.name != "dmg
 def test_every_sound_record_is_there(kafka: Any, tmp_path: Path, case: Case) -> None:
     mended, mending = repair(read_partition(case.partition), **OPTIONS)
     loaded(kafka, tmp_path, mended)
-    found = [one for one in kafka.records(tmp_path / mended.name) if not one["batch"]["is_control"]]
-    offsets = [one["offset"] for one in found]
+    actual = [record for record in kafka.records(tmp_path / mended.name) if not record["batch"]["is_control"]]
+    offsets = [row["offset"] for row in actual]
     assert offsets == sorted(set(offsets))
-    assert len(found) == mending.summary().rows
+    assert len(actual) == mending.summary().rows
     alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {})
-    assert len(found) >= alone.get("count", 0)
+    assert len(actual) >= alone.get("count", 0)
     if case.base is None or case.name == "dmg_offset_overflow":
         return
     was = {row["offset"]: row["value_hex"] for row in CASES[case.base].records() or []}
-    assert [one for one in found if was[one["offset"]] != one["value"].hex()] == []
+    assert [row for row in actual if was[row["offset"]] != row["value"].hex()] == []
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_every_sound_record_is_there(kafka: Any, tmp_path: Path, case: Case) -> 
 def test_markers_that_end_what_is_open(kafka: Any, tmp_path: Path, name: str) -> None:
     directory = read_partition(CASES[name].partition)
     mended, _ = repair(directory, **OPTIONS, **{"open.transactions": "abort"})
-    said, after = loaded(kafka, tmp_path, mended)
+    message, after = loaded(kafka, tmp_path, mended)
     assert differences(mended.files, after) == {}
-    assert said["first_unstable_offset"] in (None, -1)
+    assert message["first_unstable_offset"] in (None, -1)
     kept, _ = repair(directory, **OPTIONS)
     (tmp_path / "kept").mkdir()
-    said, _ = loaded(kafka, tmp_path / "kept", kept)
-    assert said["first_unstable_offset"] not in (None, -1)
+    message, _ = loaded(kafka, tmp_path / "kept", kept)
+    assert message["first_unstable_offset"] not in (None, -1)

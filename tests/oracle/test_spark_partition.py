@@ -38,13 +38,13 @@ def test_a_broker_serves_what_spark_wrote(broker: Any, kafka: Any, tmp_path: Pat
     assert kafka.sanity(target) == []
     broker.place(target, configs={"retention.ms": "-1"})
     broker.start()
-    found = broker.consume("orders")
-    assert [r["offset"] for r in found] == list(range(5000))
-    assert [r["key"] for r in found] == [b"key-%d" % n for n in range(5000)]
-    assert [r["value"] for r in found] == [b"%d" % n * 5 for n in range(5000)]
-    assert [r["timestamp"] for r in found] == [1_700_000_000_000 + n for n in range(5000)]
+    actual = broker.consume("orders")
+    assert [r["offset"] for r in actual] == list(range(5000))
+    assert [r["key"] for r in actual] == [b"key-%d" % n for n in range(5000)]
+    assert [r["value"] for r in actual] == [b"%d" % n * 5 for n in range(5000)]
+    assert [r["timestamp"] for r in actual] == [1_700_000_000_000 + n for n in range(5000)]
     rows = lw.read(target, columns=["offset", "key", "value"]).to_pylist()
-    assert [(r["offset"], r["key"], r["value"]) for r in found] == [tuple(row.values()) for row in rows]
+    assert [(r["offset"], r["key"], r["value"]) for r in actual] == [tuple(row.values()) for row in rows]
 
 
 def test_a_broker_starts_beside_what_is_staged(broker: Any, tmp_path: Path) -> None:

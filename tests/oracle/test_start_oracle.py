@@ -25,16 +25,16 @@ CLUSTER_ID = "Kg9s5hQ2T0mYb1cVwXzA_A"
 def properties_of(home: Path, start: Start) -> dict[str, str]:
     """All settings of a broker on loopback."""
     port, controller = kafka_broker.free_ports(2)
-    given = {
+    inputs = {
         **kafka_broker.PROPERTIES,
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         **settings_of(home, start),
     }
-    if "controller.quorum.voters" in given:
-        given["controller.quorum.voters"] = f"1@127.0.0.1:{controller}"
+    if "controller.quorum.voters" in inputs:
+        inputs["controller.quorum.voters"] = f"1@127.0.0.1:{controller}"
     removed = [name for name, value in start.settings.items() if value is None]
-    return {name: value for name, value in given.items() if name not in removed}
+    return {name: value for name, value in inputs.items() if name not in removed}
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_start_of_a_broker_is_predicted(kafka: Any, home: Path, start: Start
 def test_the_process_of_a_broker_ends_as_predicted(
     kafka: Any, home: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start = next(one for one in STARTS if one.name == name)
+    start = next(start for start in STARTS if start.name == name)
     start.change(home)
     config = home / "server.properties"
     config.write_text("".join(f"{key}={value}\n" for key, value in properties_of(home, start).items()))

@@ -68,7 +68,7 @@ def test_leveldb_reads_what_we_write(tmp_path: Path, settings: TableSettings) ->
     database(tmp_path / "db", table, builder)
     bits = settings.bloom_bits_per_key
     with plyvel.DB(str(tmp_path / "db"), paranoid_checks=True, bloom_filter_bits=bits) as db:
-        live = [(one["key"], one["value"]) for one in rows if one["value"] is not None]
+        live = [(row["key"], row["value"]) for row in rows if row["value"] is not None]
         assert list(db.iterator(verify_checksums=True)) == live
         assert all(db.get(key) == value for key, value in live[::50])
         assert db.get(b"k000007") is None
@@ -97,10 +97,10 @@ def test_we_write_what_leveldb_writes(tmp_path: Path, options: dict[str, Any]) -
         "bloom_bits_per_key": options.get("bloom_filter_bits", 0),
     }
     for path in tables:
-        found = Specimen.of(path)
-        rows = found.read(columns=None).table
-        again = Specimen.of(b"", "leveldb.table", path.name, **ours).encode(rows)
-        assert again == found.all_bytes()
+        actual = Specimen.of(path)
+        rows = actual.read(columns=None).table
+        encoded = Specimen.of(b"", "leveldb.table", path.name, **ours).encode(rows)
+        assert encoded == actual.all_bytes()
 
 
 LIVE = [(b"key%03d" % n, b"value%d" % n) for n in range(40)]
@@ -128,10 +128,10 @@ def shown(path: Path) -> tuple[bool, bool]:
         except plyvel.CorruptionError:
             iterated = False
         try:
-            found = [(key, db.get(key)) for key, _ in LIVE] == LIVE
+            actual = [(key, db.get(key)) for key, _ in LIVE] == LIVE
         except plyvel.CorruptionError:
-            found = False
-    return iterated, found
+            actual = False
+    return iterated, actual
 
 
 def good_points() -> list[int]:
@@ -155,12 +155,12 @@ def test_leveldb_does_what_is_said_of_restart_points(tmp_path: Path) -> None:
         (good, 9, (False, False)),
         (good, 11, (False, False)),
     ]
-    for n, (points, count, said) in enumerate(wrong):
+    for n, (points, count, message) in enumerate(wrong):
         path = tmp_path / f"wrong{n}"
         of_points(path, points, count)
-        assert lw.verify(path).ok == all(said), (points, count)
+        assert lw.verify(path).ok == all(message), (points, count)
         assert not lw.repair(path, tmp_path / f"right{n}").cut, (points, count)
-        assert shown(path) == said, (points, count)
+        assert shown(path) == message, (points, count)
         assert lw.verify(tmp_path / f"right{n}").ok
         assert shown(tmp_path / f"right{n}") == (True, True)
     for n in range(40):

@@ -41,9 +41,9 @@ def as_kafka_says(table: pa.Table, first_offset: int = 0) -> list[tuple[Any, ...
     ]  # fmt: skip
 
 
-def as_read(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def as_read(actual: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [
-        (r["offset"], r["timestamp"], r["key"], r["value"], [tuple(h) for h in r["headers"]]) for r in found
+        (r["offset"], r["timestamp"], r["key"], r["value"], [tuple(h) for h in r["headers"]]) for r in actual
     ]
 
 
@@ -65,9 +65,9 @@ def test_records_indexes_and_tool(kafka: Any, tmp_path: Path, compression: str) 
         if p.suffix != ".log" and p.name != "partition.metadata"
     }
     assert kafka.rebuild(target, 500) == derived, "Kafka rebuilds the very files that we wrote"
-    said = kafka.dump(sorted(target.glob("*.log"))[0], "--print-data-log")
-    assert "isvalid: true" in said
-    assert "isvalid: false" not in said
+    message = kafka.dump(sorted(target.glob("*.log"))[0], "--print-data-log")
+    assert "isvalid: true" in message
+    assert "isvalid: false" not in message
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -139,12 +139,12 @@ def test_appending_to_what_a_broker_wrote(kafka: Any, golden: Any, tmp_path: Pat
             path.chmod(0o644)
         before = len(kafka.records(target))
         lw.write(rows(40), target, "kafka.partition", mode="append")
-        found = kafka.records(target)
-        assert len(found) == before + 40, name
-        assert [r["value"] for r in found[-40:]] == rows(40)["value"].to_pylist()
+        actual = kafka.records(target)
+        assert len(actual) == before + 40, name
+        assert [r["value"] for r in actual[-40:]] == rows(40)["value"].to_pylist()
         assert kafka.sanity(target) == [], name
         end = kafka.load(target, clean=True)["log_end_offset"]
-        assert end == found[-1]["offset"] + 1, name
+        assert end == actual[-1]["offset"] + 1, name
 
 
 def test_a_broker_serves_it(kafka: Any, broker: Any, tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def _available() -> None:
 def test_crafted_logs(name: str, extended: bool, tmp_path: Path) -> None:
     directory = CRAFTED[name]
     options = {"extendedTypesEnabled": True} if extended else {}
-    said = upstream_restore(written(directory, tmp_path), properties(options))
-    assert our_restore(directory, **options) == said
+    message = upstream_restore(written(directory, tmp_path), properties(options))
+    assert our_restore(directory, **options) == message
 
 
 def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ def test_damaged_directories(seed: int, tmp_path: Path) -> None:
     directory, options = directory_of(seed)
     if twice(directory):
         pytest.skip("which of two files of one zxid comes first only the directory itself knows")
-    said = upstream_restore(written(directory, tmp_path), properties(options))
-    found = our_restore(directory, **options)
-    if any("\ufffd" in node["path"] for node in found.get("nodes", ())):
+    message = upstream_restore(written(directory, tmp_path), properties(options))
+    actual = our_restore(directory, **options)
+    if any("\ufffd" in node["path"] for node in actual.get("nodes", ())):
         # The digest is of paths as Java reads them; no client can make such ones.
-        for one in (found, said):
-            del one["tree_digest"], one["digest_mismatches"]
-    assert found == said
+        for row in (actual, message):
+            del row["tree_digest"], row["digest_mismatches"]
+    assert actual == message
 
 
 @pytest.mark.parametrize("seed", range(max(RUNS // 10, 5)))
@@ -44,5 +44,5 @@ def test_what_clients_of_a_server_see(seed: int, tmp_path: Path) -> None:
         pytest.skip("the other test looks at such ones")
     nodes, facts = oracle.serve(written(directory, tmp_path))
     seen = [{name: node[name] for name in ("path", "data", "acl", "stat")} for node in nodes]
-    assert our_nodes(opened) == sorted(seen, key=lambda one: one["path"].encode())
+    assert our_nodes(opened) == sorted(seen, key=lambda node: node["path"].encode())
     assert {entry.name for entry in opened.after.entries()} == set(facts["files_after_start"])

@@ -21,11 +21,11 @@ OTHERWISE = ("quota: bad stats", "quota: beside", "setData: empty path", "the ro
 
 @pytest.fixture(scope="module", params=oracle.VERSIONS)
 def version(request: pytest.FixtureRequest) -> str:
-    found = str(request.param)
-    reason = oracle.available(found)
+    actual = str(request.param)
+    reason = oracle.available(actual)
     if reason:
         pytest.skip(reason)
-    return found
+    return actual
 
 
 def theirs(version: str, path: Path) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def theirs(version: str, path: Path) -> dict[str, Any]:
         nodes, facts = oracle.load(version, path)
     except oracle.JavaError as error:
         return {"error": (error.java_class, masked(error.java_message))}
-    return {**facts, "nodes": sorted(nodes, key=lambda one: one["path"].encode())}
+    return {**facts, "nodes": sorted(nodes, key=lambda node: node["path"].encode())}
 
 
 def ours(version: str, directory: MemoryDirectory) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def ours(version: str, directory: MemoryDirectory) -> dict[str, Any]:
     return {
         "returned_zxid": restored.zxid,
         "last_processed_zxid": restored.last_processed,
-        "sessions": {str(one): timeout for one, timeout in restored.tree.session_timeouts.items()},
+        "sessions": {str(name): timeout for name, timeout in restored.tree.session_timeouts.items()},
         "nodes": our_nodes(opened),
     }
 

@@ -19,11 +19,11 @@ from logwright.codec.fault import DamageWarning, LogwrightError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/zookeeper"
 CASES = {path.parent.name: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*/case.json"))}
-DAMAGED = [one for one in CASES if one.startswith(("dmg_", "syn_", "toplevel", "v3414_log"))]
+DAMAGED = [case for case in CASES if case.startswith(("dmg_", "syn_", "toplevel", "v3414_log"))]
 HEALTHY = [
-    one
-    for one in CASES
-    if one not in DAMAGED and one not in ("split_dirs", "closesession_nobody", "digest_off")
+    case
+    for case in CASES
+    if case not in DAMAGED and case not in ("split_dirs", "closesession_nobody", "digest_off")
 ]
 EXTENDED = {"zookeeper.extendedTypesEnabled": "true"}
 NO_HISTORY = {"dmg_snap_none"}
@@ -40,13 +40,13 @@ def judge(zookeeper: Any, path: Path, *, digests: bool = True) -> None:
         warnings.simplefilter("ignore", DamageWarning)
         ours = {row["path"]: row for row in lw.read(path, columns="*").to_pylist()}
     alive = set(map(int, facts["sessions"]))
-    theirs = {one["path"]: one for one in nodes if not _dead(one["persisted"]["ephemeralOwner"], alive)}
+    theirs = {node["path"]: node for node in nodes if not _dead(node["persisted"]["ephemeralOwner"], alive)}
     assert theirs.keys() == ours.keys()
-    for name, one in theirs.items():
-        row, stat = ours[name], one["persisted"]
+    for name, item in theirs.items():
+        row, stat = ours[name], item["persisted"]
         if not name.endswith("zookeeper_stats"):
-            assert one["data"] == (None if row["data"] is None else row["data"].hex()), name
-        assert one["acl"] == row["acl"], name
+            assert item["data"] == (None if row["data"] is None else row["data"].hex()), name
+        assert item["acl"] == row["acl"], name
         assert stat["ctime"] == row["ctime_ms"]
         assert stat["mtime"] == row["mtime_ms"]
         assert stat["cversion"] == row["stored_cversion"]
@@ -73,7 +73,7 @@ TOLD = {"dmg_digest_mismatch", "dmg_fixed_swapped", "syn_trailing_bytes"}
 """Only digests tell that something is wrong: that stays as it is."""
 
 
-@pytest.mark.parametrize("case", [one for one in DAMAGED if one not in NO_HISTORY | OPEN_CASES])
+@pytest.mark.parametrize("case", [item for item in DAMAGED if item not in NO_HISTORY | OPEN_CASES])
 def test_prefix_of_a_golden_directory(case: str, tmp_path: Path, zookeeper: Any) -> None:
     result = repaired(GOLDEN / case / "version-2", tmp_path)
     judge(zookeeper, result, digests=case not in TOLD)
@@ -89,7 +89,7 @@ LOSSY = {"dmg_mid_empty", "dmg_mid_missing", "dmg_mid_missing_silent", "dmg_snap
 """Transactions are missing, and made up for."""
 
 
-@pytest.mark.parametrize("case", [one for one in DAMAGED if one not in OPEN_CASES])
+@pytest.mark.parametrize("case", [item for item in DAMAGED if item not in OPEN_CASES])
 def test_salvage_of_a_golden_directory(case: str, tmp_path: Path, zookeeper: Any) -> None:
     result = repaired(GOLDEN / case / "version-2", tmp_path, "salvage")
     judge(zookeeper, result, digests=case not in TOLD | LOSSY)
@@ -106,7 +106,7 @@ def test_salvage_of_a_log_that_begins_with_a_zxid_that_no_server_gives(
     judge(zookeeper, result)
     nodes, facts = zookeeper.restore(tmp_path)
     assert facts["last_processed_zxid"] == 6
-    assert {"/node5", "/node6"} < {one["path"] for one in nodes}
+    assert {"/node5", "/node6"} < {node["path"] for node in nodes}
 
 
 @pytest.mark.parametrize("case", HEALTHY)
@@ -122,7 +122,7 @@ def test_golden_directory_without_its_newest_snapshots(case: str, tmp_path: Path
     shutil.copytree(GOLDEN / case / "version-2", tmp_path / "lost" / "version-2")
     before = lw.read(tmp_path / "lost/version-2")
     names = sorted(
-        (tmp_path / "lost/version-2").glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16)
+        (tmp_path / "lost/version-2").glob("snapshot.*"), key=lambda path: int(path.name.split(".")[1], 16)
     )
     for path in names[1:]:
         data = bytearray(path.read_bytes())
@@ -133,7 +133,7 @@ def test_golden_directory_without_its_newest_snapshots(case: str, tmp_path: Path
     judge(zookeeper, tmp_path / "made/version-2")
     # The snapshot alone is all of it.
     newest = max(
-        (tmp_path / "made/version-2").glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16)
+        (tmp_path / "made/version-2").glob("snapshot.*"), key=lambda path: int(path.name.split(".")[1], 16)
     )
     for path in (tmp_path / "made/version-2").iterdir():
         if path != newest:
@@ -155,25 +155,27 @@ def test_back_to_a_transaction(zxid: int, tmp_path: Path, zookeeper: Any) -> Non
 
 def damage(random_: random.Random, path: Path) -> None:
     """Some damage to one of the files."""
-    file = random_.choice(sorted(one for one in path.iterdir() if one.name.startswith(("log.", "snapshot."))))
+    file = random_.choice(
+        sorted(file for file in path.iterdir() if file.name.startswith(("log.", "snapshot.")))
+    )
     data = bytearray(file.read_bytes())
     end = max(len(bytes(data).rstrip(b"\0")), 1)
     at = random_.randrange(end)
-    what = random_.choice(("flip", "flip", "flip", "cut", "zero", "insert", "append", "remove", "swap"))
-    if what == "remove":
+    target = random_.choice(("flip", "flip", "flip", "cut", "zero", "insert", "append", "remove", "swap"))
+    if target == "remove":
         file.unlink()
         return
-    if what == "flip" and data:
+    if target == "flip" and data:
         data[at] ^= 1 << random_.randrange(8)
-    elif what == "cut":
+    elif target == "cut":
         del data[at:]
-    elif what == "zero":
+    elif target == "zero":
         data[at : at + 100] = bytes(len(data[at : at + 100]))
-    elif what == "insert":
+    elif target == "insert":
         data[at:at] = random_.randbytes(random_.randrange(1, 300))
-    elif what == "append":
+    elif target == "append":
         data[end:end] = random_.randbytes(random_.randrange(1, 300))
-    elif what == "swap":
+    elif target == "swap":
         data[at : at + 4] = random_.randbytes(4)
     file.write_bytes(data)
 

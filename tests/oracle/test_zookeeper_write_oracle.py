@@ -68,15 +68,15 @@ def stats(row: dict[str, Any]) -> dict[str, int]:
 def check(nodes: Rows, path: Path) -> None:
     """What the server has is what we read of the file that we wrote."""
     ours = {row["path"]: row for row in lw.read(path, columns="*").to_pylist()}
-    assert [one["path"] for one in nodes] == sorted(ours, key=lambda path: path.split("/"))
-    for one in nodes:
-        row = ours[one["path"]]
-        assert one["data"] == (None if row["data"] is None else row["data"].hex())
-        assert one["acl"] == row["acl"], one["path"]
-        assert {name: one["stat"][name] for name in stats(row)} == stats(row)
-        assert one["persisted"]["cversion"] == row["stored_cversion"]
-        assert one["persisted"]["ctime"] == row["ctime_ms"]
-        assert one["persisted"]["mtime"] == row["mtime_ms"]
+    assert [node["path"] for node in nodes] == sorted(ours, key=lambda path: path.split("/"))
+    for item in nodes:
+        row = ours[item["path"]]
+        assert item["data"] == (None if row["data"] is None else row["data"].hex())
+        assert item["acl"] == row["acl"], item["path"]
+        assert {name: item["stat"][name] for name in stats(row)} == stats(row)
+        assert item["persisted"]["cversion"] == row["stored_cversion"]
+        assert item["persisted"]["ctime"] == row["ctime_ms"]
+        assert item["persisted"]["mtime"] == row["mtime_ms"]
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,17 @@ def test_a_server_loads_what_we_write(zookeeper: Any, tmp_path: Path, options: d
     assert facts["sessions"] == {str(0x100000000000000 + n): 30000 for n in range(4)}
     (snapshot,) = (tmp_path / "version-2").glob("snapshot.*")
     check(nodes, snapshot)
-    told = formatted(zookeeper.snapshot_formatter(snapshot, data=True))
-    assert told == as_formatted(lw.read(snapshot, columns="*").to_pylist())
-    given = {row["path"] for row in rows}
-    assert given < {one["path"] for one in nodes}
-    said = lw.read(snapshot, view="file").to_pylist()[0]
+    reported = formatted(zookeeper.snapshot_formatter(snapshot, data=True))
+    assert reported == as_formatted(lw.read(snapshot, columns="*").to_pylist())
+    inputs = {row["path"] for row in rows}
+    assert inputs < {node["path"] for node in nodes}
+    message = lw.read(snapshot, view="file").to_pylist()[0]
     if options.get("digest.enabled", True):
-        assert (said["digest_zxid"], said["digest"]) == (zxid, facts["tree_digest"])
+        assert (message["digest_zxid"], message["digest"]) == (zxid, facts["tree_digest"])
     before = {path.name: path.read_bytes() for path in (tmp_path / "version-2").iterdir()}
     served, facts = zookeeper.serve(tmp_path, create=("/made-by-a-client",), properties=EXTENDED)
-    assert [one["path"] for one in served] == [one["path"] for one in nodes]
-    assert [one["stat"] for one in served] == [one["stat"] for one in nodes]
+    assert [row["path"] for row in served] == [node["path"] for node in nodes]
+    assert [row["stat"] for row in served] == [node["stat"] for node in nodes]
     assert facts["files_after_start"] == sorted({*before, f"snapshot.{zxid:x}"})
 
 
@@ -125,7 +125,7 @@ def restored(zookeeper: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]
     nodes, facts = zookeeper.restore(path, properties=EXTENDED)
     assert facts["digest_mismatches"] == []
     assert facts["snapshot_digest_left"] is None
-    return {one["path"]: one for one in nodes}, facts
+    return {node["path"]: node for node in nodes}, facts
 
 
 def same(zookeeper: Any, path: Path) -> dict[str, Any]:
@@ -133,14 +133,14 @@ def same(zookeeper: Any, path: Path) -> dict[str, Any]:
     nodes, facts = restored(zookeeper, path)
     ours = {row["path"]: row for row in lw.read(path).to_pylist()}
     assert nodes.keys() == ours.keys()
-    for name, one in nodes.items():
+    for name, item in nodes.items():
         row = ours[name]
-        assert (one["data"], one["acl"]) == (
+        assert (item["data"], item["acl"]) == (
             None if row["data"] is None else row["data"].hex(),
             row["acl"],
         ), name
         for column in ("czxid", "mzxid", "version", "cversion", "aversion", "pzxid"):
-            assert one["stat"][column] == row[column], (name, column)
+            assert item["stat"][column] == row[column], (name, column)
     assert facts["node_count"] == len(ours) + 1, "it counts the root twice"
     return facts
 
@@ -153,11 +153,11 @@ def test_nodes_as_transactions(zookeeper: Any, tmp_path: Path, options: dict[str
     facts = same(zookeeper, tmp_path)
     assert facts["returned_zxid"] == written.ids["last_zxid"]
     for log in (tmp_path / "version-2").glob("log.*"):
-        said = zookeeper.txn_log_toolkit(log)
-        assert "CRC ERROR" not in said
+        message = zookeeper.txn_log_toolkit(log)
+        assert "CRC ERROR" not in message
         rows = lw.read(log).to_pylist()
-        assert f"EOF reached after {len(rows)} txns." in said
-        assert logged(said) == as_logged(rows)
+        assert f"EOF reached after {len(rows)} txns." in message
+        assert logged(message) == as_logged(rows)
     assert "ZNode Details (count=5)" in zookeeper.snapshot_formatter(tmp_path / "version-2" / "snapshot.0")
 
 
@@ -184,11 +184,11 @@ def test_we_go_on_with_what_a_server_wrote_and_it_with_ours(zookeeper: Any, tmp_
         assert written.ids["first_zxid"] == facts["returned_zxid"] + 1
         same(zookeeper, tmp_path)
     nodes, _ = zookeeper.serve(tmp_path, properties=EXTENDED)
-    found = {one["path"]: one for one in nodes}
-    assert bytes.fromhex(found["/theirs-3"]["data"]) == b"ours"
-    assert found["/theirs-0/below"]["acl"] == [{"perms": 31, "scheme": "ip", "id": "10.0.0.3"}]
-    assert "/ours-2/deep" not in found
-    assert "/ours-2" in found
+    actual = {node["path"]: node for node in nodes}
+    assert bytes.fromhex(actual["/theirs-3"]["data"]) == b"ours"
+    assert actual["/theirs-0/below"]["acl"] == [{"perms": 31, "scheme": "ip", "id": "10.0.0.3"}]
+    assert "/ours-2/deep" not in actual
+    assert "/ours-2" in actual
 
 
 def test_every_kind_of_transaction(zookeeper: Any, tmp_path: Path) -> None:
@@ -229,25 +229,25 @@ def test_of_a_member_of_an_ensemble(zookeeper: Any, tmp_path: Path) -> None:
 def test_generated_directories(zookeeper: Any, tmp_path: Path) -> None:
     """What the recipe says without any reader is what a server has."""
     for seed in range(3):
-        made = lw.generate(
+        generated = lw.generate(
             "zookeeper.datadir", tmp_path / f"{seed}" / "version-2", rows=300, seed=seed, recipe="mixed"
         )
         nodes, _ = restored(zookeeper, tmp_path / f"{seed}")
         same(zookeeper, tmp_path / f"{seed}")
-        (expected,) = made.expected.values()
-        said = [json.loads(line) for line in Path(expected).read_text().splitlines()]
-        assert {row["path"] for row in said} == nodes.keys()
-        for row in said:
-            found = nodes[row["path"]]["persisted"]
+        (expected,) = generated.expected.values()
+        message = [json.loads(line) for line in Path(expected).read_text().splitlines()]
+        assert {row["path"] for row in message} == nodes.keys()
+        for row in message:
+            persisted = nodes[row["path"]]["persisted"]
             names = ("czxid", "mzxid", "version", "aversion", "pzxid")
-            assert [found[name] for name in names] == [row[name] for name in names]
-            assert found["cversion"] == row["stored_cversion"]
+            assert [persisted[name] for name in names] == [row[name] for name in names]
+            assert persisted["cversion"] == row["stored_cversion"]
 
 
 def test_what_was_taken_out_is_gone_for_a_server(zookeeper: Any, tmp_path: Path) -> None:
     lw.write(tree(100), tmp_path / "zk", "zookeeper.datadir", write_as="logs")
     lw.edit(tmp_path / "zk", tmp_path / "out", drop="path >= '/n3' and path < '/n4'")
-    before, after = (set(restored(zookeeper, tmp_path / one)[0]) for one in ("zk", "out"))
+    before, after = (set(restored(zookeeper, tmp_path / item)[0]) for item in ("zk", "out"))
     assert after == {path for path in before if not path.startswith("/n3")} < before
     same(zookeeper, tmp_path / "out")
 
@@ -281,7 +281,7 @@ def test_a_server_started_in_between(zookeeper: Any, tmp_path: Path, mode: str, 
             assert not exchange
             continue
         nodes, _ = zookeeper.restore(home.parent)
-        paths = [one["path"] for one in nodes]
+        paths = [node["path"] for node in nodes]
         counts = tuple(sum(path.startswith(name) for path in paths) for name in ("/old", "/new"))
         for name, count in zip(("/old", "/new"), counts, strict=True):
             assert [path for path in paths if path.startswith(name)] == [f"{name}-{n}" for n in range(count)]
@@ -289,23 +289,23 @@ def test_a_server_started_in_between(zookeeper: Any, tmp_path: Path, mode: str, 
             seen.append((counts[0], counts[1]))
     assert (seen[0], seen[-1]) == ((3, 0), (3 if mode == "append" else 0, 9))
     assert [count for _, count in seen] == sorted(count for _, count in seen)
-    assert mode == "append" or not any(one and other for one, other in seen), "no mixture"
+    assert mode == "append" or not any(old and new for old, new in seen), "no mixture"
     assert mode == "overwrite" or {count for count, _ in seen} == {3}
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as item:
+        item.bind(("127.0.0.1", 0))
+        port: int = item.getsockname()[1]
         return port
 
 
 def asked(port: int, word: str) -> str:
     """What a server answers to one of its four-letter words; nothing as long as there is none."""
     try:
-        with socket.create_connection(("127.0.0.1", port), 1) as one:
-            one.sendall(word.encode())
-            return b"".join(iter(lambda: one.recv(4096), b"")).decode()
+        with socket.create_connection(("127.0.0.1", port), 1) as item:
+            item.sendall(word.encode())
+            return b"".join(iter(lambda: item.recv(4096), b"")).decode()
     except OSError:
         return ""
 

@@ -15,7 +15,7 @@ from logwright.codec.zookeeper.names import log_name, parse, snapshot_name
 
 Files = dict[str, bytearray]
 CASES = [
-    one.parent.name for one in sorted(GOLDEN.glob("*/case.json")) if not one.parent.name.startswith(("dmg_", "split"))
+    path.parent.name for path in sorted(GOLDEN.glob("*/case.json")) if not path.parent.name.startswith(("dmg_", "split"))
 ]  # fmt: skip
 CASES += ["dmg_base"] * 5
 RUNS = int(os.environ.get("LOGWRIGHT_ORACLE_RUNS", "150"))
@@ -48,15 +48,15 @@ def anywhere(files: Files, chance: random.Random) -> None:
 
 def records(data: bytearray) -> list[tuple[int, int]]:
     """Where payloads start, and their sizes."""
-    found = []
+    actual = []
     at = 16
     while at + 13 <= len(data):
         size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
         if size < 32 or at + 13 + size > len(data):
             break
-        found.append((at + 12, size))
+        actual.append((at + 12, size))
         at += 13 + size
-    return found
+    return actual
 
 
 def sealed_again(files: Files, chance: random.Random) -> None:
@@ -158,5 +158,5 @@ def directory_of(seed: int) -> tuple[MemoryDirectory, dict[str, Any]]:
 
 def twice(directory: MemoryDirectory) -> bool:
     """Whether two logs, or two snapshots, have one zxid."""
-    named = [(one.kind, one.zxid) for one in map(parse, directory.files) if one is not None]
+    named = [(item.kind, item.zxid) for item in map(parse, directory.files) if item is not None]
     return len(set(named)) < len(named)

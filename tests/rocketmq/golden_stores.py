@@ -81,12 +81,12 @@ def runs(case: str) -> dict[str, Run]:
     """Return the runs of a case, the first one in full first."""
     out: dict[str, Run] = {}
     for line in gzip.decompress((HOME / case / "truth.jsonl.gz").read_bytes()).decode().splitlines():
-        said = json.loads(line)
-        run = out.setdefault(said["run"], Run(said["run"]))
-        if said["kind"] == "store":
-            run.store = said
+        loaded = json.loads(line)
+        run = out.setdefault(loaded["run"], Run(loaded["run"]))
+        if loaded["kind"] == "store":
+            run.store = loaded
         else:
-            run.lines.setdefault(said["kind"], []).append(said)
+            run.lines.setdefault(loaded["kind"], []).append(loaded)
     return out
 
 
@@ -96,11 +96,11 @@ def first(case: str) -> Run:
 
 def readable(case: str, run: Run) -> list[list[Any]] | None:
     """Return what a run could read: topic, queue, number in the queue, place and size of each message; None where nothing says it."""
-    said = run.lines.get("messages", [None])[0]
-    if said is None:
+    message = run.lines.get("messages", [None])[0]
+    if message is None:
         return run.units() if "message" in run.lines or run.store.get("readable") == 0 else None
-    if "readable" in said:
-        units: list[list[Any]] = said["readable"]
+    if "readable" in message:
+        units: list[list[Any]] = message["readable"]
         return units
     base = CASES[case].get("base")
     return first(base).units() if base is not None and not first(case).units() else first(case).units()

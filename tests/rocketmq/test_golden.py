@@ -45,8 +45,8 @@ def files(case: str, codec: str) -> list[Path]:
 @cache
 def messages(case: str) -> list[dict[str, Any]]:
     """The rows of all commit logs of a case."""
-    found = [Specimen.of(path, LOG).read().table.to_pylist() for path in files(case, LOG)]
-    return [row for rows in found for row in rows]
+    actual = [Specimen.of(path, LOG).read().table.to_pylist() for path in files(case, LOG)]
+    return [row for rows in actual for row in rows]
 
 
 @pytest.mark.parametrize("case", HEALTHY)
@@ -54,8 +54,8 @@ def test_healthy_files_decode_and_encode_to_the_same_bytes(case: str) -> None:
     for path, codec in own_files(case):
         verdict = decode_encode(path, codec)
         assert verdict, verdict
-        found = Specimen.of(path, codec).read().report
-        assert [fault for fault in found.faults if fault.severity != "info"] == []
+        report = Specimen.of(path, codec).read().report
+        assert [fault for fault in report.faults if fault.severity != "info"] == []
 
 
 @pytest.mark.parametrize("case", ["basic", "props", "v2topic", "ipv6", "propcrc", "w497"])
@@ -71,26 +71,26 @@ def test_laws_hold_on_golden_files(case: str) -> None:
 @pytest.mark.parametrize("case", HEALTHY)
 def test_messages_are_those_that_the_store_gives(case: str) -> None:
     rows = {row["physical_offset"]: row for row in messages(case)}
-    for said in first(case).lines.get("message", []):
-        row = rows[said["phy"]]
-        if not said.get("decoded", True):
+    for message in first(case).lines.get("message", []):
+        row = rows[message["phy"]]
+        if not message.get("decoded", True):
             continue
         expected = {
-            "queue_offset": said["queue_offset"], "physical_offset": said["physical_offset"], "flag": said["flag"],
-            "sys_flag": said["sys_flag"], "tags": said["tags"], "keys": said["keys"], "born_timestamp_ms": said["born_ts"],
-            "store_timestamp_ms": said["store_ts"], "reconsume_times": said["reconsume_times"],
-            "prepared_transaction_offset": said["prepared_tx_offset"],
+            "queue_offset": message["queue_offset"], "physical_offset": message["physical_offset"], "flag": message["flag"],
+            "sys_flag": message["sys_flag"], "tags": message["tags"], "keys": message["keys"], "born_timestamp_ms": message["born_ts"],
+            "store_timestamp_ms": message["store_ts"], "reconsume_times": message["reconsume_times"],
+            "prepared_transaction_offset": message["prepared_tx_offset"],
         }  # fmt: skip
         if case != "lmq":
             # There a message is in several queues, and has one topic.
-            expected |= {"topic": said["topic"], "queue_id": said["queue"]}
+            expected |= {"topic": message["topic"], "queue_id": message["queue"]}
         assert {name: row[name] for name in expected} == expected
-        assert [[one["key"], one["value"]] for one in row["properties"]] == said["properties"]
-        body = said.get("body_plain_hex", said.get("body_hex"))
-        if said.get("body_plain") == "undecodable":
-            body = said["body_hex"]
-        if "body_plain_sha256" in said:
-            assert hashlib.sha256(row["body"]).hexdigest() == said["body_plain_sha256"]
+        assert [[entry["key"], entry["value"]] for entry in row["properties"]] == message["properties"]
+        body = message.get("body_plain_hex", message.get("body_hex"))
+        if message.get("body_plain") == "undecodable":
+            body = message["body_hex"]
+        if "body_plain_sha256" in message:
+            assert hashlib.sha256(row["body"]).hexdigest() == message["body_plain_sha256"]
         elif body is not None:
             assert (row["body"] or b"").hex() == body
 
@@ -98,18 +98,18 @@ def test_messages_are_those_that_the_store_gives(case: str) -> None:
 @pytest.mark.parametrize("case", HEALTHY)
 def test_units_lead_to_the_messages_of_their_queue(case: str) -> None:
     rows = {row["physical_offset"]: row for row in messages(case)}
-    said = first(case).lines.get("message", [])
+    value = first(case).lines.get("message", [])
     for path in files(case, QUEUE):
         topic, queue = path.parts[-3], int(path.parts[-2])
         for unit in Specimen.of(path, QUEUE).read().table.to_pylist():
             if unit["physical_offset"] not in rows:
                 continue  # of a log file that was deleted, or a filler
-            found = [
-                one
-                for one in said
-                if (one["topic"], one["queue"], one["cq_offset"]) == (topic, queue, unit["queue_offset"])
+            actual = [
+                row
+                for row in value
+                if (row["topic"], row["queue"], row["cq_offset"]) == (topic, queue, unit["queue_offset"])
             ]
-            assert [(one["phy"], one["size"]) for one in found] in (
+            assert [(row["phy"], row["size"]) for row in actual] in (
                 [],
                 [(unit["physical_offset"], unit["size"])],
             )
@@ -119,12 +119,12 @@ def test_units_lead_to_the_messages_of_their_queue(case: str) -> None:
 def test_damaged_logs_give_only_messages_of_their_base(case: str) -> None:
     """Fields that no checksum covers apart: a message counts by its place, its body and what its position vouches for."""
 
-    def told(row: dict[str, Any]) -> str:
+    def comparable(row: dict[str, Any]) -> str:
         return repr({name: value for name, value in row.items() if name not in UNCHECKED})
 
-    base = {told(row) for row in messages(CASES[case]["base"])}
-    found = messages(case)
-    assert [row for row in found if told(row) not in base] == []
+    base = {comparable(row) for row in messages(CASES[case]["base"])}
+    actual = messages(case)
+    assert [row for row in actual if comparable(row) not in base] == []
     for path in files(case, LOG):
         verdict = decode_encode(path, LOG)
         assert verdict, verdict
@@ -135,10 +135,10 @@ def test_damaged_logs_give_only_messages_of_their_base(case: str) -> None:
 )
 def test_salvage_loses_one_message_for_each_damaged_place(case: str) -> None:
     for path in files(case, LOG):
-        whole = HOME / CASES[case]["base"] / "store" / "commitlog" / path.name.zfill(20)
-        if not whole.exists() or path.stat().st_size < whole.stat().st_size - 200:
+        complete = HOME / CASES[case]["base"] / "store" / "commitlog" / path.name.zfill(20)
+        if not complete.exists() or path.stat().st_size < complete.stat().st_size - 200:
             continue
-        lost = len(Specimen.of(whole, LOG).read().table) - len(Specimen.of(path, LOG).read().table)
+        lost = len(Specimen.of(complete, LOG).read().table) - len(Specimen.of(path, LOG).read().table)
         assert lost <= 2
 
 
@@ -151,20 +151,20 @@ def test_damaged_queues_are_reported_and_written_again(case: str) -> None:
 
 
 def test_a_zero_unit_is_no_row() -> None:
-    (path,) = (one for one in files("dmg_cq_zero_unit", QUEUE))
-    found = Specimen.of(path, QUEUE).read()
-    (fault,) = (one for one in found.report.faults if one.severity == "error")
+    (path,) = (file for file in files("dmg_cq_zero_unit", QUEUE))
+    result = Specimen.of(path, QUEUE).read()
+    (fault,) = (fault for fault in result.report.faults if fault.severity == "error")
     assert (fault.offset % 20, fault.length) == (0, 20)
-    assert fault.offset // 20 + int(path.name) // 20 not in found.table["queue_offset"].to_pylist()
+    assert fault.offset // 20 + int(path.name) // 20 not in result.table["queue_offset"].to_pylist()
 
 
 @pytest.mark.parametrize("codec", [LOG, QUEUE])
 def test_files_are_recognised_by_their_first_bytes(codec: str) -> None:
     for path in files("basic", codec):
         head = path.read_bytes()[:4096]
-        found = registry.detect(path.name, head)
-        assert found is not None
-        assert found.name == codec
+        detected = registry.detect(path.name, head)
+        assert detected is not None
+        assert detected.name == codec
         assert registry.get(codec).recognise("00000000000000000000.log", head) < Match.NAME
 
 
@@ -204,7 +204,7 @@ def test_an_index_entry_leads_to_a_message_with_its_key() -> None:
 
 
 def test_the_timer_wheel_and_log_are_those_of_the_real_classes() -> None:
-    said = [json.loads(line) for line in (HOME / "broker_e2e" / "timer.jsonl").read_text().splitlines()]
+    message = [json.loads(line) for line in (HOME / "broker_e2e" / "timer.jsonl").read_text().splitlines()]
     wheel = gzip.decompress((HOME / "broker_e2e" / "store" / "timerwheel.gz").read_bytes())
     assert decode_encode(wheel, "rocketmq.timerwheel", name="timerwheel")
     table = Specimen.of(wheel, "rocketmq.timerwheel", "timerwheel").read().table
@@ -214,12 +214,12 @@ def test_the_timer_wheel_and_log_are_those_of_the_real_classes() -> None:
         for row in slots
     ] == [
         (line["slot"], line["time_ms"], line["first_pos"], line["last_pos"], line["num"])
-        for line in said
+        for line in message
         if line["kind"] == "wheel_slot"
     ]
     (path,) = files("broker_e2e", "rocketmq.timerlog")
     units = {row["position"]: row for row in Specimen.of(path, "rocketmq.timerlog").read().table.to_pylist()}
-    for line in said:
+    for line in message:
         if line["kind"] == "timer_unit":
             unit = units[line["pos"]]
             assert (unit["previous"], unit["write_time"], unit["delayed_time"], unit["physical_offset"]) == (
@@ -240,6 +240,6 @@ def test_every_file_of_a_store_is_recognised_by_its_name_and_first_bytes() -> No
     for case in ("broker_e2e", "batchcq", "cqext", "killed"):
         for name, path in store(case).items():
             if codec_of(name) and any(path.read_bytes()[:4096]):
-                found = registry.detect(path.name, path.read_bytes()[:4096])
-                assert found is not None, name
-                assert found.name == codec_of(name), name
+                detected = registry.detect(path.name, path.read_bytes()[:4096])
+                assert detected is not None, name
+                assert detected.name == codec_of(name), name

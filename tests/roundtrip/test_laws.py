@@ -33,8 +33,8 @@ def test_what_a_new_codec_lacks_is_said() -> None:
     class New(Broken):
         name = "toy.new"
 
-    said = registration.lacks(New(LOG, name="toy.new"))  # type: ignore[arg-type]
-    assert said == [
+    message = registration.lacks(New(LOG, name="toy.new"))  # type: ignore[arg-type]
+    assert message == [
         "toy.new has no sample: add one to SAMPLES in roundtrip/toy/specimens.py",
         "toy.new has no strategy for rows: add one to ROWS in roundtrip/toy/strategies.py",
         "toy.new has no strategy for files: add one to FILES in roundtrip/toy/strategies.py",
@@ -72,7 +72,7 @@ def log(**options: Any) -> bytes:
 
 def test_a_wrong_encoder_is_found() -> None:
     def encode(*args: Any) -> Iterator[bytes]:
-        data = b"".join(bytes(one) for one in LOG.encode(*args))
+        data = b"".join(bytes(buffer) for buffer in LOG.encode(*args))
         yield data[:-1] + b"!"
 
     broken: Any = Broken(LOG, encode=encode)
@@ -86,12 +86,12 @@ def test_a_wrong_encoder_is_found() -> None:
 
 def test_a_wrong_row_is_found() -> None:
     def decode(*args: Any) -> Iterator[Decoded]:
-        for one in LOG.decode(*args):
-            if args[2] == "rows" and "value" in one.batch.schema.names:
-                at = one.batch.schema.get_field_index("value")
-                changed = pa.array([b"wrong"] * one.batch.num_rows, pa.binary())
-                one = Decoded(one.batch.set_column(at, one.batch.schema.field(at), changed), one.faults)
-            yield one
+        for item in LOG.decode(*args):
+            if args[2] == "rows" and "value" in item.batch.schema.names:
+                at = item.batch.schema.get_field_index("value")
+                changed = pa.array([b"wrong"] * item.batch.num_rows, pa.binary())
+                item = Decoded(item.batch.set_column(at, item.batch.schema.field(at), changed), item.faults)
+            yield item
 
     broken: Any = Broken(LOG, decode=decode)
     assert "row 0, value: b'1' expected, b'wrong' found" in str(laws.encode_decode(ROWS, broken))
@@ -150,13 +150,13 @@ def test_a_header_read_wrongly_is_found() -> None:
 
 
 def test_a_description_that_says_otherwise_is_found() -> None:
-    one = Specimen.of(b"", "kafka.log").encode(ROWS.slice(0, 1))
+    encoded = Specimen.of(b"", "kafka.log").encode(ROWS.slice(0, 1))
     numbers = Struct("Numbers", *RECORD_BATCH.fields[:-1], Field("records", Repeated(I64BE, "records_count")))
     longer: Any = Broken(LOG, structures=(numbers,))
-    assert "frame 0 at byte 0: the description says: " in str(laws.kernel_equals_description(one, longer))
+    assert "frame 0 at byte 0: the description says: " in str(laws.kernel_equals_description(encoded, longer))
     half: Any = Broken(LOG, structures=(Struct("Half", RECORD_BATCH.fields[0]),))
-    said = str(laws.kernel_equals_description(one, half))
-    assert f"frame 0 at byte 0: ends at byte 8 by description, {len(one)} by kernel" in said
+    message = str(laws.kernel_equals_description(encoded, half))
+    assert f"frame 0 at byte 0: ends at byte 8 by description, {len(encoded)} by kernel" in message
 
 
 def test_records_that_nobody_can_read_are_no_contradiction() -> None:
@@ -191,10 +191,10 @@ def judged(
 
 
 def test_rows_that_get_lost_are_found() -> None:
-    whole = len(log())
+    count = len(log())
 
     def forgets(*args: Any) -> Iterator[Decoded]:
-        if args[0].size == whole:
+        if args[0].size == count:
             yield from LOG.decode(*args)
 
     assert "cut to 200 bytes: a row of a sound frame is gone: {'key': b'a'" in judged(
@@ -205,8 +205,8 @@ def test_rows_that_get_lost_are_found() -> None:
         window, frames, *rest = args
         yield from LOG.decode(window, frames.pick(frames.header["partition_leader_epoch"] == 0), *rest)
 
-    said = judged({"decode": skips}, flips=[(15, 0)])
-    assert "bit 0 of byte 15 flipped: rows are gone and nothing is said" in said
+    message = judged({"decode": skips}, flips=[(15, 0)])
+    assert "bit 0 of byte 15 flipped: rows are gone and nothing is said" in message
 
 
 def test_damage_that_nobody_sees_is_found() -> None:
@@ -288,17 +288,17 @@ def test_what_is_no_file_of_ours_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [(b"", "MALFORMED"), (b"\0\0", "MALFORMED"), (b"\0\0\0\1", "COMMIT"), (b"\0\0\0\x63", "UNKNOWN")],
 )
-def test_control_records_of_the_reference(key: bytes, said: str) -> None:
+def test_control_records_of_the_reference(key: bytes, message: str) -> None:
     record = RECORD.pack({"key": key, "value": b"\0\0\0\0\0\0"})
     values, _ = RECORD.unpack(record)
     batch = {
         "base_offset": 0, "attributes": 0x20, "base_timestamp": 0, "max_timestamp": 0, "producer_id": -1, "producer_epoch": -1,
         "base_sequence": -1, "partition_leader_epoch": 0, "records_count": 1, "records": [values],
     }  # fmt: skip
-    assert [row["control_type"] for row in reference.log([batch])] == [said]
+    assert [row["control_type"] for row in reference.log([batch])] == [message]
 
 
 def test_the_reference_refuses_what_the_kernels_refuse() -> None:
@@ -320,7 +320,7 @@ def test_a_text_without_structures_has_nothing_to_compare() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("item", "other", "message"),
     [
         (b"abc", b"abc", None),
         (b"abc", b"abd", "byte 2: 63 expected, 64 found"),
@@ -330,21 +330,21 @@ def test_a_text_without_structures_has_nothing_to_compare() -> None:
         (b"", b"x", "0 bytes expected, 1 found, equal up to byte 0"),
     ],
 )
-def test_the_first_byte_that_differs(one: bytes, other: bytes, said: str | None) -> None:
-    found = bytes_differ(one, other)
-    assert (found and found[1]) == said
+def test_the_first_byte_that_differs(item: bytes, other: bytes, message: str | None) -> None:
+    actual = bytes_differ(item, other)
+    assert (actual and actual[1]) == message
 
 
 def test_the_first_row_that_differs() -> None:
-    one = pa.table({"a": [1, 2, 3], "b": [["x"], [], None]})
-    assert tables_differ(one, one) is None
-    assert tables_differ(one, pa.concat_tables([one.slice(0, 1), one.slice(1)])) is None
-    assert tables_differ(one, one.slice(0, 2)) == (2, "3 rows expected, 2 found, equal up to row 2")
-    assert tables_differ(one, one.drop_columns(["b"])) == (0, "there is no column 'b'")
-    other = one.set_column(1, "b", pa.array([["x"], None, None], one.schema.field("b").type))
-    assert tables_differ(one, other) == (1, "row 1, b: [] expected, None found")
-    wider = one.set_column(0, "a", pa.array([1, 2, 3], pa.int32()))
-    assert tables_differ(one, wider) == (0, "column 'a': type int64 expected, int32 found")
+    item = pa.table({"a": [1, 2, 3], "b": [["x"], [], None]})
+    assert tables_differ(item, item) is None
+    assert tables_differ(item, pa.concat_tables([item.slice(0, 1), item.slice(1)])) is None
+    assert tables_differ(item, item.slice(0, 2)) == (2, "3 rows expected, 2 found, equal up to row 2")
+    assert tables_differ(item, item.drop_columns(["b"])) == (0, "there is no column 'b'")
+    other = item.set_column(1, "b", pa.array([["x"], None, None], item.schema.field("b").type))
+    assert tables_differ(item, other) == (1, "row 1, b: [] expected, None found")
+    wider = item.set_column(0, "a", pa.array([1, 2, 3], pa.int32()))
+    assert tables_differ(item, wider) == (0, "column 'a': type int64 expected, int32 found")
 
 
 def test_the_strategies_say_what_they_need() -> None:

@@ -39,44 +39,44 @@ STEPS = st.lists(st.tuples(st.sampled_from(ONE + TWO), NAMES, NAMES), min_size=1
 
 def done(files: FileSystem, step: Step, root: str) -> Any:
     """What an operation gives, or the number of its error."""
-    what, one, other = step[0], os.path.join(root, step[1]), os.path.join(root, step[2])
+    operation, path, other = step[0], os.path.join(root, step[1]), os.path.join(root, step[2])
     try:
-        match what:
+        match operation:
             case "stat":
-                found = files.stat(one)
-                return found and (found.directory, 0 if found.directory else found.size)
+                actual = files.stat(path)
+                return actual and (actual.directory, 0 if actual.directory else actual.size)
             case "listdir":
-                return [(item.name, item.directory, item.size) for item in files.listdir(one)]
+                return [(item.name, item.directory, item.size) for item in files.listdir(path)]
             case "create" | "write":
-                file = files.create(one) if what == "create" else files.open(one)
+                file = files.create(path) if operation == "create" else files.open(path)
                 taken = file.pwrite(step[1].encode(), 2)
                 file.close()
                 return taken
             case "read":
-                return files.read(one), files.read(one, 1, 3), files.read(one, 9)
+                return files.read(path), files.read(path, 1, 3), files.read(path, 9)
             case "lock":
-                lock = files.lock(one)
+                lock = files.lock(path)
                 assert lock is not None
-                held = files.locked(one), files.lock(one)
+                held = files.locked(path), files.lock(path)
                 lock.release()
                 return held
             case "adopt":
-                return files.adopt(one, one) if files.stat(one) else None
+                return files.adopt(path, path) if files.stat(path) else None
             case _:
-                return getattr(files, what)(*((one, other) if what in TWO else (one,)))
+                return getattr(files, operation)(*((path, other) if operation in TWO else (path,)))
     except OSError as error:
-        if what in TWO and error.errno in (errno.ENOENT, errno.ENOTDIR) and files.stat(one) is None:
+        if operation in TWO and error.errno in (errno.ENOENT, errno.ENOTDIR) and files.stat(path) is None:
             return "not there"  # where both are wrong, either may be told
         return error.errno
 
 
 def tree(root: str) -> dict[str, bytes | None]:
-    found: dict[str, bytes | None] = {}
+    actual: dict[str, bytes | None] = {}
     for folder, folders, names in os.walk(root):
         for name in (*folders, *names):
             path = os.path.join(folder, name)
-            found[os.path.relpath(path, root)] = None if name in folders else open(path, "rb").read()  # noqa: SIM115
-    return found
+            actual[os.path.relpath(path, root)] = None if name in folders else open(path, "rb").read()  # noqa: SIM115
+    return actual
 
 
 BEFORE: list[Step] = [
@@ -86,11 +86,11 @@ BEFORE: list[Step] = [
 PLACES = ("empty", "full", "full/inner", "full/file", "file", "gone", "gone/x", "file/x", "empty/new")
 
 
-@pytest.mark.parametrize("what", ONE + TWO)
-@pytest.mark.parametrize("one", PLACES)
-def test_every_operation_everywhere(what: str, one: str) -> None:
-    for other in PLACES if what in TWO else ("",):
-        same([*BEFORE, (what, one, other)])
+@pytest.mark.parametrize("operation", ONE + TWO)
+@pytest.mark.parametrize("path", PLACES)
+def test_every_operation_everywhere(operation: str, path: str) -> None:
+    for other in PLACES if operation in TWO else ("",):
+        same([*BEFORE, (operation, path, other)])
 
 
 @given(STEPS)
@@ -125,9 +125,9 @@ def test_what_tests_may_order() -> None:
     memory.make("/b")
     assert memory.exchange("/a", "/b") is False
     memory.devices["/a"] = 7
-    found = memory.stat("/a")
-    assert found is not None
-    assert found.device == 7
+    actual = memory.stat("/a")
+    assert actual is not None
+    assert actual.device == 7
     memory.busy["/a/lock"] = "process 1"
     assert memory.holder("/a/lock") is None, "a file that is not there"
     memory.put("/a/lock", b"")

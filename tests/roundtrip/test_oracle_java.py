@@ -165,8 +165,8 @@ def test_nothing_half_made_is_left(project: java.Project, tmp_path: Path) -> Non
 
 def test_another_run_was_faster(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    with java._appearing(target) as (_, made):
-        (made / "mine").touch()
+    with java._appearing(target) as (_, result):
+        (result / "mine").touch()
         target.mkdir()
         (target / "theirs").touch()
     assert [path.name for path in target.iterdir()] == ["theirs"]

@@ -38,11 +38,11 @@ LABELS = [sample.label for sample in SAMPLES]
 def test_samples_are_what_they_say() -> None:
     assert len(set(LABELS)) == len(LABELS)
     for sample in SAMPLES:
-        found = sample.specimen().read()
-        assert found.table.num_rows == len(sample.rows)
-        assert not found.report.faults
+        result = sample.specimen().read()
+        assert result.table.num_rows == len(sample.rows)
+        assert not result.report.faults
         assert sample.specimen().all_bytes() == sample.specimen().all_bytes()
-    assert {one.codec for one in samples("kafka.index")} == {"kafka.index"}
+    assert {sample.codec for sample in samples("kafka.index")} == {"kafka.index"}
     with pytest.raises(UsageError, match="no codec"):
         samples("kafka.nothing")
 
@@ -68,9 +68,9 @@ def test_figures_add_up() -> None:
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert trust.main(["kafka.partition_metadata"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said] == ["damage", "reading", "writing", "all promises hold"]
-    assert "43 cuts" in said[-1]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["damage", "reading", "writing", "all promises hold"]
+    assert "43 cuts" in lines[-1]
     monkeypatch.setattr(trust, "writing_directory", lambda box: Figures(crashes=7))
     assert trust.main(["kafka.partition"]) == 0
     assert "7 crash points" in capsys.readouterr().out
@@ -130,7 +130,7 @@ def test_memory_that_is_watched_already() -> None:
 
 
 def index() -> Sample:
-    return next(one for one in SAMPLES if one.codec == "kafka.index")
+    return next(sample for sample in SAMPLES if sample.codec == "kafka.index")
 
 
 def test_damage_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,16 +146,16 @@ def test_reading_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = index()
     real = trust._read
     answers: dict[str, Callable[[Any], Any]] = {
-        "rows are gone and nothing is said": lambda found: (found[0][1:], 0),
-        "rows that were never there": lambda found: ([*found[0], "new"], 1),
+        "rows are gone and nothing is said": lambda rows: (rows[0][1:], 0),
+        "rows that were never there": lambda rows: ([*rows[0], "new"], 1),
     }
     for text, change in answers.items():
         calls = []
 
         def lie(*args: Any, change: Any = change, calls: list[int] = calls) -> Any:
             calls.append(1)
-            found = real(*args)
-            return found if len(calls) == 1 else change(found)
+            actual = real(*args)
+            return actual if len(calls) == 1 else change(actual)
 
         monkeypatch.setattr(trust, "_read", lie)
         with pytest.raises(BrokenPromise, match=text):
@@ -233,11 +233,11 @@ def test_a_directory_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> Non
     box = DIRECTORY_SAMPLES[0]
 
     def answers(error: BaseException | None) -> None:
-        def one(files: Any, command: Any, judge: Any) -> Figures:
+        def fail_once(files: Any, command: Any, judge: Any) -> Figures:
             judge(files.fork(), error, "once")
             return Figures(failures=1)
 
-        monkeypatch.setattr(trust, "every_operation", one)
+        monkeypatch.setattr(trust, "every_operation", fail_once)
 
     answers(None)
     with pytest.raises(BrokenPromise, match="no error, and the rows are not there"):

@@ -50,7 +50,9 @@ def place(tmp_path: Path) -> Path:
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+    return {
+        str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()
+    }
 
 
 def cli(*words: str) -> tuple[int, bytes, str]:
@@ -73,8 +75,8 @@ def cli(*words: str) -> tuple[int, bytes, str]:
 
 
 def scanned(path: Path, mode: str = "DROPMALFORMED") -> Any:
-    found = lw.scan(path, mode=mode)
-    return found.to_table().to_pylist(), not found.report.ok
+    scan = lw.scan(path, mode=mode)
+    return scan.to_table().to_pylist(), not scan.report.ok
 
 
 READERS: dict[str, tuple[str, Command]] = {
@@ -88,10 +90,10 @@ READERS: dict[str, tuple[str, Command]] = {
         "bad-0",
         lambda path: (dict((report := lw.verify(path, as_system="4.3"))["system"]), report.faults_total),
     ),
-    "inspect": ("orders-0", lambda path: ((found := lw.inspect(path))["facts"], bool(found["faults"]))),
+    "inspect": ("orders-0", lambda path: ((summary := lw.inspect(path))["facts"], bool(summary["faults"]))),
     "roundtrip": (
         "orders-0",
-        lambda path: ((found := lw.roundtrip(path, law="decode_encode")).ok, not found.ok),
+        lambda path: ((result := lw.roundtrip(path, law="decode_encode")).ok, not result.ok),
     ),
     "detect": ("orders-0", lambda path: (lw.detect(path), False)),
     "diff": ("orders-0", lambda path: (lw.diff(path, path).counts, False)),
@@ -108,12 +110,12 @@ def test_any_call_of_a_reader_may_fail(place: Path, name: str, step: int) -> Non
     before = tree(place)
     sound = command(path)
 
-    def judge(found: Any, error: LogwrightError | None, text: str) -> None:
+    def judge(actual: Any, error: LogwrightError | None, text: str) -> None:
         if error is not None:
             assert error.path, f"{text}: {error}"
             assert str(error).count("\n") == 0
-        elif found != sound:
-            assert found[1], f"{text}: another result, and nothing is said"
+        elif actual != sound:
+            assert actual[1], f"{text}: another result, and nothing is said"
 
     figures = trust.every_call(lambda: command(path), judge, failures=(Failure.EIO, Failure.SHORT), step=step)
     figures += trust.every_call(
@@ -141,17 +143,17 @@ def test_any_call_of_a_command_line_may_fail(
     sound = cli(*LINES[name])
     assert sound[0] in (0, 3)
 
-    def judge(found: tuple[int, bytes, str], error: LogwrightError | None, text: str) -> None:
+    def judge(actual: tuple[int, bytes, str], error: LogwrightError | None, text: str) -> None:
         assert error is None
-        status, out, said = found
-        assert "Traceback" not in said
-        assert "mistake in logwright" not in said, f"{text}: {said}"
+        status, out, message = actual
+        assert "Traceback" not in message
+        assert "mistake in logwright" not in message, f"{text}: {message}"
         if status == sound[0] and status != 3:
             assert out == sound[1], text
         elif status == 1:
-            assert said.startswith("error:"), text
+            assert message.startswith("error:"), text
         else:
-            assert status == 3, f"{text}: {status} {said}"
+            assert status == 3, f"{text}: {status} {message}"
 
     figures = trust.every_call(
         lambda: cli(*LINES[name]), judge, failures=(Failure.EIO, Failure.SHORT), step=step
@@ -215,8 +217,8 @@ def seen(path: Path) -> Any:
     if (path / "damage.json").exists():
         # What the disk could not read is told in the verdict of it.
         return {name: data for name, data in tree(path).items() if name != "damage.json"}
-    found = lw.scan(path, mode="DROPMALFORMED")
-    return found.to_table().to_pylist()
+    scan = lw.scan(path, mode="DROPMALFORMED")
+    return scan.to_table().to_pylist()
 
 
 @pytest.mark.parametrize("step", [211, pytest.param(1, marks=pytest.mark.nightly)])
@@ -225,11 +227,14 @@ def test_any_call_of_a_writer_may_fail(place: Path, name: str, step: int) -> Non
     target, command = WRITERS[name]
     path = place / target
     sandbox = Sandbox(place)
-    old, others = seen(path), {one: data for one, data in tree(place).items() if not one.startswith(target)}
+    old, others = (
+        seen(path),
+        {name: data for name, data in tree(place).items() if not name.startswith(target)},
+    )
     command(path)
-    new, whole = seen(path), {one.split("/")[0] for one in tree(place)}
+    new, complete = seen(path), {name.split("/")[0] for name in tree(place)}
 
-    def judge(found: Any, error: LogwrightError | None, text: str) -> None:
+    def judge(actual: Any, error: LogwrightError | None, text: str) -> None:
         there = seen(path)
         assert there in (old, new), f"{text}: neither the old nor the new"
         if error is None:
@@ -238,13 +243,13 @@ def test_any_call_of_a_writer_may_fail(place: Path, name: str, step: int) -> Non
             assert error.path or error.advice, f"{text}: {error}"
             assert str(error).count("\n") == 0
         now = tree(place)
-        assert {one: now.get(one) for one in others} == others, f"{text}: the input was changed"
+        assert {other: now.get(other) for other in others} == others, f"{text}: the input was changed"
         # Nobody else finds a half-written thing.
         if there == old:
             with contextlib.suppress(lw.ExistsError):
                 command(path)
                 assert seen(path) == new, f"{text}: the next run fails"
-                left = {one.split("/")[0] for one in tree(place)} - whole
+                left = {name.split("/")[0] for name in tree(place)} - complete
                 assert not left, f"{text}: left behind: {left}"
 
     figures = trust.every_call(lambda: command(path), judge, prepare=sandbox.restore, step=step)

@@ -39,9 +39,9 @@ def test_mutated_files_for_minutes(codec: str) -> None:
 
 def test_the_same_seed_gives_the_same_files() -> None:
     pool = [DATA]
-    some = [[mutated(random.Random(seed), pool, BATCH) for _ in range(30)] for seed in (1, 1, 2)]
-    assert some[0] == some[1] != some[2]
-    assert all(len(one) <= 1 << 16 for one in some[0])
+    subset = [[mutated(random.Random(seed), pool, BATCH) for _ in range(30)] for seed in (1, 1, 2)]
+    assert subset[0] == subset[1] != subset[2]
+    assert all(len(item) <= 1 << 16 for item in subset[0])
     assert mutated(random.Random(1), [b""], BATCH) is not None
     assert {mutated(random.Random(seed), [b"x"], None) for seed in range(60)} > {b"", b"x"}
 
@@ -66,31 +66,31 @@ def judged(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
     changed = {Mode[name]: answer for name, answer in answers.items()}
 
     def attempt(specimen: Any, mode: Mode) -> Any:
-        found = real(specimen, mode)
-        return changed[mode](found) if mode in changed else found
+        actual = real(specimen, mode)
+        return changed[mode](actual) if mode in changed else actual
 
     monkeypatch.setattr(fuzz, "attempt", attempt)
 
 
 def test_an_error_that_should_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged(monkeypatch, PERMISSIVE=lambda found: StorageError("what"))
+    judged(monkeypatch, PERMISSIVE=lambda read: StorageError("what"))
     with pytest.raises(BrokenPromise, match="PERMISSIVE raised StorageError: what"):
         fuzz_one("kafka.log", DATA)
 
 
 def test_a_version_that_is_not_read_is_no_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged(monkeypatch, DROPMALFORMED=lambda found: UnsupportedError("magic 9"))
+    judged(monkeypatch, DROPMALFORMED=lambda read: UnsupportedError("magic 9"))
     fuzz_one("kafka.log", DATA)
 
 
 def test_failfast_that_does_not_raise(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged(monkeypatch, FAILFAST=lambda found: DamageError("no"))
+    judged(monkeypatch, FAILFAST=lambda read: DamageError("no"))
     with pytest.raises(BrokenPromise, match="FAILFAST raised, and the report says otherwise"):
         fuzz_one("kafka.log", DATA)
 
 
-def without_a_row(found: Any) -> Read:
-    return Read(found.table.slice(1), found.report)
+def without_a_row(actual: Any) -> Read:
+    return Read(actual.table.slice(1), actual.report)
 
 
 def test_modes_and_windows_that_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,33 +104,34 @@ def test_modes_and_windows_that_disagree(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_stretches_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shifted(found: Any) -> Read:
-        at = found.table.schema.get_field_index("_corrupt_offset")
+    def shifted(actual: Any) -> Read:
+        at = actual.table.schema.get_field_index("_corrupt_offset")
         column = pa.array(
-            [None if one is None else one + 1000 for one in found.table["_corrupt_offset"].to_pylist()],
+            [None if row is None else row + 1000 for row in actual.table["_corrupt_offset"].to_pylist()],
             pa.int64(),
         )
-        return Read(found.table.set_column(at, found.table.schema.field(at), column), found.report)
+        return Read(actual.table.set_column(at, actual.table.schema.field(at), column), actual.report)
 
     judged(monkeypatch, PERMISSIVE=shifted)
     with pytest.raises(BrokenPromise, match="out of the file"):
         fuzz_one("kafka.log", DATA[:-3])
 
-    def other_bytes(found: Any) -> Read:
-        at = found.table.schema.get_field_index("_corrupt_record")
+    def other_bytes(actual: Any) -> Read:
+        at = actual.table.schema.get_field_index("_corrupt_record")
         column = pa.array(
-            [None if one is None else b"?" for one in found.table["_corrupt_record"].to_pylist()], pa.binary()
+            [None if row is None else b"?" for row in actual.table["_corrupt_record"].to_pylist()],
+            pa.binary(),
         )
-        return Read(found.table.set_column(at, found.table.schema.field(at), column), found.report)
+        return Read(actual.table.set_column(at, actual.table.schema.field(at), column), actual.report)
 
     monkeypatch.undo()
     judged(monkeypatch, PERMISSIVE=other_bytes)
     with pytest.raises(BrokenPromise, match="bytes that are not there"):
         fuzz_one("kafka.log", DATA[:-3])
 
-    def fewer(found: Any) -> Read:
-        found.report.bytes -= 1
-        return Read(found.table, found.report)
+    def fewer(actual: Any) -> Read:
+        actual.report.bytes -= 1
+        return Read(actual.table, actual.report)
 
     monkeypatch.undo()
     judged(monkeypatch, PERMISSIVE=fewer)
@@ -166,10 +167,10 @@ def test_the_command(
 
     monkeypatch.setattr(fuzz, "fuzz_one", broken)
     assert fuzz.main(["kafka.log", "--seconds", "5"]) == 1
-    said = capsys.readouterr().err
-    assert "broken: kafka.log, seed 0, file 0: DamageError" in said
+    err = capsys.readouterr().err
+    assert "broken: kafka.log, seed 0, file 0: DamageError" in err
     (left,) = tmp_path.glob("broken-kafka.log-*")
-    assert left.name in said
+    assert left.name in err
 
 
 def test_it_runs_as_a_program(tmp_path: Path) -> None:
@@ -205,15 +206,15 @@ def test_kernels_are_bounds_checked_then(monkeypatch: pytest.MonkeyPatch) -> Non
     class Gone(Exception):
         pass
 
-    said: list[Any] = []
+    message: list[Any] = []
 
     def execv(*args: Any) -> None:
-        said.append(args)
+        message.append(args)
         raise Gone
 
     monkeypatch.setattr("os.execv", execv)
     monkeypatch.setattr("os.environ", {})
     with pytest.raises(Gone):
         fuzz.main(["all", "--seconds", "1"])
-    assert said[0][1][1:] == ["-m", "logwright.roundtrip.fuzz", "all", "--seconds", "1"]
+    assert message[0][1][1:] == ["-m", "logwright.roundtrip.fuzz", "all", "--seconds", "1"]
     assert fuzz.os.environ["NUMBA_BOUNDSCHECK"] == "1"

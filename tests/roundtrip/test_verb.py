@@ -38,19 +38,19 @@ def flip(path: Path, at: int) -> None:
 
 def test_a_sound_directory(partition: Path) -> None:
     (partition / "README").write_text("hello")
-    found = lw.roundtrip(partition)
-    assert found.ok
-    assert found.holds
-    assert not found.damaged
-    assert not found.unchecked
-    logs = [file for file in found.files if file.codec == "kafka.log"]
+    actual = lw.roundtrip(partition)
+    assert actual.ok
+    assert actual.holds
+    assert not actual.damaged
+    assert not actual.unchecked
+    logs = [file for file in actual.files if file.codec == "kafka.log"]
     assert len(logs) > 1
-    for file in found.files:
-        assert [one.law for one in file.outcomes] == list(check.LAWS)
-        assert all(one.bytes == file.bytes == Path(file.path).stat().st_size for one in file.outcomes)
-    assert found.notes == (f"{partition}: 1 file of no kind that we know passed over",)
-    assert len(found.text().splitlines()) == 4 * len(found.files) + 1
-    assert "BROKEN" not in str(found)
+    for file in actual.files:
+        assert [outcome.law for outcome in file.outcomes] == list(check.LAWS)
+        assert all(outcome.bytes == file.bytes == Path(file.path).stat().st_size for outcome in file.outcomes)
+    assert actual.notes == (f"{partition}: 1 file of no kind that we know passed over",)
+    assert len(actual.text().splitlines()) == 4 * len(actual.files) + 1
+    assert "BROKEN" not in str(actual)
 
 
 def test_the_verb_and_the_package_have_one_name(partition: Path) -> None:
@@ -68,15 +68,15 @@ def test_the_verb_and_the_package_have_one_name(partition: Path) -> None:
 def test_damaged_files_keep_the_laws(partition: Path) -> None:
     log = sorted(partition.glob("*.log"))[1]
     flip(log, 100)
-    found = lw.roundtrip(partition, jobs=2)
-    assert found.holds
-    assert found.damaged
-    assert not found.ok
-    (bad,) = [file for file in found.files if file.damaged]
+    actual = lw.roundtrip(partition, jobs=2)
+    assert actual.holds
+    assert actual.damaged
+    assert not actual.ok
+    (bad,) = [file for file in actual.files if file.damaged]
     assert bad.path == str(log)
     assert bad.faults >= 1
-    assert f"{log}  DAMAGED" in found.text()
-    assert lw.roundtrip(partition).to_dict() == found.to_dict()
+    assert f"{log}  DAMAGED" in actual.text()
+    assert lw.roundtrip(partition).to_dict() == actual.to_dict()
 
 
 def test_a_table_whose_index_is_lost(tmp_path: Path) -> None:
@@ -87,15 +87,15 @@ def test_a_table_whose_index_is_lost(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-48:-44] = b"\x05\x05\x06\x06"
     path.write_bytes(bytes(data))
-    found = lw.roundtrip(path)
-    assert [(one.law, one.holds) for one in found.files[0].outcomes] == [
+    actual = lw.roundtrip(path)
+    assert [(outcome.law, outcome.holds) for outcome in actual.files[0].outcomes] == [
         ("decode_encode", True),
         ("encoded_anew", True),
         ("any_split", True),
         ("kernel_equals_description", None),
     ]
-    assert "not checked: the index does not tell the data blocks" in found.text()
-    assert found.damaged
+    assert "not checked: the index does not tell the data blocks" in actual.text()
+    assert actual.damaged
 
 
 def test_lines_of_several_files_are_below_each_other(partition: Path) -> None:
@@ -106,7 +106,9 @@ def test_lines_of_several_files_are_below_each_other(partition: Path) -> None:
 
 def test_laws_are_chosen_by_name(partition: Path) -> None:
     log = min(partition.glob("*.log"))
-    assert [one.law for one in lw.roundtrip(log, law=["any_split"]).files[0].outcomes] == ["any_split"]
+    assert [outcome.law for outcome in lw.roundtrip(log, law=["any_split"]).files[0].outcomes] == [
+        "any_split"
+    ]
     with pytest.raises(UsageError, match="Did you mean 'any_split'"):
         lw.roundtrip(log, law="any_spilt")
     with pytest.raises(UsageError, match="There are: decode_encode"):
@@ -135,8 +137,8 @@ def test_large_files_in_stretches(partition: Path, monkeypatch: pytest.MonkeyPat
     for name in list(check.LAWS):
         counted(name)
     (file,) = lw.roundtrip(log).files
-    outcomes = {one.law: one for one in file.outcomes}
-    assert all(one.holds for one in outcomes.values())
+    outcomes = {outcome.law: outcome for outcome in file.outcomes}
+    assert all(item.holds for item in outcomes.values())
     assert outcomes["decode_encode"].bytes == size == sum(n for name, n in seen if name == "decode_encode")
     assert len([1 for name, _ in seen if name == "decode_encode"]) > 2
     assert 0 < outcomes["kernel_equals_description"].bytes <= 700
@@ -157,9 +159,9 @@ def test_a_table_is_described_by_its_whole_file(tmp_path: Path, monkeypatch: pyt
         path = tmp_path / compression
         lw.write(rows, str(path), "leveldb.db", compression=compression, block_size=512)
         (table,) = path.glob("*.ldb")
-        found = lw.roundtrip(table)
-        assert found.ok, found.text()
-        outcomes = {one.law: one for one in found.files[0].outcomes}
+        actual = lw.roundtrip(table)
+        assert actual.ok, actual.text()
+        outcomes = {outcome.law: outcome for outcome in actual.files[0].outcomes}
         assert 0 < outcomes["kernel_equals_description"].bytes <= 2000 < table.stat().st_size
 
 
@@ -168,15 +170,15 @@ def test_a_snapshot_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(check, "HELD", 500)
     path = tmp_path / "snapshot.16"
     path.write_bytes((cases.cases("zookeeper")["dmg_base"].path / "version-2" / path.name).read_bytes())
-    found = lw.roundtrip(path, law=list(check.LAWS))
-    assert found.ok
-    assert {one.bytes for one in found.files[0].outcomes} == {path.stat().st_size}
+    actual = lw.roundtrip(path, law=list(check.LAWS))
+    assert actual.ok
+    assert {outcome.bytes for outcome in actual.files[0].outcomes} == {path.stat().st_size}
     data = bytearray(path.read_bytes())
     at = data.index(b"/zookeeper") - 4
     data[at : at + 4] = b"\xff" * 4
     path.write_bytes(data)
-    found = lw.roundtrip(path, law=list(check.LAWS))
-    assert (found.holds, found.damaged) == (True, True)
+    actual = lw.roundtrip(path, law=list(check.LAWS))
+    assert (actual.holds, actual.damaged) == (True, True)
     monkeypatch.undo()
     assert (lw.roundtrip(path).holds, lw.roundtrip(path).damaged) == (True, True)
 
@@ -200,17 +202,17 @@ def test_what_does_not_hold_is_said(partition: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(check.LAWS, "decode_encode", broken)  # type: ignore[arg-type]
     monkeypatch.setitem(check.LAWS, "encoded_anew", crash)  # type: ignore[arg-type]
     monkeypatch.setitem(check.LAWS, "any_split", refused)  # type: ignore[arg-type]
-    found = lw.roundtrip(log)
-    outcomes = {one.law: one for one in found.files[0].outcomes}
+    actual = lw.roundtrip(log)
+    outcomes = {outcome.law: outcome for outcome in actual.files[0].outcomes}
     assert outcomes["decode_encode"].holds is False
     assert outcomes["decode_encode"].difference.startswith("from byte ")
     assert outcomes["encoded_anew"].holds is False
     assert outcomes["encoded_anew"].difference == "IndexError: oh"
     assert outcomes["any_split"].holds is None
-    assert found.unchecked
-    assert not found.holds
-    assert not found.ok
-    text = found.text()
+    assert actual.unchecked
+    assert not actual.holds
+    assert not actual.ok
+    text = actual.text()
     assert "BROKEN: from byte" in text
     assert "not checked: not this one" in text
 
@@ -231,9 +233,9 @@ def test_command_line(partition: Path, tmp_path: Path, capsys: pytest.CaptureFix
         cli("roundtrip", str(partition), "--json", "--law", "any_split", "--law", "decode_encode", "-j", "2")
         == 3
     )
-    found = json.loads(capsys.readouterr().out)
-    assert (found["ok"], found["holds"], found["damaged"]) == (False, True, True)
-    assert {law["law"] for law in found["files"][0]["laws"]} == {"decode_encode", "any_split"}
+    loaded = json.loads(capsys.readouterr().out)
+    assert (loaded["ok"], loaded["holds"], loaded["damaged"]) == (False, True, True)
+    assert {law["law"] for law in loaded["files"][0]["laws"]} == {"decode_encode", "any_split"}
     assert cli("roundtrip", str(partition), "--law", "nope") == 2
     assert cli("roundtrip", str(tmp_path / "nope")) == 1
     assert cli("roundtrip", "--law", "any_split") == 2
@@ -259,9 +261,9 @@ def test_standard_input(partition: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         buffer = io.BytesIO(log.read_bytes())
 
     monkeypatch.setattr(sys, "stdin", Stdin)
-    found = lw.roundtrip("-", "kafka.log")
-    assert found.ok
-    assert found.files[0].bytes == log.stat().st_size
+    actual = lw.roundtrip("-", "kafka.log")
+    assert actual.ok
+    assert actual.files[0].bytes == log.stat().st_size
 
 
 def test_a_small_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,17 +55,17 @@ def test_a_schema_with_the_column(spark: Any) -> None:
         spark, FLIPPED, "offset long, _bad binary", mode="PERMISSIVE", columnNameOfCorruptRecord="_bad"
     )
     assert marked.columns == ["offset", "_bad"]
-    found = marked.collect()
-    assert len(found) == SOUND + 1
-    (bad,) = [row for row in found if row["_bad"] is not None]
+    rows = marked.collect()
+    assert len(rows) == SOUND + 1
+    (bad,) = [row for row in rows if row["_bad"] is not None]
     assert (bad["offset"], len(bad["_bad"])) == (None, 125)
 
 
 def test_a_schema_without_the_column(spark: Any) -> None:
     """The row of a damaged region is there, and all null."""
-    found = read(spark, FLIPPED, "value binary, offset long", mode="PERMISSIVE").collect()
-    assert len(found) == SOUND + 1
-    assert [tuple(row) for row in found if row["offset"] is None] == [(None, None)]
+    rows = read(spark, FLIPPED, "value binary, offset long", mode="PERMISSIVE").collect()
+    assert len(rows) == SOUND + 1
+    assert [tuple(row) for row in rows if row["offset"] is None] == [(None, None)]
 
 
 def test_the_column_in_other_modes(spark: Any) -> None:
@@ -76,10 +76,10 @@ def test_the_column_in_other_modes(spark: Any) -> None:
 
 def test_the_column_as_text(spark: Any) -> None:
     """Spark's own sources want a string there."""
-    found = read(spark, FLIPPED, "_corrupt_record string", mode="PERMISSIVE").collect()
-    (text,) = [row[0] for row in found if row[0] is not None]
-    wanted = Path(FLIPPED, next(FLIPPED.glob("*86.log"))).read_bytes()[327 : 327 + 125]
-    assert text == wanted.decode(errors="backslashreplace")
+    rows = read(spark, FLIPPED, "_corrupt_record string", mode="PERMISSIVE").collect()
+    (text,) = [row[0] for row in rows if row[0] is not None]
+    expected = Path(FLIPPED, next(FLIPPED.glob("*86.log"))).read_bytes()[327 : 327 + 125]
+    assert text == expected.decode(errors="backslashreplace")
 
 
 def test_schemas_that_cant_be(spark: Any) -> None:
@@ -93,10 +93,10 @@ def test_schemas_that_cant_be(spark: Any) -> None:
 
 def test_as_the_system_would(spark: Any) -> None:
     with pytest.warns(lw.DamageWarning, match="loses 4 records"):
-        wanted = lw.read(FLIPPED, mode="AS_SYSTEM", as_system="4.3", clean=False)["offset"].to_pylist()
-    found = read(spark, FLIPPED, "offset long", mode="AS_SYSTEM", as_system="4.3", clean="false")
-    assert sorted(row[0] for row in found.collect()) == wanted
-    assert 0 < len(wanted) < SOUND
+        rows = lw.read(FLIPPED, mode="AS_SYSTEM", as_system="4.3", clean=False)["offset"].to_pylist()
+    table = read(spark, FLIPPED, "offset long", mode="AS_SYSTEM", as_system="4.3", clean="false")
+    assert sorted(row[0] for row in table.collect()) == rows
+    assert 0 < len(rows) < SOUND
 
 
 def test_the_same_partition_found_twice(spark: Any, tmp_path: Path) -> None:
@@ -117,35 +117,35 @@ def test_faults_are_written_down(spark: Any, two_files: Path, tmp_path: Path) ->
     mode = "DROPMALFORMED"
     frame = read(spark, two_files, mode=mode, badRecordsPath=str(tmp_path / "bad"), maxPartitionBytes="10k")
     rows = frame.count()
-    found = bad_records(tmp_path / "bad")
-    wanted = lw.scan(two_files, mode=mode)
-    assert rows == wanted.to_table().num_rows
+    actual = bad_records(tmp_path / "bad")
+    scan = lw.scan(two_files, mode=mode)
+    assert rows == scan.to_table().num_rows
     names = sorted(path.name for path in two_files.glob("*.log"))
     assert [
-        (Path(one["path"]).name, one["offset"], one["length"])
-        for one in sorted(found, key=lambda one: (one["path"], one["offset"]))
+        (Path(row["path"]).name, row["offset"], row["length"])
+        for row in sorted(actual, key=lambda row: (row["path"], row["offset"]))
     ] == [
         (file, fault.offset, fault.length)
-        for file, fault in sorted(wanted.report.faults, key=lambda one: (one[0], one[1].offset))
+        for file, fault in sorted(scan.report.faults, key=lambda item: (item[0], item[1].offset))
     ]
-    assert [Path(one["path"]).name for one in found].count(names[0]) == 2
-    for one in found:
-        assert Path(one["path"]).parent == two_files
-        data = Path(one["path"]).read_bytes()[one["offset"] : one["offset"] + one["length"]]
-        assert base64.b64decode(one["record"]) == data
-        assert (one["kind"], one["severity"]) == ("checksum mismatch", "error")
-        assert one["rows_lost"] == one["lost"]["last_offset"] - one["lost"]["first_offset"] + 1 > 1
+    assert [Path(row["path"]).name for row in actual].count(names[0]) == 2
+    for item in actual:
+        assert Path(item["path"]).parent == two_files
+        data = Path(item["path"]).read_bytes()[item["offset"] : item["offset"] + item["length"]]
+        assert base64.b64decode(item["record"]) == data
+        assert (item["kind"], item["severity"]) == ("checksum mismatch", "error")
+        assert item["rows_lost"] == item["lost"]["last_offset"] - item["lost"]["first_offset"] + 1 > 1
     assert spark.read.json(str(tmp_path / "bad" / "*" / "bad_records")).count() == 3
     (folder,) = (tmp_path / "bad").iterdir()
     assert re.fullmatch(r"\d{8}T\d{6}", folder.name)
 
 
 def test_several_reads_in_one_query(spark: Any, two_files: Path, tmp_path: Path) -> None:
-    one, two = (
+    first, second = (
         read(spark, path, mode="DROPMALFORMED", badRecordsPath=str(tmp_path / "bad")).select("offset")
         for path in (two_files, FLIPPED)
     )
-    assert one.union(two).union(one).count() == 2 * one.count() + SOUND
+    assert first.union(second).union(first).count() == 2 * first.count() + SOUND
     assert len(bad_records(tmp_path / "bad")) == 3 + 1
 
 
@@ -165,7 +165,7 @@ def one_paragraph(error: BaseException) -> bool:
 
 def test_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
     bad = {"badRecordsPath": str(tmp_path / "bad")}
-    for path, options, said in (
+    for path, options, message in (
         (
             FLIPPED,
             bad,
@@ -174,7 +174,7 @@ def test_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
         (FLIPPED, {"mdoe": "PERMISSIVE"}, "unknown option 'mdoe'. Did you mean 'mode'"),
         (tmp_path / "orders-0", {}, "orders-0: there is no such file or directory"),
     ):
-        with pytest.raises(Exception, match=said) as caught:
+        with pytest.raises(Exception, match=message) as caught:
             read(spark, path, **options).collect()
         assert one_paragraph(caught.value), str(caught.value)
     assert len(bad_records(tmp_path / "bad")) == 1, "what raises is written down too, once for all attempts"
@@ -182,11 +182,11 @@ def test_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
 
 def test_errors_of_writing_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
     rows = spark.range(4).selectExpr("cast(id as string) value", "id % 2 as offset").coalesce(1)
-    for target, options, said in (
+    for target, options, message in (
         ("new-0", {"segmnt.bytes": "1"}, "unknown option 'segmnt.bytes'. Did you mean 'segment.bytes'"),
         ("new-0", {}, "new-0: row 2: offset 0 is not above 1, the one before"),
     ):
-        with pytest.raises(Exception, match=said) as caught:
+        with pytest.raises(Exception, match=message) as caught:
             rows.write.format("logwright").options(codec="kafka.partition", **options).mode("append").save(
                 str(tmp_path / target)
             )

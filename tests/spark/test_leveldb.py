@@ -34,11 +34,11 @@ def opened(path: Path) -> list[tuple[bytes, bytes]]:
     """What LevelDB's own iterator gives. It must find nothing to compact."""
     db = plyvel.DB(str(path))
     try:
-        found = list(db)
+        actual = list(db)
     finally:
         db.close()
     assert "ompact" not in (path / "LOG").read_text()
-    return found
+    return actual
 
 
 def tables(path: Path) -> int:
@@ -50,7 +50,7 @@ def test_parts_in_order_are_placed_as_they_are(spark: Any, tmp_path: Path) -> No
     write(frame(spark, 3000, 3), target)
     assert tables(target) == 3
     assert opened(target) == expected(3000)
-    assert [one.name for one in tmp_path.iterdir()] == ["db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["db"]
 
 
 def test_shuffled_rows_are_merged(spark: Any, tmp_path: Path) -> None:
@@ -102,12 +102,12 @@ def test_sequence_numbers_and_types_are_kept(spark: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("column", "said"), [("id", "binary or text is needed"), ("null", "the key is null")]
+    ("column", "message"), [("id", "binary or text is needed"), ("null", "the key is null")]
 )
-def test_keys_that_can_not_be(spark: Any, tmp_path: Path, column: str, said: str) -> None:
+def test_keys_that_can_not_be(spark: Any, tmp_path: Path, column: str, message: str) -> None:
     f = functions
     key = f.col("id") if column == "id" else f.when(f.col("id") > 1, f.lit("k"))
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         write(spark.range(3).select(key.alias("key")), tmp_path / "db")
     assert list(tmp_path.iterdir()) == []
 

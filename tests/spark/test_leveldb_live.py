@@ -17,18 +17,18 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two levels over the same keys, level 0 and a log."""
-    made = Database()
+    result = Database()
     for level, step in ((0, 30), (1, 7), (2, 1)):
         keys = range(0, 900, step)
         for part in range(1 if level == 0 else 3):
-            some = [n for n in keys if level == 0 or n // 300 == part]
+            subset = [n for n in keys if level == 0 or n // 300 == part]
             ops = [
                 Op(b"key%04d" % n, 9000 - 2000 * level + n, None if n % 11 == level else b"%d" % level)
-                for n in some
+                for n in subset
             ]
-            made.tables.append((level, 10 + 3 * level + part, ops))
-    made.logs[9] = [Op(b"key%04d" % n, 20_000 + n, b"log") for n in range(0, 900, 100)]
-    return made.write(tmp_path_factory.mktemp("spark") / "db")
+            result.tables.append((level, 10 + 3 * level + part, ops))
+    result.logs[9] = [Op(b"key%04d" % n, 20_000 + n, b"log") for n in range(0, 900, 100)]
+    return result.write(tmp_path_factory.mktemp("spark") / "db")
 
 
 def load(spark: Any, path: Path, **options: Any) -> Any:
@@ -60,8 +60,8 @@ def test_history_and_metadata(spark: Any, database: Path) -> None:
 def test_a_damaged_copy_in_every_mode(spark: Any, database: Path, tmp_path: Path) -> None:
     copy = tmp_path / "db"
     copy.mkdir()
-    for one in database.iterdir():
-        (copy / one.name).write_bytes(one.read_bytes())
+    for path in database.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
     for name, at in ((log_name(9), 20), (table_name(17), 300)):
         data = bytearray((copy / name).read_bytes())
         data[at] ^= 1

@@ -140,10 +140,10 @@ def test_offsets_are_kept_or_assigned(spark: Any, tmp_path: Path) -> None:
 def test_views(spark: Any) -> None:
     case = CASES["v2_txn_interleaved"]
     for committed, view in ((False, "read_uncommitted"), (True, "read_committed")):
-        found = sorted(r[0] for r in read(spark, case.partition, view=view).select("offset").collect())
+        actual = sorted(r[0] for r in read(spark, case.partition, view=view).select("offset").collect())
         recorded = case.records(committed=committed)
         assert recorded is not None
-        assert found == [row["offset"] for row in recorded]
+        assert actual == [row["offset"] for row in recorded]
     assert read(spark, case.partition, view="log").count() == 70
     batches = read(spark, case.partition, view="batches")
     assert batches.filter("is_control").count() == 14
@@ -194,15 +194,15 @@ def test_several_paths(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"segmnet": "1"}, "unknown option 'segmnet'"),
         ({"mode": "odd"}, "no mode"),
         ({"codec": "kafka.lgo"}, "Did you mean"),
     ],
 )
-def test_wrong_words(spark: Any, options: dict[str, str], said: str) -> None:
-    with pytest.raises(Exception, match=said) as caught:
+def test_wrong_words(spark: Any, options: dict[str, str], message: str) -> None:
+    with pytest.raises(Exception, match=message) as caught:
         read(spark, CASES["v2_headers"].partition, **options)
     assert str(caught.value).count("\n") < 8, "one paragraph, no way through our code"
 
@@ -266,32 +266,32 @@ def test_two_attempts_of_one_task(tmp_path: Path) -> None:
 def test_times_beyond_microseconds(spark: Any, tmp_path: Path) -> None:
     far = pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1 << 60, 5], pa.timestamp("ms", "UTC"))})
     lw.write(far, tmp_path / "far-0", "kafka.partition")
-    found = (
+    actual = (
         read(spark, tmp_path / "far-0", columns="offset,timestamp,timestamp_ms").orderBy("offset").collect()
     )
-    assert found[0]["timestamp"] is None
-    assert found[0]["timestamp_ms"] == 1 << 60
-    assert found[1]["timestamp"].microsecond == 5000
+    assert actual[0]["timestamp"] is None
+    assert actual[0]["timestamp_ms"] == 1 << 60
+    assert actual[1]["timestamp"].microsecond == 5000
 
 
 def test_filters_are_pushed_where_spark_is_told_to(spark: Any, tmp_path: Path) -> None:
     write(rows(spark, 1000, 1), tmp_path / "orders-0", **{"batch.size": "1k"})
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        found = read(spark, tmp_path / "orders-0", pushFilters="true").filter(
+        actual = read(spark, tmp_path / "orders-0", pushFilters="true").filter(
             "offset >= 990 and offset < 995"
         )
-        assert sorted(r["offset"] for r in found.collect()) == [990, 991, 992, 993, 994]
+        assert sorted(r["offset"] for r in actual.collect()) == [990, 991, 992, 993, 994]
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_generated_rows_are_what_the_manifest_says(spark: Any, tmp_path: Path) -> None:
     lw.generate("kafka.partition", tmp_path / "corpus-0", rows=200, seed=3, recipe="everything")
-    wanted = [
+    expected = [
         json.loads(line)["offset"] for line in (tmp_path / "corpus-0.expected.jsonl").read_text().splitlines()
     ]
     shutil.rmtree(tmp_path / "corpus-0" / ".logwright", ignore_errors=True)
     assert sorted(r[0] for r in read(spark, tmp_path / "corpus-0").select("offset").collect()) == sorted(
-        wanted
+        expected
     )

@@ -50,13 +50,13 @@ def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) 
     )
     rows = 0
     for target in report["targets"]:
-        made = tmp_path / "out" / Path(target["path"]).name
-        assert lw.verify(made).ok
-        here = lw.repair(target["path"], tmp_path / "here" / made.name)
-        assert {path.name: path.read_bytes() for path in made.iterdir()} == {
-            path.name: path.read_bytes() for path in (tmp_path / "here" / made.name).iterdir()
+        result = tmp_path / "out" / Path(target["path"]).name
+        assert lw.verify(result).ok
+        here = lw.repair(target["path"], tmp_path / "here" / result.name)
+        assert {path.name: path.read_bytes() for path in result.iterdir()} == {
+            path.name: path.read_bytes() for path in (tmp_path / "here" / result.name).iterdir()
         }
-        assert target["rows"] == here["rows"] == lw.read(made, view="log").num_rows
+        assert target["rows"] == here["rows"] == lw.read(result, view="log").num_rows
         rows += target["rows"]
     assert report["rows"] == rows
     assert "repair  3 directories: 1 sound, 2 mended, 0 failed\n" in done.stdout, done.stdout
@@ -96,8 +96,8 @@ def test_a_task_that_dies_does_not_stop_the_others(tmp_path: Path, killers: str)
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads((tmp_path / "out").read_text())
-    assert sorted(found) == list("abcdef")
-    for name, error in found.items():
+    actual: dict[str, Any] = json.loads((tmp_path / "out").read_text())
+    assert sorted(actual) == list("abcdef")
+    for name, error in actual.items():
         assert (error is not None) == (name in killers)
         assert error is None or "its task died each time it was tried" in error

@@ -47,9 +47,9 @@ def test_from_tables(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     for _ in range(2):
         assert replay.run(spark, job(*words, "--tasks", 2)) == 0
-        found = lw.read(tmp_path / "orders-0", columns=["offset", "value"])
-        assert found["offset"].to_pylist() == list(range(4150))
-        assert found["value"].to_pylist() == [b"%d" % n for n in range(4150)]
+        actual = lw.read(tmp_path / "orders-0", columns=["offset", "value"])
+        assert actual["offset"].to_pylist() == list(range(4150))
+        assert actual["value"].to_pylist() == [b"%d" % n for n in range(4150)]
     assert len(list((tmp_path / "orders-0").glob("*.log"))) == 2
     assert "4,150 rows from parquet" in capsys.readouterr().out
 
@@ -75,8 +75,8 @@ def test_a_log_directory_is_moved(spark: Any, tmp_path: Path) -> None:
         assert lw.read(tmp_path / "new" / name, columns=columns).equals(
             lw.read(tmp_path / "logs" / name, columns=columns)
         )
-    said = json.loads(report.read_text())
-    assert (said["rows"], [one["rows"] for one in said["targets"]]) == (60, [30, 20, 10])
+    loaded = json.loads(report.read_text())
+    assert (loaded["rows"], [row["rows"] for row in loaded["targets"]]) == (60, [30, 20, 10])
 
 
 def test_into_a_database(spark: Any, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_into_a_database(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--codec", "kafka.prtition"), "Did you mean"),
         (("--option", "segmnet.bytes=1"), "Did you mean 'segment.bytes'"),
@@ -102,9 +102,11 @@ def test_into_a_database(spark: Any, tmp_path: Path) -> None:
         (("--tasks", "0"), "One at least"),
     ],
 )
-def test_wrong_words_are_told_before_spark_starts(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_wrong_words_are_told_before_spark_starts(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
     pq.write_table(table(0, 1), tmp_path / "rows.parquet")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         job("--from", tmp_path / "rows.parquet", "--to", tmp_path / "orders-0", *words)
 
 
@@ -112,16 +114,16 @@ def test_what_lies_there(tmp_path: Path) -> None:
     lw.write(table(0, 1), tmp_path / "logs" / "a-0", "kafka.partition")
     (tmp_path / "rows.csv").write_text("value\nx\n")
     (tmp_path / "README").write_text("x")
-    assert [replay._told([str(tmp_path / one)]) for one in ("logs", "logs/a-0", "rows.csv", "logs/*-0")] == [
+    assert [replay._told([str(tmp_path / item)]) for item in ("logs", "logs/a-0", "rows.csv", "logs/*-0")] == [
         "logwright", "logwright", "csv", "logwright",
     ]  # fmt: skip
     assert replay._told(["s3://bucket/rows.parquet"]) == "parquet"
-    for paths, said in (
+    for paths, message in (
         (["logs", "rows.csv"], "different kinds"),
         (["README"], "Say --format"),
     ):
-        with pytest.raises(UsageError, match=said):
-            replay._told([str(tmp_path / one) for one in paths])
+        with pytest.raises(UsageError, match=message):
+            replay._told([str(tmp_path / path) for path in paths])
     assert replay.main(["--from", str(tmp_path / "nothing"), "--to", str(tmp_path / "x-0")]) == 1
     assert replay.main(["--from", str(tmp_path / "README"), "--to", str(tmp_path / "x-0")]) == 2
 
@@ -142,7 +144,7 @@ def test_a_million_rows_on_a_cluster(shipped: tuple[Path, Path], python: Path, t
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert json.loads((tmp_path / "report.json").read_text())["rows"] == rows
     assert f"replay  {rows:,} rows from parquet into {tmp_path / 'orders-0'}" in done.stdout
-    found = lw.read(tmp_path / "orders-0", columns=["offset", "value"])
-    assert found["offset"].to_pylist() == list(range(rows))
-    assert found["value"].to_pylist() == [b"%d" % n for n in range(rows)]
+    actual = lw.read(tmp_path / "orders-0", columns=["offset", "value"])
+    assert actual["offset"].to_pylist() == list(range(rows))
+    assert actual["value"].to_pylist() == [b"%d" % n for n in range(rows)]
     assert lw.verify(tmp_path / "orders-0", as_system="4.3").ok

@@ -45,8 +45,8 @@ def run(frame: Any, target: Path, source: str = "logwright", **options: Any) -> 
 
 
 def values(target: Path) -> list[bytes]:
-    found: list[bytes] = lw.read(target)["value"].to_pylist()
-    return found
+    actual: list[bytes] = lw.read(target)["value"].to_pylist()
+    return actual
 
 
 def left(target: Path) -> list[str]:
@@ -94,12 +94,12 @@ def test_complete(spark: Any, tmp_path: Path) -> None:
     writer = frame.writeStream.format("logwright").option("codec", "kafka.partition").outputMode("complete")
     writer = writer.option("txnAppId", "sums").option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start(str(target)).awaitTermination()
-    found = {row["key"]: row["value"] for row in lw.read(target).to_pylist()}
-    assert found == {b"0": b"20", b"1": b"20"}
+    actual = {row["key"]: row["value"] for row in lw.read(target).to_pylist()}
+    assert actual == {b"0": b"20", b"1": b"20"}
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"txnAppId": ""}, "a stream needs a name"),
         ({"txnVersion": "3"}, "of a stream it is the number of its batch"),
@@ -107,9 +107,9 @@ def test_complete(spark: Any, tmp_path: Path) -> None:
         ({"codec": "kafka.lgo"}, "unknown layout|no layout|Did you mean"),
     ],
 )
-def test_wrong_words(spark: Any, tmp_path: Path, options: dict[str, str], said: str) -> None:
+def test_wrong_words(spark: Any, tmp_path: Path, options: dict[str, str], message: str) -> None:
     feed(tmp_path / "in", 0)
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         run(lines(spark, tmp_path / "in"), tmp_path / "orders-0", **options)
     assert not (tmp_path / "orders-0").exists()
 
@@ -208,8 +208,8 @@ def dying(control: Path) -> type:
             try:
                 super().commit(messages, batchId)
             finally:
-                for one in undo:
-                    one()
+                for item in undo:
+                    item()
 
     class Dying(DefaultSource):
         @classmethod
@@ -248,9 +248,9 @@ def test_killed_within_the_commit(spark: Any, tmp_path: Path, each: int) -> None
             if not died.exists():
                 assert values(target) == new
                 break
-            found = values(target) if target.exists() else None
-            assert found in (old, new), (there, step, died.read_text())
-            outcomes.add(found == new)
+            actual = values(target) if target.exists() else None
+            assert actual in (old, new), (there, step, died.read_text())
+            outcomes.add(actual == new)
             run(lines(spark, folder / "in"), target)
             assert values(target) == new, (there, step, died.read_text())
             assert left(target) == ["transactions.json"]

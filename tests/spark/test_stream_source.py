@@ -81,8 +81,8 @@ def test_a_log_directory_in_the_words_of_the_kafka_source(spark: Any, tmp_path: 
         endingTimestamp=10_000,
         startingOffsetsByTimestampStrategy="latest",
     )
-    found = batch.load(str(tmp_path / "logs")).select("topic", "partition", "offset").collect()
-    assert sorted(tuple(row) for row in found) == [
+    rows = batch.load(str(tmp_path / "logs")).select("topic", "partition", "offset").collect()
+    assert sorted(tuple(row) for row in rows) == [
         (t, p, o) for t, p in (("a", 0), ("a", 1), ("b", 0)) for o in (8, 9)
     ]
     few = spark.read.format("logwright").options(
@@ -104,8 +104,8 @@ def test_from_one_partition_into_another(spark: Any, tmp_path: Path) -> None:
         writer = frame.coalesce(1).writeStream.format("logwright").option("codec", "kafka.partition")
         writer = writer.option("txnAppId", "copy").option("checkpointLocation", str(tmp_path / "c"))
         writer.trigger(availableNow=True).start(str(target)).awaitTermination()
-        wanted = lw.read(source, columns=["offset", "value", "timestamp"])
-        assert lw.read(target, columns=["offset", "value", "timestamp"]).equals(wanted)
+        table = lw.read(source, columns=["offset", "value", "timestamp"])
+        assert lw.read(target, columns=["offset", "value", "timestamp"]).equals(table)
         write(source, 40 + 10 * round_, 10)
     follower = Collected(
         stream(spark, target, startingOffsets='{"copy": {"0": 50}}').select("offset"), tmp_path / "d"
@@ -134,14 +134,14 @@ def test_damage(spark: Any, tmp_path: Path) -> None:
     marked = stream(
         spark, path, mode="PERMISSIVE", maxOffsetsPerTrigger="60", badRecordsPath=str(tmp_path / "bad")
     )
-    found = flat(
+    actual = flat(
         Collected(marked.select("_corrupt_offset", "offset").filter("offset is null"), tmp_path / "e").run()
     )
-    assert found == [(bad["position"], None)]
+    assert actual == [(bad["position"], None)]
 
 
 @pytest.mark.parametrize(
-    ("what", "options", "said"),
+    ("target", "options", "message"),
     [
         ("partition", {"mode": "AS_SYSTEM"}, "a stream goes on"),
         ("partition", {"endingOffsets": "latest"}, "endingOffsets is not for streams"),
@@ -153,15 +153,15 @@ def test_damage(spark: Any, tmp_path: Path) -> None:
         ("nothing", {}, "no such file"),
     ],
 )
-def test_refused(spark: Any, tmp_path: Path, what: str, options: dict[str, str], said: str) -> None:
+def test_refused(spark: Any, tmp_path: Path, target: str, options: dict[str, str], message: str) -> None:
     path = tmp_path / "orders-0"
     write(path, 0, 5)
-    if what == "segment":
+    if target == "segment":
         (path,) = path.glob("*.log")
-    elif what == "database":
+    elif target == "database":
         path = tmp_path / "db"
         lw.write([{"key": b"k", "value": b"v"}], path, "leveldb.db")
-    elif what == "nothing":
+    elif target == "nothing":
         path = tmp_path / "nothing-0"
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         Collected(stream(spark, path, **options), tmp_path / "c").run()

@@ -35,12 +35,12 @@ def expected(count: int, first: int = 0) -> dict[str, bytes]:
 
 def content(path: Path) -> dict[str, bytes]:
     table = lw.read(path, columns=["path", "data"])
-    found = dict(zip(table["path"].to_pylist(), table["data"].to_pylist(), strict=True))
-    return {path: data for path, data in found.items() if path not in SYSTEM and path.count("/") > 1}
+    actual = dict(zip(table["path"].to_pylist(), table["data"].to_pylist(), strict=True))
+    return {path: data for path, data in actual.items() if path not in SYSTEM and path.count("/") > 1}
 
 
 def files(path: Path) -> list[str]:
-    return sorted(one.name for one in (path / "version-2").iterdir())
+    return sorted(file.name for file in (path / "version-2").iterdir())
 
 
 def test_shuffled_nodes_are_one_snapshot(spark: Any, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_shuffled_nodes_are_one_snapshot(spark: Any, tmp_path: Path) -> None:
     assert files(target) == ["snapshot.0"]
     assert content(target) == expected(5000)
     assert lw.verify(target).ok
-    assert [one.name for one in tmp_path.iterdir()] == ["zk"]
+    assert [path.name for path in tmp_path.iterdir()] == ["zk"]
     lw.write(lw.read(target, columns=["path", "data"]), tmp_path / "again", "zookeeper.datadir")
     assert (tmp_path / "again" / "version-2" / "snapshot.0").read_bytes() == (
         target / "version-2" / "snapshot.0"
@@ -91,9 +91,9 @@ def test_acls_and_kinds(spark: Any, tmp_path: Path) -> None:
         f.when(f.col("id") % 2 == 0, f.col("id") % 4 + 1).alias("ephemeral_owner"),
     )
     write(rows, tmp_path / "zk")
-    found = {row["path"]: row for row in lw.read(tmp_path / "zk" / "version-2" / "snapshot.0").to_pylist()}
-    assert found["/n5"]["acl"] == [{"perms": 1, "scheme": "ip", "id": "10.0.0.2"}]
-    assert (found["/n6"]["kind"], found["/n6"]["ephemeral_owner"], found["/n7"]["kind"]) == (
+    actual = {row["path"]: row for row in lw.read(tmp_path / "zk" / "version-2" / "snapshot.0").to_pylist()}
+    assert actual["/n5"]["acl"] == [{"perms": 1, "scheme": "ip", "id": "10.0.0.2"}]
+    assert (actual["/n6"]["kind"], actual["/n6"]["ephemeral_owner"], actual["/n7"]["kind"]) == (
         "ephemeral",
         3,
         "container",
@@ -103,11 +103,11 @@ def test_acls_and_kinds(spark: Any, tmp_path: Path) -> None:
     ].to_pylist() == [1, 3]
 
 
-@pytest.mark.parametrize(("column", "said"), [("relative", "is no path of a node"), ("null", "is null")])
-def test_paths_that_can_not_be(spark: Any, tmp_path: Path, column: str, said: str) -> None:
+@pytest.mark.parametrize(("column", "message"), [("relative", "is no path of a node"), ("null", "is null")])
+def test_paths_that_can_not_be(spark: Any, tmp_path: Path, column: str, message: str) -> None:
     f = functions
     path = f.concat(f.lit("n"), "id") if column == "relative" else f.when(f.col("id") > 1, f.lit("/k"))
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         write(spark.range(3).select(path.alias("path")), tmp_path / "zk")
     assert list(tmp_path.iterdir()) == []
 

@@ -32,40 +32,40 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_logs_are_read_in_parts(spark: Any, home: Path) -> None:
-    found = load(spark, home, view="txns", maxPartitionBytes=8 << 10)
-    assert found.rdd.getNumPartitions() > 4
-    rows = [row.zxid for row in found.select("zxid").collect()]
+    loaded = load(spark, home, view="txns", maxPartitionBytes=8 << 10)
+    assert loaded.rdd.getNumPartitions() > 4
+    rows = [row.zxid for row in loaded.select("zxid").collect()]
     assert rows == list(range(1, 501))
-    wanted = lw.read(home, view="txns")
-    assert [row.asDict() for row in found.select("path", "data").collect()] == wanted.select(
+    table = lw.read(home, view="txns")
+    assert [row.asDict() for row in loaded.select("path", "data").collect()] == table.select(
         ["path", "data"]
     ).to_pylist()
 
 
 def test_nodes_of_snapshots_are_read_in_parts(spark: Any, home: Path) -> None:
-    found = load(spark, home, view="rows", maxPartitionBytes=8 << 10)
-    assert found.rdd.getNumPartitions() > 4
-    assert [row.path for row in found.select("path").collect()] == lw.read(home, view="rows").column(
+    loaded = load(spark, home, view="rows", maxPartitionBytes=8 << 10)
+    assert loaded.rdd.getNumPartitions() > 4
+    assert [row.path for row in loaded.select("path").collect()] == lw.read(home, view="rows").column(
         "path"
     ).to_pylist()
 
 
 def test_the_tree_of_a_directory(spark: Any, home: Path) -> None:
-    found = load(spark, home, at_zxid="0x10").filter("path like '/app/m%'")
-    assert sorted(row.path for row in found.collect()) == [f"/app/m{i:04d}" for i in range(1, 17)]
+    actual = load(spark, home, at_zxid="0x10").filter("path like '/app/m%'")
+    assert sorted(row.path for row in actual.collect()) == [f"/app/m{i:04d}" for i in range(1, 17)]
     assert load(spark, home).count() == lw.read(home).num_rows == 1005
 
 
 def test_the_history_of_a_path_and_sessions(spark: Any) -> None:
     where = GOLDEN / "sessions"
     assert load(spark, where, view="sessions").count() == 2
-    found = load(spark, where, view="history", path_prefix="/app/e2-0").collect()
-    assert [row.type for row in found] == ["create", "closeSession"]
+    rows = load(spark, where, view="history", path_prefix="/app/e2-0").collect()
+    assert [row.type for row in rows] == ["create", "closeSession"]
 
 
 def test_logs_apart(spark: Any) -> None:
-    found = load(spark, GOLDEN / "split_dirs/data", dataLogDir=str(GOLDEN / "split_dirs/datalog"))
-    assert found.count() == 5
+    loaded = load(spark, GOLDEN / "split_dirs/data", dataLogDir=str(GOLDEN / "split_dirs/datalog"))
+    assert loaded.count() == 5
 
 
 def test_damage_by_mode(spark: Any, home: Path) -> None:
@@ -73,9 +73,9 @@ def test_damage_by_mode(spark: Any, home: Path) -> None:
     with pytest.raises(Exception, match=r"log\.1: at byte"):
         load(spark, home, view="txns").collect()
     assert load(spark, home, view="txns", mode="DROPMALFORMED").count() == 499
-    found = load(spark, home, mode="PERMISSIVE")
-    assert found.filter("_corrupt_record is not null").count() == 1
-    assert found.filter("path is not null").count() == 1004
+    loaded = load(spark, home, mode="PERMISSIVE")
+    assert loaded.filter("_corrupt_record is not null").count() == 1
+    assert loaded.filter("path is not null").count() == 1004
 
 
 def test_what_a_server_would_serve(spark: Any, tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ TOOL = Path(doc_examples.__file__)
 
 def _pages() -> Iterator[Any]:
     for page in doc_examples.PAGES:
-        found = doc_examples.examples(page.read_text(encoding="utf-8"))
-        if found:
+        actual = doc_examples.examples(page.read_text(encoding="utf-8"))
+        if actual:
             marks = [pytest.mark.extended]
-            if any(re.search(r"\bspark\.", example.source) for example in found):
+            if any(re.search(r"\bspark\.", example.source) for example in actual):
                 marks.append(pytest.mark.spark)
             yield pytest.param(page, marks=marks, id=page.name)
 

@@ -30,7 +30,7 @@ PAGES = format_pages.pages()
 
 
 def test_no_drift() -> None:
-    there = {one.name: one.read_text(encoding="utf-8") for one in format_pages.HOME.iterdir()}
+    there = {path.name: path.read_text(encoding="utf-8") for path in format_pages.HOME.iterdir()}
     assert there.keys() == PAGES.keys(), "run `make docs`"
     assert [name for name, text in PAGES.items() if there[name] != text] == [], "run `make docs`"
 
@@ -40,15 +40,15 @@ def test_writing_them_leaves_nothing_else(tmp_path: Path) -> None:
     home.mkdir()
     (home / "gone.md").write_text("of a codec that is no more")
     format_pages.write(home)
-    assert {one.name for one in home.iterdir()} == set(PAGES)
+    assert {path.name for path in home.iterdir()} == set(PAGES)
 
 
 @pytest.mark.parametrize("codec", registry.codecs(), ids=lambda codec: codec.name)
 def test_every_field_is_on_the_page(codec: registry.Codec) -> None:
     page = PAGES[f"{codec.name}.md"]
-    for one in structures(described(codec)):
-        assert page.count(f"\n### {one.name}\n") == 1
-        for field in one.fields:
+    for structure in structures(described(codec)):
+        assert page.count(f"\n### {structure.name}\n") == 1
+        for field in structure.fields:
             assert f"| `{field.name}` |" in page
     for table in codec.tables.values():
         assert all(f"| `{column.name}` |" in page for column in table.columns)
@@ -70,11 +70,11 @@ def test_every_type_that_kaitai_is_told_of_is_there(codec: registry.Codec) -> No
     used |= set(re.findall(r"^            (?:-?\d+|_): (\w+)$", text, re.MULTILINE))
     assert len(types) == len(set(types))
     assert used <= set(types)
-    for one in structures(described(codec)):
-        sized = [field.name for field in one.fields if field.sizes]
-        assert identifier(one.name) in types
-        assert not sized or f"{identifier(one.name)}_body" in types
-        for field in one.fields:
+    for structure in structures(described(codec)):
+        sized = [field.name for field in structure.fields if field.sizes]
+        assert identifier(structure.name) in types
+        assert not sized or f"{identifier(structure.name)}_body" in types
+        for field in structure.fields:
             assert re.search(rf"^      - id: {field.name}$", text, re.MULTILINE), field.name
 
 
@@ -90,7 +90,7 @@ def test_what_imhex_is_told_is_told_before_it_is_used(codec: registry.Codec) -> 
             r"(?:    )+(?:[lb]e )?(\w+)(?:<.*>)? \w+(?:\[.*\])?(?: @ .*)? ?(?:\[\[.*\]\])?;$", line
         ):
             assert field[1] in there | {"u128", "s128", "return"}, line
-    assert described(codec)[0].name.lower() in {one.lower() for one in there}
+    assert described(codec)[0].name.lower() in {item.lower() for item in there}
 
 
 def test_what_kaitai_is_told() -> None:
@@ -201,9 +201,9 @@ def test_what_the_bytes_left_tell() -> None:
     )
 
 
-def codec_of(*structures: Struct, whole: bool = True) -> Any:
+def codec_of(*structures: Struct, complete: bool = True) -> Any:
     return SimpleNamespace(
-        name="made.up", title="made up", structures=structures, described=structures if whole else ()
+        name="made.up", title="made up", structures=structures, described=structures if complete else ()
     )
 
 

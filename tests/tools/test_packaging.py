@@ -70,8 +70,8 @@ def test_help_lists_every_command() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert phony
-    said = run("make", "--no-print-directory", cwd=ROOT)
-    assert set(re.findall(r"^make ([a-z-]+) ", said, re.MULTILINE)) == set(phony[1].split())
+    result = run("make", "--no-print-directory", cwd=ROOT)
+    assert set(re.findall(r"^make ([a-z-]+) ", result, re.MULTILINE)) == set(phony[1].split())
 
 
 def test_make_refuses_an_unfit_python_in_a_sentence(tmp_path: Path) -> None:
@@ -109,12 +109,12 @@ def test_lock_is_pinned_hashed_and_names_no_place() -> None:
 def test_lock_covers_what_the_project_asks_for() -> None:
     locked = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
     project = PROJECT["project"]
-    wanted = [
+    expected = [
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
         *PROJECT["build-system"]["requires"],
     ]
-    for line in wanted:
+    for line in expected:
         requirement = Requirement(line)
         name = canonicalize_name(requirement.name)
         assert name in locked, f"{name} is not in requirements.lock: run `make lock`"
@@ -145,14 +145,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python_files(base: Path) -> set[str]:
     """The modules that a user must get, as paths in site-packages."""
-    found = set()
+    actual = set()
     for package in ("logwright", "pyspark_logwright"):
         for folder, _, files in os.walk(base / "src" / package, followlinks=True):
             inside = Path(folder).relative_to(base / "src")
             if "golden" not in inside.parts:
-                found |= {str(inside / name) for name in files if name.endswith((".py", ".java"))}
-                found |= {str(inside / name) for name in files if name in ("pom.xml", "py.typed")}
-    return found
+                actual |= {str(inside / name) for name in files if name.endswith((".py", ".java"))}
+                actual |= {str(inside / name) for name in files if name in ("pom.xml", "py.typed")}
+    return actual
 
 
 def import_check(place: str) -> str:
@@ -196,9 +196,9 @@ def test_zip_for_spark_imports_and_is_reproducible(wheel: Path, tmp_path: Path) 
 def test_the_job_for_spark_submit_runs_from_the_zip(wheel: Path, tmp_path: Path) -> None:
     script = pyfiles.job(wheel)
     assert script.name == "logwright_repair.py"
-    said = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(pyfiles.pyfiles(wheel)))
-    assert "--from PATH" in said
-    assert "Exit status: 0 nothing is lost, 3 something is" in said
+    result = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(pyfiles.pyfiles(wheel)))
+    assert "--from PATH" in result
+    assert "Exit status: 0 nothing is lost, 3 something is" in result
 
 
 @pytest.fixture(scope="module", params=["3.11", "3.12", "3.13"])
@@ -274,7 +274,7 @@ def test_systems_contract(line: str, allowed: bool) -> None:
         "h.codec.registry -> h.codec.kafka.formats.log.codec",
         "h.codec.registry -> h.codec.leveldb.formats.table.codec",
     )
-    found = broken(
+    actual = broken(
         contracts.SystemsContract,
         *systems,
         line,
@@ -283,7 +283,7 @@ def test_systems_contract(line: str, allowed: bool) -> None:
         shared=["h.codec.kernels"],
         blind=["h.readers"],
     )
-    assert found == ([] if allowed else [line])
+    assert actual == ([] if allowed else [line])
 
 
 @pytest.mark.parametrize(
@@ -299,5 +299,5 @@ def test_systems_contract(line: str, allowed: bool) -> None:
 )
 def test_house_contract(line: str, allowed: bool) -> None:
     rooms = ["h.codec", "h.readers"]
-    found = broken(contracts.HouseContract, line, root="h", rooms=rooms)
-    assert found == ([] if allowed else [line])
+    actual = broken(contracts.HouseContract, line, root="h", rooms=rooms)
+    assert actual == ([] if allowed else [line])

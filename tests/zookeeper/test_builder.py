@@ -59,8 +59,8 @@ def build(
     builder = LAYOUT.builder(listing, "version-2", Options(LAYOUT.options, options), extra=extra)
 
     def pieces() -> Iterator[Piece]:
-        for one in batches:
-            yield from builder.add(one)
+        for batch in batches:
+            yield from builder.add(batch)
         yield from builder.finish()
 
     return take(pieces())
@@ -79,17 +79,17 @@ def content(files: dict[str, bytes], path: Path) -> dict[str, bytes | None]:
     report = lw.verify(put(files, path))
     assert report.ok, report.text()
     table = lw.read(path)
-    found = dict(zip(table["path"].to_pylist(), table["data"].to_pylist(), strict=True))
-    return {path: data for path, data in found.items() if path not in SYSTEM}
+    actual = dict(zip(table["path"].to_pylist(), table["data"].to_pylist(), strict=True))
+    return {path: data for path, data in actual.items() if path not in SYSTEM}
 
 
-def whole(rows: Iterable[dict[str, Any]]) -> dict[str, bytes | None]:
+def with_parents(rows: Iterable[dict[str, Any]]) -> dict[str, bytes | None]:
     """What a tree of these rows has: parents that nobody gave are empty."""
-    given = {row["path"]: row["data"] for row in rows}
-    for path in list(given):
+    inputs = {row["path"]: row["data"] for row in rows}
+    for path in list(inputs):
         while path := path.rpartition("/")[0]:
-            given.setdefault(path, b"")
-    return {path: data for path, data in given.items() if path not in SYSTEM}
+            inputs.setdefault(path, b"")
+    return {path: data for path, data in inputs.items() if path not in SYSTEM}
 
 
 NAMES = st.sampled_from(["a", "b", "a-b", "a.b", "z", "\u00e9", "\u6570", "0"])
@@ -119,7 +119,7 @@ def chunked(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]
     budget=st.integers(1 << 10, 1 << 12),
 )
 @settings(deadline=None)
-def test_any_nodes_in_any_chunks(
+def test_nodes_written_in_any_batches_read_back_equal(
     data: st.DataObject, pairs: dict[str, Any], options: dict[str, Any], budget: int, tmp_path_factory: Any
 ) -> None:
     rows = [
@@ -133,27 +133,27 @@ def test_any_nodes_in_any_chunks(
     ]
     expected = build([batch(rows)] if rows else [], **options)
     shuffled = data.draw(st.permutations(rows))
-    again = build(
+    second = build(
         data.draw(chunked(shuffled)) if rows else [],
         extra=MemoryDirectory(),
         sort_buffer_size=budget,
         **options,
     )
-    assert again == expected, "neither order nor chunks nor memory change a byte"
+    assert second == expected, "neither order nor chunks nor memory change a byte"
     (name,) = expected
     assert parse(name).zxid == options["zxid"]
     context = SNAPSHOT.context(name, Options(SNAPSHOT.options, options))
     ordered = pa.Table.from_batches(
         [batch(rows)] if rows else [], None if rows else pa.schema([("path", pa.string())])
     )
-    by_codec = b"".join(bytes(one) for one in SNAPSHOT.encode(ordered, None, None, context))
+    by_codec = b"".join(bytes(buffer) for buffer in SNAPSHOT.encode(ordered, None, None, context))
     assert len(by_codec) == len(expected[name]), "a single file's codec makes the same of them"
-    assert content(expected, tmp_path_factory.mktemp("zk")) == whole(rows)
+    assert content(expected, tmp_path_factory.mktemp("zk")) == with_parents(rows)
 
 
 @given(data=st.data(), rows=st.lists(st.tuples(PATHS, DATA), min_size=1, max_size=20), logs=st.booleans())
 @settings(deadline=None)
-def test_a_tree_is_a_dict_whatever_is_added(
+def test_appends_update_the_tree_like_a_dict(
     data: st.DataObject, rows: list[Any], logs: bool, tmp_path_factory: Any
 ) -> None:
     """In several writes; within one the last of a path counts."""
@@ -168,17 +168,19 @@ def test_a_tree_is_a_dict_whatever_is_added(
             if files
             else {"on_duplicate": "last", "write_as": "logs" if logs else None}
         )
-        made = build([batch(part)] if part else [], files or None, **{k: v for k, v in options.items() if v})
-        assert not set(files) & set(made), "no file is written over"
-        files |= made
+        result = build(
+            [batch(part)] if part else [], files or None, **{k: v for k, v in options.items() if v}
+        )
+        assert not set(files) & set(result), "no file is written over"
+        files |= result
         for row in part:
-            model = whole([row]) | model | {row["path"]: row["data"]}
+            model = with_parents([row]) | model | {row["path"]: row["data"]}
     assert content(files, tmp_path_factory.mktemp("zk")) == model
 
 
 @given(data=st.data(), rows=st.lists(st.tuples(PATHS, DATA), min_size=1, max_size=30))
 @settings(deadline=None)
-def test_logs_in_any_chunks(data: st.DataObject, rows: list[Any]) -> None:
+def test_logs_written_in_any_batches_are_the_same_bytes(data: st.DataObject, rows: list[Any]) -> None:
     nodes = [{"path": path, "data": value, "ctime_ms": 5, "mtime_ms": 6} for path, value in rows]
     options = {
         "write_as": "logs",
@@ -203,7 +205,7 @@ def test_logs_are_rolled_by_size() -> None:
     assert zxid == 51
 
 
-def test_zeros_allocated_ahead() -> None:
+def test_logs_are_preallocated_with_zeros() -> None:
     files = build([batch([{"path": "/a", "data": b""}])], write_as="logs", preAllocSize=4)
     assert len(files["log.1"]) == 16 + 4096
     assert files["log.1"].endswith(bytes(3000))
@@ -219,7 +221,7 @@ def _frames(data: bytes) -> Iterator[int]:
 # As a server makes it
 
 
-def test_a_fresh_directory_is_that_of_a_server() -> None:
+def test_new_directory_equals_that_of_a_real_server() -> None:
     files = build([])
     assert files == {
         "snapshot.0": (cases("zookeeper")["fresh"].path / "version-2" / "snapshot.0").read_bytes()
@@ -231,17 +233,17 @@ def test_a_fresh_directory_is_that_of_a_server() -> None:
     "case",
     ["acls", "basic", "extended_types", "multi", "sessions", "snap_gz", "v3414", "quota", "upgrade_chain"],
 )
-def test_a_tree_that_was_read_is_written_as_it_is(case: str) -> None:
+def test_tree_that_was_read_is_written_unchanged(case: str) -> None:
     """The newest snapshot, loaded and written: the same nodes, sessions and ACLs, and again the same bytes from what was written."""
     home = cases("zookeeper")[case].path / "version-2"
-    path = max(home.glob("snapshot.*"), key=lambda one: parse(one.name).zxid)
+    path = max(home.glob("snapshot.*"), key=lambda file: parse(file.name).zxid)
     tree, faults = _tree(path)
     assert not faults
     options = Options(SNAPSHOT.options)
-    data = b"".join(bytes(one) for one in of_tree(tree, Options(LAYOUT.options)))
+    data = b"".join(bytes(buffer) for buffer in of_tree(tree, Options(LAYOUT.options)))
     assert options is not None
-    found, wanted = (_rows(one, path.name) for one in (data, path.read_bytes()))
-    assert found == wanted
+    actual, expected = (_rows(item, path.name) for item in (data, path.read_bytes()))
+    assert actual == expected
     for view in ("sessions", "acls"):
         assert sorted(_rows(data, path.name, view), key=str) == sorted(
             _rows(path.read_bytes(), path.name, view), key=str
@@ -266,13 +268,13 @@ def _rows(data: bytes, name: str, view: str = "rows") -> list[dict[str, Any]]:
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
     frames = SNAPSHOT.scan(window, 0, context)
     assert frames.damage is None
-    columns = [one for one in SNAPSHOT.tables[view].names(detail=True) if one != "position"]
-    batches = [one.batch for one in SNAPSHOT.decode(window, frames, view, columns, context)]
-    rows = [row for one in batches for row in one.to_pylist()]
+    columns = [name for name in SNAPSHOT.tables[view].names(detail=True) if name != "position"]
+    batches = [item.batch for item in SNAPSHOT.decode(window, frames, view, columns, context)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: row["path"]) if view == "rows" else rows
 
 
-def test_counters_follow_from_the_tree(tmp_path: Path) -> None:
+def test_stat_counters_are_derived_from_the_tree(tmp_path: Path) -> None:
     rows = [
         {"path": "/a/b", "czxid": 7},
         {"path": "/a/c", "czxid": 9},
@@ -281,16 +283,16 @@ def test_counters_follow_from_the_tree(tmp_path: Path) -> None:
         {"path": "/seen/x", "czxid": 2},
     ]
     lw.write(batch(rows), tmp_path, "zookeeper.datadir")
-    found = {row["path"]: row for row in lw.read(tmp_path / "version-2" / "snapshot.9").to_pylist()}
-    assert (found["/a"]["stored_cversion"], found["/a"]["pzxid"]) == (2, 9)
-    assert (found["/"]["stored_cversion"], found["/"]["pzxid"]) == (2, 3)
-    assert found["/seen"]["stored_cversion"] == 3, "a client sees 2 * 3 - 1"
-    assert found["/a/b"]["data"] == b"", "nothing was said of data"
-    assert found["/zookeeper"]["stored_cversion"] == 0
-    assert found["/zookeeper/config"]["acl"] == [{"perms": 1, "scheme": "world", "id": "anyone"}]
+    actual = {row["path"]: row for row in lw.read(tmp_path / "version-2" / "snapshot.9").to_pylist()}
+    assert (actual["/a"]["stored_cversion"], actual["/a"]["pzxid"]) == (2, 9)
+    assert (actual["/"]["stored_cversion"], actual["/"]["pzxid"]) == (2, 3)
+    assert actual["/seen"]["stored_cversion"] == 3, "a client sees 2 * 3 - 1"
+    assert actual["/a/b"]["data"] == b"", "nothing was said of data"
+    assert actual["/zookeeper"]["stored_cversion"] == 0
+    assert actual["/zookeeper/config"]["acl"] == [{"perms": 1, "scheme": "world", "id": "anyone"}]
 
 
-def test_the_systems_own_nodes_may_be_given(tmp_path: Path) -> None:
+def test_rows_may_contain_the_nodes_below_zookeeper(tmp_path: Path) -> None:
     rows = [
         {"path": "/zookeeper/config", "data": b"server.1=x"},
         {"path": "/", "data": b"root"},
@@ -298,8 +300,8 @@ def test_the_systems_own_nodes_may_be_given(tmp_path: Path) -> None:
     ]
     for budget in (1 << 10, 1 << 20):
         files = build([batch(rows[:1]), batch(rows[1:])], extra=MemoryDirectory(), sort_buffer_size=budget)
-        found = {row["path"]: row["data"] for row in _rows(files["snapshot.0"], "snapshot.0")}
-        assert found == {
+        actual = {row["path"]: row["data"] for row in _rows(files["snapshot.0"], "snapshot.0")}
+        assert actual == {
             "/": b"root",
             "/zookeeper": b"",
             "/zookeeper/config": b"server.1=x",
@@ -309,7 +311,7 @@ def test_the_systems_own_nodes_may_be_given(tmp_path: Path) -> None:
         }
 
 
-def test_epochs(tmp_path: Path) -> None:
+def test_epoch_files_are_written(tmp_path: Path) -> None:
     files = build([batch([{"path": "/a", "czxid": 0x300000001}])], currentEpoch=3)
     assert (files["acceptedEpoch"], files["currentEpoch"]) == (b"3", b"3")
     with pytest.raises(UsageError, match="currentEpoch 2 is older than the last zxid, 0x300000001"):
@@ -320,7 +322,7 @@ def test_epochs(tmp_path: Path) -> None:
     assert list(added) == ["log.400000002"]
 
 
-def test_what_people_should_know(tmp_path: Path) -> None:
+def test_write_reports_warnings_and_advice(tmp_path: Path) -> None:
     rows = [
         {"path": "/e", "kind": "ephemeral", "ephemeral_owner": 7},
         {"path": "/t", "kind": "ttl", "ttl": 9, "ephemeral_owner": None},
@@ -351,8 +353,8 @@ BASE = [
 def edits(rows: Sequence[dict[str, Any]], there: dict[str, bytes] | None = None) -> list[dict[str, Any]]:
     """The transactions that rows make of the tree of `BASE`."""
     files = build([batch(BASE)], zxid=4) if there is None else there
-    made = build([batch(rows)], files)
-    return [row for name in made for row in _txns(made[name])]
+    result = build([batch(rows)], files)
+    return [row for name in result for row in _txns(result[name])]
 
 
 def _txns(data: bytes) -> list[dict[str, Any]]:
@@ -363,16 +365,18 @@ def _txns(data: bytes) -> list[dict[str, Any]]:
     frames = TXNLOG.scan(window, 0, context)
     names = TXNLOG.tables["rows"].names(detail=True)
     return [
-        row for one in TXNLOG.decode(window, frames, "rows", names, context) for row in one.batch.to_pylist()
+        row
+        for item in TXNLOG.decode(window, frames, "rows", names, context)
+        for row in item.batch.to_pylist()
     ]
 
 
-def said(rows: Sequence[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+def fields_of(rows: Sequence[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in rows]
 
 
-def test_nodes_as_transactions() -> None:
-    made = edits(
+def test_appended_nodes_become_create_and_set_transactions() -> None:
+    result = edits(
         [
             {"path": "/a", "data": b"1"},  # as it is
             {"path": "/a/b", "data": b"3"},
@@ -385,7 +389,7 @@ def test_nodes_as_transactions() -> None:
             {"path": "/g", "data": b"", "kind": "ephemeral", "ephemeral_owner": 7},
         ]
     )
-    assert said(made, "zxid", "type", "path", "session_id") == [
+    assert fields_of(result, "zxid", "type", "path", "session_id") == [
         (5, "setData", "/a/b", 0),
         (6, "create", "/x", 0),
         (7, "create", "/x/y", 0),
@@ -397,7 +401,7 @@ def test_nodes_as_transactions() -> None:
         (13, "create", "/f", 8),
         (14, "create", "/g", 7),
     ]
-    assert said(made, "version", "parent_cversion", "ttl", "time_out") == [
+    assert fields_of(result, "version", "parent_cversion", "ttl", "time_out") == [
         (1, None, None, None),
         (None, 3, None, None),
         (None, 1, None, None),
@@ -409,7 +413,7 @@ def test_nodes_as_transactions() -> None:
         (None, 6, None, None),
         (None, 7, None, None),
     ]
-    assert [row["ephemeral"] for row in made] == [
+    assert [row["ephemeral"] for row in result] == [
         None,
         False,
         False,
@@ -421,18 +425,20 @@ def test_nodes_as_transactions() -> None:
         True,
         True,
     ]
-    assert made[2]["time_ms"] == 77
-    assert all(row["tree_digest"] is not None for row in made)
+    assert result[2]["time_ms"] == 77
+    assert all(row["tree_digest"] is not None for row in result)
 
 
-def test_what_says_nothing_of_data_leaves_it() -> None:
-    made = edits([{"path": "/a", "acl": [{"perms": 31, "scheme": "world", "id": "anyone"}]}, {"path": "/n"}])
-    assert said(made, "type", "path", "data") == [("create", "/n", b"")]
+def test_row_without_data_column_keeps_the_nodes_data() -> None:
+    result = edits(
+        [{"path": "/a", "acl": [{"perms": 31, "scheme": "world", "id": "anyone"}]}, {"path": "/n"}]
+    )
+    assert fields_of(result, "type", "path", "data") == [("create", "/n", b"")]
     assert edits([{"path": "/a", "data": b"1"}]) == []
 
 
-def test_transactions_filled_in() -> None:
-    made = edits(
+def test_missing_transaction_fields_are_filled_in() -> None:
+    result = edits(
         [
             {"type": "delete", "path": "/a/b"},
             {"type": "setData", "path": "/a", "data": b"x"},
@@ -449,25 +455,25 @@ def test_transactions_filled_in() -> None:
             {"type": "closeSession", "session_id": 9},
         ]
     )  # fmt: skip
-    assert [row["zxid"] for row in made] == list(range(5, 14))
-    assert said(made, "version", "parent_cversion", "time_out")[1:4] == [
+    assert [row["zxid"] for row in result] == list(range(5, 14))
+    assert fields_of(result, "version", "parent_cversion", "time_out")[1:4] == [
         (1, None, None),
         (2, None, None),
         (1, None, None),
     ]
-    assert said(made[4]["txns"], "type", "path", "version", "parent_cversion") == [
+    assert fields_of(result[4]["txns"], "type", "path", "version", "parent_cversion") == [
         ("check", "/a", 3, None),
         ("create", "/a/m", None, 2),
         ("setData", "/a/m", 1, None),
     ]
-    assert made[4]["txns"][1]["acl"] == [{"perms": 31, "scheme": "world", "id": "anyone"}]
-    assert made[5]["tree_digest"] is None, "errors have no digest"
-    assert made[8]["paths_to_delete"] == []
-    assert (made[7]["parent_cversion"], made[7]["data"]) == (3, None)
+    assert result[4]["txns"][1]["acl"] == [{"perms": 31, "scheme": "world", "id": "anyone"}]
+    assert result[5]["tree_digest"] is None, "errors have no digest"
+    assert result[8]["paths_to_delete"] == []
+    assert (result[7]["parent_cversion"], result[7]["data"]) == (3, None)
 
 
-def test_a_multi_that_failed_is_kept_as_it_is() -> None:
-    made = edits(
+def test_failed_multi_is_written_unchanged() -> None:
+    result = edits(
         [
             {
                 "type": "multi",
@@ -478,7 +484,7 @@ def test_a_multi_that_failed_is_kept_as_it_is() -> None:
             }
         ]
     )
-    assert said(made[0]["txns"], "type", "path", "version", "err") == [
+    assert fields_of(result[0]["txns"], "type", "path", "version", "err") == [
         ("setData", "/nowhere", 3, None),
         ("error", None, None, -101),
     ]
@@ -503,7 +509,7 @@ def test_zxids_are_kept_or_assigned(tmp_path: Path) -> None:
     assert content(files, tmp_path) == {"/a": None}
 
 
-def test_transactions_that_were_read_are_written_as_they_were(tmp_path: Path) -> None:
+def test_transactions_that_were_read_are_written_unchanged(tmp_path: Path) -> None:
     """All that a real server wrote from its first transaction on."""
     for case in ("basic", "multi", "acls", "extended_types"):
         home = cases("zookeeper")[case].path / "version-2"
@@ -513,7 +519,7 @@ def test_transactions_that_were_read_are_written_as_they_were(tmp_path: Path) ->
         (log,) = (data for name, data in files.items() if name != "snapshot.0")
         stored = b"".join(
             path.read_bytes().rstrip(b"\0")[16 * (n > 0) :]
-            for n, path in enumerate(sorted(home.glob("log.*"), key=lambda one: parse(one.name).zxid))
+            for n, path in enumerate(sorted(home.glob("log.*"), key=lambda log: parse(log.name).zxid))
         )
         assert log == stored, "digests too"
 
@@ -540,12 +546,12 @@ def test_transactions_that_were_read_are_written_as_they_were(tmp_path: Path) ->
         ([{"path": "/x", "acl_id": 5}], "row 0 has the number of an ACL, but no list"),
     ],
 )  # fmt: skip
-def test_what_a_server_would_refuse(rows: list[dict[str, Any]], words: str) -> None:
+def test_rows_a_server_would_reject_are_refused(rows: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         edits(rows)
 
 
-def test_what_does_not_go_together() -> None:
+def test_contradicting_rows_and_options_are_refused() -> None:
     with pytest.raises(UsageError, match="some rows are transactions"):
         build([batch([{"path": "/a"}]), batch([{"type": "delete", "path": "/a"}])])
     with pytest.raises(UsageError, match="some rows have data, others have no such column"):
@@ -563,7 +569,7 @@ def test_what_does_not_go_together() -> None:
     assert {row["path"]: row["data"] for row in _rows(files["snapshot.0"], "snapshot.0")}["/a"] == b"2"
 
 
-def test_what_no_server_reads() -> None:
+def test_rows_no_server_can_read_are_refused() -> None:
     long = bytes((1 << 21) + 1)
     with pytest.raises(UsageError, match="row 1: 2097153 bytes of data, a server reads 2097150") as caught:
         build([batch([{"path": "/a", "data": b""}]), batch([{"path": "/b", "data": long}])])
@@ -577,7 +583,7 @@ def test_what_no_server_reads() -> None:
 # What is there
 
 
-def test_an_append_to_what_is_damaged_is_refused() -> None:
+def test_append_to_a_damaged_directory_is_refused() -> None:
     files = build([batch(BASE)], write_as="logs")
     more = files | build([batch([{"path": "/x", "data": b"x"}, {"path": "/y", "data": b"x"}])], files)
     (name,) = set(more) - set(files)
@@ -597,18 +603,19 @@ def test_an_append_to_what_is_damaged_is_refused() -> None:
     refused(damaged(0, b"X"), f"{name} is damaged at byte 0")
     refused(damaged(0x90, b"X", "snapshot.0"), "snapshot.0 is damaged")
     refused(
-        {one: data for one, data in more.items() if one != "snapshot.0"},
+        {name: data for name, data in more.items() if name != "snapshot.0"},
         "the directory has logs and no snapshot",
     )
     refused({"snapshot.0": more["snapshot.0"][:-1]}, "the directory has no snapshot that is whole")
     refused(
-        {one: data for one, data in more.items() if one != "log.1"} | build([batch([{"path": "/q"}])], more),
+        {name: data for name, data in more.items() if name != "log.1"}
+        | build([batch([{"path": "/q"}])], more),
         "the transactions 0x1 to 0x[0-9a-f]* are missing",
     )
     refused({}, "the directory has no snapshot")
 
 
-def test_what_a_stopped_server_leaves_does_not_matter() -> None:
+def test_leftovers_of_a_stopped_server_do_not_prevent_an_append() -> None:
     files = build([batch(BASE)], write_as="logs")
     more = files | build([batch([{"path": "/x", "data": b"x"}])], files)
     (name,) = set(more) - set(files)
@@ -619,20 +626,20 @@ def test_what_a_stopped_server_leaves_does_not_matter() -> None:
         more | {f"log.{last + 1:x}": b""},
         more | {f"log.{last + 1:x}": more["log.1"][:16]},
     ):
-        made = build([batch([{"path": "/new"}])], there)
-        assert list(made) == [f"log.{last + 1:x}"]
+        result = build([batch([{"path": "/new"}])], there)
+        assert list(result) == [f"log.{last + 1:x}"]
     # A torn log, and one behind it that goes on where it ends.
     torn = files | {"log.1": files["log.1"][:-3]}
     assert list(build([batch([{"path": "/new"}])], torn)) == ["log.4"]
 
 
-def test_the_zxids_of_an_epoch_end() -> None:
+def test_zxids_beyond_the_end_of_an_epoch_are_refused() -> None:
     files = build([batch(BASE)], zxid=0x1FFFFFFFF)
     with pytest.raises(UsageError, match="no zxid is left in the epoch of 0x1ffffffff"):
         build([batch([{"path": "/x"}])], files)
 
 
-def test_a_transaction_that_kills_a_server_is_refused() -> None:
+def test_transaction_that_crashes_a_server_is_refused() -> None:
     with pytest.raises(UsageError, match="a server would not start with it"):
         edits([{"type": "create", "path": "/zookeeper/quota/zookeeper_limits", "data": b"count=x"}])
 
@@ -668,7 +675,7 @@ def nodes(count: int, seed: int = 1) -> list[dict[str, Any]]:
     return rows
 
 
-def test_parts_of_tasks_make_the_same_file(tmp_path: Path) -> None:
+def test_tasks_write_the_same_bytes_as_one_writer(tmp_path: Path) -> None:
     rows = nodes(200)
     lw.write(batch(rows), tmp_path / "one", "zookeeper.datadir")
     for number, cuts in enumerate([(0, 200), (0, 50, 100, 200), (0, 0, 199, 200, 200)]):
@@ -679,10 +686,10 @@ def test_parts_of_tasks_make_the_same_file(tmp_path: Path) -> None:
         assert (target / "version-2" / name).read_bytes() == (
             tmp_path / "one" / "version-2" / name
         ).read_bytes()
-        assert [one.name for one in target.iterdir()] == ["version-2"]
+        assert [path.name for path in target.iterdir()] == ["version-2"]
 
 
-def test_tasks_add_and_replace(tmp_path: Path) -> None:
+def test_tasks_append_and_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "zk"
     by_tasks(path, [[{"path": "/a", "data": b"1"}], [{"path": "/b", "data": b"2"}], []])
     written = by_tasks(path, [[{"path": "/b/c", "data": b"3"}], [{"path": "/a", "data": b"4"}]], "append")
@@ -696,12 +703,12 @@ def test_tasks_add_and_replace(tmp_path: Path) -> None:
     }
     assert by_tasks(path, [[], []], "append").rows == 0
     by_tasks(path, [[{"path": "/only", "data": b""}]], "overwrite")
-    assert [one.name for one in (path / "version-2").iterdir()] == ["snapshot.0"]
+    assert [file.name for file in (path / "version-2").iterdir()] == ["snapshot.0"]
     by_tasks(path, [[{"path": "/x", "data": b"1"}]], "overwrite", write_as="logs")
-    assert sorted(one.name for one in (path / "version-2").iterdir()) == ["log.1", "snapshot.0"]
+    assert sorted(file.name for file in (path / "version-2").iterdir()) == ["log.1", "snapshot.0"]
 
 
-def test_what_tasks_can_not_do(tmp_path: Path) -> None:
+def test_rows_that_tasks_cannot_write_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="transactions are written by one writer"):
         by_tasks(tmp_path / "zk", [[{"type": "delete", "path": "/a"}]])
     with pytest.raises(UsageError, match="the path '/a' comes more than once"):
@@ -711,17 +718,17 @@ def test_what_tasks_can_not_do(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_staged_rows_that_have_changed_are_not_placed(tmp_path: Path) -> None:
+def test_changed_staged_rows_are_not_committed(tmp_path: Path) -> None:
     staged = StagedWrite(str(tmp_path / "zk"), "zookeeper.datadir", "error", {})
     messages = []
     for number in range(2):
         task = staged.task(number)
         task.add(batch([{"path": f"/{number}", "data": b"x"}]))
         messages.append(task.commit())
-    (one, _) = sorted(tmp_path.glob("**/task-*/run"))
-    data = bytearray(one.read_bytes())
+    (item, _) = sorted(tmp_path.glob("**/task-*/run"))
+    data = bytearray(item.read_bytes())
     data[-5] ^= 1
-    one.write_bytes(data)
+    item.write_bytes(data)
     with pytest.raises(LogwrightError, match="staged rows differ from what their task wrote"):
         staged.commit(messages)
     assert not (tmp_path / "zk" / "version-2").exists()
@@ -730,18 +737,18 @@ def test_staged_rows_that_have_changed_are_not_placed(tmp_path: Path) -> None:
 # Places
 
 
-def test_where_it_is_written(tmp_path: Path) -> None:
+def test_version_2_folder_is_found_or_created(tmp_path: Path) -> None:
     """A server is told the folder above; with the files right there it is that one."""
     rows = batch([{"path": "/a", "data": b"1"}])
     lw.write(rows, tmp_path / "zk", "zookeeper.datadir")
-    assert [one.name for one in (tmp_path / "zk").iterdir()] == ["version-2"]
+    assert [path.name for path in (tmp_path / "zk").iterdir()] == ["version-2"]
     lw.write(rows, tmp_path / "other" / "version-2", "zookeeper.datadir")
-    assert [one.name for one in (tmp_path / "other" / "version-2").iterdir()] == ["snapshot.0"]
+    assert [path.name for path in (tmp_path / "other" / "version-2").iterdir()] == ["snapshot.0"]
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "snapshot.0").write_bytes((tmp_path / "zk" / "version-2" / "snapshot.0").read_bytes())
     lw.write(batch([{"path": "/b", "data": b"1"}]), bare, "zookeeper.datadir", mode="append")
-    assert sorted(one.name for one in bare.iterdir()) == ["log.1", "snapshot.0"]
+    assert sorted(path.name for path in bare.iterdir()) == ["log.1", "snapshot.0"]
     with pytest.raises(lw.LogwrightError, match="it exists"):
         lw.write(rows, tmp_path / "zk", "zookeeper.datadir")
     (tmp_path / "file").write_text("")
@@ -749,7 +756,7 @@ def test_where_it_is_written(tmp_path: Path) -> None:
         lw.write(rows, tmp_path / "file", "zookeeper.datadir")
 
 
-def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         lw.write(batch([{"path": "/a"}, {"path": "a"}]), tmp_path / "deep" / "zk", "zookeeper.datadir")
     assert list(tmp_path.iterdir()) == []
@@ -758,7 +765,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 # Memory
 
 
-def test_what_is_held_in_memory_is_bounded() -> None:
+def test_memory_of_the_builder_is_bounded() -> None:
     """Of 30 MB there is never more than a few times the buffer."""
     builder = LAYOUT.builder(
         None, "version-2", Options(LAYOUT.options, {"sort_buffer_size": 1 << 20}), extra=MemoryDirectory()
@@ -778,10 +785,10 @@ def test_what_is_held_in_memory_is_bounded() -> None:
     assert size > 30 << 20
 
 
-def test_the_root_is_changed() -> None:
-    made = edits([{"path": "/", "data": b"r"}])
-    assert said(made, "type", "path", "version", "data") == [("setData", "/", 1, b"r")]
-    made = edits(
+def test_root_node_can_be_changed() -> None:
+    result = edits([{"path": "/", "data": b"r"}])
+    assert fields_of(result, "type", "path", "version", "data") == [("setData", "/", 1, b"r")]
+    result = edits(
         [
             {
                 "type": "multi",
@@ -789,10 +796,10 @@ def test_the_root_is_changed() -> None:
             }
         ]
     )
-    assert said(made[0]["txns"], "type", "path", "version") == [("check", "/", 1), ("setData", "/", 1)]
+    assert fields_of(result[0]["txns"], "type", "path", "version") == [("check", "/", 1), ("setData", "/", 1)]
 
 
-def test_times_of_transactions() -> None:
+def test_transaction_times_become_ctime_and_mtime() -> None:
     rows = pa.table(
         {
             "type": ["create", "create"],
@@ -801,8 +808,8 @@ def test_times_of_transactions() -> None:
         }
     )
     files = build([batch(BASE)], zxid=4)
-    made = build(rows.to_batches(), files)
-    (first, second) = (row for name in made for row in _txns(made[name]))
+    result = build(rows.to_batches(), files)
+    (first, second) = (row for name in result for row in _txns(result[name]))
     assert (first["path"], first["time_ms"]) == ("/x", 1_700_000_000_123)
     assert second["time_ms"] > first["time_ms"], "now"
     wrong = pa.table({"type": ["create"], "path": ["/x"], "version": ["many"]})
@@ -810,25 +817,25 @@ def test_times_of_transactions() -> None:
         build(wrong.to_batches(), files)
 
 
-def test_what_is_in_a_multi_may_leave_things_out_too() -> None:
+def test_sub_transactions_of_a_multi_may_omit_fields() -> None:
     """Also where all else of the row is said."""
     row = {"type": "multi", "zxid": 5, "session_id": 0, "cxid": 0, "time_ms": 9}
-    made = edits([row | {"txns": [{"type": "setData", "path": "/a", "data": b"x"}]}])
-    assert said(made[0]["txns"], "version", "data") == [(1, b"x")]
-    made = edits([row | {"txns": [{"type": "error", "err": -101}]}, row | {"zxid": 6, "txns": []}])
-    assert [len(one["txns"]) for one in made] == [1, 0]
+    result = edits([row | {"txns": [{"type": "setData", "path": "/a", "data": b"x"}]}])
+    assert fields_of(result[0]["txns"], "version", "data") == [(1, b"x")]
+    result = edits([row | {"txns": [{"type": "error", "err": -101}]}, row | {"zxid": 6, "txns": []}])
+    assert [len(row["txns"]) for row in result] == [1, 0]
 
 
-def test_the_digest_of_what_is_written() -> None:
+def test_written_digest_equals_the_digest_of_the_tree() -> None:
     rows = [{"path": f"/n{n}", "data": b"x" * n, "czxid": 3} for n in range(9)]
     files = build([batch(rows)])
     tree, _ = Tree.of_snapshot(
         ListedFile(MemoryDirectory(files, "version-2"), "snapshot.3", len(files["snapshot.3"])), zxid=3
     )
     context = SNAPSHOT.context("snapshot.3", Options(SNAPSHOT.options))
-    again = b"".join(bytes(one) for one in of_tree(tree))
-    assert _rows(again, "snapshot.3") == _rows(files["snapshot.3"], "snapshot.3")
-    for data in (again, files["snapshot.3"]):
+    second = b"".join(bytes(buffer) for buffer in of_tree(tree))
+    assert _rows(second, "snapshot.3") == _rows(files["snapshot.3"], "snapshot.3")
+    for data in (second, files["snapshot.3"]):
         (file,) = lw_file(data, context)
         assert file["digest"] == tree.digest
         assert file["digest_zxid"] == file["last_processed_zxid"] == 3
@@ -839,13 +846,13 @@ def lw_file(data: bytes, context: Any) -> list[dict[str, Any]]:
 
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
     frames = SNAPSHOT.scan(window, 0, context)
-    made: list[dict[str, Any]] = SNAPSHOT.describe_file(
+    result: list[dict[str, Any]] = SNAPSHOT.describe_file(
         window, len(data), len(frames), b"", 0, context
     ).to_pylist()
-    return made
+    return result
 
 
-def test_a_directory_that_kills_a_server_is_not_added_to() -> None:
+def test_append_to_a_directory_that_crashes_a_server_is_refused() -> None:
     from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, RECORD
 
     body = {
@@ -864,13 +871,13 @@ def test_a_directory_that_kills_a_server_is_not_added_to() -> None:
 # Logs in a directory of their own
 
 
-def test_logs_apart(tmp_path: Path) -> None:
+def test_logs_are_written_to_data_log_dir(tmp_path: Path) -> None:
     """Written, added to and replaced as zoo.cfg says, by one writer or by tasks."""
     data, logs, cfg = tmp_path / "data", tmp_path / "logs", tmp_path / "zoo.cfg"
     cfg.write_text(f"tickTime=2000\ndataDir={data}\ndataLogDir={logs}\n")
 
     def names() -> tuple[list[str], list[str]]:
-        own, other = (sorted(one.name for one in (at / "version-2").iterdir()) for at in (data, logs))
+        own, other = (sorted(path.name for path in (at / "version-2").iterdir()) for at in (data, logs))
         return own, other
 
     lw.write([{"path": "/a", "data": b"1"}], cfg, "zookeeper.datadir", write_as="logs")
@@ -894,10 +901,10 @@ def test_logs_apart(tmp_path: Path) -> None:
     )
     assert names() == (["snapshot.7"], [])
     assert set(lw.read(cfg)["path"].to_pylist()) - SYSTEM == {"/d"}
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "logs", "zoo.cfg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "logs", "zoo.cfg"]
 
 
-def test_logs_apart_refused(tmp_path: Path) -> None:
+def test_unusable_data_log_dir_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with pytest.raises(UsageError, match="dataLogDir is the directory itself"):
         lw.write([{"path": "/a"}], data, "zookeeper.datadir", dataLogDir=data)
@@ -907,23 +914,23 @@ def test_logs_apart_refused(tmp_path: Path) -> None:
         lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "file")
     with pytest.raises(UsageError, match=r"log\.1 lies in the directory of the snapshots"):
         lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "logs")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}\n")
     with pytest.raises(UsageError, match="this is the configuration of kafka"):
         lw.write([{"path": "/b"}], tmp_path / "server.properties", "zookeeper.datadir")
 
 
-def test_myid(tmp_path: Path) -> None:
+def test_myid_file_is_written_and_kept(tmp_path: Path) -> None:
     """It is written beside version-2, once, and only together with the rest."""
-    one, rows = tmp_path / "one", [{"path": "/a"}]
-    lw.write(rows, one, "zookeeper.datadir", myid=7, currentEpoch=2)
-    assert sorted(path.name for path in one.iterdir()) == ["myid", "version-2"]
-    assert (one / "myid").read_bytes() == b"7"
-    found = lw.inspect(one)["facts"]
-    assert (found["myid"], found["accepted_epoch"], found["current_epoch"]) == (7, 2, 2)
-    lw.write(rows, one, "zookeeper.datadir", mode="overwrite", myid=7)
+    item, rows = tmp_path / "one", [{"path": "/a"}]
+    lw.write(rows, item, "zookeeper.datadir", myid=7, currentEpoch=2)
+    assert sorted(path.name for path in item.iterdir()) == ["myid", "version-2"]
+    assert (item / "myid").read_bytes() == b"7"
+    facts = lw.inspect(item)["facts"]
+    assert (facts["myid"], facts["accepted_epoch"], facts["current_epoch"]) == (7, 2, 2)
+    lw.write(rows, item, "zookeeper.datadir", mode="overwrite", myid=7)
     with pytest.raises(LogwrightError, match="it says '7', and '8' is to be written"):
-        lw.write(rows, one, "zookeeper.datadir", mode="overwrite", myid=8)
+        lw.write(rows, item, "zookeeper.datadir", mode="overwrite", myid=8)
     with pytest.raises(UsageError, match="myid"):
         lw.write(rows, tmp_path / "two", "zookeeper.datadir", myid=0)
     with pytest.raises(UsageError, match="currentEpoch 1 is older"):
@@ -936,7 +943,7 @@ def test_myid(tmp_path: Path) -> None:
         )
     assert not (tmp_path / "two").exists()
     (tmp_path / "plain").mkdir()
-    (tmp_path / "plain/snapshot.0").write_bytes((one / "version-2/snapshot.0").read_bytes())
+    (tmp_path / "plain/snapshot.0").write_bytes((item / "version-2/snapshot.0").read_bytes())
     with pytest.raises(UsageError, match="myid lies above version-2, this directory has another name"):
         lw.write(rows, tmp_path / "plain", "zookeeper.datadir", mode="append", myid=8)
     staged = StagedWrite(str(tmp_path / "three"), "zookeeper.datadir", "error", {"myid": 9})

@@ -23,7 +23,7 @@ def configuration(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_stands_for_its_directory(configuration: Path) -> None:
+def test_zoo_cfg_path_opens_its_data_directory(configuration: Path) -> None:
     place = GOLDEN / "split_dirs"
     there = lw.read(place / "data", dataLogDir=str(place / "datalog"))
     assert lw.read(configuration).equals(there)
@@ -44,13 +44,15 @@ def test_it_stands_for_its_directory(configuration: Path) -> None:
         ("clientPort=2181", None, None),
     ],
 )
-def test_what_it_says(text: str, directories: tuple[str, ...] | None, options: dict[str, str] | None) -> None:
-    found = CONFIGURATION.parse(text.encode())
-    assert (None if found is None else found.directories) == directories
-    assert (None if found is None else dict(found.options)) == options
+def test_zoo_cfg_properties_are_parsed(
+    text: str, directories: tuple[str, ...] | None, options: dict[str, str] | None
+) -> None:
+    actual = CONFIGURATION.parse(text.encode())
+    assert (None if actual is None else actual.directories) == directories
+    assert (None if actual is None else dict(actual.options)) == options
 
 
-def test_a_place_that_can_not_be_followed(tmp_path: Path) -> None:
+def test_unusable_path_in_zoo_cfg_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "zoo.cfg").write_text("dataDir=../data\n")
     with pytest.raises(
         lw.UsageError, match=r"zoo\.cfg: dataDir is '\.\./data'.*Name the data directory itself"

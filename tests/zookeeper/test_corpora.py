@@ -15,10 +15,10 @@ from logwright.corpora.generate import generators
 from logwright.roundtrip.laws import decode_encode, encoded_anew
 
 RECIPES = [
-    (one.name, recipe.name)
-    for one in generators()
-    if one.name.startswith("zookeeper.")
-    for recipe in one.recipes
+    (generator.name, recipe.name)
+    for generator in generators()
+    if generator.name.startswith("zookeeper.")
+    for recipe in generator.recipes
 ]
 NAMES = {"zookeeper.datadir": "version-2", "zookeeper.txnlog": "log.1", "zookeeper.snapshot": "snapshot.7"}
 
@@ -28,20 +28,22 @@ def objects(data: bytes) -> list[Any]:
 
 
 def read(path: Path, codec: str, columns: list[str]) -> list[Any]:
-    found = lw.read(path, codec, columns=columns)
-    return [one for batch in found.to_batches() for one in objects(lines(batch))]
+    table = lw.read(path, codec, columns=columns)
+    return [item for batch in table.to_batches() for item in objects(lines(batch))]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 150])
 @pytest.mark.parametrize(("codec", "recipe"), RECIPES)
-def test_it_reads_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:
+def test_generated_directories_read_as_their_manifest_says(
+    codec: str, recipe: str, rows: int, tmp_path: Path
+) -> None:
     path = tmp_path / NAMES[codec]
-    made = lw.generate(codec, path, rows=rows, seed=11, recipe=recipe)
-    ((view, expected),) = made.expected.items()
-    said = objects(Path(expected).read_bytes())
-    if said:
-        assert sorted(read(path, codec, list(said[0])), key=str) == sorted(said, key=str)
-    assert made.manifest["views"][view] == {"rows": len(said), "expected": Path(expected).name}
+    generated = lw.generate(codec, path, rows=rows, seed=11, recipe=recipe)
+    ((view, expected),) = generated.expected.items()
+    message = objects(Path(expected).read_bytes())
+    if message:
+        assert sorted(read(path, codec, list(message[0])), key=str) == sorted(message, key=str)
+    assert generated.manifest["views"][view] == {"rows": len(message), "expected": Path(expected).name}
     report = lw.verify(path, codec)
     assert report.ok, report.text()
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -50,7 +52,7 @@ def test_it_reads_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path
             assert verdict, verdict
 
 
-def test_the_mixed_one_has_everything(tmp_path: Path) -> None:
+def test_mixed_recipe_has_every_transaction_type(tmp_path: Path) -> None:
     path = tmp_path / "version-2"
     lw.generate("zookeeper.datadir", path, rows=1200, seed=5, recipe="mixed")
     tree = lw.read(path).to_pylist()
@@ -72,34 +74,39 @@ def test_the_mixed_one_has_everything(tmp_path: Path) -> None:
         ),
         *("createSession", "closeSession", "error", "multi"),
     }
-    subs = {one["type"] for row in txns for one in row["txns"] or ()}
+    subs = {entry["type"] for row in txns for entry in row["txns"] or ()}
     assert subs == {"create", "setData", "check", "error"}
     assert {row["paths_to_delete"] is None for row in txns if row["type"] == "closeSession"} == {True, False}
-    assert sorted(one.name for one in path.iterdir()) == ["log.1", "log.259", "snapshot.0", "snapshot.258.gz"]
+    assert sorted(file.name for file in path.iterdir()) == [
+        "log.1",
+        "log.259",
+        "snapshot.0",
+        "snapshot.258.gz",
+    ]
 
 
-def test_the_manifest_names_what_lies_within(tmp_path: Path) -> None:
-    made = lw.generate("zookeeper.datadir", tmp_path / "zk", rows=60, recipe="mixed")
-    found = {entry["name"]: entry for entry in made.manifest["files"]}
-    assert sorted(found) == [
+def test_manifest_lists_every_file(tmp_path: Path) -> None:
+    generated = lw.generate("zookeeper.datadir", tmp_path / "zk", rows=60, recipe="mixed")
+    actual = {entry["name"]: entry for entry in generated.manifest["files"]}
+    assert sorted(actual) == [
         f"version-2/{name}" for name in ("log.1", "log.1f", "snapshot.0", "snapshot.1e.gz")
     ]
-    assert made.bytes == sum((tmp_path / "zk" / name).stat().st_size for name in found)
-    assert "content_sha256" in found["version-2/snapshot.1e.gz"]
-    assert "content_sha256" not in found["version-2/snapshot.0"]
+    assert generated.bytes == sum((tmp_path / "zk" / name).stat().st_size for name in actual)
+    assert "content_sha256" in actual["version-2/snapshot.1e.gz"]
+    assert "content_sha256" not in actual["version-2/snapshot.0"]
 
 
-def test_the_same_everywhere(tmp_path: Path) -> None:
+def test_generation_is_deterministic(tmp_path: Path) -> None:
     for recipe, options in (("plain", {"write_as": "snapshot"}), ("mixed", {})):
-        for place in ("one", "two"):
+        for place in ("one", "second"):
             lw.generate(
                 "zookeeper.datadir", tmp_path / recipe / place, rows=60, seed=3, recipe=recipe, **options
             )
-        one, two = (
+        first, second = (
             {file.name: file.read_bytes() for file in (tmp_path / recipe / place / "version-2").iterdir()}
-            for place in ("one", "two")
+            for place in ("one", "second")
         )
-        assert one == two
+        assert first == second
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,9 @@ def test_the_same_everywhere(tmp_path: Path) -> None:
         ("zookeeper.snapshot", "snap", "plain"),
     ],
 )
-def test_names_that_say_something_else(codec: str, name: str, recipe: str, tmp_path: Path) -> None:
+def test_file_name_that_contradicts_the_recipe_is_refused(
+    codec: str, name: str, recipe: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=r"is no name of such a file|does not begin with the first"):
         lw.generate(codec, tmp_path / name, recipe=recipe)
     assert list(tmp_path.iterdir()) == []

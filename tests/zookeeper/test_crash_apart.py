@@ -70,13 +70,13 @@ class Places:
                 Path(place).mkdir(parents=True)
                 files.dump(place, place)
         try:
-            found = lw.scan(
+            table = lw.scan(
                 self.data, codec="zookeeper.datadir", dataLogDir=self.logs, mode="DROPMALFORMED"
             ).to_table()
         except NotFoundError:
             return None
-        own = [one for one in found.select(["path", "data"]).to_pylist() if "zookeeper" not in one["path"]]
-        return [(one["path"], one["data"]) for one in own if one["path"] != "/"]
+        own = [row for row in table.select(["path", "data"]).to_pylist() if "zookeeper" not in row["path"]]
+        return [(row["path"], row["data"]) for row in own if row["path"] != "/"]
 
     def served(self, files: MemoryFileSystem) -> tuple[int | None, str]:
         """The last transaction of a server that is started on what it sees; why it does not start."""
@@ -142,7 +142,9 @@ def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSy
     ],
 )
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
-def test_mended_in_place(case: str, strategy: Strategy | None, tmp_path: Path) -> None:
+def test_crash_during_repair_in_place_leaves_the_old_or_the_new(
+    case: str, strategy: Strategy | None, tmp_path: Path
+) -> None:
     at = Places(tmp_path)
     files = at.holding(memory_of(case).files)
     old, ran, was = at.rows(files), at.served(files)[0], at.tree(files)
@@ -180,7 +182,7 @@ SAMPLE = {"new logs", "append by tasks", "overwrite by a snapshot"}
     "name",
     [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.extended) for name in SCENARIOS],
 )
-def test_a_crash_leaves_the_old_or_the_new(name: str, tmp_path: Path) -> None:
+def test_crash_during_a_write_leaves_the_old_or_the_new(name: str, tmp_path: Path) -> None:
     at = Places(tmp_path)
     before, act, grows = SCENARIOS[name]
     files = before(at)
@@ -190,8 +192,8 @@ def test_a_crash_leaves_the_old_or_the_new(name: str, tmp_path: Path) -> None:
     assert runs is not None
     assert new is not None
     logs = name not in ("new snapshot", "overwrite by a snapshot", "overwrite by tasks")
-    assert any(one.startswith("logs/log.") for one in now) is logs
-    assert not any(one.startswith("data/log.") or "logwright" in one for one in now)
+    assert any(item.startswith("logs/log.") for item in now) is logs
+    assert not any(item.startswith("data/log.") or "logwright" in item for item in now)
     check(at, files, (old, new), (was, now), (ran or 0, runs), grows)
 
 
@@ -216,23 +218,23 @@ def check(
         else:
             assert started in zxids
         for kept in (Kept.NOTHING, Kept.ALL, Kept.NAMES, Kept.SOME):
-            found = files.crash(prefix, kept, prefix)
-            holds = tuple(sorted(found.tree().items()))
+            actual = files.crash(prefix, kept, prefix)
+            holds = tuple(sorted(actual.tree().items()))
             if holds in known:
                 continue
             known.add(holds)
-            read = at.rows(found)
+            read = at.rows(actual)
             assert (read or []) in ((old or []), new), f"behind change {prefix}, with {kept} kept"
             # Whoever comes to the other directory alone goes on with what was committed, too.
-            other = found.fork()
+            other = actual.fork()
             if other.stat(at.logs) is not None:
                 finish_or_undo(other, LAYOUT, at.logs)
                 assert (at.rows(other) or []) == (read or [])
                 place = {name for name in at.tree(other) if name.startswith("logs/.logwright/")}
                 assert not place
-            finish_or_undo(found, LAYOUT, at.data)
-            left = {name: data for name, data in at.tree(found).items() if data is not None}
-            assert (read or []) == (at.rows(found) or [])
+            finish_or_undo(actual, LAYOUT, at.data)
+            left = {name: data for name, data in at.tree(actual).items() if data is not None}
+            assert (read or []) == (at.rows(actual) or [])
             ours = {name: data for name, data in left.items() if ".logwright" not in name}
             assert ours in trees
             assert old == new or (ours == trees[1]) is (read == new)
@@ -240,7 +242,7 @@ def check(
             if not goes_on:
                 continue
             # What an earlier write staged in the other directory goes with the next one.
-            at.put(found, [{"path": "/next", "data": b"1"}], "append")
-            assert not any(".logwright" in name for name in at.tree(found))
-            assert at.served(found)[0] is not None
+            at.put(actual, [{"path": "/next", "data": b"1"}], "append")
+            assert not any(".logwright" in name for name in at.tree(actual))
+            assert at.served(actual)[0] is not None
     assert seen == {False, True}

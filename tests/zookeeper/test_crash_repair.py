@@ -56,8 +56,8 @@ def rows(files: MemoryFileSystem, place: Path) -> list[tuple[str, bytes]]:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     files.dump(TARGET, str(place))
-    found = lw.scan(place, codec="zookeeper.datadir", mode="DROPMALFORMED").to_table()
-    return list(zip(found["path"].to_pylist(), found["data"].to_pylist(), strict=True))
+    table = lw.scan(place, codec="zookeeper.datadir", mode="DROPMALFORMED").to_table()
+    return list(zip(table["path"].to_pylist(), table["data"].to_pylist(), strict=True))
 
 
 def served(files: MemoryFileSystem) -> int | None:
@@ -69,9 +69,9 @@ def served(files: MemoryFileSystem) -> int | None:
 
 @pytest.mark.parametrize("strategy", [Strategy.PREFIX, Strategy.SALVAGE])
 @pytest.mark.parametrize(
-    "case", [pytest.param(one, marks=() if one in SHORT else pytest.mark.nightly) for one in CASES]
+    "case", [pytest.param(case, marks=() if case in SHORT else pytest.mark.nightly) for case in CASES]
 )
-def test_old_or_new_and_nothing_is_destroyed(case: str, strategy: Strategy, tmp_path: Path) -> None:
+def test_crash_during_repair_destroys_no_file(case: str, strategy: Strategy, tmp_path: Path) -> None:
     files = damaged(case)
     place = tmp_path / "version-2"
     before, old, ran = files.tree(TARGET), rows(files, place), served(files)
@@ -84,15 +84,15 @@ def test_old_or_new_and_nothing_is_destroyed(case: str, strategy: Strategy, tmp_
         killed = files.killed(prefix)
         assert served(killed) in (ran, runs)
         for kept in (Kept.NOTHING, Kept.ALL, Kept.NAMES):
-            found = files.crash(prefix, kept)
-            holds = tuple(sorted(found.tree().items()))
+            actual = files.crash(prefix, kept)
+            holds = tuple(sorted(actual.tree().items()))
             if holds in known:
                 continue
             known.add(holds)
-            assert rows(found, place) in (old, new)
-            finish_or_undo(found, LAYOUT, TARGET)
-            assert found.tree(TARGET) in (before, after)
-            seen.add(found.tree(TARGET) == after)
+            assert rows(actual, place) in (old, new)
+            finish_or_undo(actual, LAYOUT, TARGET)
+            assert actual.tree(TARGET) in (before, after)
+            seen.add(actual.tree(TARGET) == after)
     assert seen == {False, True}
     saved = files.tree(BACKUP)
     changed = {name: data for name, data in before.items() if after.get(name) != data}

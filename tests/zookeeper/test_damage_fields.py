@@ -34,7 +34,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def faults(path: Path) -> list[str]:
-    return [one.detail for _, one in lw.verify(path).faults if one.severity is not Severity.INFO]
+    return [fault.detail for _, fault in lw.verify(path).faults if fault.severity is not Severity.INFO]
 
 
 # Logs
@@ -52,7 +52,7 @@ def faults(path: Path) -> list[str]:
         ("payload.body.acl[0].perms,value=1", "acl", [{"perms": 1, "scheme": "world", "id": "anyone"}]),
     ],
 )
-def test_a_field_of_a_transaction(directory: Path, field: str, column: str, value: Any) -> None:
+def test_field_of_a_transaction_is_changed(directory: Path, field: str, column: str, value: Any) -> None:
     log = directory / "log.17"
     before = rows(log)
     path = changed(log, f"set:frame=3,field={field},reseal")
@@ -65,7 +65,7 @@ def test_a_field_of_a_transaction(directory: Path, field: str, column: str, valu
 
 
 @pytest.mark.parametrize(
-    ("operation", "said"),
+    ("operation", "message"),
     [
         ("set:frame=3,field=eor,value=0", "the mark behind the record is 0x00"),
         ("set:frame=3,field=checksum,add=1", "Adler-32 is 0x612c2165, 0x612c2166 is stored"),
@@ -81,12 +81,12 @@ def test_a_field_of_a_transaction(directory: Path, field: str, column: str, valu
         ),
     ],
 )
-def test_wrong_fields_are_told(directory: Path, operation: str, said: str) -> None:
-    found = faults(changed(directory / "log.17", operation))
-    assert any(said in one for one in found), found
+def test_impossible_field_values_are_reported(directory: Path, operation: str, message: str) -> None:
+    actual = faults(changed(directory / "log.17", operation))
+    assert any(message in item for item in actual), actual
 
 
-def test_a_field_that_there_is_not(directory: Path) -> None:
+def test_unknown_field_is_an_error(directory: Path) -> None:
     with pytest.raises(UsageError, match="has no field 'czxid'"):
         changed(directory / "log.17", "set:frame=3,field=czxid,value=1")
 
@@ -100,7 +100,7 @@ def test_a_field_that_there_is_not(directory: Path) -> None:
         "payload.time,add=1",
     ],
 )
-def test_what_is_resealed_is_seen_by_the_digests(directory: Path, field: str) -> None:
+def test_resealed_change_is_detected_by_digests(directory: Path, field: str) -> None:
     out = changed(directory, f"set:file=log.17,frame=3,field={field},reseal")
     report = lw.verify(out)
     assert [
@@ -110,7 +110,7 @@ def test_what_is_resealed_is_seen_by_the_digests(directory: Path, field: str) ->
     assert "The tree is that of transaction 0x18" in str(mended)
 
 
-def test_what_digests_do_not_cover(directory: Path) -> None:
+def test_change_outside_of_digests_is_not_detected(directory: Path) -> None:
     out = changed(directory, "set:file=log.17,frame=3,field=payload.body.acl[0].perms,value=1,reseal")
     assert lw.verify(out).ok
 
@@ -119,7 +119,7 @@ def test_what_digests_do_not_cover(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "said"),
+    ("operation", "message"),
     [
         ("set:frame=7,field=path,text=/zzz", "all rows are suspect"),
         ("set:frame=7,field=data,text=longer than before", "all rows are suspect"),
@@ -130,12 +130,12 @@ def test_what_digests_do_not_cover(directory: Path) -> None:
         ("set:frame=7,field=acl,value=4242", "ACL 4242 of the node is not in the ACL table"),
     ],
 )
-def test_fields_of_a_snapshot(directory: Path, operation: str, said: str) -> None:
+def test_fields_of_a_snapshot_are_changed(directory: Path, operation: str, message: str) -> None:
     path = changed(directory / "snapshot.16", operation)
-    assert any(said in one for one in faults(path)), faults(path)
+    assert any(message in fault for fault in faults(path)), faults(path)
 
 
-def test_a_node_that_is_changed_in_a_directory(directory: Path) -> None:
+def test_node_in_a_directorys_snapshot_is_changed(directory: Path) -> None:
     out = changed(directory, "set:file=snapshot.16,frame=7,field=stat.version,value=5")
     assert not lw.verify(out).ok
     before = lw.read(BASE)
@@ -143,9 +143,9 @@ def test_a_node_that_is_changed_in_a_directory(directory: Path) -> None:
     assert lw.read(directory.parent / "mended").equals(before)
 
 
-def test_the_structure_around_a_field_need_not_be_said(directory: Path) -> None:
-    said, short = (
+def test_field_name_needs_no_structure_prefix(directory: Path) -> None:
+    message, short = (
         changed(directory / "snapshot.16", f"set:frame=8,field={field},value=7,reseal").read_bytes()
         for field in ("stat.czxid", "czxid")
     )
-    assert said == short != (BASE / "snapshot.16").read_bytes()
+    assert message == short != (BASE / "snapshot.16").read_bytes()

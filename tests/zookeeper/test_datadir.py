@@ -42,7 +42,7 @@ def test_each_golden_directory_is_recognised(case: str) -> None:
     assert lw.detect(where / "version-2") == "zookeeper.datadir"
 
 
-def test_files_of_a_server_are_known_in_any_folder(tmp_path: Path) -> None:
+def test_server_files_are_recognised_in_a_folder_of_any_name(tmp_path: Path) -> None:
     home = tmp_path / "saved"
     home.mkdir()
     shutil.copy(GOLDEN / "basic/version-2/log.1", home / "log.1")
@@ -53,7 +53,7 @@ def test_files_of_a_server_are_known_in_any_folder(tmp_path: Path) -> None:
     assert LAYOUT.recognise(open_listing(str(home))) is Match.NAME
 
 
-def test_an_empty_version_2_may_be_one(tmp_path: Path) -> None:
+def test_empty_version_2_folder_may_be_a_data_directory(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     assert lw.detect(tmp_path) == "zookeeper.datadir"
     assert lw.detect(tmp_path / "version-2") == "zookeeper.datadir"
@@ -61,7 +61,7 @@ def test_an_empty_version_2_may_be_one(tmp_path: Path) -> None:
     assert lw.detect(tmp_path / "other") is None
 
 
-def test_a_folder_of_that_name_with_other_things_is_passed_by(tmp_path: Path) -> None:
+def test_version_2_folder_with_other_files_is_not_recognised(tmp_path: Path) -> None:
     (tmp_path / "db/version-2").mkdir(parents=True)
     (tmp_path / "db/version-2/MANIFEST-000001").write_bytes(b"")
     (tmp_path / "db/version-2/CURRENT").write_bytes(b"MANIFEST-000001\n")
@@ -72,8 +72,8 @@ def test_a_folder_of_that_name_with_other_things_is_passed_by(tmp_path: Path) ->
 
 
 def test_plan_of_a_server_in_a_quorum() -> None:
-    found = lw.inspect(GOLDEN / "quorum_one")
-    assert [(one["name"], one["role"], one["codec"]) for one in found["files"]] == [
+    summary = lw.inspect(GOLDEN / "quorum_one")
+    assert [(row["name"], row["role"], row["codec"]) for row in summary["files"]] == [
         ("snapshot.0", "primary", "zookeeper.snapshot"),
         ("snapshot.100000005", "primary", "zookeeper.snapshot"),
         ("log.100000001", "primary", "zookeeper.txnlog"),
@@ -81,7 +81,7 @@ def test_plan_of_a_server_in_a_quorum() -> None:
         ("acceptedEpoch", "metadata", "zookeeper.accepted_epoch"),
         ("currentEpoch", "metadata", "zookeeper.current_epoch"),
     ]
-    facts = found["facts"]
+    facts = summary["facts"]
     assert (facts["accepted_epoch"], facts["current_epoch"], facts["myid"]) == (2, 2, 1)
     assert facts["newest_snapshot"] == "snapshot.100000005"
     assert facts["zxids"] == [["0x100000001", "0x100000005"], ["0x200000001", "0x200000003"]]
@@ -99,7 +99,7 @@ def test_files_are_ordered_by_their_zxids_not_their_names(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
-def test_names_that_a_server_takes_or_passes_over(tmp_path: Path) -> None:
+def test_file_names_a_server_reads_or_ignores(tmp_path: Path) -> None:
     home = copy("dmg_base", tmp_path)
     for name in ("log.17.fixed", "log.zz", "snapshot.-5", "notes.txt", "currentEpoch.tmp", "updatingEpoch"):
         (home / name).write_bytes(b"1")
@@ -121,7 +121,7 @@ def test_names_that_a_server_takes_or_passes_over(tmp_path: Path) -> None:
     }
 
 
-def test_a_compressed_snapshot_has_a_usual_name() -> None:
+def test_compressed_snapshot_is_recognised_by_its_name() -> None:
     for case in ("snap_gz", "snap_snappy"):
         assert faults_of(GOLDEN / case / "version-2") == []
 
@@ -136,12 +136,12 @@ def test_logs_without_a_snapshot() -> None:
     assert "No snapshot found, but there are log entries. Something is broken!" in fault.system
 
 
-def test_torn_snapshots_and_no_log() -> None:
+def test_torn_snapshots_and_no_log_start_with_an_empty_tree() -> None:
     ((name, fault),) = plan_of(GOLDEN / "dmg_snap_all_trunc_nologs/version-2").faults
     assert (name, fault.system) == ("", "the server starts with an empty tree")
 
 
-def test_epochs_that_say_nothing(tmp_path: Path) -> None:
+def test_unreadable_epoch_files_are_noted(tmp_path: Path) -> None:
     home = copy("fresh", tmp_path)
     (home / "currentEpoch").write_bytes(b"\n")
     (tmp_path / "myid").write_bytes(b"one\n")
@@ -152,10 +152,14 @@ def test_epochs_that_say_nothing(tmp_path: Path) -> None:
 # The files as a server looks for them
 
 
-def test_candidates_are_those_that_look_whole(tmp_path: Path) -> None:
+def test_candidate_snapshots_have_a_complete_end(tmp_path: Path) -> None:
     home = copy("dmg_base", tmp_path)
     listing = open_listing(str(home))
-    assert [one.name for one in candidates(listing)] == ["snapshot.16", "snapshot.a", "snapshot.0"]
+    assert [candidate.name for candidate in candidates(listing)] == [
+        "snapshot.16",
+        "snapshot.a",
+        "snapshot.0",
+    ]
     data = (home / "snapshot.16").read_bytes()
     (home / "snapshot.16").write_bytes(data[:-1])
     (home / "snapshot.a").write_bytes(SNAPSHOT_END)  # shorter than any
@@ -163,15 +167,15 @@ def test_candidates_are_those_that_look_whole(tmp_path: Path) -> None:
     (home / "snapshot.21.snappy").write_bytes(b"\x82SNAPPY")  # its magic is longer
     (home / "snapshot.22.SNAPPY").write_bytes(b"\x82SNAPPY\0")
     (home / "snapshot.-1").write_bytes(data)
-    found = [one.name for one in candidates(open_listing(str(home)))]
-    assert found == ["snapshot.22.SNAPPY", "snapshot.20.gz", "snapshot.0"]
+    actual = [candidate.name for candidate in candidates(open_listing(str(home)))]
+    assert actual == ["snapshot.22.SNAPPY", "snapshot.20.gz", "snapshot.0"]
 
 
-def test_no_more_than_a_hundred_candidates(tmp_path: Path) -> None:
+def test_at_most_a_hundred_snapshot_candidates(tmp_path: Path) -> None:
     for zxid in range(105):
         (tmp_path / f"snapshot.{zxid:x}").write_bytes(bytes(5) + SNAPSHOT_END)
-    found = candidates(open_listing(str(tmp_path)))
-    assert (len(found), found[0].zxid, found[-1].zxid) == (100, 104, 5)
+    actual = candidates(open_listing(str(tmp_path)))
+    assert (len(actual), actual[0].zxid, actual[-1].zxid) == (100, 104, 5)
 
 
 @pytest.mark.parametrize(
@@ -186,16 +190,16 @@ def test_no_more_than_a_hundred_candidates(tmp_path: Path) -> None:
         (0x100000001, ["log.17"]),
     ],
 )
-def test_logs_that_are_opened_for_a_zxid(zxid: int, opened: list[str]) -> None:
-    found = logs(open_listing(str(GOLDEN / "dmg_base/version-2")))
-    assert [one.name for one in logs_from(found, zxid)] == opened
+def test_logs_opened_for_a_zxid_begin_with_the_one_that_contains_it(zxid: int, opened: list[str]) -> None:
+    actual = logs(open_listing(str(GOLDEN / "dmg_base/version-2")))
+    assert [item.name for item in logs_from(actual, zxid)] == opened
 
 
 def test_logs_with_negative_zxids_are_never_opened(tmp_path: Path) -> None:
     for name in ("log.-1", "log.5", "log.x"):
         (tmp_path / name).write_bytes(b"")
-    found = logs(open_listing(str(tmp_path)))
-    assert [one.name for one in logs_from(found, 0)] == ["log.5"]
+    actual = logs(open_listing(str(tmp_path)))
+    assert [item.name for item in logs_from(actual, 0)] == ["log.5"]
     assert logs_from([], 5) == []
 
 
@@ -217,19 +221,19 @@ class Dying:
         raise UnreadableError.of(offset, 1 << 20 if length is None else max(1, length), "EIO", name)
 
 
-def test_a_directory_of_which_nothing_can_be_read() -> None:
+def test_unreadable_directory_is_an_error() -> None:
     listing = Dying(GOLDEN / "quorum_one/version-2")
     assert LAYOUT.recognise(listing) is Match.NAME
     assert candidates(listing) == []
-    found = LAYOUT.plan(listing, Options(LAYOUT.read_options))
-    assert [file.name for file in found.files][:2] == ["snapshot.0", "snapshot.100000005"]
-    assert (found.facts["current_epoch"], found.facts["myid"]) == (None, None)
-    assert LAYOUT.facts(listing, found)["transactions"] == 0
+    plan = LAYOUT.plan(listing, Options(LAYOUT.read_options))
+    assert [file.name for file in plan.files][:2] == ["snapshot.0", "snapshot.100000005"]
+    assert (plan.facts["current_epoch"], plan.facts["myid"]) == (None, None)
+    assert LAYOUT.facts(listing, plan)["transactions"] == 0
     listing.name = "saved"
     assert LAYOUT.recognise(listing) is Match.NAME  # for its snapshots' names
 
 
-def test_facts_of_a_compressed_snapshot_and_of_odd_times(tmp_path: Path) -> None:
+def test_inspect_reads_compressed_snapshots_and_impossible_times(tmp_path: Path) -> None:
     assert "snapshot_nodes" not in lw.inspect(GOLDEN / "snap_gz")["facts"]
     write_log(tmp_path, [{**create(i, "/a"), "time_ms": 1 << 62} for i in (1, 2)])
     assert lw.inspect(tmp_path)["facts"]["times"] == [1 << 62, 1 << 62]
@@ -251,7 +255,7 @@ def test_ranges_of_zxids_over_several_logs(tmp_path: Path) -> None:
 # The directory that people name
 
 
-def test_a_data_directory_is_read_where_its_files_are() -> None:
+def test_parent_of_version_2_opens_its_data_directory() -> None:
     case = GOLDEN / "basic"
     assert lw.read(case, view="txns").equals(lw.read(case / "version-2", view="txns"))
     assert lw.inspect(case)["path"] == str(case / "version-2")
@@ -260,7 +264,7 @@ def test_a_data_directory_is_read_where_its_files_are() -> None:
     assert report.ok
 
 
-def test_several_data_directories_below_one(tmp_path: Path) -> None:
+def test_several_data_directories_in_one_folder_are_listed(tmp_path: Path) -> None:
     for name in ("one", "two"):
         copy("fresh", tmp_path / name)
     report = lw.verify(tmp_path)
@@ -269,7 +273,7 @@ def test_several_data_directories_below_one(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_without_one_says_what_it_holds(tmp_path: Path) -> None:
+def test_folder_without_a_data_directory_is_an_error_with_its_contents(tmp_path: Path) -> None:
     (tmp_path / "zk/version-2").mkdir(parents=True)
     with pytest.raises(UsageError, match="none that we know"):
         lw.read(tmp_path)
@@ -284,17 +288,17 @@ SPLIT = GOLDEN / "split_dirs"
 
 @pytest.mark.parametrize("logs_at", ["datalog", "datalog/version-2"])
 @pytest.mark.parametrize("data_at", ["data", "data/version-2"])
-def test_logs_that_lie_apart(data_at: str, logs_at: str) -> None:
+def test_logs_in_data_log_dir_are_read(data_at: str, logs_at: str) -> None:
     files = lw.read(SPLIT / data_at, view="files", dataLogDir=SPLIT / logs_at).to_pylist()
-    assert [(one["name"], one["role"]) for one in files] == [
+    assert [(file["name"], file["role"]) for file in files] == [
         ("snapshot.0", "primary"),
         ("dataLogDir/log.1", "primary"),
     ]
-    found = lw.read(SPLIT / data_at, view="txns", data_log_dir=SPLIT / logs_at, columns="*")
-    assert found.equals(lw.read(SPLIT / "datalog/version-2/log.1", columns="*"))
+    table = lw.read(SPLIT / data_at, view="txns", data_log_dir=SPLIT / logs_at, columns="*")
+    assert table.equals(lw.read(SPLIT / "datalog/version-2/log.1", columns="*"))
 
 
-def test_damage_in_a_log_that_lies_apart_is_told_with_its_true_path(tmp_path: Path) -> None:
+def test_damage_in_data_log_dir_is_reported_with_its_path(tmp_path: Path) -> None:
     shutil.copytree(SPLIT, tmp_path / "zk")
     log = tmp_path / "zk/datalog/version-2/log.1"
     data = bytearray(log.read_bytes())
@@ -305,28 +309,28 @@ def test_damage_in_a_log_that_lies_apart_is_told_with_its_true_path(tmp_path: Pa
     assert str(error.value).startswith(f"{log}: at byte 16")
 
 
-def test_files_in_the_wrong_one_of_two_directories(tmp_path: Path) -> None:
+def test_files_in_the_wrong_of_two_directories_are_noted(tmp_path: Path) -> None:
     shutil.copytree(SPLIT, tmp_path / "zk")
-    data, apart = tmp_path / "zk/data/version-2", tmp_path / "zk/datalog/version-2"
-    shutil.copy(apart / "log.1", data / "log.1")
-    shutil.copy(data / "snapshot.0", apart / "snapshot.0")
-    (apart / "readme").write_text("x")
-    found = lw.inspect(tmp_path / "zk/data", dataLogDir=apart)
-    assert {one["name"]: (one["role"], one["note"]) for one in found["files"]} == {
+    data, separate = tmp_path / "zk/data/version-2", tmp_path / "zk/datalog/version-2"
+    shutil.copy(separate / "log.1", data / "log.1")
+    shutil.copy(data / "snapshot.0", separate / "snapshot.0")
+    (separate / "readme").write_text("x")
+    summary = lw.inspect(tmp_path / "zk/data", dataLogDir=separate)
+    assert {row["name"]: (row["role"], row["note"]) for row in summary["files"]} == {
         "snapshot.0": ("primary", ""),
         "dataLogDir/log.1": ("primary", ""),
         "log.1": ("leftover", "a log in the directory of the snapshots"),
         "dataLogDir/snapshot.0": ("leftover", "a snapshot in the directory of the logs"),
         "dataLogDir/readme": ("foreign", "not ZooKeeper's, ignored by it"),
     }
-    systems = {one["file"]: one["system"] for one in found["faults"]}
+    systems = {row["file"]: row["system"] for row in summary["faults"]}
     assert systems == {
         "log.1": "the server does not start: SnapDirContentCheckException",
         "dataLogDir/snapshot.0": "the server does not start: LogDirContentCheckException",
     }
 
 
-def test_a_directory_of_logs_that_is_not_there() -> None:
+def test_missing_data_log_dir_is_an_error() -> None:
     with pytest.raises(LogwrightError, match="nowhere"):
         lw.read(SPLIT / "data", dataLogDir=SPLIT / "nowhere")
 
@@ -334,7 +338,7 @@ def test_a_directory_of_logs_that_is_not_there() -> None:
 # For people
 
 
-def test_inspect_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_the_directory(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["inspect", str(GOLDEN / "dmg_mid_eor_gap")])
     out = capsys.readouterr().out
@@ -345,16 +349,16 @@ def test_inspect_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["facts"]["transactions"] == 2
 
 
-def test_the_words_for_a_directory_with_other_files(tmp_path: Path) -> None:
+def test_foreign_files_are_listed(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     (tmp_path / "version-2/readme").write_text("x")
     files = lw.read(tmp_path, view="files").to_pylist()
-    assert [(one["name"], one["role"]) for one in files] == [("readme", "foreign")]
+    assert [(file["name"], file["role"]) for file in files] == [("readme", "foreign")]
 
 
-def test_names_are_put_in_place_in_an_order_that_a_server_can_start_from() -> None:
-    given = ["log.b", "snapshot.a", "currentEpoch", "log.1", "snapshot.0", "acceptedEpoch"]
-    assert LAYOUT.order(given) == [
+def test_files_are_committed_in_an_order_a_server_can_start_from() -> None:
+    inputs = ["log.b", "snapshot.a", "currentEpoch", "log.1", "snapshot.0", "acceptedEpoch"]
+    assert LAYOUT.order(inputs) == [
         "acceptedEpoch",
         "currentEpoch",
         "snapshot.0",
@@ -364,6 +368,6 @@ def test_names_are_put_in_place_in_an_order_that_a_server_can_start_from() -> No
     ]
 
 
-def test_snapshots_of_a_listing() -> None:
-    found = snapshots(open_listing(str(GOLDEN / "dmg_base/version-2")))
-    assert [one.zxid for one in found] == [0, 0xA, 0x16]
+def test_snapshots_are_listed_by_zxid() -> None:
+    actual = snapshots(open_listing(str(GOLDEN / "dmg_base/version-2")))
+    assert [item.zxid for item in actual] == [0, 0xA, 0x16]

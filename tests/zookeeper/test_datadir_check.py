@@ -23,9 +23,9 @@ from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext
 from logwright.codec.zookeeper.store.datadir import LAYOUT
 
 HEALTHY = [
-    one
-    for one in CASES
-    if not one.startswith(("dmg_", "syn_", "toplevel", "v3414_log")) and one != "split_dirs"
+    case
+    for case in CASES
+    if not case.startswith(("dmg_", "syn_", "toplevel", "v3414_log")) and case != "split_dirs"
 ]
 WHOLE = {
     "syn_acl_dangling", "syn_create_v0", "syn_delete_missing", "syn_dup_node", "syn_epoch_jump", "syn_gap_filled",
@@ -38,14 +38,14 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("case", HEALTHY)
-def test_healthy_directories_are_fine(case: str) -> None:
+def test_healthy_directories_have_no_faults(case: str) -> None:
     report = lw.verify(GOLDEN / case / "version-2")
     assert report.ok
     assert not [fault for _, fault in report.faults if fault.severity is Severity.WARNING]
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if one.startswith(("dmg_", "syn_"))])
-def test_each_damage_is_seen(case: str) -> None:
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("dmg_", "syn_"))])
+def test_every_damaged_directory_has_a_fault(case: str) -> None:
     assert (not checked(memory_of(case))) == (case in WHOLE)
 
 
@@ -56,7 +56,7 @@ MISSING = "log.17: 0xb to 0x16 are in no log and no snapshot"
 
 @pytest.mark.parametrize("case", ["dmg_mid_empty", "dmg_mid_missing", "dmg_mid_missing_silent"])
 @pytest.mark.parametrize("deep", [False, True])
-def test_transactions_that_are_nowhere(case: str, deep: bool) -> None:
+def test_missing_transactions_are_an_error(case: str, deep: bool) -> None:
     assert details(memory_of(case), deep=deep) == [MISSING]
     ((_, fault),) = checked(memory_of(case), deep=deep)
     assert (fault.kind, fault.rows_lost, fault.lost) == (
@@ -66,7 +66,7 @@ def test_transactions_that_are_nowhere(case: str, deep: bool) -> None:
     )
 
 
-def test_transactions_that_only_a_snapshot_has() -> None:
+def test_transactions_only_covered_by_a_snapshot_are_a_warning() -> None:
     base = memory_of("dmg_base")
     del base.files["log.b"]
     assert details(base) == []
@@ -75,7 +75,7 @@ def test_transactions_that_only_a_snapshot_has() -> None:
     ]
 
 
-def test_a_gap_within_a_log_is_told_where_it_costs() -> None:
+def test_gap_within_a_log_is_reported_if_it_loses_transactions() -> None:
     missing = directory(record(1, 1, create(b"/a")), record(4, 1, create(b"/b")))
     assert details(missing) == ["log.1: 0x2 to 0x3 are in no log and no snapshot"]
     # An epoch begins with 1, and nobody knows how far the one before went.
@@ -85,7 +85,7 @@ def test_a_gap_within_a_log_is_told_where_it_costs() -> None:
     assert details(late) == ["log.1: 0x100000001 to 0x100000002 are in no log and no snapshot"]
 
 
-def test_all_that_a_hole_took_is_counted() -> None:
+def test_lost_transactions_of_a_damaged_range_are_counted() -> None:
     """A wrong mark, and a record behind it that can't be read."""
     records = [record(zxid, 1, create(b"/%d" % zxid)) for zxid in range(1, 7)]
     data = bytearray(log(*records))
@@ -95,26 +95,26 @@ def test_all_that_a_hole_took_is_counted() -> None:
     assert (fault.rows_lost, fault.lost) == (2, {"first_zxid": 2, "last_zxid": 3})
 
 
-def test_what_a_later_log_has_again() -> None:
+def test_transactions_repeated_in_a_later_log_are_not_lost() -> None:
     records = [record(zxid, 1, create(b"/%d" % zxid)) for zxid in range(1, 7)]
     first = bytearray(log(*records))
     first[16 + 2 * len(records[0]) - 1] ^= 1
-    again = log(*(record(zxid, 1, create(b"/again%d" % zxid)) for zxid in range(2, 9)))
-    both = data_directory({**directory().files, "log.1": bytes(first), "log.2": again})
-    (warned,) = [one for one in details(both, Severity.WARNING) if "gave these zxids again" in one]
+    second = log(*(record(zxid, 1, create(b"/again%d" % zxid)) for zxid in range(2, 9)))
+    both = data_directory({**directory().files, "log.1": bytes(first), "log.2": second})
+    (warned,) = [detail for detail in details(both, Severity.WARNING) if "gave these zxids again" in detail]
     assert warned.startswith(
         "log.1: log.2 begins with 0x2: the server was started without what lies here, 0x3 to 0x6"
     )
     result, _ = repaired(both)
     assert result.files["log.1"] == log(records[0])
-    assert result.files["log.2"] == again
+    assert result.files["log.2"] == second
 
 
 # Snapshots
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         ("dmg_snap_none", "there is no snapshot, and the logs begin with 0xb: what was before is in no file"),
         (
@@ -128,30 +128,28 @@ def test_what_a_later_log_has_again() -> None:
         ),
     ],
 )
-def test_without_a_sound_snapshot(case: str, said: str) -> None:
-    assert f": {said}" in details(memory_of(case), deep=False)
+def test_no_sound_snapshot_is_an_error(case: str, message: str) -> None:
+    assert f": {message}" in details(memory_of(case), deep=False)
 
 
-def test_a_snapshot_that_was_written_while_transactions_were_made() -> None:
+def test_fuzzy_snapshot_without_its_log_is_an_error() -> None:
     fuzzy = memory_of("fuzzy")
     assert details(fuzzy) == []
     lost = data_directory({"snapshot.101": fuzzy.files["snapshot.101"]})
-    (said,) = details(lost)
-    assert said == (
+    (message,) = details(lost)
+    assert message == (
         "snapshot.101: it was written while transactions up to 0x10d were made, and the logs tell of them up to 0x101 only: of the "
         "others the tree may have some"
     )
 
 
-def test_acls_of_nodes_made_while_a_snapshot_was_written() -> None:
+def test_acls_missing_from_a_fuzzy_snapshot_come_from_the_log() -> None:
     """Their lists came after the table: the logs have them, and where they don't something else is told."""
     table = i4(1) + i8(1) + OPEN
     nodes = [ROOT, (b"/a", 1, 0), (b"/b", 2, 0), (b"/c", 2, 0), (b"/d", 3, 0)]
     data = crafted(*nodes, acls=table, czxids={b"/a": 2, b"/b": 4, b"/c": 5, b"/d": 3})
-    found = snapshot.CODEC.scan(
-        Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, _context("snapshot.3")
-    )
-    assert [(fault.severity, fault.detail) for fault in found.faults] == [
+    scan = snapshot.CODEC.scan(Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, _context("snapshot.3"))
+    assert [(fault.severity, fault.detail) for fault in scan.faults] == [
         (Severity.WARNING, "ACL 3 of the node is not in the ACL table"),
         (
             Severity.INFO,
@@ -162,19 +160,19 @@ def test_acls_of_nodes_made_while_a_snapshot_was_written() -> None:
     logs = {f"log.{zxid}": log(record(zxid, 1, create(b"/" + name))) for zxid, name in ((4, b"b"), (5, b"c"))}
     covered = data_directory({"snapshot.3": data, **logs})
     assert details(covered) == []
-    assert not [one for one in start(covered).verdict.warnings if "table does not have: 2" in one]
-    (said,) = details(data_directory({"snapshot.3": data, "log.4": logs["log.4"]}))
-    assert said.startswith(
+    assert not [warning for warning in start(covered).verdict.warnings if "table does not have: 2" in warning]
+    (message,) = details(data_directory({"snapshot.3": data, "log.4": logs["log.4"]}))
+    assert message.startswith(
         "snapshot.3: it was written while transactions up to 0x5 were made, and the logs tell of them up to 0x4 only"
     )
 
 
-def test_nodes_without_parents() -> None:
+def test_nodes_without_parents_are_an_error() -> None:
     assert details(memory_of("syn_orphan")) == ["snapshot.16: /`pp/d0-0 has no parent"]
     assert details(memory_of("syn_orphan"), deep=False) == []
 
 
-def test_many_nodes_without_parents() -> None:
+def test_many_orphans_are_summarised() -> None:
     rows = [{"path": f"/a/n{number}"} for number in range(50)]
     written = b"".join(map(bytes, snapshot.CODEC.encode(pa.Table.from_pylist(rows), None, None, _context())))
     # The parent has another name then.
@@ -182,9 +180,9 @@ def test_many_nodes_without_parents() -> None:
     data = data[:-_ENDING]
     data += b"\0\0\0\1/"
     data += zlib.adler32(data).to_bytes(8, "big") + b"\0\0\0\1/"
-    said = details(data_directory({"snapshot.1": bytes(data)}))
-    assert len(said) == 20
-    assert said[-1].endswith(" has no parent, nor have 30 more")
+    message = details(data_directory({"snapshot.1": bytes(data)}))
+    assert len(message) == 20
+    assert message[-1].endswith(" has no parent, nor have 30 more")
 
 
 _ENDING = 18 + 33 + 21
@@ -195,31 +193,31 @@ def _context(name: str = "snapshot.1") -> SnapshotContext:
     return snapshot.CODEC.context(name, Options(snapshot.CODEC.options))
 
 
-def test_a_digest_that_is_of_another_tree() -> None:
-    (said,) = details(memory_of("syn_bad_ephemeral_owner"))
-    assert said == "snapshot.16: the digest of its tree is not the one that it has"
-    (said,) = details(memory_of("syn_bad_ephemeral_owner"), Severity.WARNING)
-    assert said == "snapshot.16: the owner of /app/d1-4, 0xff00070000000001, is none that there can be"
+def test_digest_mismatch_is_an_error() -> None:
+    (message,) = details(memory_of("syn_bad_ephemeral_owner"))
+    assert message == "snapshot.16: the digest of its tree is not the one that it has"
+    (message,) = details(memory_of("syn_bad_ephemeral_owner"), Severity.WARNING)
+    assert message == "snapshot.16: the owner of /app/d1-4, 0xff00070000000001, is none that there can be"
 
 
 # Digests of transactions
 
 
-def test_the_first_digest_that_is_wrong_is_told() -> None:
-    (said,) = details(memory_of("dmg_fixed_swapped"))
-    assert said.startswith(
+def test_first_digest_mismatch_is_reported() -> None:
+    (message,) = details(memory_of("dmg_fixed_swapped"))
+    assert message.startswith(
         "log.17: the digest of the tree after 0x1b is 0x7c61c987b, 0x7a83d5de1 was stored with it"
     )
     assert details(memory_of("dmg_fixed_swapped"), deep=False) == []
 
 
-def test_digests_that_were_never_right_are_a_warning() -> None:
+def test_digests_that_never_matched_are_a_warning() -> None:
     assert details(memory_of("syn_trailing_bytes")) == []
-    (said,) = details(memory_of("syn_trailing_bytes"), Severity.WARNING)
-    assert said == "log.1: the digests of transactions from 0x1 on are not those of the tree of snapshot.0"
+    (message,) = details(memory_of("syn_trailing_bytes"), Severity.WARNING)
+    assert message == "log.1: the digests of transactions from 0x1 on are not those of the tree of snapshot.0"
 
 
-def test_behind_a_hole_nothing_is_known_of_digests() -> None:
+def test_digests_after_lost_transactions_are_not_compared() -> None:
     """What is lost makes all digests behind it wrong: that is told once, as what is lost."""
     holed = memory_of("dmg_base")
     del holed.files["snapshot.16"], holed.files["snapshot.a"]
@@ -233,7 +231,7 @@ def test_behind_a_hole_nothing_is_known_of_digests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("current", "accepted", "said"),
+    ("current", "accepted", "message"),
     [
         (b"2", b"2", []),
         (b"3", b"4", []),
@@ -245,23 +243,25 @@ def test_behind_a_hole_nothing_is_known_of_digests() -> None:
         (b"3", b"2", ["acceptedEpoch: the accepted epoch is 2, less than the current one, 3"]),
     ],
 )
-def test_epochs(current: bytes, accepted: bytes | None, said: list[str]) -> None:
+def test_epoch_files_must_agree_with_the_zxids(
+    current: bytes, accepted: bytes | None, message: list[str]
+) -> None:
     quorum = memory_of("quorum_one")
     quorum.files["currentEpoch"] = current
     del quorum.files["acceptedEpoch"]
     if accepted is not None:
         quorum.files["acceptedEpoch"] = accepted
-    assert details(quorum) == said
+    assert details(quorum) == message
     result, mending = repaired(quorum)
     assert details(result) == []
-    assert (result.files == quorum.files) == (not said)
+    assert (result.files == quorum.files) == (not message)
     assert ("acceptedEpoch is not there, it is 2 now" in str(mending.summary().warnings)) == (
         accepted is None
     )
     assert "start the others on empty directories" in str(mending.summary().before_you_start)
 
 
-def test_an_epoch_that_can_not_be_read() -> None:
+def test_unreadable_epoch_is_an_error() -> None:
     quorum = memory_of("quorum_one")
     quorum.files["currentEpoch"] = b"x"
     result, mending = repaired(quorum)
@@ -272,34 +272,34 @@ def test_an_epoch_that_can_not_be_read() -> None:
 # For people
 
 
-def test_words() -> None:
+def test_fault_messages_and_advice() -> None:
     assert LAYOUT.nouns == ("record", "file")
-    assert any("Copy the directory" in one for one in LAYOUT.advice)
+    assert any("Copy the directory" in item for item in LAYOUT.advice)
     assert not LAYOUT.discards("version-2")
 
 
-def test_verify_says_it(tmp_path: Path) -> None:
+def test_verify_reports_missing_transactions(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     for name, data in memory_of("dmg_mid_missing").files.items():
         (tmp_path / "version-2" / name).write_bytes(data)
     report = lw.verify(tmp_path)
     assert not report.ok
-    said = " ".join(str(report).split())
-    assert "0xb to 0x16 are in no log and no snapshot" in said
-    assert "Copy the directory before a server is started on it" in said
+    message = " ".join(str(report).split())
+    assert "0xb to 0x16 are in no log and no snapshot" in message
+    assert "Copy the directory before a server is started on it" in message
     assert not lw.verify(tmp_path, jobs=2).ok
     assert not lw.verify(tmp_path, depth="checksums").ok
 
 
-def test_a_snapshot_under_the_name_of_a_later_one() -> None:
+def test_snapshot_named_after_a_later_zxid_is_an_error() -> None:
     """Its seals are right, but a server leaves out what lies between."""
     directory = memory_of("dmg_base")
     files = directory.files
     swapped = data_directory(
         {**files, "snapshot.16": files["snapshot.a"], "snapshot.a": files["snapshot.16"]}
     )
-    (said,) = [one for one in details(swapped) if one.startswith("snapshot.16")]
-    assert "it holds the tree of 0xa" in said
+    (message,) = [detail for detail in details(swapped) if detail.startswith("snapshot.16")]
+    assert "it holds the tree of 0xa" in message
     assert "Digests are not matching" in "".join(start(swapped).verdict.warnings)
     # From an older one the same transactions lead to the right tree.
     result, _ = repaired(swapped, "prefix")
@@ -308,7 +308,7 @@ def test_a_snapshot_under_the_name_of_a_later_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         # A bit that is turned back is lost to nobody.
         ("dmg_flip_body", ("damaged: zxid 0x1b (1 record): repair puts it right", "--out DIR loses nothing")),
@@ -324,21 +324,21 @@ def test_a_snapshot_under_the_name_of_a_later_one() -> None:
         ),
     ],
 )
-def test_what_a_repair_would_lose(case: str, said: tuple[str, ...], tmp_path: Path) -> None:
+def test_verify_predicts_what_a_repair_loses(case: str, message: tuple[str, ...], tmp_path: Path) -> None:
     """In the words of ZooKeeper, and as the repair then tells it."""
     (tmp_path / "in/version-2").mkdir(parents=True)
     for name, data in memory_of(case).files.items():
         (tmp_path / "in/version-2" / name).write_bytes(data)
     report = lw.verify(tmp_path / "in")
     words = " ".join(str(report).split())
-    assert all(one in words for one in said)
+    assert all(item in words for item in message)
     repaired = lw.repair(tmp_path / "in", tmp_path / "out")
     assert report.mending == sum(cut["rows_lost"] for cut in repaired.cut or [])
-    again = " ".join(str(repaired).split())
-    assert ("damaged: zxid 0x1b (1 record): it is put right" in again) is (case == "dmg_flip_body")
+    second = " ".join(str(repaired).split())
+    assert ("damaged: zxid 0x1b (1 record): it is put right" in second) is (case == "dmg_flip_body")
 
 
-def test_only_salvage_is_left(tmp_path: Path) -> None:
+def test_verify_says_when_only_salvage_can_repair(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     held = memory_of("dmg_snap_none").files
     for name, data in held.items():
@@ -348,7 +348,7 @@ def test_only_salvage_is_left(tmp_path: Path) -> None:
     assert report.mending is None
 
 
-def test_names_that_no_server_reads_and_directories_without_anything() -> None:
+def test_ignored_names_and_empty_directories() -> None:
     assert details(data_directory({})) == []
     base = memory_of("dmg_base")
     assert details(data_directory({**base.files, "snapshot.-5": b"no snapshot at all"})) == []

@@ -21,7 +21,7 @@ def without(*names: str) -> MemoryDirectory:
 
 
 @pytest.mark.parametrize(
-    ("gone", "said"),
+    ("gone", "message"),
     [
         ((), "snapshot.21 is made from snapshot.16 and the logs."),
         (("snapshot.16",), "snapshot.21 is made from snapshot.a and the logs."),
@@ -29,43 +29,43 @@ def without(*names: str) -> MemoryDirectory:
         (("snapshot.16", "snapshot.a", "snapshot.0"), "snapshot.21 is made from the logs."),
     ],
 )
-def test_a_snapshot_of_the_last_transaction(gone: tuple[str, ...], said: str) -> None:
+def test_snapshot_of_the_last_transaction_is_rebuilt(gone: tuple[str, ...], message: str) -> None:
     result, mending = rebuilt(without(*gone))
-    assert notes(mending) == said
+    assert notes(mending) == message
     assert set(result.files) == {*without(*gone).files, "snapshot.21"}
     alone = data_directory({"snapshot.21": result.files["snapshot.21"]})
     assert served(alone) == served(BASE)
     assert checked(result) == []
 
 
-def test_the_same_from_wherever_it_is_made() -> None:
+def test_rebuilt_snapshot_is_the_same_from_any_older_snapshot() -> None:
     """ACLs have the numbers that they had, or such as a server would give them."""
-    made = {
+    result = {
         rebuilt(without(*gone))[0].files["snapshot.21"]
         for gone in ((), ("snapshot.16",), ("snapshot.16", "snapshot.a"))
     }
-    assert len(made) == 1
+    assert len(result) == 1
 
 
-def test_damaged_snapshots_make_room() -> None:
+def test_damaged_snapshots_are_replaced() -> None:
     result, mending = rebuilt(memory_of("dmg_snap_flip_data"))
     assert set(result.files) == {"snapshot.a", "log.b", "log.17", "snapshot.21"}
     assert cuts(mending) == []
     assert served(result) == served(BASE)
 
 
-def test_a_damaged_snapshot_of_the_last_transaction_is_made_in_its_place() -> None:
+def test_damaged_last_snapshot_is_rebuilt_under_its_name() -> None:
     data = bytearray(BASE.files["snapshot.16"])
     data[900:910] = b"x" * 10
-    some = data_directory({name: BASE.files[name] for name in ("snapshot.a", "log.b")})
-    result, _ = rebuilt(data_directory({**some.files, "snapshot.16": bytes(data)}))
+    subset = data_directory({name: BASE.files[name] for name in ("snapshot.a", "log.b")})
+    result, _ = rebuilt(data_directory({**subset.files, "snapshot.16": bytes(data)}))
     assert set(result.files) == {"snapshot.a", "log.b", "snapshot.16"}
     assert served(data_directory({"snapshot.16": result.files["snapshot.16"]})) == served(
         data_directory({"snapshot.16": BASE.files["snapshot.16"]})
     )
 
 
-def test_nothing_to_be_made() -> None:
+def test_complete_directory_needs_no_rebuild() -> None:
     fresh = memory_of("fresh")
     result, mending = rebuilt(fresh)
     assert result.files == fresh.files
@@ -73,7 +73,7 @@ def test_nothing_to_be_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         ("dmg_flip_body", "Adler-32 is"),
         ("dmg_pad_garbage_near", "Unreasonable length"),
@@ -82,30 +82,32 @@ def test_nothing_to_be_made() -> None:
         ("toplevel_check", "Unsupported Txn with type=13"),
     ],
 )
-def test_sound_logs_are_needed(case: str, said: str) -> None:
-    with pytest.raises(DamageError, match=said):
+def test_sound_logs_are_needed(case: str, message: str) -> None:
+    with pytest.raises(DamageError, match=message):
         rebuilt(memory_of(case))
 
 
-def test_a_torn_end_is_no_damage() -> None:
+def test_torn_tail_does_not_prevent_a_rebuild() -> None:
     torn = memory_of("dmg_trunc_tail_midbody")
     result, _ = rebuilt(torn)
     assert result.files["log.17"] == torn.files["log.17"]
     assert "snapshot.1f" in result.files
 
 
-def test_wrong_digests_are_told() -> None:
+def test_wrong_digests_prevent_a_rebuild() -> None:
     _, mending = rebuilt(memory_of("dmg_digest_mismatch"))
     assert "The digest that is stored with 0x21 is not that of the tree" in notes(mending)
 
 
-def test_epochs() -> None:
+def test_epoch_files_are_rebuilt() -> None:
     quorum = memory_of("quorum_one")
     for name in ("currentEpoch", "acceptedEpoch"):
-        lost = data_directory({one: data for one, data in quorum.files.items() if one != name})
+        lost = data_directory({key: data for key, data in quorum.files.items() if key != name})
         result, _ = rebuilt(lost, name)
         assert result.files == quorum.files
-    neither = data_directory({one: data for one, data in quorum.files.items() if not one.endswith("Epoch")})
+    neither = data_directory(
+        {name: data for name, data in quorum.files.items() if not name.endswith("Epoch")}
+    )
     result, _ = rebuilt(neither, "currentEpoch", "acceptedEpoch")
     assert result.files == quorum.files
     # A server on its own has none.
@@ -113,7 +115,7 @@ def test_epochs() -> None:
     assert result.files == BASE.files
 
 
-def test_through_the_api(tmp_path: Path) -> None:
+def test_rebuild_through_the_api(tmp_path: Path) -> None:
     report = lw.rebuild(GOLDEN / "rolled/version-2", tmp_path / "version-2", what="snapshot")
     assert "snapshot.2e is made from snapshot.28 and the logs." in str(report)
     assert lw.verify(tmp_path / "version-2").ok
@@ -122,7 +124,7 @@ def test_through_the_api(tmp_path: Path) -> None:
         lw.rebuild(GOLDEN / "rolled/version-2", tmp_path / "more", what="log")
 
 
-def test_an_epoch_that_begins() -> None:
+def test_snapshot_at_the_start_of_an_epoch() -> None:
     first = memory_of("fresh").files["snapshot.0"]
     logs = {"log.100000001": log(record(1 << 32 | 1, 1, create(b"/a")))}
     result, _ = rebuilt(data_directory({"snapshot.0": first, **logs}))

@@ -51,7 +51,7 @@ GARBAGE = b"\x5a" * 20
 # What is put right
 
 
-def test_two_records_side_by_side() -> None:
+def test_two_adjacent_damaged_records_are_fixed() -> None:
     """A mark and a length, one behind the other."""
     result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 8, b"\0\0\7\0")))
     assert result.files["log.1"] == log(*RECORDS)
@@ -59,14 +59,14 @@ def test_two_records_side_by_side() -> None:
     assert losses(mending) == []
 
 
-def test_the_first_record_and_the_header() -> None:
+def test_damaged_header_and_first_record_are_fixed() -> None:
     result, mending = repaired(damaged((0, b"????"), (at(2) - 1, b"?")))
     assert result.files["log.1"] == log(*RECORDS)
     assert losses(mending) == []
 
 
 @pytest.mark.parametrize("bits", [b"\1", b"\1\2", b"\x10\x01"])
-def test_without_digests_nothing_bears_out_what_a_checksum_says_of_bits(bits: bytes) -> None:
+def test_bit_flip_is_not_fixed_without_digests(bits: bytes) -> None:
     """Two bits may look like another one: the second case does."""
     place = at(6) + 50
     data = log(*RECORDS)
@@ -77,17 +77,17 @@ def test_without_digests_nothing_bears_out_what_a_checksum_says_of_bits(bits: by
     assert ("log.1", 6, {"first_zxid": 7, "last_zxid": 12}) in losses(mending)
 
 
-def test_a_record_put_right_must_belong_there() -> None:
+def test_fixed_record_must_match_its_neighbours() -> None:
     """The mark is missing behind a record that another log has again."""
-    again = log(*(record(zxid, 5, set_data(b"/node1", b"again")) for zxid in range(5, 8)))
+    second = log(*(record(zxid, 5, set_data(b"/node1", b"again")) for zxid in range(5, 8)))
     both = damaged((at(5) - 1, b"?"))
-    both.files["log.4"] = again.replace(again[:16], again[:16])
+    both.files["log.4"] = second.replace(second[:16], second[:16])
     result, _ = repaired(
-        data_directory({**both.files, "log.4": log(record(4, 5, set_data(b"/node1", b"4"))) + again[16:]})
+        data_directory({**both.files, "log.4": log(record(4, 5, set_data(b"/node1", b"4"))) + second[16:]})
     )
     assert result.files["log.1"] == log(*RECORDS[:3])
     assert zxids(result) == [1, 2, 3, 4, 5, 6, 7]
-    assert {one["path"] for one in served(result)} == {
+    assert {row["path"] for row in served(result)} == {
         "/",
         "/zookeeper",
         "/zookeeper/config",
@@ -98,7 +98,7 @@ def test_a_record_put_right_must_belong_there() -> None:
     }
 
 
-def test_garbage_between_records_costs_nothing() -> None:
+def test_garbage_between_records_loses_nothing() -> None:
     data = log(*RECORDS)
     between = data_directory({"snapshot.0": FRESH, "log.1": data[: at(6)] + GARBAGE + data[at(6) :]})
     result, mending = repaired(between)
@@ -106,7 +106,7 @@ def test_garbage_between_records_costs_nothing() -> None:
     assert [(cut.offset, cut.length, cut.rows_lost) for cut in cuts(mending)] == [(at(6), 20, 0)]
 
 
-def test_a_torn_end_before_the_next_log_costs_nothing() -> None:
+def test_torn_tail_before_the_next_log_loses_nothing() -> None:
     torn = log(*RECORDS[:6]) + RECORDS[6][:30]
     result, mending = repaired(
         data_directory({"snapshot.0": FRESH, "log.1": torn, "log.7": log(*RECORDS[6:])})
@@ -117,17 +117,17 @@ def test_a_torn_end_before_the_next_log_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "said"),
+    ("odd", "message"),
     [
         (record(5, 99, b""), "its checksum is right, but Unsupported Txn with type=99"),
         (record(5, 1, b"\0\0\0\2/a"), "its checksum is right, but the transaction ends early: EOFException"),
     ],
 )
-def test_records_that_no_server_reads(odd: bytes, said: str) -> None:
+def test_records_no_server_can_read_end_the_prefix(odd: bytes, message: str) -> None:
     strange = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4], odd, *RECORDS[5:])})
     result, mending = repaired(strange)
     assert result.files["log.1"] == log(*RECORDS[:4])
-    assert said in [cut.why for cut in cuts(mending)]
+    assert message in [cut.why for cut in cuts(mending)]
     result, mending = repaired(strange, "salvage")
     assert zxids(result) == list(range(1, 13))
     assert losses(mending) == [("log.1", 1, {"first_zxid": 5, "last_zxid": 5})]
@@ -138,7 +138,7 @@ BELOW_ALL = record(-(1 << 40) + 1, 1, create(b"/a"))
 """Of zxid 0xffffff0000000001."""
 
 
-def test_zxids_that_no_server_gives() -> None:
+def test_records_with_impossible_zxids_are_removed() -> None:
     """A snapshot named after one would never be read."""
     why = "its checksum is right, but no server gives the zxid 0xffffff0000000001: they count up from 1"
     result, mending = repaired(data_directory({"log.1": log(BELOW_ALL, *RECORDS[4:6])}), "salvage")
@@ -157,7 +157,7 @@ def test_zxids_that_no_server_gives() -> None:
         assert losses(mending) == [("log.1", 1, {})]
 
 
-def test_one_record_is_put_right_and_the_next_is_not() -> None:
+def test_fixable_record_before_an_unfixable_one_is_fixed() -> None:
     result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 40, GARBAGE)), "salvage")
     assert zxids(result) == list(range(1, 13))
     assert [(cut.offset, cut.rows_lost) for cut in cuts(mending)] == [(at(4), 0), (at(5), 1)]
@@ -176,7 +176,7 @@ def holed(*numbers: int) -> MemoryDirectory:
     return damaged(*((at(number) + 40, GARBAGE) for number in numbers))
 
 
-def test_prefix_ends_at_the_first_record_that_is_lost() -> None:
+def test_prefix_ends_before_the_first_lost_record() -> None:
     result, mending = repaired(holed(4, 9))
     assert result.files["log.1"] == log(*RECORDS[:3])
     assert "The tree is that of transaction 0x3, it has 7 nodes." in notes(mending)
@@ -191,8 +191,8 @@ def test_salvage_keeps_every_good_record() -> None:
     assert b"".join(RECORDS[4:8]) in data
     assert data.endswith(b"".join(RECORDS[9:]))
     assert "0x4 is missing: a transaction that changes nothing is in its place" in notes(mending)
-    assert {one["path"] for one in served(result)} >= {"/node3", "/node5", "/node8", "/node12"}
-    assert not {one["path"] for one in served(result)} & {"/node4", "/node9"}
+    assert {row["path"] for row in served(result)} >= {"/node3", "/node5", "/node8", "/node12"}
+    assert not {row["path"] for row in served(result)} & {"/node4", "/node9"}
     rows = _rows(result, "log.1")
     # It has the time of the one behind it, no session, and says why.
     assert [
@@ -211,17 +211,19 @@ def _rows(result: MemoryDirectory, name: str) -> list[dict[str, Any]]:
 def _decoded(result: MemoryDirectory, name: str, table: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     codec = txnlog.CODEC
     context = codec.context(name, Options(codec.options))
-    for one in Walk(ListedFile(result, name, len(result.files[name])), codec, context):
-        if isinstance(one, Stretch):
-            yield from (part.batch for part in codec.decode(one.window, one.frames, table, columns, context))
+    for item in Walk(ListedFile(result, name, len(result.files[name])), codec, context):
+        if isinstance(item, Stretch):
+            yield from (
+                part.batch for part in codec.decode(item.window, item.frames, table, columns, context)
+            )
 
 
-def test_what_a_sound_snapshot_covers_is_not_made_up_for() -> None:
+def test_salvage_adds_nothing_a_sound_snapshot_covers() -> None:
     """Record 4 is lost, and a snapshot of a later transaction has what it did."""
     base = served(data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:8])}))
-    made = _snapshot(8)
+    created = _snapshot(8)
     for strategy in ("prefix", "salvage"):
-        result, mending = repaired(data_directory({**holed(4).files, "snapshot.8": made}), strategy)
+        result, mending = repaired(data_directory({**holed(4).files, "snapshot.8": created}), strategy)
         assert zxids(result) == [1, 2, 3, *range(5, 13)]
         assert losses(mending) == [("log.1", 1, {"first_zxid": 4, "last_zxid": 4})]
         assert "0x4 is missing after snapshot.0, an older snapshot" in notes(mending)
@@ -230,11 +232,13 @@ def test_what_a_sound_snapshot_covers_is_not_made_up_for() -> None:
 
 
 def _snapshot(zxid: int) -> bytes:
-    whole = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:zxid])})
-    return b"".join(bytes(one) for one in write.of_tree(trace(whole, files.snapshots(whole)[0]).tree))
+    complete = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:zxid])})
+    return b"".join(
+        bytes(buffer) for buffer in write.of_tree(trace(complete, files.snapshots(complete)[0]).tree)
+    )
 
 
-def test_too_many_are_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_salvage_does_not_fill_in_too_many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mending_module, "MOST_FILLED", 5)
     far = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], *RECORDS[4:5], *RECORDS[9:])})
     result, mending = repaired(far, "salvage")
@@ -242,7 +246,7 @@ def test_too_many_are_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "0x6 to 0x9 are missing, too many to be made up for" in notes(mending)
 
 
-def test_a_log_of_its_own_for_what_is_missing_before_one() -> None:
+def test_filler_transactions_before_a_log_get_their_own_file() -> None:
     both = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:3]), "log.6": log(*RECORDS[5:])})
     result, _ = repaired(both, "salvage")
     assert zxids(result, "log.4") == [4, 5]
@@ -260,14 +264,14 @@ def lost_end(*gone: str) -> MemoryDirectory:
     data[540:560] = GARBAGE
     return data_directory(
         {
-            name: one
-            for name, one in {**quorum.files, "log.100000001": bytes(data)}.items()
+            name: key
+            for name, key in {**quorum.files, "log.100000001": bytes(data)}.items()
             if name not in gone
         }
     )
 
 
-def test_the_end_of_an_epoch_is_missed_by_digests_alone() -> None:
+def test_lost_end_of_an_epoch_is_only_detected_by_digests() -> None:
     directory = lost_end("snapshot.100000005")
     result, mending = repaired(directory)
     assert zxids(result) == [0x100000001, 0x100000002, 0x100000003, 0x100000004]
@@ -280,26 +284,26 @@ def test_the_end_of_an_epoch_is_missed_by_digests_alone() -> None:
     assert repaired(result, "salvage")[0].files == result.files
 
 
-def test_a_snapshot_has_what_is_missed_at_the_end_of_an_epoch() -> None:
+def test_lost_end_of_an_epoch_is_restored_from_a_snapshot() -> None:
     for strategy in ("prefix", "salvage"):
         result, _ = repaired(lost_end(), strategy)
         assert zxids(result)[3:5] == [0x100000004, 0x200000001]
         assert checked(result) == []
         assert served(result) == served(memory_of("quorum_one"))
-        (said,) = [one for one in details(result, Severity.WARNING) if "digest" in one]
-        assert said == (
+        (message,) = [detail for detail in details(result, Severity.WARNING) if "digest" in detail]
+        assert message == (
             "log.200000001: the digests of transactions from 0x200000001 on are those of snapshot.100000005, not of what snapshot.0 leads to"
         )
 
 
-def test_a_torn_end_before_an_epoch_costs_nothing_where_digests_are_right() -> None:
+def test_torn_tail_before_an_epoch_loses_nothing_if_digests_match() -> None:
     quorum = memory_of("quorum_one")
     del quorum.files["snapshot.100000005"]
-    whole = quorum.files["log.100000001"].rstrip(b"\0")
-    quorum.files["log.100000001"] = whole + whole[16:60]
+    complete = quorum.files["log.100000001"].rstrip(b"\0")
+    quorum.files["log.100000001"] = complete + complete[16:60]
     for strategy in ("prefix", "salvage"):
         result, _ = repaired(quorum, strategy)
-        assert result.files["log.100000001"] == whole
+        assert result.files["log.100000001"] == complete
         assert zxids(result) == zxids(memory_of("quorum_one"))
 
 
@@ -307,7 +311,7 @@ def test_a_torn_end_before_an_epoch_costs_nothing_where_digests_are_right() -> N
 
 
 @pytest.mark.parametrize("zxid", [0, 1, 7, 11, 12, 99])
-def test_chop(zxid: int) -> None:
+def test_chop_cuts_at_a_zxid(zxid: int) -> None:
     result, mending = repaired(damaged(), **{"chop.zxid": zxid})
     assert zxids(result) == list(range(1, min(zxid, 12) + 1))
     assert ("log.1" in result.files) == (zxid > 0)
@@ -316,7 +320,7 @@ def test_chop(zxid: int) -> None:
         assert len(served(result)) == 4 + zxid
 
 
-def test_chop_takes_hexadecimal_numbers_and_later_snapshots_away() -> None:
+def test_chop_takes_hexadecimal_and_removes_later_snapshots() -> None:
     base = memory_of("dmg_base")
     result, mending = repaired(base, **{"chop.zxid": "0x10"})
     assert set(result.files) == {"snapshot.0", "snapshot.a", "log.1", "log.b"}
@@ -326,7 +330,7 @@ def test_chop_takes_hexadecimal_numbers_and_later_snapshots_away() -> None:
     assert zxids(result)[-1] == 0x10
 
 
-def test_chop_needs_something_to_go_back_from() -> None:
+def test_chop_needs_an_older_snapshot() -> None:
     lone = memory_of("dmg_trunc_tail_boundary")
     with pytest.raises(UsageError, match=r"no way back to 0x10: the oldest sound snapshot is snapshot\.16"):
         repaired(lone, **{"chop.zxid": 0x10})
@@ -341,7 +345,7 @@ def test_chop_needs_something_to_go_back_from() -> None:
 # Snapshots
 
 
-def test_a_snapshot_written_while_transactions_were_made_needs_them() -> None:
+def test_fuzzy_snapshot_needs_its_transactions() -> None:
     fuzzy = memory_of("fuzzy")
     data = fuzzy.files["log.1"]
     rows = zxids(fuzzy, "log.1")
@@ -359,39 +363,39 @@ def test_a_snapshot_written_while_transactions_were_made_needs_them() -> None:
     assert result.files == cut.files
     assert "of the others the tree may have some and not have others" in notes(mending)
     # An older one is whole, and so are logs from the first transaction on.
-    whole = data_directory({"snapshot.101": fuzzy.files["snapshot.101"], "log.1": data[:stop]})
+    complete = data_directory({"snapshot.101": fuzzy.files["snapshot.101"], "log.1": data[:stop]})
     for more in ({}, {"snapshot.0": fuzzy.files["snapshot.0"]}):
-        result, _ = repaired(data_directory({**whole.files, **more}))
+        result, _ = repaired(data_directory({**complete.files, **more}))
         assert set(result.files) == {"snapshot.0", "log.1"}
         assert zxids(result)[-1] == 0x104
         assert checked(result) == []
 
 
-def _place(found: MemoryDirectory, name: str, number: int) -> int:
+def _place(actual: MemoryDirectory, name: str, number: int) -> int:
     positions = [
-        at for batch in _decoded(found, name, "frames", ["position"]) for at in batch.column(0).to_pylist()
+        at for batch in _decoded(actual, name, "frames", ["position"]) for at in batch.column(0).to_pylist()
     ]
     return int(positions[number + 1])
 
 
-def test_what_can_be_read_of_a_snapshot_is_salvaged_for_want_of_better() -> None:
+def test_damaged_snapshot_is_salvaged_if_no_other_is_left() -> None:
     lone = data_directory({"snapshot.16": memory_of("dmg_snap_path_null").files["snapshot.16"]})
     with pytest.raises(DamageError, match="no snapshot is sound, and there are no transactions"):
         repaired(lone)
     result, mending = repaired(lone, "salvage")
     before = {
-        one["path"]
-        for one in served(data_directory({"snapshot.16": memory_of("dmg_base").files["snapshot.16"]}))
+        row["path"]
+        for row in served(data_directory({"snapshot.16": memory_of("dmg_base").files["snapshot.16"]}))
     }
-    assert {one["path"] for one in served(result)} == before - {"/app/d0-4"}
+    assert {row["path"] for row in served(result)} == before - {"/app/d0-4"}
     assert "snapshot.16 has the 14 nodes of snapshot.16 that can be read, nothing vouches for them" in notes(
         mending
     )
-    assert [one.rows_lost for one in cuts(mending)] == [None]
+    assert [cut.rows_lost for cut in cuts(mending)] == [None]
     assert checked(result) == []
 
 
-def test_nodes_that_say_what_can_not_be_are_not_salvaged() -> None:
+def test_implausible_nodes_are_not_salvaged() -> None:
     data = bytearray(memory_of("dmg_snap_path_null").files["snapshot.16"])
     place = data.index(b"/app/d1-4") + 9
     place += 4 + int.from_bytes(data[place : place + 4], "big") + 8 + 8
@@ -399,19 +403,19 @@ def test_nodes_that_say_what_can_not_be_are_not_salvaged() -> None:
     data[place : place + 8] = (0x6900000000000016).to_bytes(8, "big")
     lone = data_directory({"snapshot.16": bytes(data)})
     result, _ = repaired(lone, "salvage")
-    assert {"/app/d1-4", "/app/d0-4"}.isdisjoint(one["path"] for one in served(result))
+    assert {"/app/d1-4", "/app/d0-4"}.isdisjoint(row["path"] for row in served(result))
     assert checked(result) == []
 
 
-def test_nodes_whose_acls_are_lost_are_shut() -> None:
+def test_nodes_with_lost_acls_get_no_permissions() -> None:
     lone = data_directory({"snapshot.16": memory_of("dmg_snap_aclvec_null").files["snapshot.16"]})
     result, mending = repaired(lone, "salvage")
     assert "The ACLs of 12 nodes are lost" in notes(mending)
-    shut = [one for one in served(result) if one["acl"] == [{"perms": 0, "scheme": "world", "id": "anyone"}]]
+    shut = [row for row in served(result) if row["acl"] == [{"perms": 0, "scheme": "world", "id": "anyone"}]]
     assert len(shut) == 12
 
 
-def test_a_compressed_snapshot_whose_trailer_alone_is_wrong_is_written_plain() -> None:
+def test_snapshot_with_a_damaged_gzip_trailer_is_written_uncompressed() -> None:
     packed = memory_of("snap_gz")
     data = bytearray(packed.files["snapshot.42.gz"])
     data[-6] ^= 1
@@ -426,14 +430,14 @@ def test_a_compressed_snapshot_whose_trailer_alone_is_wrong_is_written_plain() -
 
 
 @pytest.mark.parametrize("case", ["snap_gz", "snap_snappy"])
-def test_nothing_is_left(case: str) -> None:
+def test_directory_without_readable_data_cannot_be_repaired(case: str) -> None:
     name = next(name for name in memory_of(case).files if name.startswith("snapshot.42"))
     lone = data_directory({name: b"nothing of it"})
     with pytest.raises(DamageError, match="nothing is left"):
         repaired(lone, "salvage")
 
 
-def test_one_bit_anywhere_in_a_snapshot() -> None:
+def test_single_bit_flip_anywhere_in_a_snapshot_is_fixed() -> None:
     """With no other snapshot, and a digest to bear it out; what lies behind the first seal is not needed."""
     data = memory_of("dmg_base").files["snapshot.16"]
     for place in range(0, len(data), 37):
@@ -446,7 +450,7 @@ def test_one_bit_anywhere_in_a_snapshot() -> None:
         assert losses(mending) == []
 
 
-def test_two_bits_in_a_snapshot_are_not_taken_for_one() -> None:
+def test_two_flipped_bits_in_a_snapshot_are_not_fixed_as_one() -> None:
     data = bytearray(memory_of("dmg_base").files["snapshot.16"])
     place = data.index(b"/app/d0-4") + 20
     data[place] ^= 1
@@ -455,7 +459,7 @@ def test_two_bits_in_a_snapshot_are_not_taken_for_one() -> None:
         repaired(data_directory({"snapshot.16": bytes(data)}))
 
 
-def test_a_snapshot_in_doubt_stays_beside_a_sound_one_where_its_digest_is_right() -> None:
+def test_doubtful_snapshot_is_kept_if_its_digest_matches() -> None:
     base = memory_of("dmg_base")
     turned = bytearray(base.files["snapshot.a"])
     turned[200] ^= 1
@@ -468,7 +472,7 @@ def test_a_snapshot_in_doubt_stays_beside_a_sound_one_where_its_digest_is_right(
 
 
 @pytest.mark.nightly
-def test_one_bit_anywhere_in_a_log() -> None:
+def test_single_bit_flip_anywhere_in_a_log_is_fixed() -> None:
     base = memory_of("dmg_trunc_tail_boundary")
     data = base.files["log.17"]
     for place in range(len(data)):
@@ -480,10 +484,10 @@ def test_one_bit_anywhere_in_a_log() -> None:
         assert losses(mending) == []
 
 
-def test_a_damaged_snapshot_that_nothing_leads_to() -> None:
-    some = memory_of("dmg_snap_path_null")
-    del some.files["log.b"], some.files["log.17"]
-    result, mending = repaired(some)
+def test_damaged_snapshot_without_logs_falls_back_to_an_older_one() -> None:
+    subset = memory_of("dmg_snap_path_null")
+    del subset.files["log.b"], subset.files["log.17"]
+    result, mending = repaired(subset)
     assert set(result.files) == {"snapshot.a"}
     assert losses(mending) == [("snapshot.16", 12, {"first_zxid": 0xB, "last_zxid": 0x16})]
 
@@ -491,14 +495,14 @@ def test_a_damaged_snapshot_that_nothing_leads_to() -> None:
 # Other files
 
 
-def test_other_files_stay() -> None:
+def test_foreign_files_are_kept() -> None:
     more = damaged()
     more.files |= {"notes.txt": b"mine", "log.x": b"?", "currentEpoch.tmp": b"1"}
     result, _ = repaired(more)
     assert result.files == more.files
 
 
-def test_of_logs_of_one_zxid_the_one_that_has_most() -> None:
+def test_longest_of_several_logs_with_one_zxid_is_kept() -> None:
     short = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4]), "log.1.fixed": log(*RECORDS)})
     result, mending = repaired(short)
     assert set(result.files) == {"snapshot.0", "log.1.fixed"}
@@ -508,19 +512,19 @@ def test_of_logs_of_one_zxid_the_one_that_has_most() -> None:
     ]
 
 
-def test_a_transaction_larger_than_a_server_takes() -> None:
+def test_transaction_above_jute_maxbuffer_is_kept_with_advice() -> None:
     huge = directory(record(1, 1, create(b"/huge", data=b"x" * (2 << 20))))
     result, mending = repaired(huge)
     assert result.files == huge.files
     assert "set jute.maxbuffer to 2097229 at least" in notes(mending)
 
 
-def test_several_servers_are_no_replicas() -> None:
-    one = damaged()
-    plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
+def test_several_servers_are_not_replicas() -> None:
+    item = damaged()
+    plan = LAYOUT.plan(item, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no copies of one another, 2 paths are named"):
         LAYOUT.capabilities.repair.repair(
-            [one, one], [plan, plan], Strategy.PREFIX, Options(LAYOUT.capabilities.repair.options)
+            [item, item], [plan, plan], Strategy.PREFIX, Options(LAYOUT.capabilities.repair.options)
         )
 
 
@@ -546,15 +550,15 @@ class Dying(MemoryDirectory):
         ("log.17", 1290, 1400, [*range(0x17, 0x21)]),
     ],
 )
-def test_what_the_disk_can_not_read(name: str, low: int, high: int, kept: list[int]) -> None:
+def test_unreadable_disk_blocks_count_as_damage(name: str, low: int, high: int, kept: list[int]) -> None:
     disk = Dying(memory_of("dmg_base").files)
     disk.name_of_bad, disk.low, disk.high = name, low, high
-    (said,) = [
+    (message,) = [
         fault.detail
         for file, fault in checked(disk)
         if file == name and "the disk cannot read" in fault.detail
     ]
-    assert f"at byte {low}" in said
+    assert f"at byte {low}" in message
     result, _ = repaired(disk)
     assert [zxid for zxid in zxids(result) if zxid > 0x16] == kept
     assert ("snapshot.16" in result.files) == (name != "snapshot.16")
@@ -565,7 +569,7 @@ def test_what_the_disk_can_not_read(name: str, low: int, high: int, kept: list[i
 
 
 @pytest.mark.parametrize("case", ["dmg_flip_body", "dmg_mid_missing", "dmg_snap_none", "dmg_trunc_tail_hdr"])
-def test_system_refuses_what_no_server_starts_on(case: str) -> None:
+def test_strategy_system_refuses_a_directory_no_server_starts_on(case: str) -> None:
     with pytest.raises(DamageError, match="a server does not start on it"):
         repaired(memory_of(case), "system")
 
@@ -581,16 +585,16 @@ def test_system_refuses_what_no_server_starts_on(case: str) -> None:
         "dmg_torn_zero_tail",
     ],
 )
-def test_system_leaves_the_tree_that_a_server_has(case: str) -> None:
+def test_strategy_system_keeps_the_tree_a_server_loads(case: str) -> None:
     result, _ = repaired(memory_of(case), "system")
     assert checked(result) == []
-    assert {one["path"] for one in served(result)} == {one["path"] for one in truth(case)}
+    assert {row["path"] for row in served(result)} == {row["path"] for row in truth(case)}
     last = max(int(name.split(".")[1], 16) for name in result.files if name.startswith("snapshot."))
     alone = data_directory({f"snapshot.{last:x}": result.files[f"snapshot.{last:x}"]})
     assert served(alone) == served(result)
 
 
-def test_system_says_what_a_server_passes_over() -> None:
+def test_strategy_system_reports_what_a_server_skips() -> None:
     result, mending = repaired(memory_of("dmg_flip_eor"), "system")
     assert zxids(result) == [0x17, 0x18, 0x19, 0x1A]
     assert losses(mending) == [("log.17", 7, {"first_zxid": 0x1B, "last_zxid": 0x21})]
@@ -603,12 +607,12 @@ def test_system_says_what_a_server_passes_over() -> None:
     ]
 
 
-def test_system_of_an_old_server_writes_no_snapshot() -> None:
+def test_strategy_system_of_an_old_version_writes_no_snapshot() -> None:
     result, _ = repaired(memory_of("v3414"), "system", version="3.4.14")
     assert result.files == memory_of("v3414").files
 
 
-def test_system_in_an_ensemble() -> None:
+def test_strategy_system_in_an_ensemble() -> None:
     quorum = memory_of("quorum_one")
     result, mending = repaired(quorum, "system", distributed=True)
     # It writes no snapshot when it starts.
@@ -619,14 +623,14 @@ def test_system_in_an_ensemble() -> None:
 # Through the API
 
 
-def test_prefix_is_what_is_done_where_nothing_is_said(tmp_path: Path) -> None:
+def test_prefix_is_the_default_strategy(tmp_path: Path) -> None:
     report = lw.repair(GOLDEN / "dmg_mid_missing/version-2", tmp_path / "version-2")
     assert report.incomplete
     assert "The tree is that of transaction 0xa, it has 10 nodes." in str(report)
     assert lw.read(tmp_path / "version-2").num_rows == 10
 
 
-def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
+def test_logs_in_data_log_dir_are_repaired(tmp_path: Path) -> None:
     case = GOLDEN / "split_dirs"
     before = lw.read(case / "data", dataLogDir=str(case / "datalog"))
     report = lw.repair(case / "data", tmp_path / "out", dataLogDir=str(case / "datalog"))
@@ -646,17 +650,17 @@ def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
     shutil.copytree(case, tmp_path / "own")
     damaged = tmp_path / "own/datalog/version-2/log.1"
     damaged.write_bytes(damaged.read_bytes()[:-3000].rstrip(b"\0")[:-7])
-    given = {"dataLogDir": str(tmp_path / "own/datalog"), "in_place": True}
-    report = lw.repair(tmp_path / "own/data", backup=tmp_path / "backup", **given)
+    inputs = {"dataLogDir": str(tmp_path / "own/datalog"), "in_place": True}
+    report = lw.repair(tmp_path / "own/data", backup=tmp_path / "backup", **inputs)
     assert "leave dataLogDir away" not in str(report)
     assert [path.name for path in (tmp_path / "backup").rglob("log.1")] == ["log.1"]
     assert sorted(path.name for path in (tmp_path / "own/data/version-2").iterdir()) == ["snapshot.0"]
     assert [path.name for path in (tmp_path / "own/datalog/version-2").iterdir()] == ["log.1"]
     assert lw.verify(tmp_path / "own/data", dataLogDir=str(tmp_path / "own/datalog")).ok
-    lw.rebuild(tmp_path / "own/data", backup=tmp_path / "more", **given)
+    lw.rebuild(tmp_path / "own/data", backup=tmp_path / "more", **inputs)
     assert sorted(path.name for path in (tmp_path / "own/data/version-2").iterdir()) == [
         "snapshot.0",
         "snapshot.1",
     ]
     with pytest.raises(UsageError, match="the backup must lie outside"):
-        lw.repair(tmp_path / "own/data", backup=tmp_path / "own/datalog/version-2/backup", **given)
+        lw.repair(tmp_path / "own/data", backup=tmp_path / "own/datalog/version-2/backup", **inputs)

@@ -28,13 +28,13 @@ ALL = range(1, 0x22)
 """The transactions of `dmg_base`."""
 
 
-def whole(case: str) -> MemoryDirectory:
+def undamaged(case: str) -> MemoryDirectory:
     """A damaged directory as it was before."""
     others = {"dmg_gz": "snap_gz", "dmg_snappy": "snap_snappy"}
     base = next((memory_of(other) for start, other in others.items() if case.startswith(start)), BASE)
     names = {"log.17.fixed": "log.17", "snapshot.16.tmp": "snapshot.16"}
     return data_directory(
-        {name: base.files[name] for one in memory_of(case).files if (name := names.get(one, one))}
+        {name: base.files[name] for file in memory_of(case).files if (name := names.get(file, file))}
     )
 
 
@@ -48,9 +48,9 @@ HEALED = {
 
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", sorted(HEALED))
-def test_what_can_be_told_for_certain_is_put_right(case: str, strategy: str) -> None:
+def test_unambiguous_damage_is_fixed_completely(case: str, strategy: str) -> None:
     result, mending = repaired(memory_of(case), strategy)
-    before = whole(case)
+    before = undamaged(case)
     assert result.files.keys() == before.files.keys()
     for name, data in before.files.items():
         if result.files[name] != data:
@@ -68,7 +68,7 @@ CUT_AT = {
 
 
 @pytest.mark.parametrize("case", sorted(CUT_AT))
-def test_torn_tails_are_cut(case: str) -> None:
+def test_torn_tails_are_truncated(case: str) -> None:
     result, mending = repaired(memory_of(case))
     last = CUT_AT[case]
     assert zxids(result) == list(range(0x17, last + 1))
@@ -81,7 +81,7 @@ def test_torn_tails_are_cut(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["dmg_trunc_tail_0", "dmg_trunc_tail_hdr"])
-def test_a_log_without_a_header_goes(case: str) -> None:
+def test_log_without_a_header_is_removed(case: str) -> None:
     result, mending = repaired(memory_of(case))
     assert result.files == {"snapshot.16": BASE.files["snapshot.16"]}
     assert losses(mending) == [("log.17", None, {"first_zxid": 0x17})]
@@ -100,9 +100,9 @@ GONE = {
 
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", sorted(GONE))
-def test_snapshots_that_no_server_takes_go_where_older_ones_do(case: str, strategy: str) -> None:
+def test_unreadable_snapshots_are_removed_if_older_ones_suffice(case: str, strategy: str) -> None:
     directory = memory_of(case)
-    before = served(whole(case) if case.startswith("dmg") else BASE)
+    before = served(undamaged(case) if case.startswith("dmg") else BASE)
     result, mending = repaired(directory, strategy)
     assert set(directory.files) - set(result.files) == {GONE[case]}
     assert losses(mending) == []
@@ -110,7 +110,7 @@ def test_snapshots_that_no_server_takes_go_where_older_ones_do(case: str, strate
 
 
 @pytest.mark.parametrize("case", ["dmg_snap_all_trunc", "dmg_snap_all_trunc_nologs"])
-def test_a_snapshot_ends_with_its_last_seal_that_is_right(case: str) -> None:
+def test_snapshot_is_truncated_after_its_last_valid_checksum(case: str) -> None:
     directory = memory_of(case)
     result, mending = repaired(directory)
     for name in ("snapshot.16", "snapshot.a"):
@@ -122,7 +122,7 @@ def test_a_snapshot_ends_with_its_last_seal_that_is_right(case: str) -> None:
     assert served(result) == served(before)
 
 
-def test_a_snapshot_whose_first_seal_is_right_ends_there() -> None:
+def test_snapshot_with_a_valid_first_checksum_ends_there() -> None:
     result, mending = repaired(memory_of("dmg_snap_flip_digest"))
     assert result.files["snapshot.16"] == BASE.files["snapshot.16"][:1642]
     assert losses(mending) == []
@@ -138,7 +138,7 @@ UNTOUCHED = {
 
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", sorted(UNTOUCHED))
-def test_what_is_sound_stays_as_it_is(case: str, strategy: str) -> None:
+def test_sound_files_are_unchanged(case: str, strategy: str) -> None:
     directory = memory_of(case)
     result, mending = repaired(directory, strategy)
     assert result.files == directory.files
@@ -149,7 +149,7 @@ MISSING = ("dmg_mid_empty", "dmg_mid_missing", "dmg_mid_missing_silent")
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_prefix_ends_before_transactions_that_are_missing(case: str) -> None:
+def test_prefix_ends_before_missing_transactions(case: str) -> None:
     directory = memory_of(case)
     result, mending = repaired(directory)
     assert "log.17" not in result.files
@@ -163,7 +163,7 @@ def test_prefix_ends_before_transactions_that_are_missing(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_salvage_makes_up_for_what_is_missing(case: str) -> None:
+def test_salvage_fills_in_missing_transactions(case: str) -> None:
     result, mending = repaired(memory_of(case), "salvage")
     first = 0xB if case == "dmg_mid_missing_silent" else 1
     assert zxids(result) == list(range(first, 0x22))
@@ -173,13 +173,13 @@ def test_salvage_makes_up_for_what_is_missing(case: str) -> None:
     assert checked(result) == []
 
 
-def test_nothing_to_go_back_to() -> None:
+def test_prefix_without_an_older_state_is_an_error() -> None:
     with pytest.raises(DamageError, match="there is no snapshot, and the logs begin with 0xb"):
         repaired(memory_of("dmg_snap_none"))
     result, mending = repaired(memory_of("dmg_snap_none"), "salvage")
     assert set(result.files) == {"log.b", "log.17", "snapshot.a"}
     assert "only what was made from then on is in the tree" in notes(mending)
-    assert {one["path"] for one in _tree(result)} > {"/", "/zookeeper"}
+    assert {row["path"] for row in _tree(result)} > {"/", "/zookeeper"}
 
 
 def _tree(directory: MemoryDirectory) -> list[dict[str, object]]:
@@ -199,7 +199,7 @@ def test_logs_without_a_snapshot() -> None:
         assert served(result)
 
 
-def test_a_gap_within_a_log() -> None:
+def test_prefix_ends_at_a_gap_and_salvage_keeps_what_follows() -> None:
     directory = memory_of("syn_zxid_gap")
     result, mending = repaired(directory)
     assert zxids(result) == [1, 2]
@@ -213,7 +213,7 @@ def test_a_gap_within_a_log() -> None:
 
 
 @pytest.mark.parametrize("case", ["syn_bad_type", "toplevel_check"])
-def test_a_check_on_its_own_becomes_an_error(case: str) -> None:
+def test_check_transaction_outside_a_multi_becomes_an_error_transaction(case: str) -> None:
     directory = memory_of(case)
     before = zxids(directory)
     result, mending = repaired(directory)
@@ -228,13 +228,13 @@ MISMATCHED = {"dmg_digest_mismatch": 0x21, "dmg_fixed_swapped": 0x1B}
 
 
 @pytest.mark.parametrize("case", sorted(MISMATCHED))
-def test_a_wrong_digest_is_told_or_cut_off(case: str) -> None:
+def test_wrong_digest_is_reported_or_truncated(case: str) -> None:
     directory = memory_of(case)
     _, mending = repaired(directory)
     zxid = MISMATCHED[case]
     assert f"The digest that is stored with {zxid:#x} is not that of the tree" in notes(mending)
-    (said,) = details(directory)
-    assert f"the digest of the tree after {zxid:#x} is" in said
+    (message,) = details(directory)
+    assert f"the digest of the tree after {zxid:#x} is" in message
     result, mending = repaired(directory, **{"digest.mismatch": "cut"})
     assert zxids(result) == list(range(0x17, zxid))
     assert losses(mending) == [("log.17", 0x22 - zxid, {"first_zxid": zxid, "last_zxid": 0x21})]
@@ -257,7 +257,7 @@ def test_the_result_is_sound_and_a_second_repair_changes_nothing(case: str, stra
         assert served(once)
 
 
-def test_through_the_api(tmp_path: Path) -> None:
+def test_repair_through_the_api(tmp_path: Path) -> None:
     report = lw.repair(GOLDEN / "dmg_flip_body/version-2", tmp_path / "version-2")
     assert not report.incomplete
     assert "one bit of byte 87 of its payload was turned over (0x10, it was 0x00)" in str(report.cut)
@@ -266,7 +266,7 @@ def test_through_the_api(tmp_path: Path) -> None:
     assert lw.read(tmp_path / "version-2").num_rows == 24
 
 
-def test_a_data_directory_is_mended_in_its_place(tmp_path: Path) -> None:
+def test_data_directory_is_repaired_in_place(tmp_path: Path) -> None:
     data = tmp_path / "zk"
     (data / "version-2").mkdir(parents=True)
     (data / "myid").write_bytes(b"1")
@@ -280,7 +280,7 @@ def test_a_data_directory_is_mended_in_its_place(tmp_path: Path) -> None:
     assert (data / "myid").read_bytes() == b"1"
 
 
-def test_severity_of_what_a_server_passes_over() -> None:
+def test_severity_of_damage_a_server_skips() -> None:
     assert details(memory_of("dmg_fixed_left"), Severity.WARNING) == [
         "log.17.fixed: a server takes it for a log of zxid 0x17, whatever 'fixed' means"
     ]

@@ -27,21 +27,21 @@ def struct_of(path: Path) -> Struct | None:
 
 
 def test_every_byte_of_a_sound_file_is_described() -> None:
-    found = {TXN_LOG: 0, SNAPSHOT: 0}
+    actual = {TXN_LOG: 0, SNAPSHOT: 0}
     for path in FILES:
         struct, data = struct_of(path), path.read_bytes()
         if struct is None:
             continue
-        found[struct] += 1
+        actual[struct] += 1
         value, end = struct.unpack(data)
         assert end == len(data), path
         assert struct.pack(value) == data, path
         left = value["padding" if struct is TXN_LOG else "rest"]
         assert not left.strip(b"\0"), path
-    assert min(found.values()) > 30
+    assert min(actual.values()) > 30
 
 
-def test_checksums_are_made_on_writing() -> None:
+def test_checksums_are_computed_on_writing() -> None:
     body = {"path": b"/a", "data": None, "acl": None, "ephemeral": 0}
     entry = {"client_id": 0, "cxid": 0, "zxid": 1, "time": 0, "type": CREATE, "body": body, "digest": None}
     packed = TXN_LOG.pack({"header": {}, "records": [{"payload": entry}], "padding": bytes(100)})
@@ -52,7 +52,7 @@ def test_checksums_are_made_on_writing() -> None:
     assert len(value["padding"]) == 100
 
 
-def test_sections_that_are_not_there() -> None:
+def test_absent_sections_are_described_as_absent() -> None:
     seal = {"checksum": 1, "mark": b"/"}
     value = {
         "header": {"magic": SNAPSHOT_MAGIC, "version": 2, "dbid": -1},
@@ -69,8 +69,8 @@ def test_sections_that_are_not_there() -> None:
         {"last_processed": last},
         {"digest": digest, "last_processed": last},
     ):
-        whole = {**value, "digest": None, "last_processed": None, **more, "rest": b""}
-        data = SNAPSHOT.pack(whole)
-        assert SNAPSHOT.unpack(data) == (whole, len(data))
+        complete = {**value, "digest": None, "last_processed": None, **more, "rest": b""}
+        data = SNAPSHOT.pack(complete)
+        assert SNAPSHOT.unpack(data) == (complete, len(data))
     with pytest.raises(DescriptionError, match="end/"):
-        SNAPSHOT.unpack(SNAPSHOT.pack(whole)[:24])
+        SNAPSHOT.unpack(SNAPSHOT.pack(complete)[:24])

@@ -27,13 +27,13 @@ def test_crc32_of_all_lengths() -> None:
         assert out.tolist() == [zlib.crc32(data[at : at + size]) ^ ONES for size in sizes.tolist()]
 
 
-def test_crc32_goes_on() -> None:
+def test_crc32_can_be_continued() -> None:
     data = np.arange(60, dtype=np.uint8)
     half = crc32_raw(ONES, data, 0, 23)
     assert crc32_raw(half, data, 23, 60) ^ ONES == zlib.crc32(data)
 
 
-def test_what_counts() -> None:
+def test_only_digested_fields_change_the_digest() -> None:
     for path, counted in (
         (b"", 1),
         (b"/zookeeper", 1),
@@ -44,8 +44,8 @@ def test_what_counts() -> None:
         assert counts(np.frombuffer(path, np.uint8), 0, len(path)) == counted
 
 
-def test_sums_are_of_64_bits() -> None:
-    assert [signed(one) for one in (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64)] == [
+def test_digest_sums_wrap_at_64_bits() -> None:
+    assert [signed(item) for item in (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64)] == [
         0,
         (1 << 63) - 1,
         -(1 << 63),

@@ -33,10 +33,10 @@ def tree(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def stored(path: Path) -> bytes:
-    return b"".join(one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file())
+    return b"".join(file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file())
 
 
-def test_nodes_go(zk: Path, tmp_path: Path) -> None:
+def test_dropped_nodes_are_deleted(zk: Path, tmp_path: Path) -> None:
     before = tree(zk)
     report = lw.edit(zk, tmp_path / "out", drop="path = '/app/one'")
     assert report.ok
@@ -45,13 +45,13 @@ def test_nodes_go(zk: Path, tmp_path: Path) -> None:
     assert (after["/app"]["cversion"], after["/app"]["pzxid"]) == (before["/app"]["cversion"] + 1, 8)
     same = ("data", "acl", "czxid", "mzxid", "version")
     for name in set(after) - {"/app"}:
-        assert {one: after[name][one] for one in same} == {one: before[name][one] for one in same}
-    assert [one.name for one in (tmp_path / "out" / "version-2").iterdir()] == ["snapshot.8"]
+        assert {item: after[name][item] for item in same} == {item: before[name][item] for item in same}
+    assert [path.name for path in (tmp_path / "out" / "version-2").iterdir()] == ["snapshot.8"]
     assert lw.read(tmp_path / "out", view="sessions")["session_id"].to_pylist() == [9]
     assert lw.verify(tmp_path / "out").ok
 
 
-def test_what_is_below_goes_too_when_asked(zk: Path, tmp_path: Path) -> None:
+def test_children_of_a_dropped_node_are_dropped_on_request(zk: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="/app/two/three would stay, and /app/two above it go") as caught:
         lw.edit(zk, tmp_path / "out", drop="path = '/app/two'")
     assert "below=drop" in str(caught.value.advice)
@@ -63,7 +63,7 @@ def test_what_is_below_goes_too_when_asked(zk: Path, tmp_path: Path) -> None:
     assert SECRET not in stored(tmp_path / "all")
 
 
-def test_data_goes(zk: Path, tmp_path: Path) -> None:
+def test_redacted_nodes_have_no_data(zk: Path, tmp_path: Path) -> None:
     lw.edit(
         zk, tmp_path / "out", redact="data >= 'nobody' and data < 'nobodz'", columns="data", with_=b"gone"
     )
@@ -75,7 +75,7 @@ def test_data_goes(zk: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "null")["/app/one"]["data"] is None
 
 
-def test_both_at_once(zk: Path, tmp_path: Path) -> None:
+def test_drop_and_redact_in_one_edit(zk: Path, tmp_path: Path) -> None:
     lw.edit(
         zk, tmp_path / "out", drop="path = '/app/two'", below="drop", redact="path >= '/app'", columns="data"
     )
@@ -86,37 +86,37 @@ def test_both_at_once(zk: Path, tmp_path: Path) -> None:
     }
 
 
-def test_in_place(zk: Path, tmp_path: Path) -> None:
-    before = {one.name: one.read_bytes() for one in (zk / "version-2").iterdir()}
+def test_edit_in_place(zk: Path, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in (zk / "version-2").iterdir()}
     lw.edit(zk, drop="path = '/lock'", in_place=True, backup=str(tmp_path / "kept"))
-    assert [one.name for one in (zk / "version-2").iterdir()] == ["snapshot.8"]
+    assert [path.name for path in (zk / "version-2").iterdir()] == ["snapshot.8"]
     assert "/lock" not in tree(zk)
-    kept = {one.name: one.read_bytes() for one in (tmp_path / "kept").rglob("*") if one.name in before}
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.name in before}
     assert kept == before
     # It goes on from there.
     lw.write([{"path": "/lock", "data": b""}], zk, "zookeeper.datadir", mode="append")
-    assert sorted(one.name for one in (zk / "version-2").iterdir()) == ["log.9", "snapshot.8"]
+    assert sorted(path.name for path in (zk / "version-2").iterdir()) == ["log.9", "snapshot.8"]
 
 
-def test_where_nothing_is_found_nothing_changes(zk: Path, tmp_path: Path) -> None:
+def test_filter_without_a_match_changes_nothing(zk: Path, tmp_path: Path) -> None:
     lw.edit(zk, tmp_path / "out", drop="path = '/nowhere'", allow_no_match=True)
-    for one in (zk / "version-2").iterdir():
-        assert (tmp_path / "out" / "version-2" / one.name).read_bytes() == one.read_bytes()
+    for path in (zk / "version-2").iterdir():
+        assert (tmp_path / "out" / "version-2" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_of_a_member_of_an_ensemble(zk: Path, tmp_path: Path) -> None:
+def test_directory_of_an_ensemble_member(zk: Path, tmp_path: Path) -> None:
     for name in ("acceptedEpoch", "currentEpoch"):
         (zk / "version-2" / name).write_text("0")
     report = lw.edit(zk, tmp_path / "out", drop="path = '/lock'", **{"snapshot.compression.method": "gz"})
     assert "Other members of the ensemble still have" in report.text()
-    assert sorted(one.name for one in (tmp_path / "out" / "version-2").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "out" / "version-2").iterdir()) == [
         "acceptedEpoch",
         "currentEpoch",
         "snapshot.8.gz",
     ]
 
 
-def test_what_is_refused(zk: Path, tmp_path: Path) -> None:
+def test_edits_that_break_the_tree_are_refused(zk: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="/zookeeper/config is a server's own"):
         lw.edit(zk, tmp_path / "out", drop="path = '/zookeeper/config'")
     with pytest.raises(LogwrightError):

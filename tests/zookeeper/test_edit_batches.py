@@ -53,7 +53,7 @@ def table(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     names = list(dict.fromkeys(name for row in rows for name in row))
     kinds = {name: pa.string() if name == "path" else SCHEMA.field(name).type for name in names}
     return pa.RecordBatch.from_arrays(
-        [pa.array([row.get(one) for row in rows], kinds[one]) for one in names], names
+        [pa.array([row.get(name) for row in rows], kinds[name]) for name in names], names
     )
 
 
@@ -62,12 +62,12 @@ def outcome(tree: Tree, few: int, make: Make, zxid: int | None, monkeypatch: pyt
     monkeypatch.setattr(edits, "_FEW", few)
     editor = Editor(tree, zxid, time=11, timeout=13)
     try:
-        made = make(editor)
+        result = make(editor)
     except UsageError as error:
         return str(error), error.advice
-    assert made.schema == SCHEMA
-    made.validate(full=True)
-    return made.to_pylist(), editor.zxid
+    assert result.schema == SCHEMA
+    result.validate(full=True)
+    return result.to_pylist(), editor.zxid
 
 
 def both(make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, bool]:
@@ -77,9 +77,9 @@ def both(make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> tuple
         real = getattr(edit_batches, name)
 
         def seen(*args: Any, real: Any = real, **named: Any) -> Any:
-            made = real(*args, **named)
-            at_once.append(made is not None)
-            return made
+            result = real(*args, **named)
+            at_once.append(result is not None)
+            return result
 
         monkeypatch.setattr(edit_batches, name, seen)
     slow = outcome(standing(), 1 << 30, make, zxid, monkeypatch)
@@ -146,25 +146,25 @@ TYPES = {"path": pa.string(), "data": pa.binary(), "acl": SCHEMA.field("acl").ty
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_nodes(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_edit_of_nodes_equals_row_by_row(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(4 + wrong)
     at_once = refused = 0
     for turn in range(150):
         rows = some_nodes(rng, wrong)
         names = [name for name in TYPES if name in ("path", "data") or any(name in row for row in rows)]
-        given = pa.RecordBatch.from_arrays(
-            [pa.array([row.get(one) for row in rows], TYPES[one]) for one in names], names
+        inputs = pa.RecordBatch.from_arrays(
+            [pa.array([row.get(name) for row in rows], TYPES[name]) for name in names], names
         )
-        run = columns(given, 0, None)
+        run = columns(inputs, 0, None)
         assert run.schema.names == ROWS.names
         data = turn % 3 > 0
 
         def make(editor: Editor, run: pa.RecordBatch = run, data: bool = data) -> pa.RecordBatch:
             return editor.nodes(run, 3, data=data)
 
-        found, quick = both(make, 50, monkeypatch)
+        actual, quick = both(make, 50, monkeypatch)
         at_once += quick
-        refused += isinstance(found[0], str)
+        refused += isinstance(actual[0], str)
     assert at_once == 150 if not wrong else at_once > 30
     assert refused > 30 if wrong else not refused
 
@@ -175,15 +175,15 @@ def some_txns(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
         free = [
             path for path in PATHS if path not in there and path.rpartition("/")[0] in {"", *there} - {"/a/e"}
         ]
-        leaves = [path for path in there if not any(one.startswith(path + "/") for one in there)]
-        what = rng.choice(WHAT)
-        row: dict[str, Any] = {"type": what}
-        if what.startswith("create") and what != "createSession":
+        leaves = [path for path in there if not any(item.startswith(path + "/") for item in there)]
+        target = rng.choice(WHAT)
+        row: dict[str, Any] = {"type": target}
+        if target.startswith("create") and target != "createSession":
             row |= {
                 "path": rng.choice(PATHS if wrong and rng.random() < 0.2 else free or ["/zz"]),
                 "data": rng.choice([None, b"q"]),
             }
-            if what == "createTTL":
+            if target == "createTTL":
                 row["ttl"] = 0 if wrong and rng.random() < 0.2 else 5
             elif rng.random() < 0.3:
                 row |= {"ephemeral": True, "session_id": 0 if wrong and rng.random() < 0.2 else KNOWN}
@@ -194,21 +194,21 @@ def some_txns(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
             if row.get("ephemeral"):
                 continue  # nothing is put below it here
             there.add(row["path"])
-        elif what in ("createSession", "closeSession"):
+        elif target in ("createSession", "closeSession"):
             row |= {"session_id": NEW} | (
-                {"time_out": 3} if rng.random() < 0.3 and what == "createSession" else {}
+                {"time_out": 3} if rng.random() < 0.3 and target == "createSession" else {}
             )
-        elif what == "error":
+        elif target == "error":
             row["err"] = -4
         else:
             row["path"] = rng.choice(PATHS if wrong and rng.random() < 0.2 else leaves)
-            if what == "delete":
+            if target == "delete":
                 there.discard(row["path"])
             elif rng.random() < 0.3:
                 row["version"] = rng.choice([3, 2**31 - 1])
-            if what == "setACL":
+            if target == "setACL":
                 row["acl"] = NOBODY
-            if what == "setData":
+            if target == "setData":
                 row["data"] = rng.choice([None, b"", b"w"])
         if rng.random() < 0.3:
             row |= {"time_ms": 4321, "cxid": 8}
@@ -218,7 +218,9 @@ def some_txns(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
-def test_txns(wrong: bool, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_edit_of_transactions_equals_row_by_row(
+    wrong: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(10 + wrong + 2 * kept)
     at_once = refused = 0
     for _ in range(150):
@@ -226,26 +228,26 @@ def test_txns(wrong: bool, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         if kept:
             for i, row in enumerate(rows):
                 row["zxid"] = 50 + i + (wrong and rng.random() < 0.05)
-        given = table(rows)
+        inputs = table(rows)
 
-        def make(editor: Editor, given: pa.RecordBatch = given) -> pa.RecordBatch:
-            return editor.txns(given, 3)
+        def make(editor: Editor, inputs: pa.RecordBatch = inputs) -> pa.RecordBatch:
+            return editor.txns(inputs, 3)
 
-        found, quick = both(make, 50, monkeypatch)
+        actual, quick = both(make, 50, monkeypatch)
         at_once += quick
-        refused += isinstance(found[0], str)
+        refused += isinstance(actual[0], str)
     assert at_once > (40 if wrong else 120)
     assert refused > 30 if wrong and not kept else wrong or not refused
 
 
-def test_what_is_rare_is_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_rows_take_the_row_by_row_path(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = [{"type": "create", "path": "/m", "data": b""}, {"type": "setData", "path": "/a", "data": b""}]
-    given = table([{"type": "multi", "txns": inner}, {"type": "delete", "path": "/t"}])
-    assert not both(lambda editor: editor.txns(given, 0), 50, monkeypatch)[1]
-    given = table([{"type": "create", "path": "no-slash", "data": b""}])
-    assert not both(lambda editor: editor.txns(given, 0), 50, monkeypatch)[1]
-    given = table([{"type": "create", "data": b""}])
-    assert not both(lambda editor: editor.txns(given, 0), 50, monkeypatch)[1]
+    inputs = table([{"type": "multi", "txns": inner}, {"type": "delete", "path": "/t"}])
+    assert not both(lambda editor: editor.txns(inputs, 0), 50, monkeypatch)[1]
+    inputs = table([{"type": "create", "path": "no-slash", "data": b""}])
+    assert not both(lambda editor: editor.txns(inputs, 0), 50, monkeypatch)[1]
+    inputs = table([{"type": "create", "data": b""}])
+    assert not both(lambda editor: editor.txns(inputs, 0), 50, monkeypatch)[1]
     deep = pa.RecordBatch.from_arrays([pa.array(["/x" * 300]), pa.array([b""])], ["path", "data"])
     assert not both(lambda editor: editor.nodes(columns(deep, 0, None), 0, data=True), 50, monkeypatch)[1]
     deep = pa.RecordBatch.from_arrays([pa.array(["/x" * 200]), pa.array([b""])], ["path", "data"])

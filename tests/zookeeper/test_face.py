@@ -28,45 +28,47 @@ def test_zxids_print_in_hexadecimal(capsys: pytest.CaptureFixture[str]) -> None:
     columns = "zxid,session_id,cxid"
     assert run("dump", BASE, "--view", "txns", "--format", "text", "--limit", 2, "--columns", columns) == 0
     first = lw.read(BASE, view="txns", limit=2, columns=columns).to_pylist()
-    said = [f"zxid={row['zxid']:#x}  session_id={row['session_id']:#x}  cxid={row['cxid']}" for row in first]
-    assert capsys.readouterr().out.splitlines() == said
+    message = [
+        f"zxid={row['zxid']:#x}  session_id={row['session_id']:#x}  cxid={row['cxid']}" for row in first
+    ]
+    assert capsys.readouterr().out.splitlines() == message
 
 
-def test_ids_have_no_sign() -> None:
+def test_session_ids_print_unsigned() -> None:
     batch = pa.record_batch({"id": [-2, None], "count": [-2, 3]})
     assert to_lines(batch, {"id"}) == "id=0xfffffffffffffffe  count=-2\ncount=3\n"
 
 
 @pytest.mark.parametrize("text", ["0xb", "b", "0XB", 11, "00b"])
-def test_zxids_are_taken_with_and_without_0x(text: object) -> None:
-    found = lw.read(BASE, view="txns", filter=[("zxid", "==", text)], columns="zxid")
-    assert found.column("zxid").to_pylist() == [11]
+def test_zxids_are_accepted_with_and_without_0x(text: object) -> None:
+    table = lw.read(BASE, view="txns", filter=[("zxid", "==", text)], columns="zxid")
+    assert table.column("zxid").to_pylist() == [11]
     tree = lw.read(BASE, at_zxid=text)
     assert max(tree.column("mzxid").to_pylist()) <= 11
     assert tree.equals(lw.read(BASE, at_zxid=11))
 
 
-def test_a_row_of_a_directory_is_looked_for_where_its_column_is() -> None:
-    found = lw.explain(BASE, where="zxid=0xd")
+def test_explain_finds_a_row_by_its_column() -> None:
+    explanation = lw.explain(BASE, where="zxid=0xd")
     (row,) = lw.read(BASE, view="txns", filter="zxid = 0xd", columns="position").to_pylist()
-    assert found.path.endswith("log.b")
-    assert found.pieces[0].start == row["position"]
+    assert explanation.path.endswith("log.b")
+    assert explanation.pieces[0].start == row["position"]
     assert lw.explain(BASE, where="path=/app").path.endswith("snapshot.16")
     with pytest.raises(lw.UsageError, match="no column 'zxxid'"):
         lw.explain(BASE, where="zxxid=1")
 
 
 @pytest.mark.parametrize("options", [{"at_zxid": "0x12"}, {"path_prefix": "/zookeeper"}], ids=str)
-def test_a_directory_of_a_part_of_the_tree(tmp_path: Path, options: dict[str, str]) -> None:
+def test_convert_writes_a_part_of_the_tree(tmp_path: Path, options: dict[str, str]) -> None:
     done = lw.convert(BASE, tmp_path / "zk", **options)
     columns = "path,data,acl,czxid,mzxid,ctime,mtime,version,stored_cversion,aversion,pzxid"
-    wanted = lw.read(BASE, columns=columns, **options)
-    assert done["rows"] == wanted.num_rows
-    found = {row["path"]: row for row in lw.read(tmp_path / "zk", columns=columns).to_pylist()}
-    for row in wanted.to_pylist():
-        assert found[row["path"]] == row
+    table = lw.read(BASE, columns=columns, **options)
+    assert done["rows"] == table.num_rows
+    actual = {row["path"]: row for row in lw.read(tmp_path / "zk", columns=columns).to_pylist()}
+    for row in table.to_pylist():
+        assert actual[row["path"]] == row
     assert "/app/d2-0" in lw.read(BASE, columns="path").column(0).to_pylist()
-    assert "/app/d2-0" not in found
+    assert "/app/d2-0" not in actual
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_a_directory_of_a_part_of_the_tree(tmp_path: Path, options: dict[str, st
         (GOLDEN / "snap_gz/version-2/snapshot.42.gz", "whatever", b"\x1f\x8b"),
     ],
 )
-def test_a_snapshot_is_compressed_as_its_name_says(
+def test_snapshot_compression_follows_the_file_name(
     tmp_path: Path, source: Path, target: str, head: bytes
 ) -> None:
     """A server goes by the name: another form under it would be a damaged file."""

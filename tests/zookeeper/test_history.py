@@ -17,8 +17,8 @@ ACL = [{"perms": 31, "scheme": "world", "id": "anyone"}]
 
 
 def history(folder: Path, **options: Any) -> list[tuple[int, str, str, int | None]]:
-    found = lw.read(folder, view="history", **options).to_pylist()
-    return [(one["zxid"], one["type"], one["path"], one["sub"]) for one in found]
+    rows = lw.read(folder, view="history", **options).to_pylist()
+    return [(row["zxid"], row["type"], row["path"], row["sub"]) for row in rows]
 
 
 def zxids(folder: Path, **options: Any) -> list[int]:
@@ -53,7 +53,7 @@ def sub(path: str, type: str = "create", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("first", "following", "given", "dead"),
+    ("first", "following", "inputs", "dead"),
     [
         (1, 10, [1, 2, 3], -1),
         (1, 2, [1, 2, 3], -1),  # nothing is missing: a server reads on to the end
@@ -65,38 +65,38 @@ def sub(path: str, type: str = "create", **more: Any) -> dict[str, Any]:
         (1, 4, [], -1),
     ],
 )
-def test_transactions_behind_a_gap_are_dead_where_the_next_log_has_them(
-    first: int, following: int, given: list[int], dead: int
+def test_transactions_after_a_gap_are_dead_if_the_next_log_repeats_them(
+    first: int, following: int, inputs: list[int], dead: int
 ) -> None:
-    for cut in range(len(given) + 1):
+    for cut in range(len(inputs) + 1):
         watch = Succession(first, following)
-        found = [watch.first_dead(np.array(part, np.int64)) for part in (given[:cut], given[cut:])]
-        assert next((place + (cut if i else 0) for i, place in enumerate(found) if place >= 0), -1) == dead
+        actual = [watch.first_dead(np.array(part, np.int64)) for part in (inputs[:cut], inputs[cut:])]
+        assert next((place + (cut if i else 0) for i, place in enumerate(actual) if place >= 0), -1) == dead
 
 
-def test_gaps() -> None:
+def test_gaps_between_zxids_respect_epochs() -> None:
     epoch = 1 << 32
-    given = np.array([3, 4, 9, 9, 8, epoch + 1, epoch + 3], np.int64)
-    assert gaps(2, given) == [(5, 8), (epoch + 2, epoch + 2)]
-    assert gaps(0, given)[0] == (1, 2)
-    assert gaps(0, given[:0]) == []
+    inputs = np.array([3, 4, 9, 9, 8, epoch + 1, epoch + 3], np.int64)
+    assert gaps(2, inputs) == [(5, 8), (epoch + 2, epoch + 2)]
+    assert gaps(0, inputs)[0] == (1, 2)
+    assert gaps(0, inputs[:0]) == []
 
 
 # Transactions
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_transactions_are_those_of_the_logs(case: str) -> None:
+def test_txns_view_is_the_rows_of_the_logs(case: str) -> None:
     """But for what is dead, which only some of the damaged ones have."""
     folder = GOLDEN / case / ("datalog/version-2" if case == "split_dirs" else "version-2")
-    logs = sorted(folder.glob("log.*"), key=lambda one: (int(one.name.split(".")[1], 16), one.name))
-    wanted = [zxid for log in logs for zxid in zxids_of(log)]
-    assert zxids(folder, mode="DROPMALFORMED") == wanted
+    logs = sorted(folder.glob("log.*"), key=lambda log: (int(log.name.split(".")[1], 16), log.name))
+    expected = [zxid for log in logs for zxid in zxids_of(log)]
+    assert zxids(folder, mode="DROPMALFORMED") == expected
 
 
 def zxids_of(log: Path) -> list[int]:
-    found = lw.read(log, columns=["zxid"], mode="DROPMALFORMED")
-    return found.column(0).to_pylist()
+    table = lw.read(log, columns=["zxid"], mode="DROPMALFORMED")
+    return table.column(0).to_pylist()
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ def superseded(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_server_has_written_anew_counts(superseded: Path) -> None:
-    found = lw.read(superseded, view="txns", mode="DROPMALFORMED").column("path").to_pylist()
-    assert found == ["/old1", "/old2", "/new3", "/new4", "/new5", "/new6", "/new7"]
+def test_rewritten_transactions_replace_the_old_ones(superseded: Path) -> None:
+    rows = lw.read(superseded, view="txns", mode="DROPMALFORMED").column("path").to_pylist()
+    assert rows == ["/old1", "/old2", "/new3", "/new4", "/new5", "/new6", "/new7"]
 
 
-def test_what_lies_before_the_next_log_is_kept(superseded: Path) -> None:
+def test_transactions_before_the_next_log_are_kept(superseded: Path) -> None:
     """Records behind damage that no other log has are no dead ones."""
     (superseded / "log.3").rename(superseded / "log.6")
     assert zxids(superseded, mode="DROPMALFORMED") == [1, 2, 4, 5, 3, 4, 5, 6, 7]
@@ -136,13 +136,13 @@ def test_transactions_are_filtered_and_exploded() -> None:
 # History
 
 
-def test_what_happened_to_one_node() -> None:
-    found = history(GOLDEN / "multi", path_prefix="/app/k")
-    assert found == history(GOLDEN / "multi", filter="path == '/app/k'")
-    assert [type for _, type, _, _ in found][:2] == ["create", "setData"]
+def test_history_of_one_node() -> None:
+    actual = history(GOLDEN / "multi", path_prefix="/app/k")
+    assert actual == history(GOLDEN / "multi", filter="path == '/app/k'")
+    assert [type for _, type, _, _ in actual][:2] == ["create", "setData"]
 
 
-def test_multis_are_taken_apart(tmp_path: Path) -> None:
+def test_multis_are_split_into_changes(tmp_path: Path) -> None:
     rows = [
         create(1, "/a"),
         multi(2, sub("/a/b"), {"type": "check", "path": "/a", "version": 1}, sub("/a", "setData", version=1)),
@@ -162,7 +162,7 @@ def test_multis_are_taken_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_what_goes_with_a_session(tmp_path: Path) -> None:
+def test_closing_a_session_deletes_its_nodes(tmp_path: Path) -> None:
     rows = [
         session(1, 7),
         create(2, "/mine", session=7, ephemeral=True),
@@ -176,7 +176,7 @@ def test_what_goes_with_a_session(tmp_path: Path) -> None:
         close(10, 8, []),
     ]
     write_log(tmp_path, rows)
-    closed = [one for one in history(tmp_path) if one[1] == "closeSession"]
+    closed = [item for item in history(tmp_path) if item[1] == "closeSession"]
     assert closed == [
         (8, "closeSession", "/mine", None),
         (8, "closeSession", "/also", None),
@@ -189,7 +189,7 @@ def test_what_goes_with_a_session(tmp_path: Path) -> None:
     ]
 
 
-def test_a_node_that_another_session_has_made_anew(tmp_path: Path) -> None:
+def test_node_recreated_by_another_session(tmp_path: Path) -> None:
     rows = [
         create(1, "/e", session=7, ephemeral=True),
         create(2, "/e", session=8, ephemeral=True),  # of which the first one's end was lost
@@ -197,10 +197,10 @@ def test_a_node_that_another_session_has_made_anew(tmp_path: Path) -> None:
         close(4, 8, None),
     ]
     write_log(tmp_path, rows)
-    assert [one[0] for one in history(tmp_path) if one[1] == "closeSession"] == [4]
+    assert [item[0] for item in history(tmp_path) if item[1] == "closeSession"] == [4]
 
 
-def test_paths_that_are_null(tmp_path: Path) -> None:
+def test_null_paths_are_kept(tmp_path: Path) -> None:
     """Which no server writes."""
     rows = [
         {**create(1, "/e", session=7, ephemeral=True), "path": None},
@@ -213,35 +213,35 @@ def test_paths_that_are_null(tmp_path: Path) -> None:
     assert history(tmp_path, path_prefix="/e") == []
 
 
-def test_only_some_columns(tmp_path: Path) -> None:
+def test_selected_columns(tmp_path: Path) -> None:
     for case in ("multi", "sessions"):
         everything = lw.read(GOLDEN / case, view="history", columns="*")
         for name in everything.column_names:
             assert lw.read(GOLDEN / case, view="history", columns=[name]).equals(everything.select([name]))
 
 
-def test_sessions_over_several_logs(tmp_path: Path) -> None:
+def test_sessions_span_logs(tmp_path: Path) -> None:
     write_log(tmp_path, [session(1, 7), create(2, "/e", session=7, ephemeral=True)])
     write_log(tmp_path, [set_data(3, "/e", b"x", 1), close(4, 7, None)])
     assert history(tmp_path)[-1] == (4, "closeSession", "/e", None)
 
 
-def test_a_prefix_is_that_of_whole_names(tmp_path: Path) -> None:
+def test_path_prefix_matches_whole_names(tmp_path: Path) -> None:
     write_log(tmp_path, [create(i, path) for i, path in enumerate(("/a", "/a/b", "/ab", "/b"), 1)])
-    assert [one[2] for one in history(tmp_path, path_prefix="/a")] == ["/a", "/a/b"]
-    assert [one[2] for one in history(tmp_path, path_prefix="/a/")] == ["/a", "/a/b"]
+    assert [item[2] for item in history(tmp_path, path_prefix="/a")] == ["/a", "/a/b"]
+    assert [item[2] for item in history(tmp_path, path_prefix="/a/")] == ["/a", "/a/b"]
     assert len(history(tmp_path, path_prefix="/")) == 4
     assert history(tmp_path, path_prefix="/c") == []
 
 
-def test_columns_of_the_history_are_those_of_transactions() -> None:
+def test_history_has_the_columns_of_transactions() -> None:
     where = GOLDEN / "basic"
-    found = lw.read(where, view="history", columns="*")
-    txns = {one["zxid"]: one for one in lw.read(where, view="txns", columns="*").to_pylist()}
-    assert found.num_rows
-    for one in found.to_pylist():
-        if one["type"] != "closeSession":
-            assert one == {name: txns[one["zxid"]][name] for name in one}
+    table = lw.read(where, view="history", columns="*")
+    txns = {row["zxid"]: row for row in lw.read(where, view="txns", columns="*").to_pylist()}
+    assert table.num_rows
+    for item in table.to_pylist():
+        if item["type"] != "closeSession":
+            assert item == {name: txns[item["zxid"]][name] for name in item}
 
 
 def test_history_of_a_directory_without_logs() -> None:

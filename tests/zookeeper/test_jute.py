@@ -50,16 +50,16 @@ _WORLD = {"perms": 31, "id": {"scheme": b"world", "id": b"anyone"}}
         (vector(USTRING), [b"a", b""], "00000002000000016100000000"),
     ],
 )
-def test_values(kind: Any, value: Any, data: str) -> None:
+def test_jute_values_round_trip(kind: Any, value: Any, data: str) -> None:
     stored = bytes.fromhex(data)
     assert kind.pack(value, {}) == stored
     assert kind.unpack(stored, 0, len(stored), {}) == (value, len(stored))
     nodes = Explainer(stored).all(kind, 0, len(stored), {}, "x")
     check_nodes_tile(nodes, stored, 0)
-    assert not any(one.problem for one in nodes[0].walk())
+    assert not any(item.problem for item in nodes[0].walk())
 
 
-def test_odd_values() -> None:
+def test_out_of_range_jute_values() -> None:
     with pytest.raises(DescriptionError, match="length -2, null is -1"):
         BUFFER.unpack(bytes.fromhex("fffffffe"), 0, 4, {})
     # Any other negative count reads as none, which writing does not give again.
@@ -78,7 +78,7 @@ def _explained(kind: Any, data: str) -> Node:
     return node
 
 
-def test_text_is_what_java_writes() -> None:
+def test_text_encodes_as_java_does() -> None:
     assert jute.jute_string("é数") == bytes.fromhex("c3a9e695b0")
     assert jute.jute_string("\U0001f600") == bytes.fromhex("eda0bdedb880")
     stored = jute.stored_strings(pa.array(["a", None, "u\U0001f600x", "é"]))
@@ -89,7 +89,7 @@ def test_text_is_what_java_writes() -> None:
     assert jute.stored_strings(pa.array([b"\xff"])).to_pylist() == [b"\xff"]
 
 
-def test_text_is_what_java_reads() -> None:
+def test_text_decodes_as_java_does() -> None:
     text, wrong = java_strings(pa.array([b"a", None, b"\xed\xa0\xbd\xed\xb8\x80", "é".encode()]))
     assert text.to_pylist() == ["a", None, "\ufffd\ufffd", "é"]
     assert wrong is not None
@@ -98,15 +98,15 @@ def test_text_is_what_java_reads() -> None:
     assert java_string(b"\xed\xa0") == "\ufffd"
 
 
-@given(st.binary(max_size=12) | st.text(max_size=6).map(lambda one: one.encode("utf-8", "surrogatepass")))
-def test_kinds_of_text(data: bytes) -> None:
+@given(st.binary(max_size=12) | st.text(max_size=6).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_kinds_of_text_are_classified(data: bytes) -> None:
     kind = jute.text_kind(np.frombuffer(data, np.uint8), 0, len(data))
     try:
         text = data.decode()
     except UnicodeDecodeError:
         assert kind == jute.BAD_TEXT
         return
-    assert kind == (jute.WIDE_TEXT if any(one > "\uffff" for one in text) else jute.PLAIN_TEXT)
+    assert kind == (jute.WIDE_TEXT if any(item > "\uffff" for item in text) else jute.PLAIN_TEXT)
     assert (jute.jute_string(text) == data) == (kind == jute.PLAIN_TEXT)
 
 
@@ -114,8 +114,8 @@ def test_kinds_of_text(data: bytes) -> None:
     "data",
     [b"\xf0\x90\x80\x80", b"\xf4\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf0\x8f\xbf\xbf", b"\xe0\x9f\xbf", b"\xe2\x82", b"\xc1\xbf"],
 )  # fmt: skip
-def test_edges_of_text(data: bytes) -> None:
-    test_kinds_of_text.hypothesis.inner_test(data)  # type: ignore[attr-defined]
+def test_text_at_the_limits_of_utf8(data: bytes) -> None:
+    test_kinds_of_text_are_classified.hypothesis.inner_test(data)  # type: ignore[attr-defined]
 
 
 _acls = st.none() | st.lists(
@@ -132,29 +132,30 @@ _acls = st.none() | st.lists(
 
 
 @given(_acls, st.data())
-def test_lists_of_acl(value: Any, data: Any) -> None:
+def test_acl_lists_round_trip(value: Any, data: Any) -> None:
     stored = vector(ACL).pack(value, {})
     buf = np.frombuffer(b"xx" + stored + b"yy", np.uint8)
     count, end, _ = jute.skip_acl(buf, 2, len(buf))
     assert (count, end) == (-1 if value is None else len(value), 2 + len(stored))
     cut = data.draw(st.integers(0, len(stored) - 1))
     assert jute.skip_acl(buf, 2, 2 + cut)[1] == -1
-    some = max(count, 0)
+    subset = max(count, 0)
     perms, starts, lengths = (
-        np.empty(some, np.int64),
-        np.empty(2 * some, np.int64),
-        np.empty(2 * some, np.int64),
+        np.empty(subset, np.int64),
+        np.empty(2 * subset, np.int64),
+        np.empty(2 * subset, np.int64),
     )
-    at, counts = np.array([2]), np.array([some])
-    assert jute.acl_entries(buf, at, counts, perms, starts, lengths) == some
+    at, counts = np.array([2]), np.array([subset])
+    assert jute.acl_entries(buf, at, counts, perms, starts, lengths) == subset
     names = binary(buf, starts, lengths).to_pylist()
-    found = [
-        {"perms": int(perms[i]), "id": {"scheme": names[2 * i], "id": names[2 * i + 1]}} for i in range(some)
+    actual = [
+        {"perms": int(perms[i]), "id": {"scheme": names[2 * i], "id": names[2 * i + 1]}}
+        for i in range(subset)
     ]
-    assert found == (value or [])
+    assert actual == (value or [])
 
 
-def test_lists_that_lie() -> None:
+def test_list_counts_beyond_the_buffer_are_refused() -> None:
     def skip(text: str) -> tuple[int, int, int]:
         buf = np.frombuffer(bytes.fromhex(text), np.uint8)
         return jute.skip_acl(buf, 0, len(buf))
@@ -172,7 +173,7 @@ def test_lists_that_lie() -> None:
 
 
 @given(st.lists(st.none() | st.binary(max_size=5), max_size=5))
-def test_lists_of_strings(values: list[bytes | None]) -> None:
+def test_string_lists_round_trip(values: list[bytes | None]) -> None:
     buf = np.frombuffer(vector(USTRING).pack(values, {}), np.uint8)
     starts, lengths = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
     assert jute.string_entries(buf, np.zeros(1, np.int64), np.array([len(values)]), starts, lengths) == len(
@@ -185,39 +186,39 @@ def test_lists_of_strings(values: list[bytes | None]) -> None:
 # What the description language has for it
 
 
-def test_something_enclosed() -> None:
+def test_length_prefixed_structures() -> None:
     inner = Struct("Inner", Field("a", U8), Field("rest", Bytes(I32BE)))
     kind = Enclosed(I32BE, inner)
-    whole = Struct("Whole", Field("b", U8), Field("inner", kind), Field("c", U8))
+    complete = Struct("Whole", Field("b", U8), Field("inner", kind), Field("c", U8))
     value = {"b": 1, "inner": {"a": 2, "rest": b"xy"}, "c": 3}
-    stored = whole.pack(value)
+    stored = complete.pack(value)
     assert stored.hex() == "01" + "00000007" + "02" + "00000002" + "7879" + "03"
-    assert whole.unpack(stored) == (value, len(stored))
-    (node,) = Explainer(stored).all(whole, 0, len(stored))
+    assert complete.unpack(stored) == (value, len(stored))
+    (node,) = Explainer(stored).all(complete, 0, len(stored))
     check_nodes_tile([node], stored, 0)
     assert [leaf.name for leaf in node.leaves()] == ["b", "length", "a", "length", "data", "c"]
-    wrong = Explainer(stored[:1] + b"\0\0\0\x63" + stored[5:]).all(whole, 0, len(stored))
+    wrong = Explainer(stored[:1] + b"\0\0\0\x63" + stored[5:]).all(complete, 0, len(stored))
     check_nodes_tile(wrong, stored[:1] + b"\0\0\0\x63" + stored[5:], 0)
-    assert "expected 99 more bytes, found 8" in [one.problem for one in wrong[0].walk()]
-    assert [one.name for one in structures([whole])] == ["Whole", "Inner"]
+    assert "expected 99 more bytes, found 8" in [item.problem for item in wrong[0].walk()]
+    assert [structure.name for structure in structures([complete])] == ["Whole", "Inner"]
     assert kind.label() == "Inner, length int32 BE"
     with pytest.raises(DescriptionError, match="1 unused bytes after Inner"):
         kind.unpack(bytes.fromhex("0000000602000000000000"), 0, 10, {})
     with pytest.raises(DescriptionError, match=r"expected -?\d+ bytes"):
         kind.unpack(bytes.fromhex("ffffffff"), 0, 4, {})
-    longer = address.edit(whole, stored, ("inner", "rest"), lambda old, kind: b"\0\0\0\3xyz", reseal=True)
+    longer = address.edit(complete, stored, ("inner", "rest"), lambda old, kind: b"\0\0\0\3xyz", reseal=True)
     assert longer.hex() == "01" + "00000008" + "02" + "00000003" + "78797a" + "03"
-    assert address.find(whole, stored, ("inner", "length")).start == 1
-    assert address.find(whole, stored, ("inner", "a")).start == 5
-    assert address.find(whole, stored, ("inner",)).stop == 12
+    assert address.find(complete, stored, ("inner", "length")).start == 1
+    assert address.find(complete, stored, ("inner", "a")).start == 5
+    assert address.find(complete, stored, ("inner",)).stop == 12
     with pytest.raises(UsageError, match="no field 'z'"):
-        address.find(whole, stored, ("inner", "z"))
+        address.find(complete, stored, ("inner", "z"))
     tiny = Struct("Tiny", Field("inner", Enclosed(U8, inner)))
     with pytest.raises(UsageError, match="cannot be resealed: length"):
         address.edit(tiny, b"\6\2\0\0\0\1x", ("inner", "rest"), lambda old, kind: bytes(300), reseal=True)
 
 
-def test_nothing_and_what_the_bytes_decide() -> None:
+def test_null_and_optional_fields() -> None:
     kind = Switch("left > 0", {1: U8, 0: Nothing()})
     struct = Struct("S", Field("x", kind))
     assert struct.unpack(b"") == ({"x": None}, 0)
@@ -236,7 +237,7 @@ def test_nothing_and_what_the_bytes_decide() -> None:
 
 @pytest.mark.parametrize("size", [31, 32, 33, 127, 128, 129, 639, 640, 641, 768, 1280, 5000])
 @pytest.mark.parametrize("at", [0, 1, 127, 128, 177])
-def test_adler_of_the_largest_bytes(at: int, size: int) -> None:
+def test_adler32_of_0xff_bytes(at: int, size: int) -> None:
     """No lane of the sums runs over, at the sizes at which a block is full."""
     data = bytes([255]) * (at + size)
     buf = np.frombuffer(data, np.uint8)
@@ -247,7 +248,7 @@ def test_adler_of_the_largest_bytes(at: int, size: int) -> None:
         compiled(buf, at, len(data) + 1)
 
 
-def test_adler_of_much() -> None:
+def test_adler32_of_large_input() -> None:
     data = np.random.default_rng(3).integers(0, 256, 1 << 20).astype(np.uint8)
     adler32.compile()
     half = adler32_of(data[:500_000])
@@ -256,7 +257,7 @@ def test_adler_of_much() -> None:
 
 
 @pytest.mark.parametrize("size", range(7, 34))
-def test_one_byte_tells_what_text_is(size: int) -> None:
+def test_one_byte_text_is_classified(size: int) -> None:
     """Eight bytes are looked at together: a byte that is no text is found wherever it is."""
     for place in range(size):
         for byte, kind in ((0x80, jute.BAD_TEXT), (0xFF, jute.BAD_TEXT), (0x7F, jute.PLAIN_TEXT)):
@@ -268,9 +269,9 @@ def test_one_byte_tells_what_text_is(size: int) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
-def test_adler(data: bytes, at: int) -> None:
+def test_adler32_equals_zlib(data: bytes, at: int) -> None:
     buf = np.frombuffer(data, np.uint8)
     at = min(at, len(data))
     assert adler32(buf, at, len(data)) == zlib.adler32(data[at:]) == adler32.py_func(buf, at, len(data))
-    one, two = zlib.adler32(data[:at]), zlib.adler32(data[at:])
-    assert adler32_combine(one, two, len(data) - at) == zlib.adler32(data)
+    first, second = zlib.adler32(data[:at]), zlib.adler32(data[at:])
+    assert adler32_combine(first, second, len(data) - at) == zlib.adler32(data)

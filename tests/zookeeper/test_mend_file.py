@@ -34,7 +34,7 @@ def mended(tmp_path: Path, name: str, data: bytes, strategy: str = "salvage") ->
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "prefix"])
-def test_marks_and_lengths_and_the_header(tmp_path: Path, strategy: str) -> None:
+def test_damaged_marks_lengths_and_header_are_fixed(tmp_path: Path, strategy: str) -> None:
     data = bytearray(WHOLE)
     data[0:4] = b"????"
     data[16 + len(RECORDS[0]) - 1] = 0
@@ -42,7 +42,7 @@ def test_marks_and_lengths_and_the_header(tmp_path: Path, strategy: str) -> None
     assert mended(tmp_path, "log.1", bytes(data), strategy) == WHOLE
 
 
-def test_what_is_lost(tmp_path: Path) -> None:
+def test_lost_records_are_reported(tmp_path: Path) -> None:
     data = bytearray(WHOLE)
     place = 16 + sum(map(len, RECORDS[:3]))
     data[place + 30 : place + 40] = bytes(10)
@@ -50,7 +50,7 @@ def test_what_is_lost(tmp_path: Path) -> None:
     assert mended(tmp_path, "log.1", bytes(data), "prefix") == log(*RECORDS[:3])
 
 
-def test_a_bit_alone_is_not_enough(tmp_path: Path) -> None:
+def test_bit_flip_fix_needs_confirmation(tmp_path: Path) -> None:
     """There is no tree whose digest would bear it out."""
     log_17 = memory_of("dmg_flip_body").files["log.17"]
     base = memory_of("dmg_base").files["log.17"].rstrip(b"\0")
@@ -58,18 +58,18 @@ def test_a_bit_alone_is_not_enough(tmp_path: Path) -> None:
     assert mended(tmp_path, "log.17", log_17, "prefix") == base[:506]
 
 
-def test_sound_logs_stay_as_they_are(tmp_path: Path) -> None:
+def test_sound_logs_are_unchanged(tmp_path: Path) -> None:
     padded = WHOLE + bytes(500)
     assert mended(tmp_path, "log.1", padded) == padded
 
 
 @pytest.mark.parametrize("data", [b"", b"ZKLG"])
-def test_nothing_is_left_of_a_log(tmp_path: Path, data: bytes) -> None:
+def test_log_without_readable_records_cannot_be_repaired(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(DamageError, match="no transaction of the log is left"):
         mended(tmp_path, "log.1", data)
 
 
-def test_in_place(tmp_path: Path) -> None:
+def test_file_is_repaired_in_place(tmp_path: Path) -> None:
     path = tmp_path / "data" / "log.1"
     path.parent.mkdir()
     path.write_bytes(WHOLE[:-1])
@@ -78,7 +78,7 @@ def test_in_place(tmp_path: Path) -> None:
     assert (tmp_path / "saved/log.1").read_bytes() == WHOLE[:-1]
 
 
-def test_the_system_is_known_of_directories(tmp_path: Path) -> None:
+def test_strategy_system_needs_a_directory(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="known of a directory"):
         mended(tmp_path, "log.1", WHOLE, "system")
 
@@ -92,13 +92,13 @@ SNAPSHOT = memory_of("dmg_base").files["snapshot.16"]
 @pytest.mark.parametrize(
     "case", ["dmg_snap_endmark", "dmg_snap_flip_digest", "dmg_snap_all_trunc", "dmg_snap_trunc_seal1"]
 )
-def test_what_lies_behind_the_nodes(tmp_path: Path, case: str, strategy: str) -> None:
+def test_damage_after_the_nodes_is_fixed(tmp_path: Path, case: str, strategy: str) -> None:
     result = mended(tmp_path, "snapshot.16", memory_of(case).files["snapshot.16"], strategy)
     assert result in (SNAPSHOT, SNAPSHOT[:1642], SNAPSHOT[:1675])
 
 
 @pytest.mark.parametrize("case", ["dmg_snap_flip_data", "dmg_snap_path_null", "dmg_snap_trunc"])
-def test_nothing_vouches_for_nodes(tmp_path: Path, case: str) -> None:
+def test_prefix_refuses_unconfirmed_nodes_and_salvage_keeps_them(tmp_path: Path, case: str) -> None:
     data = memory_of(case).files["snapshot.16"]
     with pytest.raises(DamageError, match="nothing vouches for any of its nodes"):
         mended(tmp_path, "snapshot.16", data, "prefix")
@@ -114,18 +114,18 @@ def _nodes(data: bytes, folder: Path) -> list[tuple[str, bytes]]:
     return [(row["path"], row["data"]) for row in lw.read(folder / "snapshot.1").to_pylist()]
 
 
-def test_nothing_is_left_of_a_snapshot(tmp_path: Path) -> None:
+def test_snapshot_without_readable_nodes_cannot_be_repaired(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match="no node of the snapshot can be read"):
         mended(tmp_path, "snapshot.16", b"ZKSN" + bytes(40))
 
 
-def test_seals_alone(tmp_path: Path) -> None:
+def test_damaged_checksums_alone_are_rewritten(tmp_path: Path) -> None:
     data = bytearray(SNAPSHOT)
     data[1629 + 5] ^= 0x55
     assert mended(tmp_path, "snapshot.16", bytes(data), "prefix") == SNAPSHOT
 
 
-def test_a_large_snapshot_whose_end_is_lost(tmp_path: Path) -> None:
+def test_large_snapshot_without_its_end(tmp_path: Path) -> None:
     """Where one bit fits is not looked for in large ones: several would."""
     rows = [{"path": f"/n{number}", "data": b"x" * 1000} for number in range(1100)]
     lw.write(rows, tmp_path / "snapshot.7", "zookeeper.snapshot")
@@ -139,7 +139,7 @@ def test_a_large_snapshot_whose_end_is_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 40, 300, 5000])
-def test_one_bit_is_found(size: int) -> None:
+def test_single_bit_flip_is_fixed(size: int) -> None:
     rng = random.Random(size)
     for _ in range(200):
         data = np.frombuffer(rng.randbytes(size), np.uint8).copy()
@@ -152,14 +152,14 @@ def test_one_bit_is_found(size: int) -> None:
         assert turned(data, bit - (1 << 64) if bit >> 63 else bit) == (CHECKSUM, stored)
 
 
-def test_other_damage_is_not_taken_for_one_bit() -> None:
+def test_other_damage_is_not_fixed_as_a_bit_flip() -> None:
     rng = random.Random(1)
     data = np.frombuffer(rng.randbytes(200), np.uint8)
-    assert [found for _ in range(5000) if (found := turned(data, rng.getrandbits(32))) is not None] == []
+    assert [actual for _ in range(5000) if (actual := turned(data, rng.getrandbits(32))) is not None] == []
     assert turned(data, zlib.adler32(data)) is None
 
 
-def test_places_that_can_not_be_told_apart() -> None:
+def test_ambiguous_bit_flips_are_not_fixed() -> None:
     """They are as far apart as the remainders go."""
     data = np.full(70_000, 8, np.uint8)
     data[4000] = 12
@@ -177,11 +177,11 @@ def test_places_that_can_not_be_told_apart() -> None:
 
 
 def fixed(data: bytes, before: int | None = 0, file: int | None = 1) -> bytes | None:
-    found = fix_record(np.frombuffer(data, np.uint8), 0, len(data), before, file)
-    return None if found is None else found.record
+    actual = fix_record(np.frombuffer(data, np.uint8), 0, len(data), before, file)
+    return None if actual is None else actual.record
 
 
-def test_a_record_must_follow_the_one_before() -> None:
+def test_record_must_follow_its_predecessor() -> None:
     torn = RECORDS[0][:-1]
     assert fixed(torn) == RECORDS[0]
     assert fixed(torn, None, 1) == RECORDS[0]
@@ -190,18 +190,18 @@ def test_a_record_must_follow_the_one_before() -> None:
     assert fixed(torn, None, None) == RECORDS[0]
 
 
-def test_a_record_must_be_readable() -> None:
+def test_fixed_record_must_be_readable() -> None:
     odd = record(1, 99, b"")
     assert fixed(odd[:-1]) is None
     assert fixed(record(1, 1, b"\0\0\0\4/a")[:-1]) is None
 
 
 @pytest.mark.parametrize("size", [0, 10, 44, 60])
-def test_too_little_is_left(size: int) -> None:
+def test_short_remains_are_not_kept(size: int) -> None:
     assert fixed(RECORDS[0][:size]) is None
 
 
-def test_the_next_zxid() -> None:
+def test_next_zxid_increases_by_one_or_begins_an_epoch() -> None:
     assert follows(2, 1)
     assert not follows(3, 1)
     assert not follows(1, 1)
@@ -210,11 +210,11 @@ def test_the_next_zxid() -> None:
     assert not follows(1, 5 << 32)
 
 
-def test_errors_say_that_nothing_was_done() -> None:
-    made = error_record(7, 8, 9, 10, -6)
-    found, end = RECORD.unpack(made)
-    assert end == len(made)
-    payload = found["payload"]
+def test_errors_say_that_nothing_was_changed() -> None:
+    result = error_record(7, 8, 9, 10, -6)
+    actual, end = RECORD.unpack(result)
+    assert end == len(result)
+    payload = actual["payload"]
     assert {name: payload[name] for name in ("client_id", "cxid", "zxid", "time", "type")} == {
         "client_id": 7,
         "cxid": 8,
@@ -223,23 +223,23 @@ def test_errors_say_that_nothing_was_done() -> None:
         "type": ERROR,
     }
     assert payload["body"] == {"err": -6}
-    assert found["checksum"] == zlib.adler32(made[12:-1])
+    assert actual["checksum"] == zlib.adler32(result[12:-1])
 
 
-def test_a_bit_in_an_error_changes_no_tree() -> None:
+def test_bit_flip_in_an_error_transaction_does_not_change_the_tree() -> None:
     """It needs no digest, which errors do not have."""
-    one = bytearray(error_record(7, 8, 1, 10, -101))
-    whole = bytes(one)
+    data = bytearray(error_record(7, 8, 1, 10, -101))
+    complete = bytes(data)
     for place, doubt in ((45, False), (13, False), (30, True), (42, True)):
-        turned_ = bytearray(whole)
+        turned_ = bytearray(complete)
         turned_[place] ^= 1
-        found = fix_record(np.frombuffer(bytes(turned_), np.uint8), 0, len(whole), 0, 1)
-        assert found is not None
-        assert found.record == whole
-        assert found.doubt == doubt
+        actual = fix_record(np.frombuffer(bytes(turned_), np.uint8), 0, len(complete), 0, 1)
+        assert actual is not None
+        assert actual.record == complete
+        assert actual.doubt == doubt
 
 
-def test_through_the_command_line(tmp_path: Path) -> None:
+def test_file_is_repaired_from_the_command_line(tmp_path: Path) -> None:
     assert (
         run("repair", str(GOLDEN / "dmg_len_zero/version-2/log.17"), "--out", str(tmp_path / "log.17")) == 0
     )

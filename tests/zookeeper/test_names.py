@@ -9,7 +9,7 @@ from logwright.codec.zookeeper.names import FileName
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "actual"),
     [
         ("log.1", FileName("log", 1)),
         ("log.100000005", FileName("log", 0x100000005)),
@@ -29,16 +29,16 @@ from logwright.codec.zookeeper.names import FileName
         ("currentEpoch", None),
     ],
 )
-def test_parse(name: str, found: FileName | None) -> None:
-    assert names.parse(name) == found
+def test_file_names_are_parsed(name: str, actual: FileName | None) -> None:
+    assert names.parse(name) == actual
 
 
-def test_compression_is_the_last_part() -> None:
+def test_compression_is_the_last_suffix() -> None:
     for rest, expected in (("gz", "gz"), ("x.GZ", "gz"), ("gz.snappy", "snappy"), ("gz.bak", ""), ("", "")):
         assert FileName("snapshot", 1, rest).compression == expected
 
 
-def test_spelling() -> None:
+def test_names_are_written_as_servers_write_them() -> None:
     assert names.log_name(0x100000005) == "log.100000005"
     assert names.snapshot_name(0) == "snapshot.0"
     assert names.snapshot_name(0x42, names.SNAPPY) == "snapshot.42.snappy"

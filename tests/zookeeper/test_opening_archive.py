@@ -137,18 +137,18 @@ def outcome(read: Callable[[], object]) -> tuple[int, int]:
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
     """The same, cut or with another number or byte in it."""
-    made = bytearray(data)
+    result = bytearray(data)
     kind = chance.random()
     if kind < 0.2:
-        return bytes(made[: chance.randrange(len(made) + 1)])
-    if kind < 0.7 and len(made) >= 4:
-        at = chance.randrange(len(made) - 3)
-        made[at : at + 4] = i4(
+        return bytes(result[: chance.randrange(len(result) + 1)])
+    if kind < 0.7 and len(result) >= 4:
+        at = chance.randrange(len(result) - 3)
+        result[at : at + 4] = i4(
             chance.choice([-1, -2, 0, 1, 2, 5, LIMIT, LIMIT + 1, -(1 << 31), (1 << 31) - 1])
         )
-    elif made:
-        made[chance.randrange(len(made))] ^= 1 << chance.randrange(8)
-    return bytes(made)
+    elif result:
+        result[chance.randrange(len(result))] ^= 1 << chance.randrange(8)
+    return bytes(result)
 
 
 def array(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -164,33 +164,33 @@ BODIES = [
 ]  # fmt: skip
 
 
-def test_a_buffer() -> None:
-    for data, found in [
+def test_java_buffers_are_read_with_their_limits() -> None:
+    for data, actual in [
         (buf(b"abc"), (SOUND, 7, 3)), (buf(None), (SOUND, 4, -1)), (buf(b""), (SOUND, 4, 0)), (b"\0\0\0", (END_OF_FILE, 3, 0)),
         (buf(b"abc")[:-1], (END_OF_FILE, 6, 3)), (i4(-2), (UNREASONABLE, 4, -2)), (i4(LIMIT + 1), (UNREASONABLE, 4, LIMIT + 1)),
     ]:  # fmt: skip
-        assert read_bytes(array(data), 0, len(data), LIMIT) == found
+        assert read_bytes(array(data), 0, len(data), LIMIT) == actual
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_acl_tables(seed: int) -> None:
+def test_acl_tables_are_read(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(8):
         data = damaged(TABLE, chance)
         archive = Archive(data)
-        wanted = outcome(archive.acl_table)
+        expected = outcome(archive.acl_table)
         status, stop, length = read_acl_table(array(data), 0, len(data), LIMIT)
-        assert (status, length if status == UNREASONABLE else 0) == wanted
+        assert (status, length if status == UNREASONABLE else 0) == expected
         assert stop == archive.at or status != SOUND
 
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_nodes(seed: int, strict: bool) -> None:
+def test_nodes_are_read(seed: int, strict: bool) -> None:
     chance = random.Random(seed)
-    whole = memory_of("fresh").files["snapshot.0"][0x3B : 0x19B + 1]
+    complete = memory_of("fresh").files["snapshot.0"][0x3B : 0x19B + 1]
     for _ in range(8):
-        data = damaged(whole, chance)
+        data = damaged(complete, chance)
         room = len(data) // 76 + 1
         starts, acls = np.zeros(room, np.int64), np.zeros(room, np.int64)
         paths, lengths = np.zeros(room, np.int32), np.zeros(room, np.int32)
@@ -198,42 +198,42 @@ def test_nodes(seed: int, strict: bool) -> None:
             array(data), 0, len(data), LIMIT, int(strict), starts, paths, lengths, acls
         )
         archive = Archive(data)
-        wanted = outcome(lambda archive=archive: archive.nodes(strict))  # type: ignore[misc]
-        assert (status, length if status == UNREASONABLE else 0) == wanted
+        expected = outcome(lambda archive=archive: archive.nodes(strict))  # type: ignore[misc]
+        assert (status, length if status == UNREASONABLE else 0) == expected
         assert stop == archive.at or status != SOUND
         for i in range(count):
-            one = Archive(data[int(starts[i]) :])
-            path, content = one.buffer(), one.buffer()
+            item = Archive(data[int(starts[i]) :])
+            path, content = item.buffer(), item.buffer()
             assert path is not None
             assert (paths[i], lengths[i]) == (len(path), -1 if content is None else len(content))
-            assert acls[i] == one.number(8)
+            assert acls[i] == item.number(8)
 
 
-def test_arrays_that_are_too_small_for_the_nodes() -> None:
+def test_full_arrays_stop_the_reading_of_nodes() -> None:
     data = memory_of("fresh").files["snapshot.0"][0x3B:]
     starts, acls = np.zeros(2, np.int64), np.zeros(2, np.int64)
     paths, lengths = np.zeros(2, np.int32), np.zeros(2, np.int32)
-    found = read_nodes(array(data), 0, len(data), LIMIT, 0, starts, paths, lengths, acls)
-    assert found[0] == 2
-    assert found[2] == FULL
+    actual = read_nodes(array(data), 0, len(data), LIMIT, 0, starts, paths, lengths, acls)
+    assert actual[0] == 2
+    assert actual[2] == FULL
 
 
 @pytest.mark.parametrize("close_session", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_transactions(seed: int, close_session: bool) -> None:
+def test_transactions_are_read(seed: int, close_session: bool) -> None:
     chance = random.Random(seed)
     payloads = []
     for _ in range(12):
         kind, body = chance.choice(BODIES)
         payload = bytes(28) + i4(kind) + body
         payloads.append(payload if chance.random() < 0.6 else damaged(payload, chance))
-    ends = np.cumsum([len(one) for one in payloads])
-    starts = ends - [len(one) for one in payloads]
-    found = read_txns(
+    ends = np.cumsum([len(payload) for payload in payloads])
+    starts = ends - [len(payload) for payload in payloads]
+    actual = read_txns(
         array(b"".join(payloads)), starts, ends, RECIPE_ARRAY, LOWEST, LIMIT, int(close_session)
     )
-    wanted = [outcome(lambda one=one: Archive(one).txn(close_session)) for one in payloads]  # type: ignore[misc]
-    first = next((i for i, (status, _) in enumerate(wanted) if status != SOUND), len(payloads))
-    assert found[0] == first
+    expected = [outcome(lambda payload=payload: Archive(payload).txn(close_session)) for payload in payloads]  # type: ignore[misc]
+    first = next((i for i, (status, _) in enumerate(expected) if status != SOUND), len(payloads))
+    assert actual[0] == first
     if first < len(payloads):
-        assert (found[1], 0 if found[1] == END_OF_FILE else found[2]) == wanted[first]
+        assert (actual[1], 0 if actual[1] == END_OF_FILE else actual[2]) == expected[first]

@@ -35,14 +35,14 @@ RESTORES = list(restores())
 DATADIRS = {"split_dirs": ("data/version-2/", "datalog/version-2/")}
 
 
-def ids(one: RecordedStart) -> str:
-    return f"{one.case}-{one.version}" + ("" if one.number < 0 else f"-{one.number}")
+def ids(item: RecordedStart) -> str:
+    return f"{item.case}-{item.version}" + ("" if item.number < 0 else f"-{item.number}")
 
 
-def test_there_are_questions() -> None:
-    assert len({one.case for one in ALL}) == len(list(GOLDEN.glob("*/case.json"))) == 95
-    assert {one.version for one in ALL} == {"3.9.5", "3.8.0", "3.6.2", "3.4.14"}
-    assert sum(not one.startup["started"] for one in ALL) == 28
+def test_golden_cases_exist() -> None:
+    assert len({item.case for item in ALL}) == len(list(GOLDEN.glob("*/case.json"))) == 95
+    assert {item.version for item in ALL} == {"3.9.5", "3.8.0", "3.6.2", "3.4.14"}
+    assert sum(not item.startup["started"] for item in ALL) == 28
 
 
 @pytest.mark.parametrize("asked", ALL, ids=ids)
@@ -51,22 +51,22 @@ def test_the_verdict_the_tree_and_the_files_are_those_of_the_server(asked: Recor
     verdict = opened.verdict
     if not asked.startup["started"]:
         assert not verdict.opens
-        assert (verdict.error_class, said(verdict.error)) == asked.error
+        assert (verdict.error_class, without_directory(verdict.error)) == asked.error
         assert verdict.scope == "process"
         assert exit_code(asked.error[0]) == asked.startup["exit_code"]
         assert list(opened.rows("tree", ["path"])) == []
     else:
         assert verdict.opens, verdict.error
-        found = nodes_of(opened)
-        assert verdict.rows == len(found)
+        actual = nodes_of(opened)
+        assert verdict.rows == len(actual)
         if asked.nodes is not None:
-            readable = [one for one in found if one["path"] not in asked.failing]
-            assert len(found) == len(asked.nodes) + len(asked.failing)
-            assert readable == sorted(asked.nodes, key=lambda one: order(one["path"]))
-    own, apart = DATADIRS.get(asked.case, ("version-2/", "version-2/"))
+            readable = [row for row in actual if row["path"] not in asked.failing]
+            assert len(actual) == len(asked.nodes) + len(asked.failing)
+            assert readable == sorted(asked.nodes, key=lambda node: order(node["path"]))
+    own, separate = DATADIRS.get(asked.case, ("version-2/", "version-2/"))
     assert asked.files == {
-        (apart if "/" in one.name else own) + one.name.rpartition("/")[2]: one.size for one in opened.after.entries()
-        if not one.name.endswith("Epoch") or asked.case == "quorum_one"
+        (separate if "/" in entry.name else own) + entry.name.rpartition("/")[2]: entry.size for entry in opened.after.entries()
+        if not entry.name.endswith("Epoch") or asked.case == "quorum_one"
     }  # fmt: skip
 
 
@@ -81,45 +81,45 @@ def order(path: str) -> bytes:
     return path.encode()
 
 
-def said(error: str | None) -> str:
+def without_directory(error: str | None) -> str:
     """As the golden cases have it: directories are not named."""
     return (error or "").replace("snapshots in version-2", "snapshots in .")
 
 
 @pytest.mark.parametrize(("case", "result", "acls", "stats"), RESTORES, ids=[case for case, *_ in RESTORES])
-def test_what_is_in_memory_after_the_load_alone(
+def test_tree_in_memory_after_loading(
     case: str, result: Mapping[str, Any], acls: list[Mapping[str, Any]], stats: list[Mapping[str, Any]]
 ) -> None:
-    (asked,) = [one for one in ALL if one.case == case and one.number < 0]
+    (asked,) = [item for item in ALL if item.case == case and item.number < 0]
     settings = ServerSettings(asked.version, Options(OPTIONS, asked.options))
     files = FileTxnSnapLog(Overlay(listing_of(case)), settings)
     if not result["ok"]:
         with pytest.raises(Thrown) as caught:
             files.restore()
-        assert said(str(caught.value)) == result["exception"]
+        assert without_directory(str(caught.value)) == result["exception"]
         return
     restored = files.restore()
     tree = restored.tree
     assert zxid_text(restored.zxid) == result["returned_zxid"]
     assert zxid_text(restored.last_processed) == result["last_processed_zxid"]
     assert tree.digest == result["tree_digest"]
-    assert {zxid_text(one): timeout for one, timeout in tree.session_timeouts.items()} == result["sessions"]
-    first = min((int(one[0]) for one in restored.applied), default=0)
+    assert {zxid_text(name): timeout for name, timeout in tree.session_timeouts.items()} == result["sessions"]
+    first = min((int(item[0]) for item in restored.applied), default=0)
     assert zxid_text(first) == result["committed_log_min"]
     # The root is two nodes for a server.
     assert len(tree) + 1 == result["node_count"]
     uses = tree.acl_uses()
     table = tree.acls().to_pylist()
-    assert [(one["acl_id"], uses[one["acl_id"]], one["acl"]) for one in table] == [
-        (one["id"], one["refs"], one["acl"]) for one in sorted(acls, key=lambda one: one["id"])
+    assert [(row["acl_id"], uses[row["acl_id"]], row["acl"]) for row in table] == [
+        (acl["id"], acl["refs"], acl["acl"]) for acl in sorted(acls, key=lambda acl: acl["id"])
     ]
-    for one in stats:
-        found = tree.get(one["path"].encode())
-        assert found is not None
-        owner = int(one["ephemeralOwner"], 16)
-        names = found.stat.keys() - {"owner"}
-        assert found.stat == {name: one[name] for name in names} | {"owner": owner - (owner >> 63 << 64)}
-        assert found.acl_id == one["acl_id"]
-        assert (None if found.data is None else found.data.hex()) == one.get(
-            "data_hex", found.data and found.data.hex()
+    for stat in stats:
+        value = tree.get(stat["path"].encode())
+        assert value is not None
+        owner = int(stat["ephemeralOwner"], 16)
+        names = value.stat.keys() - {"owner"}
+        assert value.stat == {name: stat[name] for name in names} | {"owner": owner - (owner >> 63 << 64)}
+        assert value.acl_id == stat["acl_id"]
+        assert (None if value.data is None else value.data.hex()) == stat.get(
+            "data_hex", value.data and value.data.hex()
         )

@@ -51,27 +51,27 @@ def read(
         Overlay(data_directory(files)), ServerSettings(STARTUP.version_of(version), Options(OPTIONS, options))
     )
     try:
-        for found in reader.read(zxid):
-            if isinstance(found, Records):
-                zxids += found.frames.header["zxid"].tolist()
+        for actual in reader.read(zxid):
+            if isinstance(actual, Records):
+                zxids += actual.frames.header["zxid"].tolist()
             else:
-                stops.append(found)
+                stops.append(actual)
     except Thrown as thrown:
         return zxids, str(thrown), stops
     return zxids, None, stops
 
 
-def test_a_log_ends_where_a_record_is_not_whole() -> None:
-    whole = log(A, B)
-    for size in range(len(log(A)) + 1, len(whole)):
-        zxids, ended, (stop,) = read({"log.1": whole[:size]})
+def test_log_ends_at_an_incomplete_record() -> None:
+    complete = log(A, B)
+    for size in range(len(log(A)) + 1, len(complete)):
+        zxids, ended, (stop,) = read({"log.1": complete[:size]})
         assert (zxids, ended) == ([1], None)
         assert stop.position == len(log(A))
-    assert read({"log.1": whole}) == ([1, 2], None, [])
+    assert read({"log.1": complete}) == ([1, 2], None, [])
     assert read({"log.1": log(A)}) == ([1], None, [])
 
 
-def test_a_header_that_is_cut_short_or_is_none() -> None:
+def test_short_or_missing_header() -> None:
     for size in range(1, len(HEADER)):
         assert read({"log.1": HEADER[:size]})[1] == "java.io.EOFException"
     assert read({"log.1": HEADER}) == ([], None, [])
@@ -82,7 +82,7 @@ def test_a_header_that_is_cut_short_or_is_none() -> None:
     assert read({"log.1": b"ZKLG" + bytes(12) + A})[0] == [1]
 
 
-def test_an_empty_log() -> None:
+def test_empty_log() -> None:
     files = {"log.1": log(A), "log.2": b""}
     disk = Overlay(data_directory(files))
     reader = FileTxnLog(disk, ServerSettings("3.9.3", Options(OPTIONS)))
@@ -103,32 +103,32 @@ def test_an_empty_log() -> None:
         (0, None),
     ],
 )
-def test_lengths(length: int, ended: str | None) -> None:
+def test_record_lengths(length: int, ended: str | None) -> None:
     zxids, why, stops = read({"log.1": log(A, B[:8] + i4(length) + B[12:], C)})
     assert (zxids, why) == ([1], ended)
     assert len(stops) == (ended is None)
 
 
-def test_the_limit_of_lengths() -> None:
+def test_jute_maxbuffer_limits_record_lengths() -> None:
     large = record(1, 1, create(b"/a", data=bytes(3000)))
     assert read({"log.1": log(large)})[0] == [1]
-    said = f"java.io.IOException: Unreasonable length = {len(large) - 13}"
-    assert read({"log.1": log(large)}, **{"jute.maxbuffer": 1024})[1] == said
+    message = f"java.io.IOException: Unreasonable length = {len(large) - 13}"
+    assert read({"log.1": log(large)}, **{"jute.maxbuffer": 1024})[1] == message
     assert read({"log.1": log(large)}, **{"jute.maxbuffer": 1024, "jute.maxbuffer.extrasize": 4096})[0] == [1]
     # Before 3.5.7 there is no such property.
     options = {"jute.maxbuffer": 1024, "jute.maxbuffer.extrasize": 4096}
-    assert read({"log.1": log(large)}, version="3.5.6", **options)[1] == said
+    assert read({"log.1": log(large)}, version="3.5.6", **options)[1] == message
     assert read({"log.1": log(large)}, version="3.5.6", **{"jute.maxbuffer": 2100})[0] == [1]
     # The sum of the two did not fit 31 bits before 3.8.5 and 3.9.3: then no length is reasonable.
     most = {"jute.maxbuffer": (1 << 31) - 1}
     assert read({"log.1": log(large)}, version="3.9.3", **most)[0] == [1]
-    assert read({"log.1": log(large)}, version="3.9.2", **most)[1] == said
+    assert read({"log.1": log(large)}, version="3.9.2", **most)[1] == message
     # The data within is a length too.
     inside = record(1, 1, buf(b"/a") + i4(1 << 24) + bytes(99))
     assert read({"log.1": log(inside)})[1] == "java.io.IOException: Unreasonable length = 16777216"
 
 
-def test_marks_and_checksums() -> None:
+def test_wrong_record_marks_and_checksums() -> None:
     zxids, ended, (stop,) = read({"log.1": log(A, B[:-1] + b"C", C)})
     assert (zxids, ended, stop.why) == ([1], None, "Last transaction was partial.")
     assert (
@@ -137,13 +137,13 @@ def test_marks_and_checksums() -> None:
     )
 
 
-def test_zeros_and_what_is_behind_them() -> None:
+def test_records_after_zeros_are_not_read() -> None:
     assert read({"log.1": log(A) + bytes(5000)}) == ([1], None, [])
     zxids, ended, (stop,) = read({"log.1": log(A) + bytes(12) + B})
     assert (zxids, ended, stop.position) == ([1], None, len(log(A)))
 
 
-def test_the_next_log_goes_on_where_one_ends() -> None:
+def test_next_log_continues_the_previous_one() -> None:
     files = {"log.1": log(A)[:-1], "log.2": log(B)}
     assert read(files)[0] == [2]
     # The one before the first that is wanted is read too, and what is skipped is checked.
@@ -174,7 +174,7 @@ def test_windows_of_any_size(window: int, monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_transactions_that_can_not_be_read() -> None:
+def test_unreadable_transactions() -> None:
     short = record(2, 5, buf(b"/a") + buf(b"x"))
     zxids, ended, (stop,) = read({"log.1": log(A, short, C)})
     assert (zxids, ended, stop.why) == ([1], None, "the transaction ends early")
@@ -186,15 +186,15 @@ def test_transactions_that_can_not_be_read() -> None:
         ("3.5.2", 21, "%d21"),
     ]:
         body = ttl(b"/a", 5) if kind == 21 else create(b"/a")
-        said = read({"log.1": log(record(1, kind, body))}, version=version)[1]
-        assert said == f"java.io.IOException: Unsupported Txn with type={name}"
+        message = read({"log.1": log(record(1, kind, body))}, version=version)[1]
+        assert message == f"java.io.IOException: Unsupported Txn with type={name}"
         assert kind == 13 or read({"log.1": log(record(1, kind, body))}, version="3.6")[0] == [1]
     # Only those of create may be from before 3.4.
     assert read({"log.1": log(record(1, 1, create(b"/a")[:-4]))})[0] == [1]
     assert read({"log.1": log(record(1, 15, create(b"/a")[:-4]))})[0] == []
 
 
-def test_what_a_closed_session_says() -> None:
+def test_paths_in_close_session() -> None:
     digest = i4(2) + i8(0x51C6D660)
     files = {"log.1": log(record(1, -11, digest))}
     # A digest that is read as two paths, the second one of 0x51c6d660 bytes.
@@ -204,7 +204,7 @@ def test_what_a_closed_session_says() -> None:
     assert read({"log.1": log(record(1, -11, b""))})[0] == [1]
 
 
-def test_a_disk_that_can_not_be_read() -> None:
+def test_unreadable_disk() -> None:
     class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name.startswith("log"):
@@ -215,39 +215,39 @@ def test_a_disk_that_can_not_be_read() -> None:
     assert (opened.verdict.error_class, opened.verdict.error) == ("java.io.IOException", "Input/output error")
 
 
-def test_a_log_that_becomes_shorter_meanwhile() -> None:
+def test_log_truncated_while_being_read() -> None:
     class Shorter(MemoryDirectory):
         def entries(self) -> list[Entry]:
-            return [Entry(one.name, one.size + 5000) for one in super().entries()]
+            return [Entry(entry.name, entry.size + 5000) for entry in super().entries()]
 
     reader = FileTxnLog(
         Overlay(Shorter({"log.1": log(A, B), "log.3": log(C)[:-1]})),
         ServerSettings(VERSIONS[0], Options(OPTIONS)),
     )
-    found = list(reader.read(1))
-    assert sum(len(one.frames) for one in found if isinstance(one, Records)) == 2
-    assert [one.file.name for one in found if isinstance(one, Stop)] == ["log.3"]
+    table = list(reader.read(1))
+    assert sum(len(item.frames) for item in table if isinstance(item, Records)) == 2
+    assert [item.file.name for item in table if isinstance(item, Stop)] == ["log.3"]
 
 
 # Together with the tree
 
 
-def test_digests_where_the_body_of_close_session_is_not_read() -> None:
+def test_digests_if_the_close_session_body_is_not_read() -> None:
     off = {"closeSessionTxn.enabled": False}
     written = memory_of("closesession_nobody")
     assert start(written, **off).verdict.warnings == ()
     data = written.files["log.1"]
     (at,) = [
-        found.frames.start[i] + found.window.offset + 12
-        for found in FileTxnLog(Overlay(written), ServerSettings(VERSIONS[0], Options(OPTIONS, off))).read(0)
-        if isinstance(found, Records)
-        for i in np.flatnonzero(found.frames.header["type"] == -11)[:1].tolist()
+        actual.frames.start[i] + actual.window.offset + 12
+        for actual in FileTxnLog(Overlay(written), ServerSettings(VERSIONS[0], Options(OPTIONS, off))).read(0)
+        if isinstance(actual, Records)
+        for i in np.flatnonzero(actual.frames.header["type"] == -11)[:1].tolist()
     ]
     payload = data[at : at + 43] + bytes([data[at + 43] ^ 1])
     written.files["log.1"] = data[: at - 12] + sealed(payload) + data[at + 45 :]
-    (said,) = start(written, **off).verdict.warnings
-    assert "Digests are not matching" in said
-    assert "(one transaction)" in said
+    (message,) = start(written, **off).verdict.warnings
+    assert "Digests are not matching" in message
+    assert "(one transaction)" in message
     # Where there is one, its paths are no digest.
     assert start(memory_of("clean_restart"), **off).verdict.warnings == ()
 
@@ -256,18 +256,18 @@ def test_a_digest_in_the_place_of_closed_paths_is_not_compared() -> None:
     """By default what follows closeSession is read as paths, and of a digest that stands there nothing is left."""
     written = directory(A, record(2, -11, i4(2) + i4(0x2B) + i4(7)))
     assert start(written).verdict.warnings == ()
-    (said,) = start(written, **{"closeSessionTxn.enabled": False}).verdict.warnings
-    assert "Digests are not matching" in said
+    (message,) = start(written, **{"closeSessionTxn.enabled": False}).verdict.warnings
+    assert "Digests are not matching" in message
     # Behind paths there is one.
-    (said,) = start(directory(A, record(2, -11, i4(0) + i4(2) + i4(0x2B) + i4(7)))).verdict.warnings
-    assert "Digests are not matching" in said
+    (message,) = start(directory(A, record(2, -11, i4(0) + i4(2) + i4(0x2B) + i4(7)))).verdict.warnings
+    assert "Digests are not matching" in message
 
 
 def paths(opened: Any) -> list[str]:
-    return [one["path"] for one in nodes_of(opened)]
+    return [row["path"] for row in nodes_of(opened)]
 
 
-def test_gaps_are_refused_from_3_9_4_on() -> None:
+def test_gaps_refuse_the_start_from_3_9_4_on() -> None:
     gap = directory(A, C)
     verdict = start(gap).verdict
     assert verdict.error == "Committed proposal cached out of order: 0x3 is not the next proposal of 0x1"
@@ -279,7 +279,7 @@ def test_gaps_are_refused_from_3_9_4_on() -> None:
     assert opened.verdict.warnings == ("transactions 0x1 to 0x1 are not applied, and nothing is said of it",)
 
 
-def test_what_follows_what() -> None:
+def test_zxids_after_a_gap_are_refused() -> None:
     committed = Committed(True)
     epoch = 1 << 32
     assert committed.add(np.array([5, 6, 6, 2, 7, epoch + 9, epoch + 10, 8], np.int64)) is None
@@ -291,7 +291,7 @@ def test_what_follows_what() -> None:
     assert Committed(False).add(np.array([1, 9], np.int64)) is None
 
 
-def test_what_comes_first_ends_the_start() -> None:
+def test_first_failure_ends_the_start() -> None:
     # A transaction that it would die of, then a gap, then a wrong checksum.
     bad = record(9, 1, create(b"/x"), checksum=1)
     dies = record(2, 1, create(None))
@@ -306,7 +306,7 @@ def test_what_comes_first_ends_the_start() -> None:
     assert start(directory(A, B, bad, record(5, 1, create(None)))).verdict.error == "CRC check failed"
 
 
-def test_a_transaction_of_two_that_are_null() -> None:
+def test_first_null_part_of_a_multi_decides() -> None:
     # The first one that is null decides; what is none of a server's is passed over.
     parts = multi(
         (13, buf(None) + i4(1)), (1, create(b"/a")), (2, buf(None)), (5, buf(None) + buf(b"") + i4(1))
@@ -332,13 +332,13 @@ DIES = {
 
 
 @pytest.mark.parametrize(("name", "error"), DIES.items())
-def test_what_a_server_dies_of(name: str, error: str) -> None:
+def test_transactions_that_crash_a_server(name: str, error: str) -> None:
     verdict = start(CRAFTED[name]).verdict
     assert not verdict.opens
     assert verdict.error == error
 
 
-def test_what_it_survives() -> None:
+def test_failed_transactions_that_a_server_survives() -> None:
     assert paths(start(CRAFTED["multi: unknown part"])) == ["/", "/a", *PATHS]
     assert paths(start(CRAFTED["multi: more in a part"])) == ["/", "/a", "/b", *PATHS]
     failed = directory((14, multi((1, create(b"/a")), (-1, i4(-2)))))
@@ -346,7 +346,7 @@ def test_what_it_survives() -> None:
     assert paths(start(CRAFTED["create V0"])) == ["/", "/a", "/b", *PATHS]
 
 
-def test_a_zxid_that_a_snapshot_has() -> None:
+def test_transactions_a_snapshot_contains_are_skipped() -> None:
     base = memory_of("dmg_base").files
     opened = start(data_directory({"snapshot.16": base["snapshot.16"], "log.b": base["log.b"]}))
     assert opened.verdict.opens
@@ -355,14 +355,14 @@ def test_a_zxid_that_a_snapshot_has() -> None:
 
 
 def stat(opened: Any, path: str) -> Any:
-    return next(one["stat"] for one in nodes_of(opened) if one["path"] == path)
+    return next(row["stat"] for row in nodes_of(opened) if row["path"] == path)
 
 
-def test_nodes_that_were_left_behind_by_version() -> None:
+def test_orphans_by_version() -> None:
     """Children of a node that was deleted and made again."""
-    made = CRAFTED["a deleted node's children"]
+    result = CRAFTED["a deleted node's children"]
     for version, children in [("3.9.5", 1), ("3.9.3", 2), ("3.8.6", 1), ("3.8.4", 2), ("3.4.14", 2)]:
-        assert stat(start(made, version=version), "/a")["numChildren"] == children
+        assert stat(start(result, version=version), "/a")["numChildren"] == children
 
 
 @pytest.mark.parametrize(
@@ -375,13 +375,13 @@ def test_nodes_that_were_left_behind_by_version() -> None:
         ("left behind, replaced by one of the same session", True),
     ],
 )
-def test_a_node_in_the_place_of_one_that_was_left_behind(name: str, old: bool) -> None:
+def test_node_created_over_an_orphan(name: str, old: bool) -> None:
     """Before 3.9.4 it goes with the session of the other one, whose list of paths it is on; then it is not made at all."""
     for version in ("3.8.4", "3.4.14"):
         assert ("/a/b" in paths(start(CRAFTED[name], version=version))) == old
 
 
-def test_the_root_deleted() -> None:
+def test_deleting_the_root() -> None:
     """It has two names. Without the one, "/", transactions find it by that no more, and its digest is taken off once."""
     for name, digest in [
         ("the root deleted", 5596060818),
@@ -394,20 +394,20 @@ def test_the_root_deleted() -> None:
         assert stat(opened, "/")["version"] == 0
         assert server(opened).tree.digest == digest
     twice = directory((2, buf(b"/")), (2, buf(b"/")), (7, buf(b"/") + i4(0) + i4(9)), (1, create(b"/")))
-    found = start(twice)
-    assert stat(found, "/")["aversion"] == 0
-    assert stat(found, "/")["pzxid"] == 4
+    started = start(twice)
+    assert stat(started, "/")["aversion"] == 0
+    assert stat(started, "/")["pzxid"] == 4
 
 
-def test_transactions_that_come_again_by_version() -> None:
+def test_repeated_transactions_by_version() -> None:
     # What a snapshot has already: a node was made and deleted, another one is there.
-    again = directory(
+    second = directory(
         (1, create(b"/a")),
         record(9, 2, buf(b"/a/gone")),
         record(5, 1, buf(b"/b") + buf(b"") + OPEN + b"\0" + i4(1)),
     )
     new, old = (
-        start(again, version=version, **{"snapshot.trust.empty": True}) for version in ("3.9.3", "3.4.14")
+        start(second, version=version, **{"snapshot.trust.empty": True}) for version in ("3.9.3", "3.4.14")
     )
     assert (stat(new, "/a")["pzxid"], stat(old, "/a")["pzxid"]) == (9, 1)
     before = directory(
@@ -428,12 +428,12 @@ def test_containers_by_version() -> None:
     ("version", "taken"),
     [("3.9.0", True), ("3.8.2", True), ("3.8.1", False), ("3.7.2", True), ("3.7.1", False), ("3.6.4", False)],
 )
-def test_a_multi_ends_at_a_create2_by_version(version: str, taken: bool) -> None:
-    made = [path for path in paths(start(CRAFTED["multi: create2"], version=version)) if len(path) == 2]
-    assert made == (["/a", "/b", "/c"] if taken else ["/a"])
+def test_multi_with_create2_by_version(version: str, taken: bool) -> None:
+    result = [path for path in paths(start(CRAFTED["multi: create2"], version=version)) if len(path) == 2]
+    assert result == (["/a", "/b", "/c"] if taken else ["/a"])
 
 
-def test_what_a_rejected_snapshot_left_goes_with_its_session() -> None:
+def test_leftover_session_of_a_rejected_snapshot_is_closed() -> None:
     """Whichever session is closed first: that of the node is 5, a transaction may come before."""
     rejected = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 5))[:-6] + b"?" + buf(b"/")
     sound = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0))
@@ -447,13 +447,13 @@ def test_what_a_rejected_snapshot_left_goes_with_its_session() -> None:
     closed, other = (record(4, -11, i4(0), client=client) for client in (5, 6))
     # A server deletes such nodes at its start too: the session is in no table.
     assert left(closed) == left(other) == ["/", "/app"]
-    again = record(5, 1, create(b"/app/one"))
-    assert left(closed, again) == ["/", "/app", "/app/one"]
-    assert left(other, again) == ["/", "/app"]
+    second = record(5, 1, create(b"/app/one"))
+    assert left(closed, second) == ["/", "/app", "/app/one"]
+    assert left(other, second) == ["/", "/app"]
     late = record(6, -11, i4(0), client=5)
-    assert left(other, again, late) == ["/", "/app"]
+    assert left(other, second, late) == ["/", "/app"]
 
 
-def test_a_session_that_is_closed_without_a_digest() -> None:
+def test_session_closed_without_a_digest() -> None:
     off = {"closeSessionTxn.enabled": False}
     assert start(directory(A, record(2, -11, b""), record(3, -11, i4(0))), **off).verdict.warnings == ()

@@ -59,7 +59,7 @@ def refused(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> 
 DIGEST = i8(0) + i4(2) + i8(0)
 
 
-def test_our_snapshots_are_such_as_servers_write() -> None:
+def test_snapshots_we_write_load_like_a_servers() -> None:
     assert sealed_sections(FRESH[:TREE_END], DIGEST, i8(0)) == FRESH
     assert load({"snapshot.0": snapshot(ROOT)}).file is not None
 
@@ -71,10 +71,10 @@ def stream(data: bytes, compression: str, limit: int = 1 << 30) -> Stream:
     return Stream.of(np.frombuffer(data, np.uint8), compression, limit)
 
 
-def test_gzip() -> None:
-    made = stream(gzip.compress(FRESH, mtime=0), "gz")
-    assert made.data.tobytes() == FRESH
-    assert str(made.end) == "java.io.EOFException"
+def test_gzip_snapshot_loads() -> None:
+    result = stream(gzip.compress(FRESH, mtime=0), "gz")
+    assert result.data.tobytes() == FRESH
+    assert str(result.end) == "java.io.EOFException"
     # Members one after the other are one stream, what is none behind them is passed over.
     assert (
         stream(gzip.compress(FRESH[:99], mtime=0) + gzip.compress(FRESH[99:], mtime=0), "gz").data.tobytes()
@@ -84,31 +84,31 @@ def test_gzip() -> None:
     assert str(stream(gzip.compress(FRESH, mtime=0) + b"more", "gz").end) == "java.io.EOFException"
 
 
-def test_gzip_headers() -> None:
+def test_gzip_header_fields_are_accepted() -> None:
     body = gzip.compress(FRESH, mtime=0)[10:]
     fields = b"\x04\x00abcd" + b"name\0" + b"a comment\0"
     head = b"\x1f\x8b\x08\x1e" + bytes(6) + fields
-    whole = head + (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
-    assert stream(whole + body, "gz").data.tobytes() == FRESH
-    for size in range(2, len(whole)):
+    complete = head + (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
+    assert stream(complete + body, "gz").data.tobytes() == FRESH
+    for size in range(2, len(complete)):
         with pytest.raises(Thrown, match="EOFException"):
-            stream(whole[:size], "gz")
-    for data, said in [
+            stream(complete[:size], "gz")
+    for data, message in [
         (head + b"??" + body, "ZipException: Corrupt GZIP header"),
-        (b"PK" + whole[2:] + body, "ZipException: Not in GZIP format"),
-        (whole[:2] + b"\x07" + whole[3:] + body, "ZipException: Unsupported compression method"),
+        (b"PK" + complete[2:] + body, "ZipException: Not in GZIP format"),
+        (complete[:2] + b"\x07" + complete[3:] + body, "ZipException: Unsupported compression method"),
         (b"", "EOFException"),
     ]:
-        with pytest.raises(Thrown, match=said):
+        with pytest.raises(Thrown, match=message):
             stream(data, "gz")
 
 
-def test_gzip_that_is_damaged() -> None:
+def test_damaged_gzip_fails_as_in_java() -> None:
     data = gzip.compress(FRESH * 40, mtime=0)
     for size in range(12, len(data) - 8, 7):
-        made = stream(data[:size], "gz")
-        assert (FRESH * 40).startswith(made.data.tobytes())
-        assert str(made.end) == "java.io.EOFException: Unexpected end of ZLIB input stream"
+        result = stream(data[:size], "gz")
+        assert (FRESH * 40).startswith(result.data.tobytes())
+        assert str(result.end) == "java.io.EOFException: Unexpected end of ZLIB input stream"
     assert str(stream(data[:-1], "gz").end) == "java.io.EOFException"
     assert stream(data[:-1], "gz").data.tobytes() == FRESH * 40
     assert (
@@ -116,32 +116,32 @@ def test_gzip_that_is_damaged() -> None:
         == "java.util.zip.ZipException: Corrupt GZIP trailer"
     )
     stored = gzip.compress(FRESH, 0, mtime=0)
-    made = stream(stored[:11] + b"?" + stored[12:], "gz")
-    assert str(made.end) == "java.util.zip.ZipException: invalid stored block lengths"
+    result = stream(stored[:11] + b"?" + stored[12:], "gz")
+    assert str(result.end) == "java.util.zip.ZipException: invalid stored block lengths"
     # What comes before the damage can be read.
     second = zlib.compressobj(9, zlib.DEFLATED, -15)
     begun = second.compress(FRESH) + second.flush(zlib.Z_FULL_FLUSH)
-    made = stream(stored[:10] + begun + b"\x07", "gz")
-    assert made.data.tobytes() == FRESH
-    assert str(made.end) == "java.util.zip.ZipException: invalid block type"
+    result = stream(stored[:10] + begun + b"\x07", "gz")
+    assert result.data.tobytes() == FRESH
+    assert str(result.end) == "java.util.zip.ZipException: invalid block type"
 
 
-def test_snappy() -> None:
+def test_snappy_snapshot_loads() -> None:
     data = compress("snappy", FRESH * 200)
     assert stream(data, "snappy").data.tobytes() == FRESH * 200
     # Another stream may follow.
     assert stream(data + data, "snappy").data.tobytes() == FRESH * 400
     with pytest.raises(Thrown, match="EOFException"):
         stream(data[:15], "snappy")
-    for cut, said in [
+    for cut, message in [
         (data[:-3], "failed to read chunk"),
         (data + b"\x82SNA", "Insufficient header size"),
         (data + b"abc", "EOF"),
     ]:
-        assert said in str(stream(cut, "snappy").end)
-    made = stream(data[:20] + b"\xff\xff\xff\xff\xff" + data[25:], "snappy")
-    assert not len(made.data)
-    assert "FAILED_TO_UNCOMPRESS" in str(made.end)
+        assert message in str(stream(cut, "snappy").end)
+    result = stream(data[:20] + b"\xff\xff\xff\xff\xff" + data[25:], "snappy")
+    assert not len(result.data)
+    assert "FAILED_TO_UNCOMPRESS" in str(result.end)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_snappy() -> None:
         ((512 << 20) + 1, "[FAILED_TO_UNCOMPRESS] Received chunkSize 536,870,913 is greater than max configured chunk size 536,870,912"),
     ],
 )  # fmt: skip
-def test_a_chunk_that_is_too_large_is_the_end_of_a_server(size: int, words: str) -> None:
+def test_oversized_snappy_chunk_crashes_a_server(size: int, words: str) -> None:
     """An error is no IOException: no older snapshot is tried."""
     data = compress("snappy", FRESH)
     broken = data[:16] + size.to_bytes(4, "big", signed=True) + data[20:]
@@ -163,13 +163,13 @@ def test_a_chunk_that_is_too_large_is_the_end_of_a_server(size: int, words: str)
 
 
 @pytest.mark.parametrize("compression", ["gz", "snappy"])
-def test_bombs(compression: str) -> None:
+def test_decompression_bombs_are_bounded(compression: str) -> None:
     pack: Callable[[bytes], bytes] = (
         gzip.compress if compression == "gz" else lambda data: compress("snappy", data)
     )
-    made = stream(pack(bytes(1 << 20)) + pack(bytes(99)), compression, 1 << 16)
-    assert len(made.data) <= 1 << 16
-    assert str(made.end) == "java.lang.OutOfMemoryError: Java heap space"
+    result = stream(pack(bytes(1 << 20)) + pack(bytes(99)), compression, 1 << 16)
+    assert len(result.data) <= 1 << 16
+    assert str(result.end) == "java.lang.OutOfMemoryError: Java heap space"
     # What is wrong before that is met first.
     name = f"snapshot.5.{compression}"
     files = {name: pack(bytes(1 << 20)), "snapshot.0": FRESH}
@@ -182,7 +182,7 @@ def test_bombs(compression: str) -> None:
 # Which one
 
 
-def test_the_newest_that_can_be_read() -> None:
+def test_newest_readable_snapshot_is_loaded() -> None:
     def names(loaded: Loaded) -> tuple[str | None, list[str]]:
         return loaded.file and loaded.file.name, [name for name, _ in loaded.rejected]
 
@@ -212,7 +212,7 @@ def test_the_newest_that_can_be_read() -> None:
     assert names(load(many | {"snapshot.0": FRESH}))[0] == "snapshot.0"
 
 
-def test_a_disk_that_can_not_be_read() -> None:
+def test_unreadable_disk() -> None:
     class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name == "snapshot.5" and (length is None or offset == 0):
@@ -228,7 +228,7 @@ def test_a_disk_that_can_not_be_read() -> None:
 
 
 @pytest.mark.parametrize("version", ["3.4.14", "3.5.10", "3.6.4", "3.9.5"])
-def test_forms(version: str) -> None:
+def test_snapshot_forms_by_version(version: str) -> None:
     for sections in [(), (DIGEST,), (DIGEST, i8(0))]:
         loaded = load({"snapshot.0": snapshot(ROOT, sections=sections)}, version)
         assert loaded.file is not None
@@ -243,7 +243,7 @@ def test_forms(version: str) -> None:
                 assert refused({"snapshot.0": broken}, version) == "java.io.IOException: CRC corruption"
 
 
-def test_what_stands_where_a_digest_should() -> None:
+def test_other_bytes_in_place_of_a_digest() -> None:
     only_zxid = snapshot(ROOT, sections=(i8(0),))
     assert load({"snapshot.0": only_zxid}, **{"digest.enabled": False}).file is not None
     assert "Unreasonable length" in refused({"snapshot.0": only_zxid})
@@ -256,32 +256,34 @@ def test_what_stands_where_a_digest_should() -> None:
         load({"snapshot.0": snapshot(ROOT, sections=(i8(3) + i4(1) + buf(b"xyz"), i8(0)))})
 
 
-def test_the_digest_counts_where_it_is_not_older_than_the_name() -> None:
-    made = snapshot(ROOT, sections=(i8(7) + i4(2) + i8(99), i8(7)))
-    assert load({"snapshot.8": made}).digest is None
-    loaded = load({"snapshot.6": made})
+def test_digest_is_compared_unless_older_than_the_name() -> None:
+    result = snapshot(ROOT, sections=(i8(7) + i4(2) + i8(99), i8(7)))
+    assert load({"snapshot.8": result}).digest is None
+    loaded = load({"snapshot.6": result})
     assert loaded.digest is not None
     # Without digests its bytes are taken for a zxid and a seal.
-    assert refused({"snapshot.6": made}, **{"digest.enabled": False}).startswith("java.io.")
-    opened = start(data_directory({"snapshot.6": made}))
+    assert refused({"snapshot.6": result}, **{"digest.enabled": False}).startswith("java.io.")
+    opened = start(data_directory({"snapshot.6": result}))
     assert "is not covering the snapshot digest zxid 0x7" in opened.verdict.warnings[0]
-    opened = start(data_directory({"snapshot.7": made}))
+    opened = start(data_directory({"snapshot.7": result}))
     assert "Digests are not matching" in opened.verdict.warnings[0]
     assert "from zxid 0x7 on (one transaction)" in opened.verdict.warnings[0]
 
 
 @pytest.mark.parametrize("size", [3, 4, 15, 16, 19, 30, 0x3B, 0x80, TREE_END - 1, TREE_END, TREE_END + 5])
-def test_cut_short_but_for_its_end(size: int) -> None:
-    made = FRESH[:size] + buf(b"/")
-    said = refused({"snapshot.0": made + bytes(max(0, 5 - size)) + buf(b"/") if len(made) < 10 else made})
-    assert said.startswith(("java.io.EOFException", "java.io.IOException"))
+def test_snapshot_truncated_before_its_end(size: int) -> None:
+    result = FRESH[:size] + buf(b"/")
+    message = refused(
+        {"snapshot.0": result + bytes(max(0, 5 - size)) + buf(b"/") if len(result) < 10 else result}
+    )
+    assert message.startswith(("java.io.EOFException", "java.io.IOException"))
 
 
-def test_the_string_of_a_seal_says_nothing() -> None:
+def test_string_of_a_checksum_mark_is_ignored() -> None:
     assert load({"snapshot.0": FRESH[: TREE_END + 10] + buf(b"/")}).file is not None
 
 
-def test_it_begins_with_something_else() -> None:
+def test_wrong_magic_rejects_the_snapshot() -> None:
     assert refused({"snapshot.0": b"ZKLG" + FRESH[4:]}) == (
         "java.io.IOException: mismatching magic headers 1514884167 !=  1514885966"
     )
@@ -290,7 +292,7 @@ def test_it_begins_with_something_else() -> None:
 # What is in it
 
 
-def test_nodes_that_a_server_does_not_take() -> None:
+def test_nodes_a_server_rejects() -> None:
     orphan = snapshot(ROOT, (b"/a/b", -1, 0))
     assert refused({"snapshot.0": orphan}) == (
         "java.io.IOException: Invalid Datatree, unable to find parent /a of path /a/b"
@@ -313,29 +315,29 @@ def test_nodes_that_a_server_does_not_take() -> None:
         assert str(caught.value) == "java.lang.NullPointerException"
 
 
-def test_a_node_whose_path_has_no_slash_is_the_root() -> None:
+def test_path_without_a_slash_is_the_root() -> None:
     odd = {"snapshot.5": snapshot(ROOT, (b"/a", -1, 0), (b"abc", -1, 0)), "snapshot.3": snapshot(ROOT)}
     opened = start(data_directory(odd))
     assert opened.verdict.serves["snapshot"] == "snapshot.5"
     assert [
-        one
-        for one in opened.verdict.warnings
-        if one.startswith("the node 'abc', whose path has no slash, is the root")
+        warning
+        for warning in opened.verdict.warnings
+        if warning.startswith("the node 'abc', whose path has no slash, is the root")
     ]
     # The last one counts.
     early = start(data_directory({"snapshot.5": snapshot((b"abc", -1, 0), ROOT, (b"/a", -1, 0))}))
-    assert not [one for one in early.verdict.warnings if "slash" in one]
+    assert not [warning for warning in early.verdict.warnings if "slash" in warning]
     assert len(server(early).tree) == len(server(opened).tree) == 2
 
 
-def test_a_quota_of_everything_ends_the_start() -> None:
+def test_quota_of_the_root_ends_the_start() -> None:
     below = b"/zookeeper/quota"
     nodes = [ROOT, (b"/zookeeper", -1, 0), (below, -1, 0), (below + b"/zookeeper_limits", -1, 0)]
     with pytest.raises(Thrown, match="IllegalArgumentException: Invalid path: "):
         load({"snapshot.5": snapshot(*nodes), "snapshot.0": FRESH})
 
 
-def test_a_node_that_is_there_twice() -> None:
+def test_duplicate_node() -> None:
     loaded = load({"snapshot.0": snapshot(ROOT, (b"/a", -1, 0), (b"/a", -1, 5))})
     assert loaded.tree is not None
     node = loaded.tree.get(b"/a")
@@ -349,7 +351,7 @@ def acl(number: int, scheme: bytes | None, name: bytes | None) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         (
             i4(1) + i8(1) + i4(-1),
@@ -362,8 +364,8 @@ def acl(number: int, scheme: bytes | None, name: bytes | None) -> bytes:
         (i4(2) + acl(1, b"ip", b"x") + acl(2, b"x", None), 'NullPointerException: .*"this.id" is null'),
     ],
 )
-def test_acl_tables_that_end_the_start(table: bytes, said: str) -> None:
-    with pytest.raises(Thrown, match=said.replace("(", r"\(").replace(")", r"\)")):
+def test_invalid_acl_tables_end_the_start(table: bytes, message: str) -> None:
+    with pytest.raises(Thrown, match=message.replace("(", r"\(").replace(")", r"\)")):
         load({"snapshot.5": snapshot(ROOT, acls=table), "snapshot.0": FRESH})
 
 
@@ -382,14 +384,14 @@ def test_what_a_rejected_snapshot_leaves_behind() -> None:
     assert start(data_directory({"snapshot.0": older})).verdict.rows == 1
 
 
-def test_sessions_that_end_early() -> None:
+def test_truncated_sessions() -> None:
     cut = FRESH[:16] + i4(1000) + i8(7) + i4(5) + buf(b"/")
     assert refused({"snapshot.0": cut}) == "java.io.EOFException"
     assert load({"snapshot.0": snapshot(ROOT, sessions=i4(-5))}).sessions == {}
 
 
 @pytest.mark.parametrize("name", ["snapshot.0.gz", "snapshot.0.snappy"])
-def test_damage_in_a_compressed_one_comes_where_it_is_met(name: str) -> None:
+def test_damage_in_a_compressed_snapshot_is_met_while_reading(name: str) -> None:
     pack: Callable[[bytes], bytes] = (
         gzip.compress if name.endswith("gz") else lambda data: compress("snappy", data)
     )

@@ -44,12 +44,12 @@ def warned(opened: Any) -> str:
         ("zookeeper-3.5.0", "3.5.0"), ("", "3.9.5"),
     ],
 )  # fmt: skip
-def test_versions(asked: str | None, version: str) -> None:
+def test_supported_versions(asked: str | None, version: str) -> None:
     assert STARTUP.version_of(asked) == version
 
 
 @pytest.mark.parametrize("asked", ["3.3", "3.9.99", "4", "3.10", "kafka", "3.9.5-rc0"])
-def test_versions_that_are_not_known(asked: str) -> None:
+def test_unknown_versions_are_refused(asked: str) -> None:
     with pytest.raises(UsageError, match="is known"):
         STARTUP.version_of(asked)
     assert VERSIONS[:7] == ("3.9.5", "3.9.4", "3.9.3", "3.9.2", "3.9.1", "3.9.0", "3.8.6")
@@ -59,7 +59,7 @@ def test_versions_that_are_not_known(asked: str) -> None:
 # Directories
 
 
-def test_an_empty_directory() -> None:
+def test_empty_directory_starts() -> None:
     opened = start(data_directory({}))
     verdict = opened.verdict
     assert (verdict.opens, verdict.rows, verdict.creates) == (True, 4, ("snapshot.0",))
@@ -73,7 +73,7 @@ def test_an_empty_directory() -> None:
     assert len(small.after.read("snapshot.0")) == 424
 
 
-def test_an_empty_directory_that_must_not_be_empty() -> None:
+def test_empty_directory_is_refused_with_trust_empty_snapshot_off() -> None:
     nothing = start(data_directory({}), **{"db.autocreate": False})
     assert nothing.verdict.serves["zxid"] == "0xffffffffffffffff"
     assert nothing.verdict.creates == ("snapshot.ffffffffffffffff",)
@@ -101,9 +101,9 @@ def test_logs_without_a_snapshot() -> None:
     assert not start(data_directory({"log.1": b"nothing"}), version="3.5.2").verdict.opens
 
 
-def test_directories_of_their_own() -> None:
-    apart = listing_of("split_dirs")
-    files = {one.name: apart.read(one.name) for one in apart.entries()}
+def test_separate_data_log_dir() -> None:
+    separate = listing_of("split_dirs")
+    files = {entry.name: separate.read(entry.name) for entry in separate.entries()}
     assert start(data_directory(files)).verdict.opens
     misplaced = start(data_directory(files | {f"{DATA_LOG_DIR}/snapshot.0": FRESH})).verdict
     assert misplaced.error is not None
@@ -119,7 +119,7 @@ def test_directories_of_their_own() -> None:
 # What a start writes
 
 
-def test_the_snapshot_at_the_start() -> None:
+def test_start_writes_a_snapshot() -> None:
     base = memory_of("dmg_base")
     opened = start(base)
     written = opened.after.read("snapshot.21")
@@ -127,10 +127,10 @@ def test_the_snapshot_at_the_start() -> None:
     assert opened.verdict.creates == start(base).verdict.creates == ("snapshot.21",)
     shape = Shape.of(lambda at, size: np.frombuffer(written, np.uint8)[at : at + size], len(written))
     assert not list(shape.wrong())
-    again = start(data_directory({"snapshot.21": written}))
-    assert nodes_of(again) == nodes_of(opened)
-    assert again.verdict.rewrites == ("snapshot.21",)
-    assert again.verdict.creates == ()
+    started = start(data_directory({"snapshot.21": written}))
+    assert nodes_of(started) == nodes_of(opened)
+    assert started.verdict.rewrites == ("snapshot.21",)
+    assert started.verdict.creates == ()
     packed = start(base, **{"snapshot.compression.method": "gz"})
     assert packed.verdict.creates == ("snapshot.21.gz",)
     assert nodes_of(
@@ -141,14 +141,14 @@ def test_the_snapshot_at_the_start() -> None:
     assert start(base, version="3.5.10", **options).verdict.creates == ("snapshot.21",)
 
 
-def test_sessions_that_are_gone() -> None:
-    made = directory(
+def test_expired_sessions_are_closed() -> None:
+    result = directory(
         (-10, i4(3000)),
         (1, create(b"/mine", ephemeral=1)),
         record(3, 1, create(b"/other", ephemeral=1), client=99),
     )
-    opened = start(made)
-    assert [one["path"] for one in nodes_of(opened)][:2] == ["/", "/mine"]
+    opened = start(result)
+    assert [row["path"] for row in nodes_of(opened)][:2] == ["/", "/mine"]
     assert "nodes of sessions that are gone are deleted: /other" in warned(opened)
     assert opened.verdict.rows_lost == 0
     sessions = pa.Table.from_batches(opened.rows("sessions", ["session_id", "timeout"]))
@@ -159,45 +159,45 @@ def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session() -> None:
     good = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0), (b"/app/two", -1, 0))
     owners = [(b"/app/one", -1, 99), (b"/app/two", -1, -(1 << 63)), (b"/gone", -1, 99)]
     damaged = snapshot((b"", -1, 99), (b"/app", -1, 0), *owners)
-    made = data_directory({"snapshot.5": damaged[:-6] + b"?" + damaged[-5:], "snapshot.3": good})
-    opened = start(made)
+    result = data_directory({"snapshot.5": damaged[:-6] + b"?" + damaged[-5:], "snapshot.3": good})
+    opened = start(result)
     assert opened.verdict.serves["snapshot"] == "snapshot.3"
-    assert [one["path"] for one in nodes_of(opened)] == ["/", "/app", "/app/two"]
+    assert [row["path"] for row in nodes_of(opened)] == ["/", "/app", "/app/two"]
     assert "a session that is gone: /app/one" in warned(opened)
     assert opened.verdict.rows_lost is None
     assert {"nodes": ["/app/one"]} in opened.verdict.lost
     # Up to 3.5.0 a container is a node of a session too; one with a TTL is unless they are known.
-    assert [one["path"] for one in nodes_of(start(made, version="3.5.0"))] == ["/", "/app"]
+    assert [row["path"] for row in nodes_of(start(result, version="3.5.0"))] == ["/", "/app"]
     with_ttl = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, -(1 << 56) | 5))
-    made = data_directory({"snapshot.5": with_ttl[:-6] + b"?" + with_ttl[-5:], "snapshot.3": good})
-    assert start(made).verdict.rows == 3
-    assert start(made, extendedTypesEnabled=True).verdict.rows == 4
+    result = data_directory({"snapshot.5": with_ttl[:-6] + b"?" + with_ttl[-5:], "snapshot.3": good})
+    assert start(result).verdict.rows == 3
+    assert start(result, extendedTypesEnabled=True).verdict.rows == 4
     # They go with their session too, where it is closed.
-    made.files["log.4"] = log(
+    result.files["log.4"] = log(
         record(4, -10, i4(5)), record(5, -11, b"", client=-(1 << 56) | 5), record(6, 1, create(b"/z"))
     )
-    opened = start(made)
-    assert [one["path"] for one in nodes_of(opened)] == ["/", "/app", "/app/two", "/z"]
+    opened = start(result)
+    assert [row["path"] for row in nodes_of(opened)] == ["/", "/app", "/app/two", "/z"]
     assert nodes_of(opened)[1]["stat"]["pzxid"] == 5
     assert opened.verdict.serves["transactions"] == 3
 
 
-def test_ttl_nodes_that_are_not_known_for_such() -> None:
-    made = directory(*((21, ttl(b"/t%d" % i, 5000)) for i in range(7)))
-    opened = start(made)
+def test_ttl_nodes_without_extended_types_are_deleted() -> None:
+    result = directory(*((21, ttl(b"/t%d" % i, 5000)) for i in range(7)))
+    opened = start(result)
     assert opened.verdict.rows == 4
     assert opened.verdict.rows_lost is None
     assert opened.verdict.lost[0]["nodes"] == [f"/t{i}" for i in range(7)]
     assert "extendedTypesEnabled is off: /t0, /t1, /t2, /t3, /t4, and 2 more" in warned(opened)
-    kept = start(made, extendedTypesEnabled=True).verdict
+    kept = start(result, extendedTypesEnabled=True).verdict
     assert (kept.rows, kept.rows_lost, kept.lost) == (11, 0, ())
 
 
-def test_acls_that_the_table_does_not_have() -> None:
+def test_acls_missing_from_the_table() -> None:
     opened = start(listing_of("syn_acl_dangling"))
     assert "ends with MarshallingError: 4242" in warned(opened)
     rows = pa.Table.from_batches(opened.rows("acls", ["acl_id", "acl"])).to_pylist()
-    assert 4242 not in [one["acl_id"] for one in rows]
+    assert 4242 not in [row["acl_id"] for row in rows]
     # From 3.9.2 on the ACL of a node that changes is looked up.
     memory = memory_of("syn_acl_dangling")
     path = b"/app/d1-4"
@@ -216,23 +216,23 @@ LOSES: Mapping[str, int | None] = {
 
 
 @pytest.mark.parametrize(("case", "rows"), LOSES.items())
-def test_undamaged_transactions_that_nobody_sees(case: str, rows: int | None) -> None:
+def test_sound_transactions_after_damage_are_lost(case: str, rows: int | None) -> None:
     verdict = start(listing_of(case)).verdict
     assert verdict.rows_lost == rows
     assert bool(verdict.lost) == (rows != 0)
 
 
-def test_the_ranges_that_are_lost() -> None:
+def test_lost_ranges_are_reported() -> None:
     (gone,) = start(listing_of("dmg_flip_eor")).verdict.lost
     assert gone == {"file": "log.17", "first_zxid": 0x1C, "last_zxid": 0x21}
     (gone,) = start(listing_of("dmg_snap_all_trunc_nologs")).verdict.lost
     assert gone == {"first_zxid": 1, "last_zxid": 0x16}
     # Zxids that were given again are not lost with the record that had them first.
     dead = directory(*((1, create(b"/%d" % i)) for i in range(6)))
-    whole = dead.files["log.1"]
-    place = whole.index(b"/2") + 6
-    cut = whole.index(b"B", place)
-    dead.files["log.1"] = whole[:cut] + b"?" + whole[cut + 1 :]
+    complete = dead.files["log.1"]
+    place = complete.index(b"/2") + 6
+    cut = complete.index(b"B", place)
+    dead.files["log.1"] = complete[:cut] + b"?" + complete[cut + 1 :]
     assert start(dead).verdict.rows_lost == 3
     dead.files["log.3"] = log(record(3, 1, create(b"/x")), record(4, 1, create(b"/y")))
     (gone,) = start(dead).verdict.lost
@@ -240,17 +240,17 @@ def test_the_ranges_that_are_lost() -> None:
 
 
 def test_two_logs_of_one_zxid() -> None:
-    made = directory((1, create(b"/a")))
-    made.files["log.1.fixed"] = made.files["log.1"]
-    assert "log.1 and log.1.fixed are both read" in warned(start(made))
+    result = directory((1, create(b"/a")))
+    result.files["log.1.fixed"] = result.files["log.1"]
+    assert "log.1 and log.1.fixed are both read" in warned(start(result))
 
 
 # An ensemble
 
 
 def member(**files: bytes) -> MemoryDirectory:
-    made = log(record(2 * EPOCH + 1, 1, create(b"/a")))
-    return data_directory({"snapshot.0": FRESH, "log.200000001": made, **files})
+    result = log(record(2 * EPOCH + 1, 1, create(b"/a")))
+    return data_directory({"snapshot.0": FRESH, "log.200000001": result, **files})
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def member(**files: bytes) -> MemoryDirectory:
         ({"currentEpoch": b"1", "currentEpoch.tmp": b"?"}, "Found ? in currentEpoch.tmp"),
     ],
 )
-def test_members_of_an_ensemble(files: dict[str, bytes], error: str | None) -> None:
+def test_start_of_an_ensemble_member(files: dict[str, bytes], error: str | None) -> None:
     opened = start(member(**files), distributed=True)
     assert opened.verdict.error == error
     assert start(member(**files)).verdict.opens
@@ -284,7 +284,7 @@ def test_members_of_an_ensemble(files: dict[str, bytes], error: str | None) -> N
         )
 
 
-def test_a_disk_that_can_not_be_read() -> None:
+def test_unreadable_disk() -> None:
     class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name == "currentEpoch":
@@ -301,7 +301,7 @@ def test_a_disk_that_can_not_be_read() -> None:
     assert opened.parts("tree") is None
 
 
-def test_epochs_that_are_written() -> None:
+def test_start_writes_epoch_files() -> None:
     opened = start(member(), distributed=True)
     assert opened.verdict.creates == ("acceptedEpoch", "currentEpoch")
     assert opened.after.read("currentEpoch") == b"2"
@@ -316,10 +316,10 @@ def test_epochs_that_are_written() -> None:
 # Through the front door
 
 
-def test_mode_as_system(tmp_path: Path) -> None:
+def test_mode_as_system_reads_what_the_server_serves(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "dmg_flip_eor", tmp_path / "data")
     rows = lw.read(tmp_path / "data", mode="AS_SYSTEM")
-    seen = [one["path"] for one in nodes_of(start(listing_of("dmg_flip_eor")))]
+    seen = [row["path"] for row in nodes_of(start(listing_of("dmg_flip_eor")))]
     assert rows["path"].to_pylist() == seen
     assert (
         lw.read(tmp_path / "data", mode="AS_SYSTEM", columns="path", limit=3)["path"].to_pylist() == seen[:3]
@@ -339,25 +339,25 @@ def test_mode_as_system(tmp_path: Path) -> None:
         lw.read(GOLDEN / "dmg_flip_body", mode="AS_SYSTEM")
 
 
-def test_a_task_goes_to_another_process() -> None:
+def test_tasks_can_be_pickled() -> None:
     (target,) = resolve(str(GOLDEN / "dmg_flip_eor"), None, {"extendedTypesEnabled": True})
-    found = reading([target], "tree", AsSystem())
-    assert found.systems[0]["rows"] == 18
-    (task,) = split_tasks(pickle.loads(pickle.dumps(found.tasks)), 1)
+    actual = reading([target], "tree", AsSystem())
+    assert actual.systems[0]["rows"] == 18
+    (task,) = split_tasks(pickle.loads(pickle.dumps(actual.tasks)), 1)
     report = Report(str(GOLDEN / "dmg_flip_eor"), "zookeeper.datadir")
     rows = pa.Table.from_batches(task.rows(("path", "data"), report))
     assert len(rows) == report.rows == 18
-    assert rows.equals(pa.Table.from_batches(found.tasks[0].rows(("path", "data"), report)))
+    assert rows.equals(pa.Table.from_batches(actual.tasks[0].rows(("path", "data"), report)))
 
 
-def test_logs_that_lie_apart() -> None:
-    found = lw.read(
+def test_logs_in_data_log_dir_are_loaded() -> None:
+    table = lw.read(
         GOLDEN / "split_dirs/data", dataLogDir=str(GOLDEN / "split_dirs/datalog"), mode="AS_SYSTEM"
     )
-    assert found["path"].to_pylist() == [one["path"] for one in nodes_of(start(listing_of("split_dirs")))]
+    assert table["path"].to_pylist() == [row["path"] for row in nodes_of(start(listing_of("split_dirs")))]
 
 
-def test_versions_and_options_as_a_report_has_them() -> None:
+def test_report_names_versions_and_options() -> None:
     report = lw.verify(GOLDEN / "dmg_mid_missing", as_system="3.8")
     assert report.system is not None
     assert (report.system["version"], report.system["opens"], report.system["rows"]) == ("3.8.6", True, 19)
@@ -374,15 +374,16 @@ def run(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_verify_says_what_the_server_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_as_system_reports_the_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("verify", str(GOLDEN / "dmg_flip_eor"), "--as-system") == 3
-    said = capsys.readouterr().out
-    assert "zookeeper 3.9.5: opens, loses 6 records" in said
-    assert "log.17: read up to byte 506: Last transaction was partial." in said
+    message = capsys.readouterr().out
+    assert "zookeeper 3.9.5: opens, loses 6 records" in message
+    assert "log.17: read up to byte 506: Last transaction was partial." in message
     assert run("verify", str(GOLDEN / "dmg_mid_missing"), "--as-system") == 3
-    said = " ".join(capsys.readouterr().out.split())
+    message = " ".join(capsys.readouterr().out.split())
     assert (
-        "does not start: Committed proposal cached out of order: 0x17 is not the next proposal of 0xa" in said
+        "does not start: Committed proposal cached out of order: 0x17 is not the next proposal of 0xa"
+        in message
     )
     assert run("verify", str(GOLDEN / "extended_types"), "--as-system") == 3
     assert "nodes with a TTL are deleted, since extendedTypesEnabled is off" in capsys.readouterr().out

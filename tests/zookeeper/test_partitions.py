@@ -35,43 +35,43 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def partitions(path: Path, **options: Any) -> tuple[int, pa.Table]:
     """How many there are, and all rows that they give, each read after a journey."""
     asked = Request.of({"path": str(path), **{name: str(value) for name, value in options.items()}})
-    wanted = schema_of(asked)
-    reader = pickle.loads(pickle.dumps(SparkSource(asked, wanted)))
-    parts = [pickle.loads(pickle.dumps(one)) for one in reader.partitions()]
-    batches = [batch for one in parts for batch in reader.read(one)]
-    return len(parts), pa.Table.from_batches(batches, to_arrow_schema(wanted, timezone="UTC"))
+    expected = schema_of(asked)
+    reader = pickle.loads(pickle.dumps(SparkSource(asked, expected)))
+    parts = [pickle.loads(pickle.dumps(partition)) for partition in reader.partitions()]
+    batches = [batch for part in parts for batch in reader.read(part)]
+    return len(parts), pa.Table.from_batches(batches, to_arrow_schema(expected, timezone="UTC"))
 
 
 @pytest.mark.parametrize("size", [1, 999, 20_000, 60_000])
-def test_transactions(directory: Path, size: int) -> None:
-    whole = lw.read(directory, view="txns", columns=["zxid", "path", "data"])
-    count, found = partitions(directory, view="txns", columns="zxid,path,data", maxPartitionBytes=size)
+def test_log_partitions_give_each_transaction_once(directory: Path, size: int) -> None:
+    table = lw.read(directory, view="txns", columns=["zxid", "path", "data"])
+    count, actual = partitions(directory, view="txns", columns="zxid,path,data", maxPartitionBytes=size)
     logs = len(list((directory / "version-2").glob("log.*")))
     assert logs > 2
     assert count > max(logs, 400_000 // max(size, 500))
-    assert found.to_pylist() == whole.to_pylist()
-    assert found["zxid"].to_pylist() == list(range(8, 1508))
+    assert actual.to_pylist() == table.to_pylist()
+    assert actual["zxid"].to_pylist() == list(range(8, 1508))
 
 
 @pytest.mark.parametrize("size", [1, 999, 20_000, 60_000])
-def test_a_plain_snapshot(directory: Path, size: int) -> None:
+def test_snapshot_partitions_give_each_node_once(directory: Path, size: int) -> None:
     (snapshot,) = (directory / "version-2").glob("snapshot.*")
-    whole = lw.read(snapshot, columns=["path", "data"])
-    count, found = partitions(snapshot, columns="path,data", maxPartitionBytes=size)
+    table = lw.read(snapshot, columns=["path", "data"])
+    count, actual = partitions(snapshot, columns="path,data", maxPartitionBytes=size)
     assert count > 400_000 // max(size, 500)
-    assert found.to_pylist() == whole.to_pylist()
+    assert actual.to_pylist() == table.to_pylist()
 
 
-def test_a_tree_is_one(directory: Path) -> None:
-    count, found = partitions(directory, columns="path,data", maxPartitionBytes=1000)
+def test_tree_is_a_single_partition(directory: Path) -> None:
+    count, actual = partitions(directory, columns="path,data", maxPartitionBytes=1000)
     assert count == 1
-    assert found.num_rows == lw.read(directory).num_rows
+    assert actual.num_rows == lw.read(directory).num_rows
 
 
 @pytest.mark.parametrize(
     ("name", "most"), [("basic/version-2/log.1", 160), pytest.param("multi/version-2/log.1", 3000, marks=pytest.mark.nightly),
                        ("basic/version-2/snapshot.0", 160), pytest.param("acls/version-2/snapshot.0", 2000, marks=pytest.mark.nightly)]
 )  # fmt: skip
-def test_wherever_a_file_is_cut(name: str, most: int) -> None:
+def test_partitions_split_at_any_byte(name: str, most: int) -> None:
     verdict = laws.any_split(CASES / name, sizes=range(1, most))
     assert verdict, verdict

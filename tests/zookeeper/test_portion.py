@@ -42,11 +42,11 @@ BODIES: list[tuple[int, Any]] = [
 
 
 def _payload(zxid: int, kind: int, body: Any, digest: int | None = None) -> bytes:
-    said = None if digest is None else {"version": 2, "tree_digest": digest}
+    message = None if digest is None else {"version": 2, "tree_digest": digest}
     return PAYLOAD.pack(
         {
             "client_id": zxid << 40, "cxid": -zxid, "zxid": zxid, "time": zxid - 1, "type": kind, "body": body,
-            "digest": said, "rest": b"",
+            "digest": message, "rest": b"",
         }
     )  # fmt: skip
 
@@ -69,13 +69,13 @@ def _found(data: bytes) -> tuple[Window, Frames, TxnLogContext]:
 def _same(data: bytes, columns: list[str]) -> bool:
     """Whether there are rows made at once; these are like the others then."""
     window, frames, context = _found(data)
-    made = rows_at_once(window, frames, columns, context)
-    if made is None:
+    result = rows_at_once(window, frames, columns, context)
+    if result is None:
         return False
-    made.validate(full=True)
+    result.validate(full=True)
     measured = Rows(window, frames, context).decoded(columns)
-    assert made.schema == measured.batch.schema
-    assert made.equals(measured.batch)
+    assert result.schema == measured.batch.schema
+    assert result.equals(measured.batch)
     assert not measured.faults
     return True
 
@@ -83,26 +83,26 @@ def _same(data: bytes, columns: list[str]) -> bool:
 @pytest.mark.parametrize(
     "columns", [COLUMNS, ["path"], ["data"], ["zxid", "err"], ["acl", "type"]], ids=" ".join
 )
-def test_as_measured(columns: list[str]) -> None:
+def test_fast_path_equals_the_general_reader(columns: list[str]) -> None:
     # What follows a create as it was up to 3.3 would be read as its last field.
-    payloads = [_payload(i + 1, *one, None if i == 1 else i) for i, one in enumerate(BODIES)]
+    payloads = [_payload(i + 1, *body, None if i == 1 else i) for i, body in enumerate(BODIES)]
     assert _same(_log(*payloads), columns)
     for payload in payloads:
         assert _same(_log(payload), columns)
         assert _same(_log(payload, payload), columns)
 
 
-def test_golden_logs() -> None:
-    made = [
+def test_fast_path_reads_golden_logs() -> None:
+    result = [
         _same(path.read_bytes(), COLUMNS)
         for case in cases.cases("zookeeper").values()
         for path in sorted(case.path.rglob("log.*"))
         if "tools" not in path.parts and path.stat().st_size > 16
     ]
-    assert made.count(True) > 50
+    assert result.count(True) > 50
 
 
-def test_what_is_left_to_others() -> None:
+def test_rare_transactions_take_the_general_reader() -> None:
     sound = _payload(1, txns.SET_DATA, {"path": b"/a", "data": b"y", "version": 5})
     others = [
         _payload(2, txns.MULTI, {"txns": []}),

@@ -37,14 +37,14 @@ READERS = [{"perms": 1, "id": {"scheme": b"digest", "id": b"u:p"}}, *WORLD]
 SESSION = 0x100000000000001
 
 
-def log(*given: Txn | bytes) -> tuple[Window, Frames]:
+def log(*inputs: Txn | bytes) -> tuple[Window, Frames]:
     """Transactions as a log, and its frames. Bytes are a payload."""
-    payloads = [one if isinstance(one, bytes) else PAYLOAD.pack(one) for one in given]
-    data = FILE_HEADER.pack({}) + b"".join(_record(one) for one in payloads)
+    payloads = [item if isinstance(item, bytes) else PAYLOAD.pack(item) for item in inputs]
+    data = FILE_HEADER.pack({}) + b"".join(_record(payload) for payload in payloads)
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
     context = txnlog.CODEC.context("log.1", Options(TXNLOG_OPTIONS))
     frames = txnlog.CODEC.scan(window, 0, context)
-    assert len(frames) == len(given) + 1
+    assert len(frames) == len(inputs) + 1
     return window, frames
 
 
@@ -53,9 +53,9 @@ def _record(payload: bytes) -> bytes:
 
 
 def txn(zxid: int, kind: int, body: Any, client: int = SESSION, digest: int | None = None) -> Txn:
-    said = None if digest is None else {"version": 2, "tree_digest": digest}
+    message = None if digest is None else {"version": 2, "tree_digest": digest}
     return {
-        "client_id": client, "cxid": zxid, "zxid": zxid, "time": 1_700_000_000_000 + zxid, "type": kind, "body": body, "digest": said,
+        "client_id": client, "cxid": zxid, "zxid": zxid, "time": 1_700_000_000_000 + zxid, "type": kind, "body": body, "digest": message,
     }  # fmt: skip
 
 
@@ -72,19 +72,19 @@ def set_data(zxid: int, path: bytes, data: bytes | None, version: int = 1) -> Tx
     return txn(zxid, txns.SET_DATA, {"path": path, "data": data, "version": version})
 
 
-def multi(zxid: int, *given: tuple[int, Any]) -> Txn:
-    return txn(zxid, txns.MULTI, {"txns": [{"type": kind, "data": body} for kind, body in given]})
+def multi(zxid: int, *inputs: tuple[int, Any]) -> Txn:
+    return txn(zxid, txns.MULTI, {"txns": [{"type": kind, "data": body} for kind, body in inputs]})
 
 
-def replayed(*given: Txn | bytes, tree: Tree | None = None, **settings: bool) -> tuple[Tree, Applied]:
-    made = Tree.empty(**settings) if tree is None else tree
-    return made, made.apply_frames(*log(*given), check=True)
+def replayed(*inputs: Txn | bytes, tree: Tree | None = None, **settings: bool) -> tuple[Tree, Applied]:
+    result = Tree.empty(**settings) if tree is None else tree
+    return result, result.apply_frames(*log(*inputs), check=True)
 
 
 def agree(tree: Tree, model: Model) -> None:
     """All that a tree says is what the model has."""
     reached = sorted(model.below(b""))
-    assert [one.path for one in (tree.get(path) for path in reached) if one is not None] == reached
+    assert [item.path for item in (tree.get(path) for path in reached) if item is not None] == reached
     assert tree.orphans() == sorted(set(model.nodes) - set(reached))
     assert len(tree) == len(reached)
     for path, there in model.nodes.items():
@@ -106,14 +106,14 @@ def agree(tree: Tree, model: Model) -> None:
 
 _NAMES = (b"a", b"b", b"c")
 _PATHS = [
-    *(b"/" + one for one in _NAMES),
-    *(b"/%s/%s" % (one, two) for one in _NAMES for two in _NAMES),
-    *(b"/a/a/%s" % one for one in _NAMES),
+    *(b"/" + name for name in _NAMES),
+    *(b"/%s/%s" % (parent, child) for parent in _NAMES for child in _NAMES),
+    *(b"/a/a/%s" % name for name in _NAMES),
 ]
 _QUOTAS = [b"/zookeeper/quota/a", b"/zookeeper/quota/a/a", b"/zookeeper/quota/b"]
 _QUOTA_PATHS = [
     *_QUOTAS,
-    *(one + name for one in _QUOTAS for name in (b"/zookeeper_limits", b"/zookeeper_stats")),
+    *(quota + name for quota in _QUOTAS for name in (b"/zookeeper_limits", b"/zookeeper_stats")),
 ]
 _ODD = [b"/", b"/missing/child", b"/zookeeper/config"]
 paths = st.one_of(
@@ -177,7 +177,7 @@ def transactions(draw: st.DrawFn) -> list[Txn]:
                 parts.append((txns.ERROR, {"err": -101}))
             if draw(st.integers(0, 5)) == 0:
                 parts.append((txns.CHECK, {"path": b"/a", "version": 1}))
-            kind, body = txns.MULTI, {"txns": [{"type": one, "data": two} for one, two in parts]}
+            kind, body = txns.MULTI, {"txns": [{"type": part, "data": two} for part, two in parts]}
         elif which == 5:
             kind, body = txns.ERROR, {"err": -110}
         elif which == 6:
@@ -187,32 +187,32 @@ def transactions(draw: st.DrawFn) -> list[Txn]:
 
 
 @given(transactions(), st.booleans(), st.integers(0, 25))
-def test_as_the_model(given: list[Txn], extended: bool, cut: int) -> None:
+def test_any_transactions_give_the_tree_of_the_model(inputs: list[Txn], extended: bool, cut: int) -> None:
     """In two calls, then written as a snapshot and read, as a server would start from it."""
     model = Model.fresh(extended)
     tree = Tree.empty(extended_types=extended)
-    for some in (given[:cut], given[cut:]):
-        applied = tree.apply_frames(*log(*some))
+    for subset in (inputs[:cut], inputs[cut:]):
+        applied = tree.apply_frames(*log(*subset))
         assert applied.died is None
-        assert applied.count == len(some)
+        assert applied.count == len(subset)
         digests = []
-        for one in some:
-            model.apply(one)
+        for item in subset:
+            model.apply(item)
             digests.append(model.digest)
         assert applied.digests.tolist() == digests
     agree(tree, model)
-    again, faults = _reread(tree, extended_types=extended)
-    assert not [one for one in faults if one.severity == "error"]
-    assert again.loaded() == ([], None)
+    second, faults = _reread(tree, extended_types=extended)
+    assert not [fault for fault in faults if fault.severity == "error"]
+    assert second.loaded() == ([], None)
     fresh = model.reloaded()
-    agree(again, fresh)
-    again.after_load()
+    agree(second, fresh)
+    second.after_load()
     fresh.after_load()
-    agree(again, fresh)
+    agree(second, fresh)
 
 
 def _reread(tree: Tree, **settings: bool) -> tuple[Tree, list[Any]]:
-    data = b"".join(bytes(one) for one in of_tree(tree))
+    data = b"".join(bytes(buffer) for buffer in of_tree(tree))
     return Tree.of_snapshot(_memory(data), zxid=tree.zxid, **settings)
 
 
@@ -221,10 +221,10 @@ def _memory(data: bytes) -> MemoryFile:
 
 
 @pytest.mark.parametrize("flipped", [None, 1000, 4 << 20, 6_000_000])
-def test_a_snapshot_is_read_once_and_its_seal_is_of_what_was_read(flipped: int | None) -> None:
+def test_snapshot_is_read_once_and_its_checksum_covers_what_was_read(flipped: int | None) -> None:
     """It is longer than a window; `flipped` is a byte of the data of a node."""
     tree, _ = replayed(*(create(1 + i, b"/a%d" % i, b"x" * 500_000) for i in range(12)))
-    data = bytearray(b"".join(bytes(one) for one in of_tree(tree)))
+    data = bytearray(b"".join(bytes(buffer) for buffer in of_tree(tree)))
     if flipped is not None:
         assert data[flipped] == ord("x")
         data[flipped] ^= 1
@@ -232,12 +232,12 @@ def test_a_snapshot_is_read_once_and_its_seal_is_of_what_was_read(flipped: int |
 
     class Counting(MemoryFile):
         def pread(self, offset: int, length: int) -> Any:
-            found = super().pread(offset, length)
-            read[0] += len(found)
-            return found
+            actual = super().pread(offset, length)
+            read[0] += len(actual)
+            return actual
 
     _, faults = Tree.of_snapshot(Counting(np.frombuffer(bytes(data), np.uint8)), zxid=tree.zxid)
-    assert [one.kind for one in faults] == ([] if flipped is None else [Kind.CHECKSUM])
+    assert [fault.kind for fault in faults] == ([] if flipped is None else [Kind.CHECKSUM])
     # What is cut at the end of a window is read again.
     assert read[0] < 1.3 * len(data)
 
@@ -245,23 +245,23 @@ def test_a_snapshot_is_read_once_and_its_seal_is_of_what_was_read(flipped: int |
 # What a server dies of, and what it passes over
 
 
-def _dies(*given: Txn | bytes, **settings: bool) -> tuple[Tree, Any]:
-    tree, applied = replayed(*given, **settings)
+def _dies(*inputs: Txn | bytes, **settings: bool) -> tuple[Tree, Any]:
+    tree, applied = replayed(*inputs, **settings)
     assert applied.died is not None
-    assert applied.died.index == len(given)  # the file's header is a frame too
-    assert applied.count == len(given) - 1
+    assert applied.died.index == len(inputs)  # the file's header is a frame too
+    assert applied.count == len(inputs) - 1
     return tree, applied.died
 
 
-def test_paths_that_kill() -> None:
+def test_invalid_paths_crash_a_server() -> None:
     _, died = _dies(create(1, b"/a"), create(2, b"bare"))
     assert (died.code, died.error) == (
         state.NO_SLASH,
         "StringIndexOutOfBoundsException: begin 0, end -1, length 4",
     )
     assert _dies(delete(1, b"bare"))[1].code == state.NO_SLASH
-    for one in (create(1, None), delete(1, None), set_data(1, None, b"")):  # type: ignore[arg-type]
-        assert _dies(one)[1].error == "NullPointerException"
+    for item in (create(1, None), delete(1, None), set_data(1, None, b"")):  # type: ignore[arg-type]
+        assert _dies(item)[1].error == "NullPointerException"
     acl = txn(1, txns.SET_ACL, {"path": None, "acl": WORLD, "version": 1})
     assert _dies(acl)[1].code == state.IS_NULL
     # Where nothing is taken apart, a path without a slash is just not there.
@@ -269,7 +269,7 @@ def test_paths_that_kill() -> None:
     assert applied.noted[0].code == state.NONODE
 
 
-def test_acl_without_names_kills() -> None:
+def test_acl_without_scheme_or_id_crashes_a_server() -> None:
     """Java's lists are looked up by their hash."""
     for name in ("scheme", "id"):
         nobody = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"} | {name: None}}]
@@ -280,7 +280,7 @@ def test_acl_without_names_kills() -> None:
         assert _dies(create(1, b"/a"), txn(2, txns.SET_ACL, acl))[1].code == state.IS_NULL
 
 
-def test_ttl_that_kills() -> None:
+def test_ttl_out_of_range_crashes_a_server() -> None:
     for ttl in (0, -1, 1 << 40):
         body = {"path": b"/t", "data": b"", "acl": WORLD, "parent_cversion": 1, "ttl": ttl}
         tree, died = _dies(txn(1, txns.CREATE_TTL, body))
@@ -291,7 +291,7 @@ def test_ttl_that_kills() -> None:
         assert tree.get(b"/t") is None
 
 
-def test_owner_that_kills() -> None:
+def test_invalid_ephemeral_owner_crashes_a_server() -> None:
     odd = txn(1, txns.CREATE, create(1, b"/e", ephemeral=1)["body"], client=-(1 << 56) | 1 << 40)
     _, died = _dies(odd, extended_types=True)
     assert died.error == "IllegalArgumentException: Invalid ephemeralOwner. [ff00010000000000]"
@@ -301,7 +301,7 @@ def test_owner_that_kills() -> None:
     assert tree.after_load() == [b"/e"]
 
 
-def test_acl_that_is_not_there_kills() -> None:
+def test_missing_acl_crashes_a_server() -> None:
     case = CASES["syn_acl_dangling"]
     tree, _ = restored(case)
     assert tree.dangling == {4242}
@@ -316,8 +316,8 @@ def test_acl_that_is_not_there_kills() -> None:
     assert node.acl is None
     assert node.acl_id == 4242
     zxid = tree.zxid + 1
-    for one in (set_data(zxid, path, b"x"), create(zxid, path + b"/below"), delete(zxid, path)):
-        _, applied = replayed(one, tree=tree.copy())
+    for item in (set_data(zxid, path, b"x"), create(zxid, path + b"/below"), delete(zxid, path)):
+        _, applied = replayed(item, tree=tree.copy())
         assert applied.died is not None
         assert applied.died.error == "RuntimeException: Failed to fetch acls for 4242"
         assert applied.died.detail == 4242
@@ -329,15 +329,15 @@ def test_acl_that_is_not_there_kills() -> None:
     assert tree.dangling == set()
 
 
-def test_multis_that_kill() -> None:
-    whole = PAYLOAD.pack(multi(1))
-    null_list = whole[:-4] + b"\xff\xff\xff\xff"
+def test_multi_with_null_lists_crashes_a_server() -> None:
+    complete = PAYLOAD.pack(multi(1))
+    null_list = complete[:-4] + b"\xff\xff\xff\xff"
     assert _dies(null_list)[1].error == "NullPointerException"
-    null_part = whole[:-4] + b"\0\0\0\1\0\0\0\1\xff\xff\xff\xff"
+    null_part = complete[:-4] + b"\0\0\0\1\0\0\0\1\xff\xff\xff\xff"
     assert _dies(null_part)[1].error == "NullPointerException"
 
 
-def test_multi_ends_where_a_part_is_odd() -> None:
+def test_multi_ends_at_an_invalid_part() -> None:
     good = (txns.CREATE, create(1, b"/a")["body"])
     more = (txns.CREATE, create(1, b"/b")["body"])
     payload = PAYLOAD.pack(multi(1, good, (txns.CHECK, {"path": b"/a", "version": 1}), more))
@@ -345,7 +345,7 @@ def test_multi_ends_where_a_part_is_odd() -> None:
         changed = payload.replace(b"\0\0\0\x0d", kind.to_bytes(4, "big", signed=True))
         tree, applied = replayed(changed)
         assert applied.count == 1
-        assert [(one.code, one.sub) for one in applied.noted] == [(state.MARSHALLING, 1)]
+        assert [(note.code, note.sub) for note in applied.noted] == [(state.MARSHALLING, 1)]
         assert tree.get(b"/a") is not None
         assert tree.get(b"/b") is None
         assert tree.zxid == 1
@@ -353,11 +353,11 @@ def test_multi_ends_where_a_part_is_odd() -> None:
     cut = payload.replace(b"\0\0\0\2/a\0\0\0\1", b"\0\0\0\x7f/a\0\0\0\1")
     assert cut != payload
     tree, applied = replayed(cut)
-    assert [(one.code, one.sub) for one in applied.noted] == [(state.MARSHALLING, 1)]
+    assert [(note.code, note.sub) for note in applied.noted] == [(state.MARSHALLING, 1)]
     assert tree.get(b"/b") is None
 
 
-def test_a_path_before_an_odd_part_is_read_as_java_reads_it() -> None:
+def test_path_before_an_invalid_part_is_decoded_as_java_does() -> None:
     parts = (txns.CREATE, create(1, b"/\xff")["body"]), (txns.CHECK, {"path": b"/a", "version": 1})
     payload = PAYLOAD.pack(multi(1, *parts))
     for odd in (payload, payload.replace(b"\0\0\0\2/a\0\0\0\1", b"\0\0\0\x7f/a\0\0\0\1")):
@@ -365,34 +365,34 @@ def test_a_path_before_an_odd_part_is_read_as_java_reads_it() -> None:
         assert tree.get("/\ufffd".encode()) is not None
 
 
-def test_digest_of_a_multi_with_an_odd_part_is_compared() -> None:
-    one = multi(1, (txns.CREATE, create(1, b"/a")["body"]), (txns.CHECK, {"path": b"/a", "version": 1}))
-    one["digest"] = {"version": 2, "tree_digest": 5}
-    payload = PAYLOAD.pack(one)
+def test_digest_of_a_multi_with_an_invalid_part_is_compared() -> None:
+    item = multi(1, (txns.CREATE, create(1, b"/a")["body"]), (txns.CHECK, {"path": b"/a", "version": 1}))
+    item["digest"] = {"version": 2, "tree_digest": 5}
+    payload = PAYLOAD.pack(item)
     assert payload.count(b"\0\0\0\2/a\0\0\0\1") == 1
     cut = payload.replace(b"\0\0\0\2/a\0\0\0\1", b"\0\0\0\x7f/a\0\0\0\1")
     tree, applied = replayed(cut)
     assert applied.mismatches == [Mismatch(1, 5, tree.digest)]
 
 
-def test_parts_with_more_bytes_than_they_need() -> None:
+def test_multi_parts_may_have_trailing_bytes() -> None:
     payload = PAYLOAD.pack(
         multi(1, (txns.DELETE, {"path": b"/none"}), (txns.CREATE, create(1, b"/a")["body"]))
     )
     longer = payload.replace(b"\0\0\0\x09\0\0\0\5/none", b"\0\0\0\x0b\0\0\0\5/none\1\2")
     assert longer != payload
     tree, applied = replayed(longer)
-    assert [(one.code, one.path) for one in applied.noted] == [(state.NONODE, b"/none")]
+    assert [(note.code, note.path) for note in applied.noted] == [(state.NONODE, b"/none")]
     assert tree.get(b"/a") is not None
 
 
-def test_transactions_that_can_not_be_read() -> None:
+def test_unreadable_transactions_are_skipped() -> None:
     check = PAYLOAD.pack(txn(2, txns.CREATE_SESSION, {"time_out": 1})).replace(
         b"\xff\xff\xff\xf6", b"\0\0\0\x0d"
     )
     torn = PAYLOAD.pack(multi(3, (txns.DELETE, {"path": b"/none"})))[:-3]
     tree, applied = replayed(create(1, b"/a"), check, torn, b"short", create(4, b"/b"))
-    assert [(one.zxid, one.code, one.sub) for one in applied.noted] == [
+    assert [(note.zxid, note.code, note.sub) for note in applied.noted] == [
         (2, state.UNREAD, -1),
         (3, state.UNREAD, -1),
         (0, state.UNREAD, -1),
@@ -404,26 +404,26 @@ def test_transactions_that_can_not_be_read() -> None:
 # Sessions
 
 
-def test_sessions_and_their_nodes() -> None:
+def test_closing_a_session_deletes_its_nodes() -> None:
     opened = txn(1, txns.CREATE_SESSION, {"time_out": 4000})
-    made = [create(2 + k, b"/e%d" % k, ephemeral=1) for k in range(3)]
-    tree, _ = replayed(opened, *made)
+    result = [create(2 + k, b"/e%d" % k, ephemeral=1) for k in range(3)]
+    tree, _ = replayed(opened, *result)
     assert tree.sessions().to_pylist() == [{"session_id": SESSION, "timeout": 4000}]
     closed = txn(5, txns.CLOSE_SESSION, {"paths_to_delete": [b"/e1", b"/gone"]})
     _, applied = replayed(closed, tree=tree)
-    assert [(one.code, one.path) for one in applied.noted] == [(state.NONODE, b"/gone")]
+    assert [(note.code, note.path) for note in applied.noted] == [(state.NONODE, b"/gone")]
     assert tree.session_timeouts == {}
     assert tree.children(b"") == [b"/zookeeper"]
 
 
-def test_paths_in_close_session_may_count_for_nothing() -> None:
-    given = [create(1, b"/a"), create(2, b"/e", ephemeral=1)]
+def test_paths_in_close_session_are_ignored_unless_enabled() -> None:
+    inputs = [create(1, b"/a"), create(2, b"/e", ephemeral=1)]
     closed = txn(3, txns.CLOSE_SESSION, {"paths_to_delete": [b"/a"]})
-    assert replayed(*given, closed)[0].children(b"/") == [b"/zookeeper"]
-    assert replayed(*given, closed, close_session_txn=False)[0].children(b"/") == [b"/a", b"/zookeeper"]
+    assert replayed(*inputs, closed)[0].children(b"/") == [b"/zookeeper"]
+    assert replayed(*inputs, closed, close_session_txn=False)[0].children(b"/") == [b"/a", b"/zookeeper"]
 
 
-def test_what_no_session_owns_goes_when_all_is_loaded() -> None:
+def test_ephemeral_nodes_without_a_session_are_deleted_after_loading() -> None:
     tree, _ = replayed(
         txn(1, txns.CREATE_SESSION, {"time_out": 4000}),
         create(2, b"/kept", ephemeral=1),
@@ -438,7 +438,7 @@ def test_what_no_session_owns_goes_when_all_is_loaded() -> None:
     assert tree.after_load() == []
 
 
-def test_an_orphan_stays_when_its_session_ends() -> None:
+def test_orphan_survives_the_end_of_its_session() -> None:
     """The parent was deleted, which only happens where transactions are missing: nobody finds the node, but it is there."""
     tree, applied = replayed(
         create(1, b"/p"),
@@ -446,7 +446,7 @@ def test_an_orphan_stays_when_its_session_ends() -> None:
         delete(3, b"/p"),
         txn(4, txns.CLOSE_SESSION, None),
     )
-    assert [(one.code, one.path) for one in applied.noted] == [(state.NONODE, b"/p/e")]
+    assert [(note.code, note.path) for note in applied.noted] == [(state.NONODE, b"/p/e")]
     assert tree.orphans() == [b"/p/e"]
     assert tree.get(b"/p/e") is not None
 
@@ -466,24 +466,24 @@ def test_ttl_nodes_without_extended_types(owner: int, extended: bool, kept: bool
 # Older servers
 
 
-def test_a_node_left_behind_may_be_made_again() -> None:
-    given = [create(1, b"/p"), create(2, b"/p/c", b"old"), delete(3, b"/p"), create(4, b"/p")]
-    again = create(5, b"/p/c", b"new", acl=READERS)
-    tree, applied = replayed(*given, again)
-    assert [one.code for one in applied.noted] == [state.NODEEXISTS]
+def test_orphan_may_be_created_again() -> None:
+    inputs = [create(1, b"/p"), create(2, b"/p/c", b"old"), delete(3, b"/p"), create(4, b"/p")]
+    second = create(5, b"/p/c", b"new", acl=READERS)
+    tree, applied = replayed(*inputs, second)
+    assert [note.code for note in applied.noted] == [state.NODEEXISTS]
     assert tree.orphans() == [b"/p/c"]
-    older, applied = replayed(*given, again, existing_by_path=False)
+    older, applied = replayed(*inputs, second, existing_by_path=False)
     assert applied.noted == []
     node = older.get(b"/p/c")
     assert node is not None
     assert (node.data, node.stat["czxid"]) == (b"new", 5)
     assert older.orphans() == []
-    without, _ = replayed(given[0], *given[2:], again)
+    without, _ = replayed(inputs[0], *inputs[2:], second)
     assert older.digest == without.digest
     # A child that is there is left as it is; what its list counts is counted all the same.
     for settings, uses in (({}, 2), ({"monotonic": False}, 1)):
         tree, applied = replayed(create(1, b"/a"), create(2, b"/a"), existing_by_path=False, **settings)
-        assert [one.code for one in applied.noted] == [state.NODEEXISTS]
+        assert [note.code for note in applied.noted] == [state.NODEEXISTS]
         assert tree.acl_uses() == {1: 1, 2: uses}
     tree, _ = replayed(create(1, b"/a"), create(2, b"/a", acl=READERS), existing_by_path=False)
     node = tree.get(b"/a")
@@ -491,10 +491,10 @@ def test_a_node_left_behind_may_be_made_again() -> None:
     assert node.acl_id == 2
 
 
-def test_counters_that_go_back() -> None:
-    given = [create(5, b"/a", parent_cversion=9), create(6, b"/b", parent_cversion=3)]
+def test_counters_may_decrease_in_older_servers() -> None:
+    inputs = [create(5, b"/a", parent_cversion=9), create(6, b"/b", parent_cversion=3)]
     for monotonic, cversion, pzxid in ((True, 9, 5), (False, 3, 6)):
-        tree, _ = replayed(*given, monotonic=monotonic)
+        tree, _ = replayed(*inputs, monotonic=monotonic)
         root = tree.get(b"/")
         assert root is not None
         assert (root.stat["cversion"], root.stat["pzxid"]) == (cversion, pzxid)
@@ -511,46 +511,46 @@ def test_counters_that_go_back() -> None:
     assert root.stat["cversion"] == -0x80000000
 
 
-def test_a_node_without_its_parent_is_deleted_by_older_servers() -> None:
-    given = [create(1, b"/p"), create(2, b"/p/c"), delete(3, b"/p"), delete(4, b"/p/c")]
+def test_older_servers_delete_orphans() -> None:
+    inputs = [create(1, b"/p"), create(2, b"/p/c"), delete(3, b"/p"), delete(4, b"/p/c")]
     for monotonic, left in ((True, [b"/p/c"]), (False, [])):
-        tree, applied = replayed(*given, monotonic=monotonic)
-        assert [one.code for one in applied.noted] == [state.NONODE]
+        tree, applied = replayed(*inputs, monotonic=monotonic)
+        assert [note.code for note in applied.noted] == [state.NONODE]
         assert tree.orphans() == left
 
 
-def test_containers_were_unknown_once() -> None:
+def test_older_servers_do_not_know_containers() -> None:
     body = {"path": b"/c", "data": b"", "acl": WORLD, "parent_cversion": 1}
-    given = txn(1, txns.CREATE_CONTAINER, body)
-    assert replayed(given)[0].after_load() == []
-    assert replayed(given, containers=False)[0].after_load() == [b"/c"]
-    assert replayed(given, containers=False)[0].after_load(extended_types=True) == [b"/c"]
+    inputs = txn(1, txns.CREATE_CONTAINER, body)
+    assert replayed(inputs)[0].after_load() == []
+    assert replayed(inputs, containers=False)[0].after_load() == [b"/c"]
+    assert replayed(inputs, containers=False)[0].after_load(extended_types=True) == [b"/c"]
 
 
 # Digests
 
 
-def test_digests_are_compared() -> None:
+def test_transaction_digests_are_compared() -> None:
     tree = Tree.empty()
     right = tree.copy().apply_frames(*log(create(1, b"/a"), create(2, b"/b"))).digests.tolist()
-    given = [create(1, b"/a"), create(2, b"/b")]
-    for one, digest in zip(given, right, strict=True):
-        one["digest"] = {"version": 2, "tree_digest": digest}
-    assert tree.copy().apply_frames(*log(*given), check=True).mismatches == []
-    given[1]["digest"] = {"version": 2, "tree_digest": 5}
-    assert tree.copy().apply_frames(*log(*given), check=True).mismatches == [Mismatch(2, 5, right[1])]
+    inputs = [create(1, b"/a"), create(2, b"/b")]
+    for item, digest in zip(inputs, right, strict=True):
+        item["digest"] = {"version": 2, "tree_digest": digest}
+    assert tree.copy().apply_frames(*log(*inputs), check=True).mismatches == []
+    inputs[1]["digest"] = {"version": 2, "tree_digest": 5}
+    assert tree.copy().apply_frames(*log(*inputs), check=True).mismatches == [Mismatch(2, 5, right[1])]
     # Another version of digests is not compared.
-    given[1]["digest"] = {"version": 3, "tree_digest": 5}
-    assert tree.copy().apply_frames(*log(*given), check=True).mismatches == []
+    inputs[1]["digest"] = {"version": 3, "tree_digest": 5}
+    assert tree.copy().apply_frames(*log(*inputs), check=True).mismatches == []
     without = Tree.empty(digests=False)
-    given[1]["digest"] = {"version": 2, "tree_digest": 5}
-    assert without.apply_frames(*log(*given), check=True).mismatches == []
+    inputs[1]["digest"] = {"version": 2, "tree_digest": 5}
+    assert without.apply_frames(*log(*inputs), check=True).mismatches == []
 
 
-def test_a_fuzzy_snapshot_is_compared_when_its_zxid_is_reached() -> None:
+def test_digest_of_a_fuzzy_snapshot_is_compared_at_its_zxid() -> None:
     """Its digest is that of the last transaction that went on while it was taken; before that digests in the log say nothing."""
     tree, _ = replayed(create(1, b"/a"))
-    data = bytearray(b"".join(bytes(one) for one in of_tree(tree)))
+    data = bytearray(b"".join(bytes(buffer) for buffer in of_tree(tree)))
     later = create(2, b"/b")
     after = tree.copy().apply_frames(*log(later)).digests.tolist()[-1]
     for digest, wrong in ((after, False), (after + 1, True)):
@@ -561,31 +561,31 @@ def test_a_fuzzy_snapshot_is_compared_when_its_zxid_is_reached() -> None:
         assert fuzzy.target == (2, 2, digest)
         early = txn(1, txns.ERROR, {"err": -1}, digest=99)
         assert fuzzy.apply_frames(*log(early), check=True).mismatches == []
-        found = fuzzy.apply_frames(*log(later), check=True).mismatches
-        assert found == ([Mismatch(2, digest, after)] if wrong else [])
+        mismatches = fuzzy.apply_frames(*log(later), check=True).mismatches
+        assert mismatches == ([Mismatch(2, digest, after)] if wrong else [])
         assert fuzzy.target is None
 
 
-def test_the_digest_of_a_snapshot_is_compared() -> None:
+def test_digest_of_a_snapshot_is_compared() -> None:
     tree, _ = replayed(create(1, b"/a"))
-    data = bytearray(b"".join(bytes(one) for one in of_tree(tree)))
+    data = bytearray(b"".join(bytes(buffer) for buffer in of_tree(tree)))
     place = len(data) - 13 - 8 - 13 - 8
     assert data[place : place + 8] == tree.digest.to_bytes(8, "big")
     data[place] ^= 1
-    again, _ = Tree.of_snapshot(_memory(bytes(data)), zxid=1, check=False)
-    (found,) = again.loaded()[0]
-    assert (found.zxid, found.computed) == (1, tree.digest)
+    second, _ = Tree.of_snapshot(_memory(bytes(data)), zxid=1, check=False)
+    (actual,) = second.loaded()[0]
+    assert (actual.zxid, actual.computed) == (1, tree.digest)
 
 
 # Quotas
 
 
 def _quota(zxid: int, path: bytes, limits: bytes = b"count=5,bytes=-1") -> list[Txn]:
-    whole = b"/zookeeper/quota" + path
+    complete = b"/zookeeper/quota" + path
     return [
-        create(zxid, whole),
-        create(zxid + 1, whole + b"/zookeeper_limits", limits),
-        create(zxid + 2, whole + b"/zookeeper_stats", b"count=0,bytes=0"),
+        create(zxid, complete),
+        create(zxid + 1, complete + b"/zookeeper_limits", limits),
+        create(zxid + 2, complete + b"/zookeeper_stats", b"count=0,bytes=0"),
     ]
 
 
@@ -595,7 +595,7 @@ def _stats(tree: Tree, path: bytes) -> bytes | None:
     return node.data
 
 
-def test_quota_counts() -> None:
+def test_quota_statistics_are_counted() -> None:
     tree, _ = replayed(create(1, b"/a", b"12"), create(2, b"/a/b", b"345"), *_quota(3, b"/a"))
     assert _stats(tree, b"/a") == b"count=2,bytes=5"
     replayed(
@@ -616,7 +616,7 @@ def test_quota_counts() -> None:
     assert tree.quota_paths == []
 
 
-def test_quotas_that_kill() -> None:
+def test_invalid_quotas_crash_a_server() -> None:
     _, died = _dies(create(1, b"/zookeeper/quota/zookeeper_limits"))
     assert (died.code, died.error) == (state.BAD_QUOTA, "IllegalArgumentException: Invalid path: ")
     stats = b"/zookeeper/quota/a/zookeeper_stats"
@@ -631,61 +631,61 @@ def test_quotas_that_kill() -> None:
         assert replayed(create(1, b"/a"), *_quota(2, b"/a"), set_data(5, stats, text))[1].died is None
 
 
-def test_a_quota_of_the_root_in_a_snapshot_kills() -> None:
+def test_quota_of_the_root_in_a_snapshot_crashes_a_server() -> None:
     tree, _ = replayed(create(1, b"/zookeeper/quota/zookeeper_limit"))
-    data = b"".join(bytes(one) for one in of_tree(tree))
+    data = b"".join(bytes(buffer) for buffer in of_tree(tree))
     changed = data.replace(
         b"\0\0\0\x20/zookeeper/quota/zookeeper_limit", b"\0\0\0\x21/zookeeper/quota/zookeeper_limits"
     )
-    again, _ = Tree.of_snapshot(_memory(changed), zxid=1, check=False)
-    assert again.loaded() == ([], "IllegalArgumentException: Invalid path: ")
+    second, _ = Tree.of_snapshot(_memory(changed), zxid=1, check=False)
+    assert second.loaded() == ([], "IllegalArgumentException: Invalid path: ")
 
 
 # What is given, what is asked
 
 
-def test_since_and_upto() -> None:
-    given = [create(k, b"/n%d" % k) for k in (1, 2, 3, 2, 4, 5)]
+def test_since_and_upto_limit_the_transactions() -> None:
+    inputs = [create(k, b"/n%d" % k) for k in (1, 2, 3, 2, 4, 5)]
     tree = Tree.empty()
-    applied = tree.apply_frames(*log(*given), since=2, upto=4)
+    applied = tree.apply_frames(*log(*inputs), since=2, upto=4)
     assert applied.reached
     assert applied.count == 3
     assert tree.children(b"/") == [b"/n2", b"/n3", b"/n4", b"/zookeeper"]
-    assert Tree.empty().apply_frames(*log(*given), since=9).count == 0
+    assert Tree.empty().apply_frames(*log(*inputs), since=9).count == 0
     assert Tree.empty().apply_frames(*log()).digests.tolist() == []
 
 
-def test_frames_that_are_not_all_given() -> None:
+def test_frames_may_be_a_selection() -> None:
     window, frames = log(*(create(k, b"/n%d" % k) for k in range(1, 6)), create(6, b"bare"))
-    some = frames.pick(np.array([True, False, True, True, False, True, True]))
+    subset = frames.pick(np.array([True, False, True, True, False, True, True]))
     tree = Tree.empty()
-    applied = tree.apply_frames(window, some)
+    applied = tree.apply_frames(window, subset)
     assert tree.children(b"/") == [b"/n2", b"/n3", b"/n5", b"/zookeeper"]
     assert applied.died is not None
     assert applied.died.index == 4
 
 
-def test_more_notes_than_are_kept() -> None:
+def test_number_of_kept_notes_is_limited() -> None:
     _tree, applied = replayed(*(delete(k, b"/none%d" % k) for k in range(1, 1101)))
     assert applied.notes == 1100
     assert len(applied.noted) == 1024
     assert applied.noted[-1].path == b"/none1024"
 
 
-def test_data_that_grows_and_shrinks() -> None:
+def test_memory_of_changed_data_is_reused() -> None:
     """Room is used again, and what is for nothing is cleared away."""
     rng = np.random.default_rng(1)
     expected = {}
     tree = Tree.empty()
     for round_ in range(40):
-        given = []
+        inputs = []
         for k in range(10):
             zxid = 10 * round_ + k + 1
             path = b"/n%d" % rng.integers(8)
             value = rng.bytes(int(rng.integers(0, 900)))
             expected[path] = value
-            given += [create(zxid, path), set_data(zxid, path, value)]
-        replayed(*given, tree=tree)
+            inputs += [create(zxid, path), set_data(zxid, path, value)]
+        replayed(*inputs, tree=tree)
     for path, value in expected.items():
         node = tree.get(path)
         assert node is not None
@@ -696,25 +696,25 @@ def test_data_that_grows_and_shrinks() -> None:
     assert all(rows[path.decode()]["data"] == value for path, value in expected.items())
 
 
-def test_nodes_that_come_and_go() -> None:
+def test_rows_of_deleted_nodes_are_reused() -> None:
     """Rows of nodes that are gone are used for others, in the middle of what is going on too."""
     tree, _ = replayed(
         create(1, b"/p"), create(2, b"/p/left"), create(3, b"/e", ephemeral=1), delete(4, b"/p")
     )
     model = Model.fresh(False)
-    for one in (create(1, b"/p"), create(2, b"/p/left"), create(3, b"/e", ephemeral=1), delete(4, b"/p")):
-        model.apply(one)
+    for item in (create(1, b"/p"), create(2, b"/p/left"), create(3, b"/e", ephemeral=1), delete(4, b"/p")):
+        model.apply(item)
     for round_ in range(30):
         zxid = 100 + 20 * round_
-        given = [
+        inputs = [
             multi(zxid, *((txns.CREATE, create(zxid, b"/n%d" % k)["body"]) for k in range(12))),
             *(create(zxid + 1 + k, b"/e/%d" % k, ephemeral=1) for k in range(3)),
             multi(zxid + 5, *((txns.DELETE, {"path": b"/n%d" % k}) for k in range(12))),
             *(delete(zxid + 6 + k, b"/e/%d" % k) for k in range(2)),
         ]
-        replayed(*given, tree=tree)
-        for one in given:
-            model.apply(one)
+        replayed(*inputs, tree=tree)
+        for item in inputs:
+            model.apply(item)
         agree(tree, model)
         end = txn(zxid + 9, txns.CLOSE_SESSION, None)
         if round_ % 7 == 6:
@@ -725,12 +725,12 @@ def test_nodes_that_come_and_go() -> None:
     assert len(tree._nodes) <= 64
 
 
-def test_many_lists_of_acls() -> None:
-    def one(k: int) -> list[dict[str, Any]]:
+def test_acl_lists_are_numbered_as_in_java() -> None:
+    def acl_of_number(k: int) -> list[dict[str, Any]]:
         return [{"perms": k, "id": {"scheme": b"ip", "id": b"10.0.0.%d" % k}}]
 
-    given = [create(k, b"/n%d" % k, acl=one(k % 60)) for k in range(1, 121)]
-    tree, _ = replayed(*given)
+    inputs = [create(k, b"/n%d" % k, acl=acl_of_number(k % 60)) for k in range(1, 121)]
+    tree, _ = replayed(*inputs)
     assert tree.acl_uses() == {1: 1, **{k + 1: 2 for k in range(1, 61)}}
     table = {row["acl_id"]: row["acl"] for row in tree.acls().to_pylist()}
     for k in range(1, 121):
@@ -738,17 +738,20 @@ def test_many_lists_of_acls() -> None:
         assert node is not None
         assert table[node.acl_id] == [{"perms": k % 60, "scheme": "ip", "id": f"10.0.0.{k % 60}"}]
     # A list that nobody has any more comes with another number.
-    replayed(*(delete(200 + k, b"/n%d" % k) for k in (5, 65)), create(300, b"/n", acl=one(5)), tree=tree)
+    replayed(
+        *(delete(200 + k, b"/n%d" % k) for k in (5, 65)), create(300, b"/n", acl=acl_of_number(5)), tree=tree
+    )
     node = tree.get(b"/n")
     assert node is not None
     assert node.acl_id == 62
 
 
-def test_lists_that_java_can_not_tell_apart() -> None:
+def test_acl_lists_equal_in_java_share_a_number() -> None:
     lists = [
-        [{"perms": 1, "id": {"scheme": b"sasl", "id": one}}] for one in (b"\xff", b"\xfe", "\ufffd".encode())
+        [{"perms": 1, "id": {"scheme": b"sasl", "id": item}}]
+        for item in (b"\xff", b"\xfe", "\ufffd".encode())
     ]
-    tree, _ = replayed(*(create(k, b"/n%d" % k, acl=one) for k, one in enumerate(lists)))
+    tree, _ = replayed(*(create(k, b"/n%d" % k, acl=item) for k, item in enumerate(lists)))
     assert tree.acl_uses() == {1: 1, 2: 3}
 
 
@@ -763,24 +766,24 @@ def test_find_and_stats() -> None:
     assert stats["num_children"].tolist() == [0, 2]
 
 
-def test_copies_go_their_own_way() -> None:
+def test_copies_are_independent() -> None:
     tree, _ = replayed(create(1, b"/a"), *_quota(2, b"/a"))
     copies: Sequence[Tree] = (tree.copy(), pickle.loads(pickle.dumps(tree)))
-    for one in copies:
-        replayed(create(5, b"/a/b", b"123"), create(6, b"/c", acl=READERS), tree=one)
-        assert _stats(one, b"/a") == b"count=2,bytes=3"
-        assert one.get(b"/c") is not None
+    for copy in copies:
+        replayed(create(5, b"/a/b", b"123"), create(6, b"/c", acl=READERS), tree=copy)
+        assert _stats(copy, b"/a") == b"count=2,bytes=3"
+        assert copy.get(b"/c") is not None
     assert _stats(tree, b"/a") == b"count=1,bytes=0"
     assert tree.get(b"/c") is None
     assert tree.get(b"/nothing") is None
     assert tree.children(b"/nothing") == []
 
 
-def test_columns() -> None:
+def test_columns_of_the_tree() -> None:
     tree, _ = replayed(create(1, b"/b", None), create(2, b"/a", b"x"), create(3, b"/a/c", b"yy"))
-    wanted = ["data_length", "path", "cversion", "num_children"]
-    (batch,) = tree.nodes(wanted)
-    assert batch.schema.names == wanted
+    expected = ["data_length", "path", "cversion", "num_children"]
+    (batch,) = tree.nodes(expected)
+    assert batch.schema.names == expected
     assert [tuple(row.values()) for row in batch.to_pylist()][:4] == [
         (0, "/", 1, 3),
         (1, "/a", 1, 1),

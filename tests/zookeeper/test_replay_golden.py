@@ -28,59 +28,61 @@ REJECTED_FIRST = {"dmg_gz_flip": 2, "dmg_gz_trunc": 2}
 """A server that gives up on a compressed snapshot only when it has read its ACL table goes on counting from there."""
 
 
-def test_there_are_cases() -> None:
+def test_golden_cases_exist() -> None:
     assert len(RESTORED) == 73
     assert len(STARTED) == 73
 
 
 @pytest.mark.parametrize("name", RESTORED)
-def test_what_the_server_had_in_memory(name: str) -> None:
+def test_tree_equals_the_servers_memory(name: str) -> None:
     case = CASES[name]
-    told = _lines(case, "restore.jsonl")
+    reported = _lines(case, "restore.jsonl")
     tree, _ = restored(case, extended_types=True)
     if name in REJECTED_FIRST:
         tree, _ = restored(case, acl_index=REJECTED_FIRST[name], extended_types=True)
-    said = told[0]
-    assert f"0x{tree.zxid:x}" == said["last_processed_zxid"]
+    message = reported[0]
+    assert f"0x{tree.zxid:x}" == message["last_processed_zxid"]
     # Nodes as the server counts them: the root is there twice.
-    assert len(tree) + 1 == said["node_count"]
+    assert len(tree) + 1 == message["node_count"]
     if name != "digest_off":
-        assert tree.digest == said["tree_digest"]
-    assert {f"0x{number:x}": timeout for number, timeout in tree.session_timeouts.items()} == said["sessions"]
-    cached = [one for one in told if one["kind"] == "acl_cache"]
-    assert tree.acl_uses() == {one["id"]: one["refs"] for one in cached}
-    assert {one["acl_id"]: one["acl"] for one in tree.acls().to_pylist()} == {
-        one["id"]: one["acl"] for one in cached
+        assert tree.digest == message["tree_digest"]
+    assert {f"0x{number:x}": timeout for number, timeout in tree.session_timeouts.items()} == message[
+        "sessions"
+    ]
+    cached = [row for row in reported if row["kind"] == "acl_cache"]
+    assert tree.acl_uses() == {row["id"]: row["refs"] for row in cached}
+    assert {row["acl_id"]: row["acl"] for row in tree.acls().to_pylist()} == {
+        row["id"]: row["acl"] for row in cached
     }
-    persisted = [one for one in told if one["kind"] == "persisted"]
+    persisted = [row for row in reported if row["kind"] == "persisted"]
     if persisted:
         paths = [row["path"] for batch in tree.nodes(["path"]) for row in batch.to_pylist()]
         paths[0] = ""
-        assert paths == sorted((one["path"] for one in persisted), key=str.encode)
-    for one in persisted:
-        node = tree.get(one["path"].encode())
+        assert paths == sorted((row["path"] for row in persisted), key=str.encode)
+    for item in persisted:
+        node = tree.get(item["path"].encode())
         assert node is not None
-        assert {"kind": "persisted", **as_told(node)} == one
+        assert {"kind": "persisted", **as_told(node)} == item
 
 
 @pytest.mark.parametrize("name", STARTED)
-def test_what_clients_saw(name: str) -> None:
+def test_tree_equals_what_clients_saw(name: str) -> None:
     case = CASES[name]
-    startup, *told = _lines(case, "truth.jsonl")
+    startup, *reported = _lines(case, "truth.jsonl")
     close = startup["jvm_props"].get("zookeeper.closeSessionTxn.enabled") != "false"
     tree, _ = restored(case, extended_types=True, close_session_txn=close)
     tree.after_load()
     rows = {
         row["path"]: row
-        for batch in tree.nodes([one.name for one in Tree.COLUMNS])
+        for batch in tree.nodes([column.name for column in Tree.COLUMNS])
         for row in batch.to_pylist()
     }
-    for one in told:
-        row = rows.pop(one["path"])
-        if one["kind"] == "node_error":
+    for item in reported:
+        row = rows.pop(item["path"])
+        if item["kind"] == "node_error":
             assert row["acl"] is None
             continue
-        assert _as_client(row) == {key: value for key, value in one.items() if key != "kind"}
+        assert _as_client(row) == {key: value for key, value in item.items() if key != "kind"}
     assert not rows
 
 
@@ -105,16 +107,16 @@ def _as_client(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", RESTORED)
-def test_rows_make_the_same_tree(name: str) -> None:
-    by_frames, one = restored(CASES[name])
+def test_tree_from_rows_is_the_same(name: str) -> None:
+    by_frames, item = restored(CASES[name])
     by_rows, two = restored(CASES[name], by_rows=True)
     names = [column.name for column in Tree.COLUMNS]
     assert list(by_rows.nodes(names)) == list(by_frames.nodes(names))
     assert by_rows.digest == by_frames.digest
     assert by_rows.session_timeouts == by_frames.session_timeouts
     assert by_rows.acl_uses() == by_frames.acl_uses()
-    assert two.mismatches == one.mismatches
-    assert two.count == one.count
+    assert two.mismatches == item.mismatches
+    assert two.count == item.count
 
 
 WRONG = {
@@ -129,7 +131,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", RESTORED)
-def test_digests(name: str) -> None:
+def test_digests_equal_the_servers(name: str) -> None:
     tree, applied = restored(CASES[name])
     assert len(applied.mismatches) == WRONG.get(name, 0)
     assert not restored(CASES[name], check=False)[1].mismatches
@@ -137,9 +139,9 @@ def test_digests(name: str) -> None:
         assert applied.mismatches[-1] == Mismatch(tree.zxid, applied.mismatches[-1].stored, tree.digest)
 
 
-def test_transactions_on_what_is_not_there() -> None:
+def test_transactions_on_missing_nodes_are_noted() -> None:
     _, applied = restored(CASES["syn_delete_missing"])
-    assert [(one.zxid, one.code, one.path) for one in applied.noted] == [
+    assert [(note.zxid, note.code, note.path) for note in applied.noted] == [
         (3, state.NONODE, b"/appv0/no"),
         (4, state.NONODE, b"/appv0/no"),
         (5, state.NONODE, b"/appv0/no/child"),

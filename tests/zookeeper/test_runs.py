@@ -34,27 +34,27 @@ _PATHS = st.lists(st.text("/ab.\u00e9", max_size=12).map(str.encode), max_size=1
 
 
 @given(_PATHS)
-def test_ascending(paths: list[bytes]) -> None:
+def test_order_of_paths_is_checked(paths: list[bytes]) -> None:
     data, ends, _ = flat(pa.array(paths, pa.binary()))
     for lowest in (SLASH, -1):
         keys = [bytes(0 if byte == lowest else byte for byte in path) for path in paths]
-        assert ascending(data, ends, lowest) == all(one < two for one, two in pairwise(keys))
+        assert ascending(data, ends, lowest) == all(before < after for before, after in pairwise(keys))
 
 
 @given(_PATHS.map(sorted))
-def test_a_path_that_comes_twice(paths: list[bytes]) -> None:
-    found = Family.of(pa.array(paths, pa.binary())).twice()
-    assert (found is None) == (len(set(paths)) == len(paths))
-    assert found is None or paths[found] in paths[:found]
+def test_duplicate_path_is_detected(paths: list[bytes]) -> None:
+    actual = Family.of(pa.array(paths, pa.binary())).twice()
+    assert (actual is None) == (len(set(paths)) == len(paths))
+    assert actual is None or paths[actual] in paths[:actual]
 
 
 @given(st.lists(st.none() | st.sampled_from([b"", b"a", b"b" * 20, b"b" * 19 + b"c", b"b" * 8]), max_size=20))
-def test_lists_by_number(lists: list[bytes | None]) -> None:
-    codes, found = coded(pa.array(lists, pa.binary()))
-    assert [None if code < 0 else found[code] for code in codes.tolist()] == lists
-    assert found == list(dict.fromkeys(one for one in lists if one is not None))
-    sliced, found = coded(pa.array([b"x", *lists, None], pa.binary()).slice(1, len(lists)))
-    assert [None if code < 0 else found[code] for code in sliced.tolist()] == lists
+def test_equal_lists_share_a_code(lists: list[bytes | None]) -> None:
+    codes, actual = coded(pa.array(lists, pa.binary()))
+    assert [None if code < 0 else actual[code] for code in codes.tolist()] == lists
+    assert actual == list(dict.fromkeys(item for item in lists if item is not None))
+    sliced, actual = coded(pa.array([b"x", *lists, None], pa.binary()).slice(1, len(lists)))
+    assert [None if code < 0 else actual[code] for code in sliced.tolist()] == lists
 
 
 _NAMED = st.lists(
@@ -71,7 +71,7 @@ def _is_bad(path: bytes) -> bool:
 
 
 @given(_TREES | _TREES.map(sorted) | _PATHS)
-def test_what_paths_are_to_each_other(paths: list[bytes]) -> None:
+def test_parents_and_children_of_paths(paths: list[bytes]) -> None:
     """In one go as each for itself, whatever the order."""
     column = pa.array(paths, pa.binary())
     family = Family.of(column)
@@ -86,7 +86,7 @@ def test_what_paths_are_to_each_other(paths: list[bytes]) -> None:
                 assert paths[parent] == above
             elif parent == MISSING:
                 assert paths[i].startswith(paths[i][: family.short[i]])
-        assert family.lost == sum(one < -1 for one in family.parents.tolist())
+        assert family.lost == sum(item < -1 for item in family.parents.tolist())
 
 
 @given(st.lists(st.text("/ab.\u00e9", max_size=40).map(str.encode), max_size=80, unique=True))
@@ -110,18 +110,18 @@ def test_new_paths_among_sorted_ones(count: int, random: Random) -> None:
 
 
 @given(st.lists(st.none() | st.lists(st.sampled_from(_ACLS), max_size=2), max_size=12), st.data())
-def test_lists_of_rows(lists: list[list[dict[str, Any]] | None], data: st.DataObject) -> None:
+def test_acl_lists_of_rows_are_coded(lists: list[list[dict[str, Any]] | None], data: st.DataObject) -> None:
     """Lists of ACLs are numbered as their bytes are; in another order of the rows as they come up there."""
     cut = data.draw(st.integers(0, len(lists)))
     column = pa.chunked_array([pa.array(lists[:cut], ACL_TYPE), pa.array(lists[cut:], ACL_TYPE)])
-    found = coded_lists(column)
+    actual = coded_lists(column)
     expected = coded(packed(raw_lists(column, None)))
-    assert (found.codes.tolist(), found.lists) == (expected.codes.tolist(), expected.lists)
+    assert (actual.codes.tolist(), actual.lists) == (expected.codes.tolist(), expected.lists)
     order = np.array(data.draw(st.permutations(range(len(lists)))), np.int64)
-    again = found.take(order)
-    told = [None if code < 0 else found.lists[code] for code in found.codes[order].tolist()]
-    assert [None if code < 0 else again.lists[code] for code in again.codes.tolist()] == told
-    assert again.lists == list(dict.fromkeys(one for one in told if one is not None))
+    second = actual.take(order)
+    reported = [None if code < 0 else actual.lists[code] for code in actual.codes[order].tolist()]
+    assert [None if code < 0 else second.lists[code] for code in second.codes.tolist()] == reported
+    assert second.lists == list(dict.fromkeys(item for item in reported if item is not None))
 
 
 @given(
@@ -131,19 +131,19 @@ def test_lists_of_rows(lists: list[list[dict[str, Any]] | None], data: st.DataOb
     ),
     st.data(),
 )
-def test_digests_of_what_is_written(nodes: list[tuple[str, bytes | None]], data: st.DataObject) -> None:
+def test_digests_of_written_nodes(nodes: list[tuple[str, bytes | None]], data: st.DataObject) -> None:
     """The sum told while records are written is that of the records; in another order too."""
     count = len(nodes)
     numbers = st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=count, max_size=count)
     stats = {name: np.array(data.draw(numbers), np.int64) for name in STATS}
-    paths, values = (pa.array([one[k] for one in nodes], pa.binary()) for k in (0, 1))
-    made = Nodes.of(paths, values, np.full(count, -1), stats)
-    for some in (made, made.take(np.array(data.draw(st.permutations(range(count))), np.int64))):
+    paths, values = (pa.array([node[k] for node in nodes], pa.binary()) for k in (0, 1))
+    result = Nodes.of(paths, values, np.full(count, -1), stats)
+    for subset in (result, result.take(np.array(data.draw(st.permutations(range(count))), np.int64))):
         total = 0
-        for piece in some.chunks(0, count):
+        for piece in subset.chunks(0, count):
             digests = np.empty(len(piece.starts), np.int64)
             total += int(node_digests(piece.data, piece.starts, piece.paths, piece.lengths, digests))
-        assert some.digest() == total
+        assert subset.digest() == total
 
 
 def test_children() -> None:
@@ -155,16 +155,16 @@ def test_children() -> None:
     assert last.tolist() == [4, 9, 9, 3, 4, 5]
 
 
-def test_the_list_of_all_rows() -> None:
+def test_shared_acl_list_equals_separately_built_ones() -> None:
     """Where all nodes have one list it is made once: slices of any length are the same as what is made for each."""
     lists = [OPEN, [{"perms": 1, "scheme": b"ip", "id": b"10.0.0.1"}, *OPEN], []]
     table = AclTable(np.array([5, 7, 9], np.int64), pa.array(lists, ACL_RAW_TYPE))
     for number in (5, 7, 9, -1, 8):
         for count in (1, 3, 2, 40, 0):
             places = table.places(np.full(count, number))
-            made = table.taken(places)
-            made.validate(full=True)
-            assert made.equals(taken(table.text[0], places))
-            assert len(made) == count
+            result = table.taken(places)
+            result.validate(full=True)
+            assert result.equals(taken(table.text[0], places))
+            assert len(result) == count
     mixed = table.places(np.array([5, 7, -1, 8]))
     assert table.taken(mixed).equals(taken(table.text[0], mixed))

@@ -25,7 +25,7 @@ PLAIN = [path for path in FILES if path.suffix not in (".gz", ".snappy")]
 
 
 def _id(path: Path) -> str:
-    return "/".join(one for one in path.relative_to(HOME).parts if one != "version-2")
+    return "/".join(part for part in path.relative_to(HOME).parts if part != "version-2")
 
 
 def _case(path: Path) -> cases.Case:
@@ -62,25 +62,25 @@ ONCE = _once(SOUND)
 PLAIN = _once(PLAIN)
 
 
-def test_there_are_files() -> None:
+def test_golden_snapshots_exist() -> None:
     assert len(FILES) > 120
     assert len(DAMAGED) > 15
     assert {Specimen.of(path).codec.name for path in FILES} == {"zookeeper.snapshot"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=_id)
-def test_the_bytes_come_again(path: Path) -> None:
+def test_golden_snapshots_decode_and_encode_to_the_same_bytes(path: Path) -> None:
     verdict = laws.decode_encode(path)
     assert verdict, verdict
     assert verdict.checked == path.stat().st_size
 
 
 @pytest.mark.parametrize("path", ONCE, ids=_id)
-def test_a_sound_file_is_sound(path: Path) -> None:
-    said = Specimen.of(path).read(mode=Mode.FAILFAST).report
-    assert said.errors == 0
+def test_sound_snapshots_have_no_faults(path: Path) -> None:
+    report = Specimen.of(path).read(mode=Mode.FAILFAST).report
+    assert report.errors == 0
     if _case(path).name != "syn_acl_dangling" or path.name != "snapshot.16":
-        assert not said.faults
+        assert not report.faults
     verdict = laws.encoded_anew(path)
     assert verdict, verdict
 
@@ -93,7 +93,7 @@ def test_kernels_read_what_the_description_says(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PLAIN, ids=_id)
-def test_parts_give_each_row_once(path: Path) -> None:
+def test_splits_give_each_row_once(path: Path) -> None:
     size = path.stat().st_size
     verdict = laws.any_split(path, sizes=[1, 200, max(1, size // 3)])
     assert verdict, verdict
@@ -101,7 +101,7 @@ def test_parts_give_each_row_once(path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", PLAIN, ids=_id)
-def test_parts_of_any_size(path: Path) -> None:
+def test_splits_of_any_size(path: Path) -> None:
     verdict = laws.any_split(path, sizes=range(1, path.stat().st_size + 1))
     assert verdict, verdict
 
@@ -113,11 +113,11 @@ RESTORED = [
     name
     for name, case in CASES.items()
     if (case.path / "restore.jsonl").exists()
-    and any(one["kind"] == "persisted" for one in _lines(case.path / "restore.jsonl"))
+    and any(line["kind"] == "persisted" for line in _lines(case.path / "restore.jsonl"))
 ]
 
 
-def test_nodes_are_those_of_the_server() -> None:
+def test_nodes_equal_the_servers() -> None:
     """Nodes that no later transaction touched are stored as the server has them in memory."""
     counts = {name: _same_nodes(name) for name in RESTORED}
     assert sum(counts.values()) > 300
@@ -126,24 +126,28 @@ def test_nodes_are_those_of_the_server() -> None:
 
 def _same_nodes(name: str) -> int:
     lines = _lines(CASES[name].path / "restore.jsonl")
-    server = {one["path"] or "/": one for one in lines if one["kind"] == "persisted"}
-    lists = {one["id"]: one["acl"] for one in lines if one["kind"] == "acl_cache"}
+    server = {line["path"] or "/": line for line in lines if line["kind"] == "persisted"}
+    lists = {line["id"]: line["acl"] for line in lines if line["kind"] == "acl_cache"}
     compared = 0
     newest = max(
         (path for path in FILES if _case(path).name == name),
         key=lambda path: int(path.name.split(".")[1], 16),
     )
     for row in Specimen.of(newest).read().table.to_pylist():
-        one = server.get(row["path"])
-        if one is None or row["path"].startswith("/zookeeper"):
+        value = server.get(row["path"])
+        if value is None or row["path"].startswith("/zookeeper"):
             continue
-        if (row["mzxid"], row["pzxid"], row["aversion"]) != (one["mzxid"], one["pzxid"], one["aversion"]):
+        if (row["mzxid"], row["pzxid"], row["aversion"]) != (
+            value["mzxid"],
+            value["pzxid"],
+            value["aversion"],
+        ):
             continue
         compared += 1
-        assert row["czxid"] == one["czxid"]
-        assert (row["ctime_ms"], row["mtime_ms"]) == (one["ctime"], one["mtime"])
-        assert (row["version"], row["stored_cversion"]) == (one["version"], one["cversion"])
-        owner = int(one["ephemeralOwner"], 16)
+        assert row["czxid"] == value["czxid"]
+        assert (row["ctime_ms"], row["mtime_ms"]) == (value["ctime"], value["mtime"])
+        assert (row["version"], row["stored_cversion"]) == (value["version"], value["cversion"])
+        owner = int(value["ephemeralOwner"], 16)
         if row["kind"] == "ephemeral":
             assert row["ephemeral_owner"] == owner - (owner >> 63 << 64)
         elif row["kind"] == "ttl":
@@ -151,30 +155,30 @@ def _same_nodes(name: str) -> int:
             assert owner >> 40 == 0xFF0000
         else:
             assert owner == {"persistent": 0, "container": 1 << 63}[row["kind"]]
-        if "data_hex" in one:
-            assert row["data"] == (None if one["data_hex"] is None else bytes.fromhex(one["data_hex"]))
+        if "data_hex" in value:
+            assert row["data"] == (None if value["data_hex"] is None else bytes.fromhex(value["data_hex"]))
         else:
-            assert row["data_length"] == one["data_len"]
-        if one["acl_id"] in lists:
-            assert row["acl"] == lists[one["acl_id"]]
+            assert row["data_length"] == value["data_len"]
+        if value["acl_id"] in lists:
+            assert row["acl"] == lists[value["acl_id"]]
     return compared
 
 
-def test_nodes_are_those_of_the_formatter() -> None:
+def test_nodes_equal_snapshot_formatters() -> None:
     """What the real SnapshotFormatter printed of every golden snapshot that it could read to its end."""
     compared = 0
     for path in SOUND:
         for end, lengths in (("-d", False), ("", True)):
-            said = path.parent.parent / "tools" / f"{path.name}.SnapshotFormatter{end}.txt"
-            if not said.exists() or "--- exit 0 ---" not in said.read_text():
+            message = path.parent.parent / "tools" / f"{path.name}.SnapshotFormatter{end}.txt"
+            if not message.exists() or "--- exit 0 ---" not in message.read_text():
                 continue
             rows = Specimen.of(path).read().table.to_pylist()
-            assert as_formatted(rows, lengths=lengths) == formatted(said.read_text()), path
+            assert as_formatted(rows, lengths=lengths) == formatted(message.read_text()), path
             compared += len(rows)
     assert compared > 600
 
 
-def test_the_digest_is_that_of_the_server() -> None:
+def test_digest_equals_the_servers() -> None:
     """Of snapshots that no transaction came into while they were written."""
     compared = 0
     for path in ONCE:
@@ -188,14 +192,14 @@ def test_the_digest_is_that_of_the_server() -> None:
             continue
         compared += 1
         # As the file was, but for one that has to be made anew.
-        again = (
+        second = (
             specimen.with_bytes(specimen.encode(rows, None, file.drop_columns(["digest"]))).read("file").table
         )
-        assert again["digest"].to_pylist() == [facts["digest"]]
+        assert second["digest"].to_pylist() == [facts["digest"]]
     assert compared > 15
 
 
-def test_a_fresh_snapshot() -> None:
+def test_snapshot_of_a_new_server() -> None:
     """Of no rows comes what a server of today writes at its first start."""
     path = CASES["fresh"].path / "version-2" / "snapshot.0"
     none = pa.table({"path": pa.array([], pa.string())})
@@ -211,27 +215,27 @@ def test_a_fresh_snapshot() -> None:
         ({"digest.enabled": "false", "serializeLastProcessedZxid.enabled": "false"}, 424),
     ],
 )
-def test_the_forms_of_versions(options: dict[str, str], size: int) -> None:
+def test_forms_by_version(options: dict[str, str], size: int) -> None:
     none = pa.table({"path": pa.array([], pa.string())})
     specimen = Specimen.of(b"", "zookeeper.snapshot", "snapshot.0", **options)
-    made = specimen.encode(none)
-    assert len(made) == size
-    assert not specimen.with_bytes(made).read(mode=Mode.FAILFAST).report.faults
+    encoded = specimen.encode(none)
+    assert len(encoded) == size
+    assert not specimen.with_bytes(encoded).read(mode=Mode.FAILFAST).report.faults
 
 
 def test_sessions_and_acls() -> None:
-    path = next(one for one in FILES if _case(one).name == "sessions" and one.name != "snapshot.0")
+    path = next(file for file in FILES if _case(file).name == "sessions" and file.name != "snapshot.0")
     specimen = Specimen.of(path)
     sessions = specimen.read("sessions").table.to_pylist()
     facts = specimen.read("file").table.to_pylist()[0]
     assert sessions == facts["sessions"]
     assert len(sessions) >= 2
-    path = next(one for one in FILES if _case(one).name == "acls" and one.name != "snapshot.0")
+    path = next(file for file in FILES if _case(file).name == "acls" and file.name != "snapshot.0")
     specimen = Specimen.of(path)
     acls = specimen.read("acls").table.to_pylist()
     assert len(acls) > 10
     rows = specimen.read().table.to_pylist()
-    by_id = {one["acl_id"]: one["acl"] for one in acls}
+    by_id = {acl["acl_id"]: acl["acl"] for acl in acls}
     assert all(row["acl"] == by_id[row["acl_id"]] for row in rows if row["acl_id"] > 0)
 
 
@@ -239,20 +243,20 @@ def test_sessions_and_acls() -> None:
 
 
 @pytest.mark.parametrize("path", DAMAGED, ids=_id)
-def test_damage_is_told(path: Path) -> None:
+def test_damage_is_reported(path: Path) -> None:
     specimen = Specimen.of(path)
-    said = specimen.read().report
+    report = specimen.read().report
     if path in TRUNCATED:
-        assert not said.faults
+        assert not report.faults
         return
-    assert said.errors
+    assert report.errors
     with pytest.raises(ValueError, match=r"zookeeper\.snapshot"):
         specimen.read(mode=Mode.FAILFAST)
 
 
 def _read(case: str, name: str = "snapshot.16") -> tuple[pa.Table, list[Any]]:
-    found = Specimen.of(CASES[case].path / "version-2" / name).read()
-    return found.table, found.report.faults
+    result = Specimen.of(CASES[case].path / "version-2" / name).read()
+    return result.table, result.report.faults
 
 
 BASE = set(_read("dmg_base")[0]["path"].to_pylist())
@@ -273,15 +277,15 @@ BASE = set(_read("dmg_base")[0]["path"].to_pylist())
         ("dmg_snap_zero_len", 0, {Kind.TRUNCATED}),
     ],
 )
-def test_what_is_left(case: str, rows: int, kinds: set[Kind]) -> None:
+def test_readable_nodes_of_damaged_snapshots(case: str, rows: int, kinds: set[Kind]) -> None:
     table, faults = _read(case)
     assert len(table) == rows
-    assert {one.kind for one in faults if one.severity is Severity.ERROR} == kinds
+    assert {fault.kind for fault in faults if fault.severity is Severity.ERROR} == kinds
     if case != "dmg_snap_flip_path":
         assert set(table["path"].to_pylist()) <= BASE
 
 
-def test_a_wrong_seal_makes_rows_suspect() -> None:
+def test_wrong_checksum_marks_rows_as_suspect() -> None:
     _, (fault,) = _read("dmg_snap_flip_data")
     assert (fault.offset, fault.length) == (0, 1642)
     assert "all rows are suspect" in fault.detail
@@ -290,7 +294,7 @@ def test_a_wrong_seal_makes_rows_suspect() -> None:
     assert "so are the rows" in fault.detail
 
 
-def test_nothing_comes_before_the_seals() -> None:
+def test_failfast_returns_no_row_before_checking() -> None:
     """FAILFAST gives no row of a file whose first seal is wrong."""
     specimen = Specimen.of(CASES["dmg_snap_flip_data"].path / "version-2" / "snapshot.16")
     with pytest.raises(ValueError, match="all rows are suspect"):

@@ -33,12 +33,12 @@ STAT = {
 }  # fmt: skip
 
 
-def one(path: str, data: bytes | None = b"x", number: int = 1, **stat: int) -> bytes:
+def packed_node(path: str, data: bytes | None = b"x", number: int = 1, **stat: int) -> bytes:
     return node.NODE.pack({"path": path.encode(), "data": data, "acl": number, "stat": {**STAT, **stat}})
 
 
 def many(count: int, size: int = 10) -> list[bytes]:
-    return [one("", b""), *(one(f"/n{i}", b"d" * size) for i in range(count))]
+    return [packed_node("", b""), *(packed_node(f"/n{i}", b"d" * size) for i in range(count))]
 
 
 def head(sessions: int = 0, lists: int = 1) -> bytes:
@@ -52,111 +52,111 @@ def head(sessions: int = 0, lists: int = 1) -> bytes:
 def sealed(body: bytes, form: tuple[bool, bool] = (True, True)) -> bytes:
     """With the end mark and all seals."""
     body += sections.END_MARK
-    for there, what in (
+    for there, target in (
         (True, b""),
         (form[0], DIGEST.pack({"zxid": 3, "digest_version": 2, "digest": 5, "checksum": 0})),
         (form[1], LAST_PROCESSED.pack({"last_processed_zxid": 3, "checksum": 0})),
     ):
         if there:
-            body += what[: -sections.SEAL_SIZE]
+            body += target[: -sections.SEAL_SIZE]
             body += I64BE.pack(zlib.adler32(body), {}) + sections.END_MARK
     return body
 
 
-def snapshot(*nodes: bytes, **how: Any) -> bytes:
-    return sealed(head(**how) + b"".join(nodes))
+def snapshot(*nodes: bytes, **options: Any) -> bytes:
+    return sealed(head(**options) + b"".join(nodes))
 
 
 def specimen(data: bytes, name: str = "snapshot.3") -> Specimen:
     return Specimen.of(data, "zookeeper.snapshot", name)
 
 
-def read(data: bytes, name: str = "snapshot.3", **how: Any) -> Read:
-    return specimen(data, name).read(**how)
+def read(data: bytes, name: str = "snapshot.3", **options: Any) -> Read:
+    return specimen(data, name).read(**options)
 
 
-def paths(found: Read) -> list[str]:
-    listed: list[str] = found.table["path"].to_pylist()
+def paths(actual: Read) -> list[str]:
+    listed: list[str] = actual.table["path"].to_pylist()
     return listed
 
 
-def errors(found: Read) -> set[Kind]:
-    return {fault.kind for fault in found.report.faults if fault.severity is Severity.ERROR}
+def errors(actual: Read) -> set[Kind]:
+    return {fault.kind for fault in actual.report.faults if fault.severity is Severity.ERROR}
 
 
 SOUND = snapshot(*many(6), sessions=2)
 
 
-def test_the_sound_one() -> None:
-    found = read(SOUND, mode=Mode.FAILFAST)
-    assert paths(found) == ["/", *(f"/n{i}" for i in range(6))]
-    assert not found.report.faults
+def test_undamaged_snapshot_has_no_faults() -> None:
+    result = read(SOUND, mode=Mode.FAILFAST)
+    assert paths(result) == ["/", *(f"/n{i}" for i in range(6))]
+    assert not result.report.faults
     assert laws.kernel_equals_description(specimen(SOUND))
 
 
-def test_each_flipped_bit_is_told() -> None:
+def test_every_bit_flip_is_reported() -> None:
     """And no node is lost but the one that was hit, or the one before it; where the head is hit, all are found."""
     starts = specimen(SOUND).read("frames").table.to_pylist()
     for at in range(0, len(SOUND), 2):
         damaged = bytearray(SOUND)
         damaged[at] ^= 1 << at // 2 % 8
         kind = next(f["kind"] for f in reversed(starts) if f["position"] <= at)
-        found = read(bytes(damaged), columns="path")
-        assert found.report.errors, at
+        result = read(bytes(damaged), columns="path")
+        assert result.report.errors, at
         with pytest.raises(DamageError):
             read(bytes(damaged), columns="path", mode=Mode.FAILFAST)
         if kind not in ("sessions", "acls"):
-            assert len(paths(found)) >= 5, at
+            assert len(paths(result)) >= 5, at
         verdict = laws.decode_encode(specimen(bytes(damaged))) if at % 5 == 0 else True
         assert verdict, verdict
 
 
 @pytest.mark.parametrize("at", [0, 3, 15, 16, 18, 40, 46, 59, 60, 130, 400])
-def test_cut(at: int) -> None:
-    found = read(SOUND[:at])
-    assert Kind.TRUNCATED in errors(found) or at in (18, 40, 46, 59)
-    assert errors(found)
+def test_truncated_snapshot_is_reported(at: int) -> None:
+    table = read(SOUND[:at])
+    assert Kind.TRUNCATED in errors(table) or at in (18, 40, 46, 59)
+    assert errors(table)
     assert laws.decode_encode(specimen(SOUND[:at]))
 
 
-def test_cut_anywhere_comes_again() -> None:
+def test_snapshot_truncated_anywhere_round_trips() -> None:
     for at in range(0, len(SOUND), 7):
         verdict = laws.decode_encode(specimen(SOUND[:at]))
         assert verdict, verdict
 
 
 @pytest.mark.parametrize("more", [b"\0" * 5000, b"x" * 30, b"\0" * 3 + b"z" * 200])
-def test_bytes_behind_the_end(more: bytes) -> None:
-    found = read(SOUND + more)
-    assert len(found.table) == 7
-    assert errors(found) == {Kind.TRUNCATED}
-    assert found.report.faults[-1].length == len(more)
+def test_bytes_after_the_end_are_kept(more: bytes) -> None:
+    result = read(SOUND + more)
+    assert len(result.table) == 7
+    assert errors(result) == {Kind.TRUNCATED}
+    assert result.report.faults[-1].length == len(more)
     assert laws.decode_encode(specimen(SOUND + more))
 
 
 @pytest.mark.parametrize("form", sections.FORMS)
-def test_a_zxid_that_looks_like_an_end_mark(form: tuple[bool, bool]) -> None:
+def test_zxid_equal_to_an_end_mark(form: tuple[bool, bool]) -> None:
     """The seals tell which reading is right."""
     body = head() + b"".join(many(2)) + sections.END_MARK
     body += I64BE.pack(zlib.adler32(body), {}) + sections.END_MARK
     body += I64BE.pack(0x7F_000001_2F, {})
     body += I64BE.pack(zlib.adler32(body), {}) + sections.END_MARK
-    found = read(body, mode=Mode.FAILFAST)
-    assert len(found.table) == 3
+    reread = read(body, mode=Mode.FAILFAST)
+    assert len(reread.table) == 3
     (file,) = specimen(body).read("file").table.to_pylist()
     assert file["last_processed_zxid"] == 0x7F_000001_2F
     # Both readings with wrong seals: the likelier one is taken.
     damaged = bytearray(body)
     damaged[5] ^= 1
     assert len(read(bytes(damaged)).table) == 3
-    made = sealed(head() + b"".join(many(2)), form)
-    assert not read(made).report.faults
+    result = sealed(head() + b"".join(many(2)), form)
+    assert not read(result).report.faults
 
 
 # The seals
 
 
-def test_a_seal_that_is_damaged_itself() -> None:
+def test_damaged_checksum_mark() -> None:
     damaged = bytearray(SOUND)
     seal = len(SOUND) - 54 - 13
     damaged[seal + 7] ^= 4
@@ -170,16 +170,16 @@ def test_a_seal_that_is_damaged_itself() -> None:
     assert fault.offset == len(SOUND) - 21
 
 
-def test_an_end_mark_without_a_seal() -> None:
+def test_end_mark_without_a_checksum() -> None:
     damaged = bytearray(SOUND)
     damaged[len(SOUND) - 54 - 13] ^= 4
-    found = read(bytes(damaged))
-    assert len(found.table) == 7
-    assert errors(found) == {Kind.TRUNCATED, Kind.PAYLOAD}
+    result = read(bytes(damaged))
+    assert len(result.table) == 7
+    assert errors(result) == {Kind.TRUNCATED, Kind.PAYLOAD}
     assert laws.decode_encode(specimen(bytes(damaged)))
 
 
-def test_changed_rows_of_a_damaged_file_are_sealed_anew() -> None:
+def test_changed_rows_of_a_damaged_file_get_new_checksums() -> None:
     damaged = bytearray(SOUND)
     damaged[SOUND.index(b"dddd")] ^= 1
     it = specimen(bytes(damaged))
@@ -187,61 +187,61 @@ def test_changed_rows_of_a_damaged_file_are_sealed_anew() -> None:
     assert it.encode(rows, frames, file) == bytes(damaged)
     data = [b"fresh"] * len(rows)
     changed = rows.set_column(rows.schema.get_field_index("data"), "data", pa.array(data, pa.binary()))
-    found = it.with_bytes(it.encode(changed, frames, file)).read(mode=Mode.FAILFAST)
-    assert not found.report.faults
-    assert set(found.table["data"].to_pylist()) == {b"fresh"}
+    result = it.with_bytes(it.encode(changed, frames, file)).read(mode=Mode.FAILFAST)
+    assert not result.report.faults
+    assert set(result.table["data"].to_pylist()) == {b"fresh"}
 
 
 # Before the nodes
 
 
-def test_a_count_of_sessions_that_cannot_be() -> None:
+def test_impossible_session_count() -> None:
     damaged = SOUND[:16] + I32BE.pack(1 << 29, {}) + SOUND[20:]
-    found = read(damaged)
-    assert errors(found) == {Kind.CHECKSUM, Kind.LENGTH}
+    result = read(damaged)
+    assert errors(result) == {Kind.CHECKSUM, Kind.LENGTH}
     # All but the root, which says nothing of itself.
-    assert paths(found) == [f"/n{i}" for i in range(6)]
-    assert found.table["acl"].to_pylist()[0] is None
+    assert paths(result) == [f"/n{i}" for i in range(6)]
+    assert result.table["acl"].to_pylist()[0] is None
     assert laws.decode_encode(specimen(damaged))
 
 
-def test_negative_counts() -> None:
+def test_negative_counts_are_damage() -> None:
     """A server reads them as none."""
     body = HEADER.pack({}) + I32BE.pack(-7, {}) + acl.ACLS.pack({"entries": [{"id": 1, "acl": []}]})
     data = sealed(body[:-4] + I32BE.pack(-5, {}) + b"".join(many(1)))
-    found = read(data, mode=Mode.FAILFAST)
-    assert found.table["acl"].to_pylist()[1] == []
+    result = read(data, mode=Mode.FAILFAST)
+    assert result.table["acl"].to_pylist()[1] == []
     assert laws.decode_encode(specimen(data))
 
 
-def test_many_sessions_and_lists() -> None:
+def test_many_sessions_and_acl_lists() -> None:
     """More than what is read at first."""
     data = snapshot(*many(3), sessions=9000, lists=4000)
-    found = read(data, mode=Mode.FAILFAST, window=4096)
-    assert len(found.table) == 4
+    result = read(data, mode=Mode.FAILFAST, window=4096)
+    assert len(result.table) == 4
     it = specimen(data)
     assert len(it.read("sessions").table) == 9000
     assert len(it.read("acls").table) == 4000
     assert laws.decode_encode(it)
 
 
-def test_an_acl_table_that_breaks() -> None:
-    whole = snapshot(*many(3), lists=5000)
-    at = whole.index(b"anyone", 100_000)
-    damaged = whole[: at - 4] + b"\x7f\0\0\0" + whole[at:]
-    found = read(damaged)
-    assert len(found.table) == 3
-    assert Kind.PAYLOAD in errors(found)
-    assert found.table["acl"].to_pylist()[0] is not None
+def test_damaged_acl_table() -> None:
+    complete = snapshot(*many(3), lists=5000)
+    at = complete.index(b"anyone", 100_000)
+    damaged = complete[: at - 4] + b"\x7f\0\0\0" + complete[at:]
+    result = read(damaged)
+    assert len(result.table) == 3
+    assert Kind.PAYLOAD in errors(result)
+    assert result.table["acl"].to_pylist()[0] is not None
     assert laws.decode_encode(specimen(damaged))
 
 
-def test_numbers_that_come_twice() -> None:
+def test_duplicate_acl_numbers() -> None:
     body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
     body += acl.ACLS.pack({"entries": [{"id": 1, "acl": WORLD}, {"id": 1, "acl": [*WORLD, *WORLD]}]})
     data = sealed(body + b"".join(many(1)))
-    found = read(data, mode=Mode.FAILFAST)
-    assert [len(row) for row in found.table["acl"].to_pylist()] == [2, 2]
+    result = read(data, mode=Mode.FAILFAST)
+    assert [len(row) for row in result.table["acl"].to_pylist()] == [2, 2]
     assert len(specimen(data).read("acls").table) == 2
     assert laws.decode_encode(specimen(data))
 
@@ -252,25 +252,25 @@ def test_numbers_that_come_twice() -> None:
 @pytest.mark.parametrize(
     ("bad", "kind"),
     [
-        (b"\xff\xff\xff\xff" + one("/z")[4:], Kind.LENGTH),
-        (one("/z").replace(b"/z", b"zz"), Kind.LENGTH),
-        (one("/z/"), Kind.LENGTH),
-        (one("/z").replace(b"/z\0\0\0\1", b"/z\xff\0\0\1"), Kind.LENGTH),
-        (one("/z").replace(b"/z\0\0\0\1", b"/z\x6f\0\0\1"), Kind.LENGTH),
+        (b"\xff\xff\xff\xff" + packed_node("/z")[4:], Kind.LENGTH),
+        (packed_node("/z").replace(b"/z", b"zz"), Kind.LENGTH),
+        (packed_node("/z/"), Kind.LENGTH),
+        (packed_node("/z").replace(b"/z\0\0\0\1", b"/z\xff\0\0\1"), Kind.LENGTH),
+        (packed_node("/z").replace(b"/z\0\0\0\1", b"/z\x6f\0\0\1"), Kind.LENGTH),
         (I32BE.pack(1, {}) + b"/" + b"junk" * 30, Kind.LENGTH),
-        (one("/z", number=77, ctime=-5)[:-3], Kind.PAYLOAD),
+        (packed_node("/z", number=77, ctime=-5)[:-3], Kind.PAYLOAD),
         (b"\0" * 90, Kind.PAYLOAD),
     ],
 )
-def test_what_is_no_node(bad: bytes, kind: Kind) -> None:
+def test_bytes_that_are_not_a_node(bad: bytes, kind: Kind) -> None:
     nodes = many(6)
     data = snapshot(*nodes[:3], bad, *nodes[3:])
-    found = read(data)
-    assert paths(found) == ["/", *(f"/n{i}" for i in range(6))]
-    assert errors(found) == {kind}
-    assert found.report.faults[-1].length == len(bad)
+    result = read(data)
+    assert paths(result) == ["/", *(f"/n{i}" for i in range(6))]
+    assert errors(result) == {kind}
+    assert result.report.faults[-1].length == len(bad)
     for window in (4096, 1 << 20):
-        assert paths(read(data, window=window)) == paths(found)
+        assert paths(read(data, window=window)) == paths(result)
     assert laws.decode_encode(specimen(data))
     assert laws.any_split(specimen(data), sizes=[1, 100, 300])
 
@@ -280,61 +280,61 @@ def test_unlikely_nodes_are_read(size: int) -> None:
     """Where another node or the end follows, whatever they say of themselves; however windows lie."""
     odd = {"number": 99, "ctime": -1, "mzxid": 1}
     nodes = [
-        one("", b"", -1),
-        one("/a", b"x" * size, **odd),
-        one("/b", **odd),
-        one("/m"),
-        one("", b""),
-        one("/c", b"y" * size, **odd),
+        packed_node("", b"", -1),
+        packed_node("/a", b"x" * size, **odd),
+        packed_node("/b", **odd),
+        packed_node("/m"),
+        packed_node("", b""),
+        packed_node("/c", b"y" * size, **odd),
     ]
     data = snapshot(*nodes)
     for window in (4096, 1 << 20):
-        found = read(data, window=window)
-        assert paths(found) == ["/", "/a", "/b", "/m", "/", "/c"]
-        assert not found.report.errors
+        result = read(data, window=window)
+        assert paths(result) == ["/", "/a", "/b", "/m", "/", "/c"]
+        assert not result.report.errors
     (fault,) = read(data).report.faults
     assert "ACL 99 of the node is not in the ACL table, nor is it for 2 nodes behind it" in fault.detail
     assert laws.decode_encode(specimen(data))
     assert laws.any_split(specimen(data), sizes=[1, 100, 5000])
 
 
-def test_unlikely_at_the_very_end() -> None:
+def test_unlikely_node_at_the_end() -> None:
     """Without an ending nothing vouches for it."""
-    data = head() + b"".join(many(2)) + one("/odd", number=99) + b"\0\0"
-    found = read(data)
-    assert paths(found) == ["/", "/n0", "/n1"]
-    assert errors(found) == {Kind.TRUNCATED}
-    body = sealed(head() + b"".join(many(2)) + one("/odd", number=99) + b"\0\0\0")
+    data = head() + b"".join(many(2)) + packed_node("/odd", number=99) + b"\0\0"
+    table = read(data)
+    assert paths(table) == ["/", "/n0", "/n1"]
+    assert errors(table) == {Kind.TRUNCATED}
+    body = sealed(head() + b"".join(many(2)) + packed_node("/odd", number=99) + b"\0\0\0")
     assert Kind.LENGTH in errors(read(body)) or Kind.PAYLOAD in errors(read(body))
 
 
-def test_many_lists_missing() -> None:
-    data = snapshot(one("", b""), *(one(f"/n{i}", number=100 + i) for i in range(30)))
-    found = read(data)
-    assert len(found.table) == 31
-    assert len(found.report.faults) == 20
-    assert found.report.errors == 0
+def test_many_missing_acl_lists_are_summarised() -> None:
+    data = snapshot(packed_node("", b""), *(packed_node(f"/n{i}", number=100 + i) for i in range(30)))
+    result = read(data)
+    assert len(result.table) == 31
+    assert len(result.report.faults) == 20
+    assert result.report.errors == 0
 
 
-def test_damage_at_many_places() -> None:
+def test_many_damaged_places() -> None:
     """Time is linear, whatever there is."""
     data = bytearray(snapshot(*many(20_000)))
-    step = 5 * len(one("/n10000", b"d" * 10))
+    step = 5 * len(packed_node("/n10000", b"d" * 10))
     for at in range(3000, len(data) - 3000, step):
         data[at] ^= 0x80
     started = time.perf_counter()
-    found = read(bytes(data), columns="path")
-    assert len(found.table) > 12_000
+    result = read(bytes(data), columns="path")
+    assert len(result.table) > 12_000
     assert time.perf_counter() - started < 60
 
 
-def test_false_starts_everywhere() -> None:
+def test_false_node_starts_take_linear_time() -> None:
     """Paths that claim the rest of the file."""
     junk = (I32BE.pack(1 << 20, {}) + b"/aaa") * 40_000
     data = head() + b"".join(many(2)) + b"\xff" + junk
     started = time.perf_counter()
-    found = read(data)
-    assert len(found.table) == 3
+    result = read(data)
+    assert len(result.table) == 3
     assert time.perf_counter() - started < 60
 
 
@@ -347,10 +347,10 @@ def _snappy(data: bytes) -> bytes:
     return it.encode(rows)
 
 
-def test_a_damaged_chunk() -> None:
+def test_damaged_snappy_chunk() -> None:
     """Nodes of the chunks before and behind it are found, and none that reaches into it."""
     rng = np.random.default_rng(3)
-    nodes = [one("", b""), *(one(f"/n{i:03}", rng.bytes(900)) for i in range(150))]
+    nodes = [packed_node("", b""), *(packed_node(f"/n{i:03}", rng.bytes(900)) for i in range(150))]
     packed = bytearray(_snappy(snapshot(*nodes)))
     sound = read(bytes(packed), "snapshot.3.snappy", mode=Mode.FAILFAST)
     assert len(sound.table) == 154
@@ -360,23 +360,28 @@ def test_a_damaged_chunk() -> None:
     # The length that the chunk says of itself: nobody needs it.
     assert read(bytes(packed), "snapshot.3.snappy").table == sound.table
     packed[second + 7] = 0x03
-    found = read(bytes(packed), "snapshot.3.snappy")
-    rows = {row["path"]: row["data"] for row in found.table.to_pylist()}
+    result = read(bytes(packed), "snapshot.3.snappy")
+    rows = {row["path"]: row["data"] for row in result.table.to_pylist()}
     assert all(every[path] == data for path, data in rows.items())
     assert 90 < len(rows) < 125
     assert {"/n000", "/n149"} <= set(rows)
-    assert errors(found) == {Kind.PAYLOAD, Kind.CHECKSUM}
+    assert errors(result) == {Kind.PAYLOAD, Kind.CHECKSUM}
     assert laws.decode_encode(specimen(bytes(packed), "snapshot.3.snappy"))
 
 
-def test_a_node_over_a_damaged_chunk() -> None:
-    nodes = [one("", b""), one("/a", b"1"), one("/big", bytes(range(256)) * 400), one("/z", b"2")]
+def test_node_across_a_damaged_snappy_chunk() -> None:
+    nodes = [
+        packed_node("", b""),
+        packed_node("/a", b"1"),
+        packed_node("/big", bytes(range(256)) * 400),
+        packed_node("/z", b"2"),
+    ]
     packed = bytearray(_snappy(snapshot(*nodes)))
     second = 16 + 4 + int.from_bytes(packed[16:20], "big")
     packed[second + 4 : second + 7] = b"\xff\xff\xff"
-    found = read(bytes(packed), "snapshot.3.snappy")
-    assert "/big" not in paths(found)
-    assert {"/a", "/z"} <= set(paths(found))
+    table = read(bytes(packed), "snapshot.3.snappy")
+    assert "/big" not in paths(table)
+    assert {"/a", "/z"} <= set(paths(table))
 
 
 @pytest.mark.parametrize(
@@ -391,20 +396,20 @@ def test_a_node_over_a_damaged_chunk() -> None:
         ("snapshot.3.gz", gzip.compress(b"", mtime=0), Kind.PAYLOAD),
     ],
 )
-def test_what_is_not_compressed(name: str, data: bytes, kind: Kind) -> None:
-    found = read(data, name)
-    assert not len(found.table)
-    assert kind in errors(found)
+def test_undecodable_compressed_file_is_reported(name: str, data: bytes, kind: Kind) -> None:
+    result = read(data, name)
+    assert not len(result.table)
+    assert kind in errors(result)
     assert laws.decode_encode(specimen(data, name))
 
 
-def test_a_bomb() -> None:
+def test_decompression_bomb_is_bounded() -> None:
     data = gzip.compress(SOUND, mtime=0)
     it = Specimen.of(data, "zookeeper.snapshot", "snapshot.3.gz", **{"max.decompressed.bytes": 200})
     assert errors(it.read()) == {Kind.LENGTH}
 
 
-def test_members_put_together() -> None:
+def test_concatenated_gzip_members() -> None:
     data = gzip.compress(SOUND[:300], mtime=0) + gzip.compress(SOUND[300:], mtime=0)
     assert len(read(data, "snapshot.3.gz", mode=Mode.FAILFAST).table) == 7
 
@@ -412,7 +417,7 @@ def test_members_put_together() -> None:
 # Kernels, and the rest of the codec
 
 
-def test_the_digest_kernel() -> None:
+def test_digest_kernel_equals_the_description() -> None:
     """CRC-32 in the kernel as in zlib."""
     data = np.frombuffer(bytes(range(256)) * 3, np.uint8)
     for end in (0, 1, 7, 8, 9, 15, 16, 100, 768):
@@ -425,7 +430,7 @@ def test_the_digest_kernel() -> None:
     assert digest.signed((1 << 64) - 1) == -1
 
 
-def test_names() -> None:
+def test_snapshot_names() -> None:
     codec = registry.get("zookeeper.snapshot")
     assert codec.recognise("snapshot.1f", SOUND) is Match.SURE
     assert codec.recognise("snapshot.1f", b"") is Match.NAME
@@ -436,19 +441,21 @@ def test_names() -> None:
     assert it.read("file").table["zxid"].to_pylist() == [None]
 
 
-def test_a_node_between_damaged_ones() -> None:
+def test_node_between_damaged_nodes_is_found() -> None:
     nodes = many(6)
     bad = b"\xff" * 40
-    found = read(snapshot(*nodes[:3], bad, nodes[3], bad, *nodes[4:]))
-    assert paths(found) == ["/", *(f"/n{i}" for i in range(6))]
+    table = read(snapshot(*nodes[:3], bad, nodes[3], bad, *nodes[4:]))
+    assert paths(table) == ["/", *(f"/n{i}" for i in range(6))]
 
 
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("tail", [b"", b"\0" * 9])
-def test_any_window(check: bool, tail: bytes) -> None:
+def test_any_window_size_gives_the_same_rows(check: bool, tail: bytes) -> None:
     """However short a window is: what it holds is found, or it is said how many bytes are needed."""
-    odd = one("/odd", number=99)
-    data = np.frombuffer(snapshot(one("", b""), odd, one("/b", b"y" * 9), odd, sessions=1) + tail, np.uint8)
+    odd = packed_node("/odd", number=99)
+    data = np.frombuffer(
+        snapshot(packed_node("", b""), odd, packed_node("/b", b"y" * 9), odd, sessions=1) + tail, np.uint8
+    )
     it = specimen(data.tobytes())
 
     def scanned(size: int) -> Any:
@@ -456,44 +463,44 @@ def test_any_window(check: bool, tail: bytes) -> None:
         it.codec.prepare(lambda offset, length: data[offset : offset + length], len(data), context)  # type: ignore[attr-defined]
         return it.codec.scan(Window(data[:size], 0, len(data)), 0, context, check=check)
 
-    whole = scanned(len(data))
-    starts = whole.start.tolist()
+    complete = scanned(len(data))
+    starts = complete.start.tolist()
     for size in range(1, len(data)):
-        found = scanned(size)
-        assert found.damage is None or size >= whole.stop
-        assert found.start.tolist() == starts[: len(found)]
-        assert found.need > size - found.stop or found.stop == size or found.damage is not None
-        if not check and len(found) < len(starts):
+        actual = scanned(size)
+        assert actual.damage is None or size >= complete.stop
+        assert actual.start.tolist() == starts[: len(actual)]
+        assert actual.need > size - actual.stop or actual.stop == size or actual.damage is not None
+        if not check and len(actual) < len(starts):
             # So many bytes are the whole frame, or not even its lengths are there; of the end mark it takes the sections behind.
-            wanted = [
-                int(whole.end[len(found)]) - found.stop,
-                min(sections.LARGEST_ENDING, len(data) - found.stop),
+            expected = [
+                int(complete.end[len(actual)]) - actual.stop,
+                min(sections.LARGEST_ENDING, len(data) - actual.stop),
             ]
-            assert found.need in wanted or size - found.stop < 30
+            assert actual.need in expected or size - actual.stop < 30
 
 
-def test_a_table_that_is_cut_in_a_list() -> None:
+def test_acl_table_truncated_within_a_list() -> None:
     body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
     table = acl.ACLS.pack({"entries": [{"id": i, "acl": WORLD * 5} for i in (1, 2)]})
     assert errors(read(body + table[:-14])) == {Kind.TRUNCATED, Kind.PAYLOAD}
 
 
-def test_null_in_an_acl() -> None:
+def test_null_scheme_or_id_in_an_acl() -> None:
     """No server writes it; what is stored comes again."""
     body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
     lists = [[{"perms": 3, "id": {"scheme": None, "id": None}}], []]
     body += acl.ACLS.pack({"entries": [{"id": i + 1, "acl": each} for i, each in enumerate(lists)]})
-    data = sealed(body + one("", b"") + one("/a") + one("/b", number=2))
-    found = read(data, mode=Mode.FAILFAST)
-    assert found.table["acl"].to_pylist()[1:] == [[{"perms": 3, "scheme": None, "id": None}], []]
+    data = sealed(body + packed_node("", b"") + packed_node("/a") + packed_node("/b", number=2))
+    result = read(data, mode=Mode.FAILFAST)
+    assert result.table["acl"].to_pylist()[1:] == [[{"perms": 3, "scheme": None, "id": None}], []]
     assert laws.decode_encode(specimen(data))
     it = specimen(data)
-    assert it.with_bytes(it.encode(found.table)).read().table["acl"].to_pylist()[1] == [
+    assert it.with_bytes(it.encode(result.table)).read().table["acl"].to_pylist()[1] == [
         {"perms": 3, "scheme": None, "id": None}
     ]
 
 
-def test_windows_without_sections() -> None:
+def test_sections_read_by_window_and_from_a_start() -> None:
     data = snapshot(*many(300))
     it = specimen(data)
     frames = it.read("frames", columns="payload, checksum, kind", window=4096).table
@@ -504,9 +511,9 @@ def test_windows_without_sections() -> None:
     assert not len(it.read("acls", start=last).table)
 
 
-def test_a_compressed_file_and_windows() -> None:
+def test_windows_of_a_compressed_snapshot() -> None:
     rng = np.random.default_rng(1)
-    data = gzip.compress(snapshot(one("", b""), one("/a", rng.bytes(20_000))), mtime=0)
+    data = gzip.compress(snapshot(packed_node("", b""), packed_node("/a", rng.bytes(20_000))), mtime=0)
     it = specimen(data, "snapshot.3.gz")
     assert len(it.read(window=4096, mode=Mode.FAILFAST).table) == 2
     assert laws.any_split(it, sizes=[1, 5000])
@@ -522,12 +529,12 @@ def test_a_compressed_file_and_windows() -> None:
     assert it.codec.resync(window, 5, context) == (-1, 0)
 
 
-def test_tables_of_another_make() -> None:
+def test_tables_without_optional_columns_are_encoded() -> None:
     """A frames table without kinds, a file table without sessions and lists: what is left of them is used."""
     it = specimen(SOUND)
     rows, frames, file = it.tables()
-    found = it.with_bytes(it.encode(rows, frames.select(["position"]), file)).read(mode=Mode.FAILFAST)
-    assert sorted(paths(found)) == sorted(paths(it.read()))
+    table = it.with_bytes(it.encode(rows, frames.select(["position"]), file)).read(mode=Mode.FAILFAST)
+    assert sorted(paths(table)) == sorted(paths(it.read()))
     bare = it.encode(
         rows,
         None,
@@ -536,7 +543,7 @@ def test_tables_of_another_make() -> None:
     assert it.with_bytes(bare).read(mode=Mode.FAILFAST).table["acl"].to_pylist() == rows["acl"].to_pylist()
 
 
-def test_the_file_ends_early() -> None:
+def test_file_shorter_than_listed() -> None:
     data = np.zeros(10, np.uint8)
     assert sections.running(lambda offset, length: data[offset : offset + length], [5, 99]) == [
         zlib.adler32(bytes(5)),
@@ -544,7 +551,7 @@ def test_the_file_ends_early() -> None:
     ]
 
 
-def test_a_compressed_file_without_a_name() -> None:
+def test_compressed_content_without_a_name() -> None:
     """It is said how it is compressed."""
     packed = gzip.compress(SOUND, mtime=0)
     it = Specimen.of(packed, "zookeeper.snapshot", "whatever", **{"snapshot.compression.method": "gz"})
@@ -561,7 +568,7 @@ def test_sessions_and_acls_of_a_compressed_file() -> None:
     assert (file["compression"], file["digest"], len(file["sessions"])) == ("gzip", 5, 2)
 
 
-def test_a_file_that_shrinks() -> None:
+def test_file_truncated_while_being_read() -> None:
     """While it is looked at."""
     data = np.frombuffer(snapshot(*many(2), sessions=9), np.uint8)
 
@@ -572,14 +579,14 @@ def test_a_file_that_shrinks() -> None:
     assert (shape.sessions, shape.nodes, shape.ending) == (None, None, None)
 
 
-def test_no_columns_and_fields() -> None:
+def test_no_columns_and_single_fields() -> None:
     it = specimen(SOUND)
     context = it.context()
     window = Window(np.frombuffer(SOUND, np.uint8), 0, len(SOUND))
     frames = it.codec.scan(window, 0, context)
     for table, rows in (("rows", 7), ("frames", len(frames))):
-        (made,) = it.codec.decode(window, frames, table, (), context)
-        assert made.batch.num_rows == rows
+        (result,) = it.codec.decode(window, frames, table, (), context)
+        assert result.batch.num_rows == rows
     assert it.codec.frame_bounds(frames, "czxid") == (None, None)
     assert "czxid" in it.codec.field_names()  # type: ignore[attr-defined]
     for frame in it.read("frames").table.to_pylist():
@@ -587,11 +594,11 @@ def test_no_columns_and_fields() -> None:
         named = sections.struct_of(raw).name
         names = {"FileHeader": "header", "acls": "acls", "sessions": "sessions"}
         assert names.get(named, named) == frame["kind"]
-    changed = it.codec.edit(one("/a"), ("data",), lambda old, kind: b"\0\0\0\2yy", reseal=False)  # type: ignore[attr-defined]
+    changed = it.codec.edit(packed_node("/a"), ("data",), lambda old, kind: b"\0\0\0\2yy", reseal=False)  # type: ignore[attr-defined]
     assert b"yy" in changed
 
 
-def test_frames_of_another_kind() -> None:
+def test_frames_of_another_codec_are_refused() -> None:
     it = specimen(SOUND)
     rows, frames, file = it.tables()
     odd = frames.set_column(
@@ -601,7 +608,7 @@ def test_frames_of_another_kind() -> None:
         it.encode(rows, odd, file)
 
 
-def test_options_make_sections() -> None:
+def test_options_add_and_remove_optional_sections() -> None:
     """Of a file that has none, and away with those that it has."""
     data = sealed(head() + b"".join(many(2)), (False, False))
     rows, _, file = specimen(data).tables()
@@ -611,8 +618,8 @@ def test_options_make_sections() -> None:
         "snapshot.3",
         **{"digest.enabled": True, "serializeLastProcessedZxid.enabled": True},
     )
-    (made,) = with_both.with_bytes(with_both.encode(rows, None, file)).read("file").table.to_pylist()
-    assert (made["digest_zxid"], made["last_processed_zxid"]) == (3, 3)
+    (result,) = with_both.with_bytes(with_both.encode(rows, None, file)).read("file").table.to_pylist()
+    assert (result["digest_zxid"], result["last_processed_zxid"]) == (3, 3)
     rows, _, file = specimen(SOUND).tables()
     neither = Specimen.of(
         b"",
@@ -620,8 +627,8 @@ def test_options_make_sections() -> None:
         "snapshot.3",
         **{"digest.enabled": False, "serializeLastProcessedZxid.enabled": False},
     )
-    (made,) = neither.with_bytes(neither.encode(rows, None, file)).read("file").table.to_pylist()
-    assert (made["digest_zxid"], made["last_processed_zxid"]) == (None, None)
+    (result,) = neither.with_bytes(neither.encode(rows, None, file)).read("file").table.to_pylist()
+    assert (result["digest_zxid"], result["last_processed_zxid"]) == (None, None)
     assert Options(it_options()).given("zxid") is False
 
 
@@ -629,5 +636,5 @@ def it_options() -> tuple[Any, ...]:
     return registry.get("zookeeper.snapshot").options
 
 
-def test_cases_are_there() -> None:
+def test_damage_cases_exist() -> None:
     assert len(cases.cases("zookeeper")) == 95

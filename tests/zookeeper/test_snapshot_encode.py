@@ -36,14 +36,14 @@ def encoded(rows: pa.Table, name: str = "snapshot.9", **options: Any) -> Specime
 
 
 def by_path(specimen: Specimen) -> dict[str, dict[str, Any]]:
-    found = specimen.read(mode=Mode.FAILFAST)
-    assert not found.report.faults
-    return {row["path"]: row for row in found.table.to_pylist()}
+    result = specimen.read(mode=Mode.FAILFAST)
+    assert not result.report.faults
+    return {row["path"]: row for row in result.table.to_pylist()}
 
 
 def facts(specimen: Specimen) -> dict[str, Any]:
-    (one,) = specimen.read("file").table.to_pylist()
-    return one
+    (item,) = specimen.read("file").table.to_pylist()
+    return item
 
 
 def node_digest(row: dict[str, Any]) -> int:
@@ -67,7 +67,7 @@ def tree_digest(rows: dict[str, dict[str, Any]]) -> int:
     return total - (total >> 63 << 64)
 
 
-def test_parents_are_made() -> None:
+def test_missing_parents_are_created() -> None:
     rows = by_path(encoded(table({"path": "/a/b/c", "data": b"x"}, {"path": "/a", "data": None})))
     assert list(rows) == ["/", "/a", "/a/b", "/a/b/c", *SYSTEM[1:]]
     assert rows["/a/b"]["data"] == b""
@@ -90,29 +90,29 @@ def test_counters_are_derived() -> None:
 
 def test_cversion_as_a_client_sees_it() -> None:
     rows = pa.table({"path": ["/a", "/a/x", "/b"], "cversion": pa.array([7, 0, None], pa.int32())})
-    found = by_path(encoded(rows))
+    actual = by_path(encoded(rows))
     # 7 = 2 * 4 - 1
-    assert [found[path]["stored_cversion"] for path in ("/a", "/a/x", "/b")] == [4, 0, 0]
+    assert [actual[path]["stored_cversion"] for path in ("/a", "/a/x", "/b")] == [4, 0, 0]
 
 
 @pytest.mark.parametrize(
     "paths", [["/a", "/a/b", "/a-b", "/a/c"], ["/b", "/a"], ["/a/b/c", "/a-b/c", "/a/b"]]
 )
-def test_any_order(paths: list[str]) -> None:
-    found = by_path(encoded(pa.table({"path": paths})))
+def test_rows_may_come_in_any_order(paths: list[str]) -> None:
+    actual = by_path(encoded(pa.table({"path": paths})))
     seen: set[str] = set()
-    for path in found:
+    for path in actual:
         assert path == "/" or (path.rpartition("/")[0] or "/") in seen
         seen.add(path)
     assert set(paths) <= seen
 
 
-def test_an_order_that_holds_is_kept() -> None:
+def test_valid_order_of_rows_is_kept() -> None:
     paths = ["/", "/z", "/z/b", "/z/a", "/a", *SYSTEM[1:]]
     assert list(by_path(encoded(pa.table({"path": paths})))) == paths
 
 
-def test_acls_are_kept_once() -> None:
+def test_equal_acls_are_stored_once() -> None:
     specimen = encoded(
         table(
             {"path": "/a", "acl": ADMIN},
@@ -124,7 +124,7 @@ def test_acls_are_kept_once() -> None:
         )
     )
     rows = by_path(specimen)
-    assert [rows[f"/{one}"]["acl_id"] for one in "abcdef"] == [1, -1, 1, 2, -1, 3]
+    assert [rows[f"/{item}"]["acl_id"] for item in "abcdef"] == [1, -1, 1, 2, -1, 3]
     assert rows["/d"]["acl"] == [*ADMIN, *WORLD]
     assert rows["/f"]["acl"] == []
     assert len(facts(specimen)["acls"]) == 4
@@ -141,38 +141,38 @@ def test_kinds_of_nodes() -> None:
         )
     )
     rows = by_path(specimen)
-    assert [rows[f"/{one}"]["kind"] for one in "ectuf"] == [
+    assert [rows[f"/{item}"]["kind"] for item in "ectuf"] == [
         "ephemeral",
         "container",
         "ttl",
         "ttl",
         "ephemeral",
     ]
-    assert [rows[f"/{one}"]["ttl"] for one in "ectuf"] == [None, None, 99, 7, None]
+    assert [rows[f"/{item}"]["ttl"] for item in "ectuf"] == [None, None, 99, 7, None]
     assert facts(specimen)["sessions"] == [{"session_id": 1 << 56, "timeout": 30000}]
 
 
-def test_a_ttl_alone_makes_the_kind() -> None:
+def test_ttl_column_alone_sets_the_kind() -> None:
     rows = by_path(encoded(pa.table({"path": ["/t", "/p"], "ttl": pa.array([5, None], pa.int64())})))
     assert [rows[path]["kind"] for path in ("/t", "/p")] == ["ttl", "persistent"]
 
 
-def test_a_list_that_is_there_is_used() -> None:
+def test_existing_acl_list_is_reused() -> None:
     specimen = Specimen.of(GOLDEN)
     rows, _, file = specimen.tables()
-    found = specimen.with_bytes(specimen.encode(rows.drop_columns(["acl_id"]), None, file))
-    assert facts(found)["acls"] == facts(specimen)["acls"]
-    assert {row["acl_id"] for row in by_path(found).values()} <= {1, 2, -1}
+    actual = specimen.with_bytes(specimen.encode(rows.drop_columns(["acl_id"]), None, file))
+    assert facts(actual)["acls"] == facts(specimen)["acls"]
+    assert {row["acl_id"] for row in by_path(actual).values()} <= {1, 2, -1}
 
 
-def test_a_deep_path() -> None:
+def test_deep_path() -> None:
     """Parents are made to the top."""
     rows = by_path(encoded(pa.table({"path": ["/a" * 300]})))
     assert len(rows) == 300 + 4
     assert rows["/a" * 299]["stored_cversion"] == 1
 
 
-def test_the_digest_is_made() -> None:
+def test_digest_is_computed() -> None:
     specimen = encoded(
         table(
             {"path": "/a", "data": b"1", "czxid": 3, "kind": "container"},
@@ -180,12 +180,12 @@ def test_the_digest_is_made() -> None:
             {"path": "/zookeeper/x", "data": b"not in it"},
         )
     )
-    said = facts(specimen)
-    assert said["digest"] == tree_digest(by_path(specimen))
-    assert (said["digest_zxid"], said["digest_version"], said["last_processed_zxid"]) == (9, 2, 9)
+    message = facts(specimen)
+    assert message["digest"] == tree_digest(by_path(specimen))
+    assert (message["digest_zxid"], message["digest_version"], message["last_processed_zxid"]) == (9, 2, 9)
 
 
-def test_the_zxid() -> None:
+def test_zxid_comes_from_the_name_or_the_rows() -> None:
     rows = table({"path": "/a", "czxid": 44})
     assert facts(encoded(rows, "tree"))["digest_zxid"] == 44
     assert facts(encoded(rows, "snapshot.50"))["last_processed_zxid"] == 0x50
@@ -234,7 +234,7 @@ def test_compression(name: str, options: dict[str, str], head: bytes) -> None:
         (pa.table({"path": ["/a"], "ttl": [1 << 40]}), "the ttl of row 0"),
     ],
 )
-def test_rows_that_make_no_tree(rows: pa.Table, words: str) -> None:
+def test_rows_that_are_not_a_tree_are_refused(rows: pa.Table, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         encoded(rows)
 
@@ -270,13 +270,13 @@ def test_a_changed_acl() -> None:
     assert _changed(acl=WORLD).data != specimen.data
 
 
-def test_rows_left_out() -> None:
+def test_dropped_rows() -> None:
     specimen = Specimen.of(GOLDEN)
     rows, frames, file = specimen.tables()
     keep = [path != "/app/d0-4" for path in rows["path"].to_pylist()]
-    found = by_path(specimen.with_bytes(specimen.encode(rows.filter(pa.array(keep)), frames, file)))
-    assert len(found) == len(rows) - 1
-    assert "/app/d0-4" not in found
+    actual = by_path(specimen.with_bytes(specimen.encode(rows.filter(pa.array(keep)), frames, file)))
+    assert len(actual) == len(rows) - 1
+    assert "/app/d0-4" not in actual
 
 
 def test_a_changed_row_of_a_compressed_file() -> None:
@@ -285,16 +285,16 @@ def test_a_changed_row_of_a_compressed_file() -> None:
     rows, frames, file = specimen.tables()
     data = [b"new", *rows["data"].to_pylist()[1:]]
     changed = rows.set_column(rows.schema.get_field_index("data"), "data", pa.array(data, pa.binary()))
-    found = by_path(specimen.with_bytes(specimen.encode(changed, frames, file)))
-    assert found["/"]["data"] == b"new"
-    assert len(found) == len(rows)
+    actual = by_path(specimen.with_bytes(specimen.encode(changed, frames, file)))
+    assert actual["/"]["data"] == b"new"
+    assert len(actual) == len(rows)
 
 
 PAIR = b"\xed\xa0\xbd\xed\xb8\x80"
 """U+1F600 as ZooKeeper writes it, two surrogates; its own reader makes two U+FFFD of that."""
 
 
-def test_texts_that_are_not_utf_8() -> None:
+def test_paths_that_are_not_utf_8() -> None:
     """What is stored comes again; a changed text wins over it."""
     raw = [{"perms": 31, "scheme": b"sasl", "id": b"u" + PAIR}]
     text = [{"perms": 31, "scheme": "sasl", "id": "u\ufffd\ufffd"}]
@@ -313,7 +313,7 @@ def test_texts_that_are_not_utf_8() -> None:
     assert (rows["/c"]["acl"], rows["/c"]["acl_raw"]) == (WORLD, None)
     assert rows["/\ufffd"]["path_raw"] == b"/\xff"
     assert rows["/d"]["path_raw"] is None
-    (acls,) = [one for one in specimen.read("acls").table.to_pylist() if one["acl_raw"] is not None]
+    (acls,) = [row for row in specimen.read("acls").table.to_pylist() if row["acl_raw"] is not None]
     assert (acls["acl"], acls["acl_raw"]) == (text, raw)
     assert laws.decode_encode(specimen)
     assert laws.encoded_anew(specimen)
@@ -329,11 +329,11 @@ NAMES = st.text(
     min_size=1,
     max_size=3,
 )
-PATHS = st.lists(NAMES.filter(lambda one: one not in (".", "..")), min_size=1, max_size=4).map(
-    lambda one: "/" + "/".join(one)
+PATHS = st.lists(NAMES.filter(lambda name: name not in (".", "..")), min_size=1, max_size=4).map(
+    lambda names: "/" + "/".join(names)
 )
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(5000, 1, 1), timezones=st.just(UTC)).map(
-    lambda one: one.replace(microsecond=one.microsecond // 1000 * 1000)
+    lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)
 )
 LONGS = st.integers(0, (1 << 62))
 ACLS = st.none() | st.lists(
@@ -369,7 +369,7 @@ NODES = st.dictionaries(
 
 @settings(max_examples=examples(25), deadline=None)
 @given(nodes=NODES, compression=st.sampled_from(["none", "gz", "snappy"]))
-def test_rows_come_again(nodes: dict[str, dict[str, Any]], compression: str) -> None:
+def test_any_rows_round_trip(nodes: dict[str, dict[str, Any]], compression: str) -> None:
     rows = (
         table(*({"path": path, **node} for path, node in nodes.items()))
         if nodes
@@ -377,9 +377,9 @@ def test_rows_come_again(nodes: dict[str, dict[str, Any]], compression: str) -> 
     )
     name = "snapshot.9" if compression == "none" else f"snapshot.9.{compression}"
     specimen = encoded(rows, name)
-    found = specimen.read(mode=Mode.FAILFAST)
-    assert not found.report.faults
-    by = {row["path"]: row for row in found.table.to_pylist()}
+    actual = specimen.read(mode=Mode.FAILFAST)
+    assert not actual.report.faults
+    by = {row["path"]: row for row in actual.table.to_pylist()}
     for row in rows.to_pylist():
         stored = by[row["path"]]
         for column, value in row.items():

@@ -26,42 +26,42 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("data", "text"), KNOWN)
-def test_what_java_reads(data: bytes, text: str) -> None:
+def test_invalid_utf8_decodes_as_in_java(data: bytes, text: str) -> None:
     assert as_java(data) == text.encode()
 
 
-def test_a_kernel_knows_what_is_read_as_it_is() -> None:
+def test_valid_utf8_is_passed_through() -> None:
     rng = np.random.default_rng(11)
     leads = np.array([0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5], np.uint8)  # fmt: skip
     forms = [data for data, _ in KNOWN] + [
         rng.choice(leads, rng.integers(0, 6)).tobytes() for _ in range(20_000)
     ]
-    forms += [b"0123456789" + one for one in forms]
+    forms += [b"0123456789" + form for form in forms]
     wrong = [
-        one
-        for one in forms
-        if bool(is_utf8(np.frombuffer(b"/" + one, np.uint8), 1, len(one))) != (as_java(one) == one)
+        form
+        for form in forms
+        if bool(is_utf8(np.frombuffer(b"/" + form, np.uint8), 1, len(form))) != (as_java(form) == form)
     ]
     assert wrong == []
-    assert sum(as_java(one) == one for one in forms) > 1000
+    assert sum(as_java(form) == form for form in forms) > 1000
 
 
 def paths(memory: MemoryDirectory) -> list[tuple[str, str | None]]:
     return [
-        (one["path"], one["data"])
-        for one in our_restore(memory)["nodes"]
-        if not one["path"].startswith("/zookeeper")
+        (row["path"], row["data"])
+        for row in our_restore(memory)["nodes"]
+        if not row["path"].startswith("/zookeeper")
     ]
 
 
-def test_two_forms_of_a_path_are_one_node() -> None:
+def test_two_encodings_of_a_path_are_one_node() -> None:
     changed = directory(
         (1, create(b"/\xff")), (5, set_data(b"/\xfe", b"2")), (1, create(b"/b")), (2, buf(b"/b"))
     )
     assert paths(changed) == [("/", ""), ("/\ufffd", b"2".hex())]
 
 
-def test_in_a_multi_and_at_the_end_of_a_session() -> None:
+def test_invalid_utf8_in_multi_and_close_session() -> None:
     parts = multi((1, create(b"/\xff")), (-1, b"\xff\xff\xff\x9b"))
     failed = directory(
         (14, parts), (14, multi((1, create(b"/\xff")), (5, set_data(b"/\xfe", b"2")), (1, create(b"/c"))))
@@ -71,7 +71,7 @@ def test_in_a_multi_and_at_the_end_of_a_session() -> None:
     assert paths(closed) == [("/", "")]
 
 
-def test_a_path_that_grows_beyond_its_record_has_room() -> None:
+def test_path_longer_than_its_record_after_decoding() -> None:
     long = b"/" + b"\xff" * 9000
     assert [len(path) for path, _ in paths(directory((1, create(long)), (1, create(long + b"/a"))))] == [
         1,
@@ -80,7 +80,7 @@ def test_a_path_that_grows_beyond_its_record_has_room() -> None:
     ]
 
 
-def test_in_a_snapshot() -> None:
+def test_invalid_utf8_in_a_snapshot() -> None:
     both = data_directory(
         {
             "snapshot.3": snapshot(ROOT, (b"/\xff", -1, 0), (b"/\xfe/one", -1, 0)),

@@ -57,7 +57,7 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _made(*payloads: bytes) -> bytes:
-    return FILE_HEADER.pack({}) + b"".join(_record(one) for one in payloads)
+    return FILE_HEADER.pack({}) + b"".join(_record(payload) for payload in payloads)
 
 
 def _record(payload: bytes) -> bytes:
@@ -84,18 +84,18 @@ def _payload(zxid: int, kind: int = txns.ERROR, body: Any = None, **more: Any) -
 # Golden files
 
 
-def test_there_are_files() -> None:
+def test_golden_logs_exist() -> None:
     assert len(FILES) > 140
 
 
 @pytest.mark.parametrize("multi", ["nested", "exploded"])
 @pytest.mark.parametrize("path", FILES, ids=_id)
-def test_the_bytes_come_again(path: Path, multi: str) -> None:
+def test_golden_logs_decode_and_encode_to_the_same_bytes(path: Path, multi: str) -> None:
     verdict = laws.decode_encode(path, multi=multi)
     assert verdict, verdict
 
 
-def test_kernels_and_descriptions_agree() -> None:
+def test_kernels_equal_the_description() -> None:
     for path in FILES:
         # The damaged ones are much the same, and have frames less.
         if path.stat().st_size > 16 and not _id(path).startswith(("dmg_", "snap_", "fuzzy")):
@@ -103,27 +103,27 @@ def test_kernels_and_descriptions_agree() -> None:
             assert verdict, verdict
 
 
-def test_any_split() -> None:
+def test_any_split_gives_the_same_rows() -> None:
     for name in ("basic", "multi", "upgrade_chain"):
         verdict = laws.any_split(CASES[name].path / "version-2/log.1", sizes=[1, 100, 4096])
         assert verdict, verdict
 
 
-def test_rows_are_those_of_the_toolkit() -> None:
+def test_rows_equal_txn_log_toolkits() -> None:
     """The real TxnLogToolkit prints a line a transaction."""
     compared = 0
     for path in FILES:
-        said = path.parent.parent / "tools" / f"{path.name}.TxnLogToolkit.txt"
-        text = said.read_text(errors="replace") if said.exists() else ""
+        message = path.parent.parent / "tools" / f"{path.name}.TxnLogToolkit.txt"
+        text = message.read_text(errors="replace") if message.exists() else ""
         if "exit 0" not in text or "EOF reached after" not in text:
             continue
         read = Specimen.of(path).read()
         if read.report.errors:
             continue  # the toolkit prints damaged records, too
-        found, expected = as_logged(read.table.to_pylist()), logged(text)
-        assert found == expected, path
-        assert int(text.split("EOF reached after ")[1].split()[0]) >= len(found)
-        compared += len(found)
+        actual, expected = as_logged(read.table.to_pylist()), logged(text)
+        assert actual == expected, path
+        assert int(text.split("EOF reached after ")[1].split()[0]) >= len(actual)
+        compared += len(actual)
     assert compared > 700
 
 
@@ -151,7 +151,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damage(case: str) -> None:
+def test_damage_is_reported(case: str) -> None:
     kind, offset, length, rows, zxids, word = DAMAGE[case]
     (fault,) = _faults(_log(case))
     lost = () if zxids is None else (fault.lost.get("first_zxid"), fault.lost.get("last_zxid"))
@@ -169,18 +169,18 @@ def test_damage(case: str) -> None:
         ("dmg_trunc_tail_0", 0, 0),
     ],
 )  # fmt: skip
-def test_what_a_server_goes_on_after_is_no_error(case: str, offset: int, length: int) -> None:
+def test_damage_a_server_skips_is_not_an_error(case: str, offset: int, length: int) -> None:
     (fault,) = _faults(_log(case))
     assert (fault.offset, fault.length, fault.severity) == (offset, length, Severity.WARNING)
     assert _log(case).read().report.errors == 0
 
 
 @pytest.mark.parametrize("case", ["dmg_base", "dmg_trunc_tail_boundary", "dmg_trunc_tail_16", "dmg_chopped"])
-def test_nothing_is_wrong_with_these(case: str) -> None:
+def test_sound_variants_have_no_faults(case: str) -> None:
     assert _faults(_log(case)) == []
 
 
-def test_an_odd_header_is_not_looked_at() -> None:
+def test_unusual_header_fields_are_notes() -> None:
     first, second = _faults(_log("dmg_log_hdr_fields"))
     assert "version is 9" in first.detail
     assert "dbid is 1234605616436508552" in second.detail
@@ -189,11 +189,11 @@ def test_an_odd_header_is_not_looked_at() -> None:
     assert _log("dmg_log_magic").read("file").table["version"].to_pylist() == [None]
 
 
-def test_order_of_zxids() -> None:
+def test_zxids_out_of_order_are_reported() -> None:
     (gap,) = _faults(_log("syn_zxid_gap", "log.1"))
     assert (gap.kind, gap.rows_lost, dict(gap.lost)) == ("bad order", 6, {"first_zxid": 3, "last_zxid": 8})
-    (again,) = _faults(_log("syn_zxid_repeat", "log.1"))
-    assert "comes again" in again.detail
+    (second,) = _faults(_log("syn_zxid_repeat", "log.1"))
+    assert "comes again" in second.detail
     assert _faults(_log("syn_epoch_jump", "log.1")) == []
     (lower,) = _faults(_of(_made(_payload(1 << 32 | 1), _payload(5)), "log.100000001"))
     assert "lower" in lower.detail
@@ -212,7 +212,7 @@ def test_unsupported_types() -> None:
         assert fault.rows_lost == 1
 
 
-def test_old_forms() -> None:
+def test_transactions_of_older_versions() -> None:
     rows = _log("syn_create_v0", "log.1").read(columns="*").table.to_pylist()
     assert {row["parent_cversion"] for row in rows if row["type"] == "create"} == {None}
     closed = _log("closesession_nobody", "log.1").read(columns="*").table.to_pylist()
@@ -221,17 +221,17 @@ def test_old_forms() -> None:
     assert all(row["tree_digest"] for row in sessions)
 
 
-def test_text_that_is_no_utf8() -> None:
+def test_text_that_is_not_utf8() -> None:
     rows = _log("acls", "log.1").read(columns="*").table.to_pylist()
     odd = [row for row in rows if row["acl_raw"] is not None]
-    assert any(one["id"] == "u\ufffd\ufffdx" for row in odd for one in row["acl"])
-    assert any(one["id"] == b"u\xed\xa0\xbd\xed\xb8\x80x" for row in odd for one in row["acl_raw"])
+    assert any(entry["id"] == "u\ufffd\ufffdx" for row in odd for entry in row["acl"])
+    assert any(entry["id"] == b"u\xed\xa0\xbd\xed\xb8\x80x" for row in odd for entry in row["acl_raw"])
 
 
 # Multis
 
 
-def test_nested_and_exploded() -> None:
+def test_multi_rows_nested_and_exploded() -> None:
     path = CASES["multi"].path / "version-2/log.1"
     nested = Specimen.of(path).read(columns="*").table.to_pylist()
     exploded = Specimen.of(path, multi="exploded").read(columns="*").table.to_pylist()
@@ -240,7 +240,7 @@ def test_nested_and_exploded() -> None:
         assert row["sub"] is None
         if row["txns"]:
             flat += [
-                {**row, **dict.fromkeys(("txns",)), **one, "sub": i} for i, one in enumerate(row["txns"])
+                {**row, **dict.fromkeys(("txns",)), **item, "sub": i} for i, item in enumerate(row["txns"])
             ]
         else:
             flat.append(row)
@@ -252,16 +252,16 @@ def test_nested_and_exploded() -> None:
     data = path.read_bytes()
     for multi in ("nested", "exploded"):
         specimen = Specimen.of(path, multi=multi)
-        made = specimen.encode(specimen.read(columns="*").table)
-        assert made[:end] == data[:end]
-        assert len(made) < len(data)
+        encoded = specimen.encode(specimen.read(columns="*").table)
+        assert encoded[:end] == data[:end]
+        assert len(encoded) < len(data)
 
 
-def test_a_sub_transaction_of_no_known_type() -> None:
+def test_sub_transaction_of_an_unknown_type() -> None:
     body = {"txns": [{"type": 99, "data": b"xyz"}, {"type": txns.ERROR, "data": {"err": -2}}]}
     specimen = _of(_made(_payload(1, txns.MULTI, body)))
     (row,) = specimen.read().table.to_pylist()
-    assert [one["type"] for one in row["txns"]] == ["unknown 99", "error"]
+    assert [entry["type"] for entry in row["txns"]] == ["unknown 99", "error"]
     assert specimen.encode(*specimen.tables()) == specimen.all_bytes()
     with pytest.raises(UsageError, match="'unknown 99', which is not written in a multi"):
         specimen.encode(specimen.read().table)
@@ -282,8 +282,8 @@ def _sub(kind: int, body: bytes, length: int | None = None) -> bytes:
 
 
 def _body(kind: int, body: bytes) -> bytes:
-    whole = _payload(1)[:-4]
-    return whole[:28] + kind.to_bytes(4, "big", signed=True) + body
+    complete = _payload(1)[:-4]
+    return complete[:28] + kind.to_bytes(4, "big", signed=True) + body
 
 
 BAD = [
@@ -298,22 +298,22 @@ BAD = [
 
 
 @pytest.mark.parametrize("kind", [99, -99])
-def test_a_transaction_of_an_unknown_type_under_a_right_checksum_is_unsupported(kind: int) -> None:
+def test_unknown_type_with_a_valid_checksum_is_unsupported(kind: int) -> None:
     specimen = _of(_made(_body(kind, b""), _payload(2)))
-    found = specimen.read()
-    assert found.table["zxid"].to_pylist() == [2]
-    assert [(fault.kind, fault.severity) for fault in found.report.faults if fault.length] == [
+    result = specimen.read()
+    assert result.table["zxid"].to_pylist() == [2]
+    assert [(fault.kind, fault.severity) for fault in result.report.faults if fault.length] == [
         ("unsupported", Severity.WARNING)
     ]
     assert specimen.encode(*specimen.tables()) == specimen.all_bytes()
 
 
 @pytest.mark.parametrize("payload", BAD, ids=range(len(BAD)))
-def test_what_can_not_be_understood(payload: bytes) -> None:
+def test_undecodable_bodies(payload: bytes) -> None:
     specimen = _of(_made(payload, _payload(2)))
-    found = specimen.read()
-    assert found.table["zxid"].to_pylist() == [2]
-    assert [fault.kind for fault in found.report.faults if fault.severity is Severity.ERROR] == [
+    result = specimen.read()
+    assert result.table["zxid"].to_pylist() == [2]
+    assert [fault.kind for fault in result.report.faults if fault.severity is Severity.ERROR] == [
         "bad payload"
     ]
     assert specimen.encode(*specimen.tables()) == specimen.all_bytes()
@@ -337,7 +337,7 @@ ODD = [
 
 @pytest.mark.parametrize("payload", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize("multi", ["nested", "exploded"])
-def test_odd_forms_come_again(payload: bytes, multi: str) -> None:
+def test_unusual_forms_round_trip(payload: bytes, multi: str) -> None:
     specimen = _of(_made(payload), multi=multi)
     assert specimen.read().report.faults_total == 0
     assert specimen.read().table.num_rows == 1
@@ -357,7 +357,7 @@ def _with_damage(data: bytes, at: int, new: bytes) -> bytes:
     return data[:at] + new + data[at + len(new) :]
 
 
-def test_a_log_within_the_data_of_a_node() -> None:
+def test_log_embedded_in_a_nodes_data() -> None:
     inner = _made(*(_payload(zxid) for zxid in range(3, 9)))
     body = {"path": b"/log", "data": inner, "acl": None, "ephemeral": 0, "parent_cversion": 1}
     before, outer, after = _payload(1), _payload(2, txns.CREATE, body), _payload(3)
@@ -369,14 +369,14 @@ def test_a_log_within_the_data_of_a_node() -> None:
     }  # fmt: skip
     for name, (at, new) in flips.items():
         specimen = _of(_with_damage(data, at, new))
-        found = specimen.read()
-        assert found.table["zxid"].to_pylist() == [1, 3], name
-        (fault,) = found.report.faults
+        result = specimen.read()
+        assert result.table["zxid"].to_pylist() == [1, 3], name
+        (fault,) = result.report.faults
         assert (fault.offset, fault.length) == (start, end - start), name
         assert dict(fault.lost) == {"first_zxid": 2, "last_zxid": 2}
 
 
-def test_what_follows_damage_must_fit_in() -> None:
+def test_record_after_damage_must_follow_in_order() -> None:
     """Both the length and the data are damaged: what is in it is known by its zxids, or by where it leads."""
     inner = _made(*(_payload(zxid) for zxid in range(700, 706)))
     body = {"path": b"/log", "data": inner, "acl": None, "ephemeral": 0, "parent_cversion": 1}
@@ -406,7 +406,7 @@ def test_what_follows_damage_must_fit_in() -> None:
     assert dict(fault.lost) == {"first_zxid": 2, "last_zxid": 5 << 32 | 1}
 
 
-def test_what_is_lost_at_the_ends() -> None:
+def test_lost_zxid_range_at_the_start_and_the_end() -> None:
     data = _made(_payload(5), _payload(6), _payload(7))
     broken = _with_damage(data, 16 + 20, b"\xff")
     assert dict(_of(broken, "log.5").read().report.faults[0].lost) == {"first_zxid": 5, "last_zxid": 5}
@@ -414,15 +414,15 @@ def test_what_is_lost_at_the_ends() -> None:
     last = _with_damage(data, len(data) - 10, b"\x77")
     assert dict(_of(last, "log.5").read().report.faults[0].lost) == {"first_zxid": 7}
     # The second of two that are the same is damaged, and what follows is no more than that.
-    again = _made(_payload(5), _payload(5), _payload(5))
-    (fault,) = _faults(_of(_with_damage(again, 16 + 49 + 20, b"\xff"), "log.5"))
+    second = _made(_payload(5), _payload(5), _payload(5))
+    (fault,) = _faults(_of(_with_damage(second, 16 + 49 + 20, b"\xff"), "log.5"))
     assert (fault.rows_lost, dict(fault.lost)) == (None, {})
     wrong = _with_damage(_made(_payload(5), _payload(6)), 0, b"X")
     (fault,) = _faults(_of(wrong, "log.5"))
     assert (fault.rows_lost, dict(fault.lost)) == (0, {})
 
 
-def test_a_file_full_of_headers_that_lie() -> None:
+def test_false_headers_take_linear_time() -> None:
     """Each claims much of the file, and has its mark: sums are not made again and again."""
     size = 1 << 18
     data = bytearray(b"B" * size)
@@ -436,10 +436,10 @@ def test_a_file_full_of_headers_that_lie() -> None:
     assert _of(good).read().table["zxid"].to_pylist() == [4]
 
 
-def test_what_starts_like_a_record() -> None:
+def test_bytes_that_look_like_a_record() -> None:
     """Bytes behind damage that look like the head of a record: of no known type, with a zxid below 0, without a mark."""
-    one = _record(_payload(1))
-    unknown, negative, no_mark = bytearray(one), bytearray(_record(_payload(-5))), bytearray(one)
+    item = _record(_payload(1))
+    unknown, negative, no_mark = bytearray(item), bytearray(_record(_payload(-5))), bytearray(item)
     unknown[40:44] = (22).to_bytes(4, "big")
     no_mark[-1] = 0x43
     for between in (unknown, negative, no_mark):
@@ -458,7 +458,7 @@ def test_small_windows() -> None:
         assert expected.num_rows == (8 if broken is data else 7)
 
 
-def test_a_search_keeps_what_may_be_a_start() -> None:
+def test_resync_keeps_a_possible_start_at_the_window_end() -> None:
     context = CODEC.context("log.1", Options(CODEC.options))
     data = np.frombuffer(b"\1" * 100 + _record(_payload(1))[:30], np.uint8)
     place, need = CODEC.resync(Window(data, 16, 1000), 0, context)
@@ -468,7 +468,7 @@ def test_a_search_keeps_what_may_be_a_start() -> None:
     assert (105 - keep if place < 0 else place) <= 100
 
 
-def test_a_transaction_that_a_server_does_not_take() -> None:
+def test_transaction_above_jute_maxbuffer() -> None:
     body = {"path": b"/a", "data": bytes(3000), "acl": None, "ephemeral": 0, "parent_cversion": 1}
     data = _made(_payload(1), _payload(2, txns.CREATE, body), _payload(3))
     small: dict[str, Any] = {"jute.maxbuffer": 1000, "jute.maxbuffer.extrasize": 1024}
@@ -485,7 +485,7 @@ def test_a_transaction_that_a_server_does_not_take() -> None:
         assert fault.detail.startswith("Unreasonable length")
 
 
-def test_without_a_mark_or_a_checksum() -> None:
+def test_record_without_a_mark_or_a_checksum() -> None:
     data = _made(_payload(1), _payload(2), _payload(3))
     both = _with_damage(_with_damage(data, 16 + 49 + 20, b"\xff"), 16 + 2 * 49 - 1, b"C")
     (fault,) = _of(both).read().report.faults
@@ -498,7 +498,7 @@ def test_without_a_mark_or_a_checksum() -> None:
     assert "its checksum is that of 36 bytes" in fault.detail
 
 
-def test_a_running_server() -> None:
+def test_growing_log_of_a_running_server() -> None:
     data = _made(_payload(1), _payload(2))[:-5]
     context = CODEC.context("log.1", Options(CODEC.options), live=True)
     frames = CODEC.scan(Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, context)
@@ -521,7 +521,7 @@ def test_scanning_without_checksums() -> None:
     assert (len(part), part.need) == (1, 49)
 
 
-def test_many_records_of_the_least_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_records_of_minimal_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from logwright.codec.frames import scanner
     from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 
@@ -536,19 +536,19 @@ def test_many_records_of_the_least_size(monkeypatch: pytest.MonkeyPatch) -> None
 # What it is
 
 
-def test_recognised() -> None:
+def test_logs_are_recognised() -> None:
     head = FILE_HEADER.pack({})
     assert CODEC.recognise("log.1", head) is Match.SURE
     assert CODEC.recognise("log.1.fixed", b"") is Match.NAME
     assert CODEC.recognise("x", head) is Match.MAYBE
     assert CODEC.recognise("snapshot.1", head) is Match.MAYBE
     assert CODEC.recognise("1.log", b"ZKSN") is Match.NO
-    found = registry.detect("log.1", head)
-    assert found is not None
-    assert found.name == "zookeeper.txnlog"
+    format_name = registry.detect("log.1", head)
+    assert format_name is not None
+    assert format_name.name == "zookeeper.txnlog"
 
 
-def test_bounds() -> None:
+def test_column_bounds() -> None:
     specimen = _of(_made(_payload(1), _payload(2)))
     data = np.frombuffer(specimen.all_bytes(), np.uint8)
     frames = CODEC.scan(Window(data, 0, len(data)), 0, specimen.context())
@@ -558,15 +558,15 @@ def test_bounds() -> None:
     assert CODEC.frame_bounds(frames, "path") == (None, None)
 
 
-def test_fields_by_name() -> None:
-    header, one = FILE_HEADER.pack({}), _record(_payload(1))
+def test_fields_are_changed_by_name() -> None:
+    header, item = FILE_HEADER.pack({}), _record(_payload(1))
     assert "paths_to_delete" in CODEC.field_names()
     assert CODEC.edit(header, ("version",), lambda old, kind: kind.pack(3, {}), reseal=False)[7] == 3
-    changed = CODEC.edit(one, ("payload", "zxid"), lambda old, kind: kind.pack(9, {}), reseal=True)
+    changed = CODEC.edit(item, ("payload", "zxid"), lambda old, kind: kind.pack(9, {}), reseal=True)
     assert _of(FILE_HEADER.pack({}) + changed, "log.9").read().table["zxid"].to_pylist() == [9]
 
 
-def test_no_columns_and_frames() -> None:
+def test_no_columns_and_the_frames_table() -> None:
     specimen = _of(_made(_payload(1, digest={"version": 2, "tree_digest": 3}), _payload(2)))
     frames = specimen.read("frames").table.to_pylist()
     assert [row["kind"] for row in frames] == ["header", "transaction", "transaction"]
@@ -574,9 +574,9 @@ def test_no_columns_and_frames() -> None:
     assert [row["tree_digest"] for row in frames] == [None, 3, None]
     data = np.frombuffer(specimen.all_bytes(), np.uint8)
     window = Window(data, 0, len(data))
-    found = CODEC.scan(window, 0, specimen.context())
+    scan = CODEC.scan(window, 0, specimen.context())
     for table, count in (("rows", 2), ("frames", 3)):
-        (decoded,) = CODEC.decode(window, found, table, [], specimen.context())
+        (decoded,) = CODEC.decode(window, scan, table, [], specimen.context())
         assert decoded.batch.num_rows == count
 
 
@@ -594,23 +594,23 @@ def test_corrupt_rows_have_their_bytes() -> None:
 _EMPTY = _of(b"")
 
 
-def test_from_rows_alone() -> None:
-    made = _EMPTY.with_bytes(
+def test_rows_alone_make_a_log() -> None:
+    result = _EMPTY.with_bytes(
         _EMPTY.encode(pa.table({"type": ["error", "delete"], "path": [None, "/a"], "err": [-4, None]}))
     )
-    rows = made.read(columns="*").table.to_pylist()
+    rows = result.read(columns="*").table.to_pylist()
     assert [(row["zxid"], row["session_id"], row["cxid"], row["type"]) for row in rows] == [
         (1, 0, 0, "error"), (2, 0, 0, "delete"),
     ]  # fmt: skip
     assert abs(rows[0]["time_ms"] / 1000 - datetime.datetime.now().timestamp()) < 60
     assert rows[0]["tree_digest"] is None
     named = _of(b"", "log.20")
-    again = named.with_bytes(named.encode(pa.table({"type": ["error"], "err": [1]})))
-    assert again.read().table["zxid"].to_pylist() == [0x20]
+    second = named.with_bytes(named.encode(pa.table({"type": ["error"], "err": [1]})))
+    assert second.read().table["zxid"].to_pylist() == [0x20]
     assert _EMPTY.encode(pa.table({"type": pa.array([], pa.string())})) == FILE_HEADER.pack({})
 
 
-def test_allocated_ahead() -> None:
+def test_preallocated_zeros() -> None:
     rows = pa.table({"type": ["error"], "err": [1]})
     assert len(_of(b"", preAllocSize=4).encode(rows)) == 16 + 4096
     assert len(_of(b"", preAllocSize=1).encode(rows.slice(0, 0))) == 16 + 1024
@@ -618,23 +618,23 @@ def test_allocated_ahead() -> None:
     assert len(_of(b"", preAllocSize=1).encode(large)) == 16 + 3 * 1024
 
 
-def test_times() -> None:
+def test_times_of_any_type_and_null() -> None:
     moment = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     for column, expected in (
         (pa.array([moment, None], pa.timestamp("us", tz="UTC")), [1767312000000, -1]),
         (pa.array([5, None]), [5, -1]),
     ):
         rows = pa.table({"type": ["error", "error"], "err": [1, 2], "time": column})
-        made = _EMPTY.with_bytes(_EMPTY.encode(rows)).read(columns="time_ms,time").table
-        assert made["time_ms"].to_pylist() == expected
-        assert made["time"].null_count == 1
+        table = _EMPTY.with_bytes(_EMPTY.encode(rows)).read(columns="time_ms,time").table
+        assert table["time_ms"].to_pylist() == expected
+        assert table["time"].null_count == 1
     raw = pa.table({"type": ["error"], "err": [1], "time_ms": [1 << 62]})
     assert _EMPTY.with_bytes(_EMPTY.encode(raw)).read(columns="time_ms").table["time_ms"].to_pylist() == [
         1 << 62
     ]
 
 
-def test_bytes_for_text_and_other_widths() -> None:
+def test_binary_text_and_other_integer_widths() -> None:
     rows = pa.table(
         {
             "type": pa.array(["setData", "setData"], pa.large_string()),
@@ -643,12 +643,12 @@ def test_bytes_for_text_and_other_widths() -> None:
             "version": pa.array([1, 2], pa.int64()),
         }
     )
-    found = _EMPTY.with_bytes(_EMPTY.encode(rows)).read(columns="path,path_raw,data").table.to_pylist()
-    assert found[0] == {"path": "/\ufffd", "path_raw": b"/\xed\xa0\xbd", "data": b"x"}
-    assert found[1] == {"path": "/b", "path_raw": None, "data": None}
+    actual = _EMPTY.with_bytes(_EMPTY.encode(rows)).read(columns="path,path_raw,data").table.to_pylist()
+    assert actual[0] == {"path": "/\ufffd", "path_raw": b"/\xed\xa0\xbd", "data": b"x"}
+    assert actual[1] == {"path": "/b", "path_raw": None, "data": None}
 
 
-def test_raw_forms_are_used_where_they_say_the_same() -> None:
+def test_raw_columns_are_used_if_they_agree() -> None:
     acl = [{"perms": 1, "scheme": "\ufffd", "id": None}]
     raw = [{"perms": 1, "scheme": b"\xff", "id": None}]
     rows: list[dict[str, Any]] = [
@@ -657,35 +657,36 @@ def test_raw_forms_are_used_where_they_say_the_same() -> None:
         {"type": "setACL", "path": None, "path_raw": b"/\xff", "acl": None, "acl_raw": None, "version": 1},
     ]
     table = _table([{"zxid": 1 + n, **row} for n, row in enumerate(rows)])
-    found = _EMPTY.with_bytes(_EMPTY.encode(table)).read(columns="*").table.to_pylist()
-    assert [row["path_raw"] for row in found] == [b"/\xff", None, None]
-    assert [row["acl_raw"] for row in found] == [raw, None, None]
-    assert [row["acl"] for row in found] == [acl, [], None]
+    actual = _EMPTY.with_bytes(_EMPTY.encode(table)).read(columns="*").table.to_pylist()
+    assert [row["path_raw"] for row in actual] == [b"/\xff", None, None]
+    assert [row["acl_raw"] for row in actual] == [raw, None, None]
+    assert [row["acl"] for row in actual] == [acl, [], None]
 
 
-def test_digests_come_from_frames_where_rows_have_none() -> None:
+def test_digests_come_from_frames_if_rows_have_none() -> None:
     data = _made(_payload(1, digest={"version": 2, "tree_digest": 3}), _payload(2), _payload(3, rest=b"x"))
     specimen = _of(data)
     rows, frames, file = specimen.tables()
     assert specimen.encode(rows.drop_columns(["digest_version", "tree_digest"]), frames, file) == data
     few = frames.drop_columns(["digest_version", "tree_digest", "payload", "raw"])
-    made = specimen.encode(rows.drop_columns(["digest_version", "tree_digest"]), few, None)
+    encoded = specimen.encode(rows.drop_columns(["digest_version", "tree_digest"]), few, None)
     assert (
-        specimen.with_bytes(made).read(columns="tree_digest").table["tree_digest"].to_pylist() == [None] * 3
+        specimen.with_bytes(encoded).read(columns="tree_digest").table["tree_digest"].to_pylist()
+        == [None] * 3
     )
 
 
-def test_frames_that_are_left_out() -> None:
+def test_dropped_frames() -> None:
     data = _made(_payload(1), _payload(2, rest=b"x"), _payload(3))
     specimen = _of(data)
     rows, frames, file = specimen.tables()
-    some = rows.filter(pa.array([True, False, True]))
-    kept = specimen.with_bytes(specimen.encode(some, frames, file))
+    subset = rows.filter(pa.array([True, False, True]))
+    kept = specimen.with_bytes(specimen.encode(subset, frames, file))
     assert kept.read().table["zxid"].to_pylist() == [1, 3]
     assert specimen.encode(rows.slice(0, 0), frames, file) == FILE_HEADER.pack({})
 
 
-def test_an_odd_header_is_kept() -> None:
+def test_unusual_header_is_kept() -> None:
     data = FILE_HEADER.pack({"version": 9, "dbid": 7}) + _record(_payload(1))
     specimen = _of(data)
     rows, frames, file = specimen.tables()
@@ -695,7 +696,7 @@ def test_an_odd_header_is_kept() -> None:
     assert specimen.read("frames", columns="position,size").table["size"].to_pylist() == [16, 49]
 
 
-def test_stored_payloads_and_other_rows() -> None:
+def test_stored_payloads_are_used_for_unchanged_rows() -> None:
     data = _made(_payload(1, rest=b"x"), _body(99, b"?"))
     specimen = _of(data)
     rows, frames, file = specimen.tables()
@@ -704,15 +705,15 @@ def test_stored_payloads_and_other_rows() -> None:
     assert specimen.encode(rows.drop_columns(["err"]), frames, file) != data
     # A row for what could not be understood is written in its place.
     second = rows.set_column(rows.schema.get_field_index("position"), "position", frames["position"].slice(2))
-    made = specimen.with_bytes(specimen.encode(second, frames, file))
-    assert made.read().table["zxid"].to_pylist() == [1]
-    assert made.read().report.errors == 0
+    result = specimen.with_bytes(specimen.encode(second, frames, file))
+    assert result.read().table["zxid"].to_pylist() == [1]
+    assert result.read().report.errors == 0
     odd = rows.set_column(rows.schema.get_field_index("ephemeral"), "ephemeral", pa.array(["?"]))
     with pytest.raises(UsageError, match="column 'ephemeral' is not bool"):
         specimen.encode(odd, frames, file)
 
 
-def test_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
 
     monkeypatch.setattr(txnlog_encode, "MOST", 100)
@@ -720,7 +721,7 @@ def test_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
         _EMPTY.encode(pa.table({"type": ["setData"], "data": [bytes(100)]}))
 
 
-def test_what_is_refused() -> None:
+def test_invalid_rows_are_refused() -> None:
     specimen = _of(_made(_payload(1), _payload(2)))
     rows, frames, file = specimen.tables()
     with pytest.raises(UsageError, match="rows don't say which frame"):
@@ -749,15 +750,15 @@ def test_what_is_refused() -> None:
         _EMPTY.encode(pa.table({"type": ["multi"], "txns": [[None, {"type": "error"}]]}))
 
 
-def test_multis_from_rows() -> None:
+def test_multis_are_written_from_rows() -> None:
     columns: list[dict[str, Any]] = [
         {},
         {"txns": pa.nulls(2)},
         {"txns": pa.array([None, None], ROWS["txns"].type)},
     ]
     for column in columns:
-        made = _EMPTY.encode(pa.table({"type": ["multi", "error"], **column}))
-        assert _EMPTY.with_bytes(made).read().table["txns"].to_pylist() == [[], None]
+        encoded = _EMPTY.encode(pa.table({"type": ["multi", "error"], **column}))
+        assert _EMPTY.with_bytes(encoded).read().table["txns"].to_pylist() == [[], None]
     rows = pa.table(
         {
             "type": ["error", "delete", "error", "error", "delete", "error"],
@@ -766,14 +767,14 @@ def test_multis_from_rows() -> None:
             "err": [1, None, 2, 3, None, 4],
         }
     )
-    found = _EMPTY.with_bytes(_EMPTY.encode(rows)).read().table.to_pylist()
-    assert [(row["zxid"], row["type"]) for row in found] == [
+    actual = _EMPTY.with_bytes(_EMPTY.encode(rows)).read().table.to_pylist()
+    assert [(row["zxid"], row["type"]) for row in actual] == [
         (1, "multi"),
         (2, "multi"),
         (3, "error"),
         (4, "multi"),
     ]
-    assert [len(row["txns"]) if row["txns"] else 0 for row in found] == [2, 1, 0, 2]
+    assert [len(row["txns"]) if row["txns"] else 0 for row in actual] == [2, 1, 0, 2]
 
 
 _TEXT = st.none() | st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=4)
@@ -791,7 +792,7 @@ def _bodies(known: dict[int, Any]) -> st.SearchStrategy[dict[str, Any]]:
         lambda kind: st.fixed_dictionaries(
             {
                 "type": st.just(txns.TYPE_NAMES[kind]),
-                **{one.name: _FIELDS[one.name] for one in known[kind].fields},
+                **{field.name: _FIELDS[field.name] for field in known[kind].fields},
             }
         )
     )
@@ -815,36 +816,36 @@ _ROWS = st.lists(
 def _whole(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """As they come back: without a digest its version is null; the body of a closed session was not there, or is."""
     schema = ROWS.schema([name for name in ROWS.names(detail=True) if name not in _PLACES])
-    made = [
+    result = [
         {**row, "digest_version": None if row["tree_digest"] is None else row["digest_version"]}
         for row in rows
     ]
-    whole: list[dict[str, Any]] = pa.Table.from_pylist(made, schema).to_pylist()
-    return whole
+    complete: list[dict[str, Any]] = pa.Table.from_pylist(result, schema).to_pylist()
+    return complete
 
 
 _PLACES = ("position", "file", "time", "path_raw", "acl_raw")
 
 
 @given(_ROWS)
-def test_rows_come_back(rows: list[dict[str, Any]]) -> None:
+def test_any_rows_round_trip(rows: list[dict[str, Any]]) -> None:
     data = _EMPTY.encode(_table(rows) if rows else pa.table({"type": pa.array([], pa.string())}))
-    made = _EMPTY.with_bytes(data)
+    result = _EMPTY.with_bytes(data)
     names = [name for name in ROWS.names(detail=True) if name not in _PLACES]
-    found = made.read(columns=",".join(names))
-    assert found.table.to_pylist() == _whole(rows)
-    assert made.read("frames").table.num_rows == len(rows) + 1
+    reread = result.read(columns=",".join(names))
+    assert reread.table.to_pylist() == _whole(rows)
+    assert result.read("frames").table.num_rows == len(rows) + 1
     # Nothing is stored: all comes from rows, in either form.
     for multi in ("nested", "exploded"):
-        one = _of(data, multi=multi)
-        tables = one.tables()
+        item = _of(data, multi=multi)
+        tables = item.tables()
         assert tables[1]["payload"].null_count == len(rows) + 1
-        assert one.encode(*tables) == data
-        assert one.encode(tables[0]) == data
+        assert item.encode(*tables) == data
+        assert item.encode(tables[0]) == data
 
 
 @given(_ROWS)
-def test_kernels_are_the_description(rows: list[dict[str, Any]]) -> None:
+def test_any_transaction_packs_as_described(rows: list[dict[str, Any]]) -> None:
     if rows:
         data = _EMPTY.encode(_table(rows))
         verdict = laws.kernel_equals_description(data, CODEC, name="log.1")

@@ -49,13 +49,13 @@ BODIES: list[tuple[int, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "body"), BODIES)
-def test_bodies(kind: int, body: Any) -> None:
+def test_bodies_round_trip(kind: int, body: Any) -> None:
     assert _back(_payload(kind, body)) == (body, None, b"")
     if isinstance(body, dict):
         assert _back(_payload(kind, body, _DIGEST, b"more")) == (body, _DIGEST, b"more")
 
 
-def test_a_closed_session_without_body_and_with_digest() -> None:
+def test_close_session_without_a_body_and_with_a_digest() -> None:
     assert _back(_payload(txns.CLOSE_SESSION, None, _DIGEST)) == (None, _DIGEST, b"")
     # Twelve bytes that are a vector, and no digest of a version that there is.
     body = {"paths_to_delete": [b"/abc"]}
@@ -63,14 +63,14 @@ def test_a_closed_session_without_body_and_with_digest() -> None:
     assert _back(_payload(txns.CLOSE_SESSION, body)) == (body, None, b"")
 
 
-def test_a_create_of_old() -> None:
+def test_create_of_older_versions() -> None:
     body = {**_NODE, "ephemeral": 1}
     assert _back(_payload(txns.CREATE, body)) == (body, None, b"")
     with pytest.raises(DescriptionError):
         PAYLOAD.unpack(_payload(txns.CREATE, body)[:-2])
 
 
-def test_a_record() -> None:
+def test_record_round_trips() -> None:
     stored = RECORD.pack(
         {"payload": {**_HEAD, "type": txns.DELETE, "body": {"path": b"/a"}, "digest": _DIGEST}}
     )
@@ -96,13 +96,13 @@ def test_a_record() -> None:
     assert RECORD.check(longer, 0, end) == []
 
 
-def test_the_header_of_a_file() -> None:
+def test_file_header_round_trips() -> None:
     assert FILE_HEADER.pack({}) == b"ZKLG" + (2).to_bytes(4, "big") + bytes(8)
     assert txns.HEADER_SIZE == 16
     assert txns.TXN_HEADER == 32
 
 
-def test_recipes_come_from_descriptions() -> None:
+def test_field_recipes_follow_the_descriptions() -> None:
     assert txns.RECIPES[txns.DELETE - txns.LOWEST] == txns.PATH
     assert txns.RECIPES[txns.CHECK - txns.LOWEST] == 0
     assert txns.SUB_RECIPES[txns.CHECK - txns.LOWEST] == txns.PATH | txns.NUMBER

@@ -33,12 +33,12 @@ def old(request: Any, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("verb", [lw.read, lw.inspect, lw.verify, lambda path: lw.repair(path, dry_run=True)])
-def test_a_directory_of_an_old_server_is_refused_by_name(old: Path, verb: Callable[[Path], Any]) -> None:
+def test_directory_of_version_1_is_refused_by_name(old: Path, verb: Callable[[Path], Any]) -> None:
     with pytest.raises(UnsupportedError, match=r"ZooKeeper 3\.0 and older"):
         verb(old)
 
 
-def test_a_log_of_an_old_server_is_refused_by_name(old: Path) -> None:
+def test_log_of_version_1_is_refused_by_name(old: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"this log is of the format version 1"):
         lw.verify(old / "log.1")
 

@@ -64,11 +64,11 @@ def owner(text: Any) -> int:
 def as_seen(row: dict[str, Any]) -> dict[str, Any]:
     """A row as `truth.jsonl` has a node."""
     data = row["data"]
-    told = {"data_hex": None if data is None else data.hex()}
+    reported = {"data_hex": None if data is None else data.hex()}
     if data is not None and len(data) > 1500:
-        told = {"data_sha256": hashlib.sha256(data).hexdigest(), "data_len": len(data)}
+        reported = {"data_sha256": hashlib.sha256(data).hexdigest(), "data_len": len(data)}
     return {
-        **told,
+        **reported,
         "path": row["path"],
         "acl": row["acl"],
         "stat": {
@@ -79,11 +79,11 @@ def as_seen(row: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(node: dict[str, Any]) -> dict[str, Any]:
+def expected_node(node: dict[str, Any]) -> dict[str, Any]:
     node = {name: value for name, value in node.items() if name != "kind"}
     stat = dict(node["stat"])
     stat["ephemeralOwner"] = owner(stat["ephemeralOwner"])
-    acl = [{"perms": one["perms"], "scheme": one["scheme"], "id": one["id"]} for one in node["acl"]]
+    acl = [{"perms": row["perms"], "scheme": row["scheme"], "id": row["id"]} for row in node["acl"]]
     return {**node, "stat": stat, "acl": acl}
 
 
@@ -96,7 +96,7 @@ def seen(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def client(case: str) -> dict[str, dict[str, Any]]:
-    return {node["path"]: told(node) for node in truth(case)[1]}
+    return {node["path"]: expected_node(node) for node in truth(case)[1]}
 
 
 STARTED = [case for case in CASES if truth(case)[0]["started"]]
@@ -108,42 +108,40 @@ STARTED = [case for case in CASES if truth(case)[0]["started"]]
 @pytest.mark.parametrize("case", [case for case in STARTED if case not in DAMAGED])
 def test_the_tree_is_what_a_client_saw(case: str) -> None:
     rows = read(case, columns="*")
-    found = seen(rows)
-    assert [row["path"] for row in rows] == sorted(found)
+    actual = seen(rows)
+    assert [row["path"] for row in rows] == sorted(actual)
     if case == "syn_acl_dangling":  # which a client can't read
-        (dangling,) = set(found) - set(client(case))
-        assert found.pop(dangling)["acl"] is None
-    assert found == client(case)
+        (dangling,) = set(actual) - set(client(case))
+        assert actual.pop(dangling)["acl"] is None
+    assert actual == client(case)
 
 
 @pytest.mark.parametrize("case", sorted(DAMAGED))
-def test_damage_that_a_server_bears_is_an_error(case: str) -> None:
+def test_damage_a_server_tolerates_is_an_error(case: str) -> None:
     with pytest.raises(DamageError):
         read(case)
 
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
 @pytest.mark.parametrize("case", sorted(DAMAGED))
-def test_with_damage_the_tree_has_what_a_client_saw_and_what_a_server_leaves_out(
-    case: str, mode: str
-) -> None:
+def test_damaged_tree_has_what_a_client_saw_and_what_a_server_drops(case: str, mode: str) -> None:
     rows = [row for row in read(case, columns="*", mode=mode) if row["path"] is not None]
-    found, known = seen(rows), client(case)
+    actual, known = seen(rows), client(case)
     if case in DIFFERENT:
-        assert len(found) > len(known)
+        assert len(actual) > len(known)
         newest = max(node["stat"]["mzxid"] for node in known.values())
-        assert max(node["stat"]["mzxid"] for node in found.values()) > newest or case == "dmg_mid_eor_silent"
+        assert max(node["stat"]["mzxid"] for node in actual.values()) > newest or case == "dmg_mid_eor_silent"
     else:
-        assert found == known
+        assert actual == known
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in STARTED])
-def test_what_no_server_starts_with_has_a_tree_all_the_same(case: str) -> None:
+def test_directory_no_server_starts_on_still_has_a_tree(case: str) -> None:
     rows = read(case, mode="DROPMALFORMED")
     assert {"/", "/zookeeper"} <= {row["path"] for row in rows}
 
 
-def test_a_log_without_a_snapshot_that_begins_with_the_first_transaction_tells_all() -> None:
+def test_log_from_the_first_transaction_needs_no_snapshot() -> None:
     """A server since 3.5 refuses it; 3.4, which wrote it, does not."""
     assert len(read("v3414_log_only")) == 6
 
@@ -154,18 +152,18 @@ def test_a_log_without_a_snapshot_that_begins_with_the_first_transaction_tells_a
 @pytest.mark.parametrize(
     "case", ["dmg_base", "upgrade_chain", "quorum_one", "acls", "clean_restart", "sessions", "extended_types"]
 )
-def test_the_tree_at_the_time_of_a_snapshot_is_that_snapshot(case: str, tmp_path: Path) -> None:
+def test_tree_at_a_snapshots_zxid_is_that_snapshot(case: str, tmp_path: Path) -> None:
     """Made from the oldest snapshot and the logs alone. What the server itself wrote says the rest."""
     home = copy(case, tmp_path)
-    snapshots = sorted(home.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
+    snapshots = sorted(home.glob("snapshot.*"), key=lambda snapshot: int(snapshot.name.split(".")[1], 16))
     compared = 0
-    for one in snapshots[1:]:
-        zxid = int(one.name.split(".")[1], 16)
-        (about,) = lw.read(one, view="file").to_pylist()
+    for snapshot in snapshots[1:]:
+        zxid = int(snapshot.name.split(".")[1], 16)
+        (about,) = lw.read(snapshot, view="file").to_pylist()
         if (about["digest_zxid"] or 0) > zxid or (about["last_processed_zxid"] or 0) > zxid:
             continue  # transactions went on while it was taken
-        stored = {row["path"]: row for row in lw.read(one, columns="*").to_pylist()}
-        one.unlink()
+        stored = {row["path"]: row for row in lw.read(snapshot, columns="*").to_pylist()}
+        snapshot.unlink()
         rows = lw.read(home, at_zxid=zxid, columns="*").to_pylist()
         names = [
             name for name in next(iter(stored.values())) if name not in ("position", "acl_id", "acl_raw")
@@ -180,7 +178,7 @@ def test_the_tree_at_the_time_of_a_snapshot_is_that_snapshot(case: str, tmp_path
 @pytest.mark.parametrize(
     "case", ["basic", "multi", "sessions", "rolled", "snap_gz", "snap_snappy", "extended_types"]
 )
-def test_the_tree_at_a_transaction_is_that_of_the_logs_up_to_it(case: str, tmp_path: Path) -> None:
+def test_tree_at_a_zxid_has_the_transactions_up_to_it(case: str, tmp_path: Path) -> None:
     home = copy(case, tmp_path)
     for snapshot in home.glob("snapshot.*"):
         if not snapshot.name.startswith("snapshot.0"):
@@ -191,20 +189,22 @@ def test_the_tree_at_a_transaction_is_that_of_the_logs_up_to_it(case: str, tmp_p
         for log in home.glob("log.*")
     }
     for zxid in [zxids[len(zxids) // 3], zxids[-2], zxids[-1]]:
-        found = lw.read(home, at_zxid=hex(zxid), columns="*")
+        table = lw.read(home, at_zxid=hex(zxid), columns="*")
         short = tmp_path / hex(zxid) / "version-2"
         short.mkdir(parents=True)
         for snapshot in home.glob("snapshot.*"):
             (short / snapshot.name).write_bytes(snapshot.read_bytes())
         for log, frames in records.items():
             ends = [
-                one["position"] + one["size"] for one in frames if one["zxid"] is None or one["zxid"] <= zxid
+                frame["position"] + frame["size"]
+                for frame in frames
+                if frame["zxid"] is None or frame["zxid"] <= zxid
             ]
             (short / log.name).write_bytes(log.read_bytes()[: max(ends)])
-        assert lw.read(short, columns="*").equals(found)
+        assert lw.read(short, columns="*").equals(table)
 
 
-def test_before_the_first_transaction() -> None:
+def test_tree_before_the_first_transaction() -> None:
     assert [row["path"] for row in read("basic", at_zxid=0)] == [
         "/",
         "/zookeeper",
@@ -213,38 +213,38 @@ def test_before_the_first_transaction() -> None:
     ]
 
 
-def test_a_transaction_that_is_yet_to_come() -> None:
+def test_zxid_beyond_the_last_transaction_is_an_error() -> None:
     last = max(row["zxid"] for row in read("basic", view="txns"))
     with pytest.warns(DamageWarning, match=f"the last transaction is {last:#x}, {last + 5:#x} is beyond it"):
-        found = lw.read(GOLDEN / "basic", at_zxid=last + 5)
-    assert found.equals(lw.read(GOLDEN / "basic"))
+        table = lw.read(GOLDEN / "basic", at_zxid=last + 5)
+    assert table.equals(lw.read(GOLDEN / "basic"))
 
 
-def test_a_snapshot_that_was_not_done_by_then_is_not_used(tmp_path: Path) -> None:
+def test_fuzzy_snapshot_finished_later_is_not_used(tmp_path: Path) -> None:
     """Of a snapshot that was taken while others wrote, the logs before it know what the tree was like."""
     home = copy("fuzzy", tmp_path)
-    fuzzy = max(home.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
+    fuzzy = max(home.glob("snapshot.*"), key=lambda snapshot: int(snapshot.name.split(".")[1], 16))
     zxid = int(fuzzy.name.split(".")[1], 16)
-    found = lw.read(home, at_zxid=zxid, columns="*")
-    assert max(found.column("mzxid").to_pylist()) <= zxid
+    table = lw.read(home, at_zxid=zxid, columns="*")
+    assert max(table.column("mzxid").to_pylist()) <= zxid
     fuzzy.unlink()
-    assert found.equals(lw.read(home, at_zxid=zxid, columns="*"))
+    assert table.equals(lw.read(home, at_zxid=zxid, columns="*"))
     stored = lw.read(GOLDEN / "fuzzy/version-2" / fuzzy.name, columns=["mzxid"]).column(0)
     assert max(stored.to_pylist()) > zxid
 
 
-def test_a_fuzzy_snapshot_without_logs_before_it(tmp_path: Path) -> None:
+def test_fuzzy_snapshot_without_earlier_logs(tmp_path: Path) -> None:
     home = copy("fuzzy", tmp_path)
-    snapshots = sorted(home.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
-    for one in [*snapshots[:-1], *sorted(home.glob("log.*"))]:
-        one.unlink()
+    snapshots = sorted(home.glob("snapshot.*"), key=lambda snapshot: int(snapshot.name.split(".")[1], 16))
+    for snapshot in [*snapshots[:-1], *sorted(home.glob("log.*"))]:
+        snapshot.unlink()
     zxid = int(snapshots[-1].name.split(".")[1], 16)
     with pytest.raises(DamageError, match=f"no snapshot was done by {zxid:#x}"):
         lw.read(home, at_zxid=zxid)
     assert lw.read(home, at_zxid=zxid, mode="DROPMALFORMED").num_rows == 204
 
 
-def test_an_old_snapshot_does_not_say_up_to_when_it_was_taken(tmp_path: Path) -> None:
+def test_snapshot_of_older_versions_has_an_unknown_end(tmp_path: Path) -> None:
     """Up to 3.5 it has no digest: what is in it tells."""
     home = tmp_path / "version-2"
     home.mkdir()
@@ -260,12 +260,12 @@ def test_an_old_snapshot_does_not_say_up_to_when_it_was_taken(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("word", ["0x16", 0x16, "16", " 0x16 "])
-def test_words_for_a_zxid(word: Any) -> None:
+def test_zxid_spellings(word: Any) -> None:
     assert len(read("dmg_base", at_zxid=word)) == 15
 
 
 @pytest.mark.parametrize("word", ["x", "", True, "0x", -1, 1 << 63])
-def test_words_for_no_zxid(word: Any) -> None:
+def test_invalid_zxids_are_refused(word: Any) -> None:
     with pytest.raises(UsageError, match="at_zxid"):
         read("dmg_base", at_zxid=word)
 
@@ -273,12 +273,14 @@ def test_words_for_no_zxid(word: Any) -> None:
 # Parts of the tree
 
 
-def test_below_a_path() -> None:
+def test_tree_below_a_path() -> None:
     everything = read("basic")
     for prefix in ("/app", "/zookeeper", "/zookeeper/quota"):
-        wanted = [row for row in everything if row["path"] == prefix or row["path"].startswith(prefix + "/")]
-        assert read("basic", path_prefix=prefix) == wanted
-        assert read("basic", path_prefix=prefix + "/") == wanted
+        expected = [
+            row for row in everything if row["path"] == prefix or row["path"].startswith(prefix + "/")
+        ]
+        assert read("basic", path_prefix=prefix) == expected
+        assert read("basic", path_prefix=prefix + "/") == expected
     assert read("basic", path_prefix="/") == everything
     assert read("basic", path_prefix="/ap") == []
 
@@ -289,8 +291,8 @@ def test_columns_filters_and_limits() -> None:
     assert lw.read(where, columns=["num_children", "path"]).equals(
         everything.select(["num_children", "path"])
     )
-    found = lw.read(where, columns=["path"], filter="data_length > 100")
-    assert paths(found) == [row["path"] for row in everything.to_pylist() if row["data_length"] > 100]
+    table = lw.read(where, columns=["path"], filter="data_length > 100")
+    assert paths(table) == [row["path"] for row in everything.to_pylist() if row["data_length"] > 100]
     assert lw.read(where, limit=3).equals(everything.slice(0, 3))
     assert (
         lw.read(where, columns=["data"], path_prefix="/app").num_rows
@@ -315,7 +317,7 @@ def test_sessions_and_acls() -> None:
             assert row["acl"] == acls[row["acl_id"]]["acl"]
 
 
-def test_sessions_of_the_past() -> None:
+def test_sessions_at_a_zxid() -> None:
     opened = [row["zxid"] for row in read("sessions", view="txns") if row["type"] == "createSession"]
     assert len(read("sessions", view="sessions", at_zxid=opened[0])) == 1
     assert len(read("sessions", view="sessions", at_zxid=opened[4])) == 5
@@ -332,7 +334,7 @@ def test_kinds_of_nodes() -> None:
 
 def test_tables_of_one_snapshot() -> None:
     file = GOLDEN / "sessions/version-2"
-    newest = max(file.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
+    newest = max(file.glob("snapshot.*"), key=lambda snapshot: int(snapshot.name.split(".")[1], 16))
     assert lw.read(newest, view="sessions").num_rows == 2
     assert lw.read(newest, view="acls").column("acl_id").to_pylist() == [1, 2]
     with pytest.raises(UsageError, match="whole directory"):
@@ -370,57 +372,57 @@ def flip(path: Path, at: int = -30) -> None:
 
 
 def tree(folder: Path, **options: Any) -> dict[str, Any]:
-    found = lw.read(folder, columns=["path", "data"], **options).to_pylist()
+    rows = lw.read(folder, columns=["path", "data"], **options).to_pylist()
     return {
         row["path"]: row["data"]
-        for row in found
+        for row in rows
         if row["path"] is not None and not row["path"].startswith("/zookeeper")
     }
 
 
-def test_all_is_well(home: Path) -> None:
+def test_sound_directory_has_no_faults(home: Path) -> None:
     assert tree(home) == {"/": b"", "/a": b"6", "/c3": b"", "/c6": b""}
     assert tree(home, at_zxid=4) == {"/": b"", "/a": b"2", "/b": b"1", "/c3": b""}
 
 
-def test_an_older_snapshot_with_the_logs_after_it_does_as_well(home: Path) -> None:
-    wanted = tree(home)
+def test_older_snapshot_and_its_logs_give_the_same_tree(home: Path) -> None:
+    expected = tree(home)
     flip(home / "snapshot.6")
     with pytest.raises(DamageError, match=r"snapshot\.6"):
         tree(home)
     with pytest.warns(DamageWarning, match=r"snapshot\.6: damaged, the tree is made from snapshot\.3"):
-        assert tree(home, mode="DROPMALFORMED") == wanted
+        assert tree(home, mode="DROPMALFORMED") == expected
     flip(home / "snapshot.3")
-    assert tree(home, mode="PERMISSIVE") == wanted
+    assert tree(home, mode="PERMISSIVE") == expected
     (home / "snapshot.0").unlink()
-    assert tree(home, mode="PERMISSIVE") == wanted
+    assert tree(home, mode="PERMISSIVE") == expected
 
 
-def test_a_torn_snapshot_is_passed_over_as_a_server_does(home: Path) -> None:
-    wanted = tree(home)
+def test_torn_snapshot_is_skipped_as_a_server_does(home: Path) -> None:
+    expected = tree(home)
     file = home / "snapshot.6"
     file.write_bytes(file.read_bytes()[:-20])
-    assert tree(home) == wanted
+    assert tree(home) == expected
 
 
-def test_what_is_left_of_the_only_snapshot(home: Path) -> None:
+def test_only_snapshot_is_damaged(home: Path) -> None:
     for name in ("snapshot.0", "snapshot.3", "log.1", "log.4"):
         (home / name).unlink()
-    wanted = tree(home)
+    expected = tree(home)
     data = (home / "snapshot.6").read_bytes()
     at = data.index(b"/c3")
     (home / "snapshot.6").write_bytes(data[: at + 1] + b"x" + data[at + 2 :])
     with pytest.raises(DamageError):
         tree(home)
-    found = tree(home, mode="DROPMALFORMED")
-    assert found == {**{path: value for path, value in wanted.items() if path != "/c3"}, "/x3": b""}
+    actual = tree(home, mode="DROPMALFORMED")
+    assert actual == {**{path: value for path, value in expected.items() if path != "/c3"}, "/x3": b""}
     (home / "snapshot.6").write_bytes(data[:at])
     with pytest.raises(DamageError, match=r"no snapshot is sound"):
         tree(home)
     assert tree(home, mode="DROPMALFORMED")["/a"] == b"6"
 
 
-def test_a_missing_log_is_an_error(home: Path) -> None:
+def test_missing_log_is_an_error(home: Path) -> None:
     (home / "snapshot.6").unlink()
     (home / "log.4").unlink()
     with pytest.raises(DamageError, match="the transactions 0x4 to 0x6 are in no log"):
@@ -429,7 +431,7 @@ def test_a_missing_log_is_an_error(home: Path) -> None:
     assert tree(home, at_zxid=3) == {"/": b"", "/a": b"2", "/b": b"1"}
 
 
-def test_no_snapshot_and_not_all_logs(home: Path) -> None:
+def test_no_snapshot_and_incomplete_logs(home: Path) -> None:
     for name in ("snapshot.0", "snapshot.3", "snapshot.6", "log.1"):
         (home / name).unlink()
     with pytest.raises(
@@ -439,7 +441,7 @@ def test_no_snapshot_and_not_all_logs(home: Path) -> None:
     assert tree(home, mode="DROPMALFORMED") == {"/": b"", "/c3": b"", "/c6": b""}
 
 
-def test_a_transaction_that_is_lost_leaves_the_others(home: Path) -> None:
+def test_lost_transaction_keeps_the_others(home: Path) -> None:
     spoil(home / "log.7", 0)
     with pytest.raises(DamageError, match=r"log\.7: at byte 16"):
         tree(home)
@@ -454,20 +456,20 @@ def test_a_transaction_that_is_lost_leaves_the_others(home: Path) -> None:
     assert [row["_corrupt_offset"] for row in corrupt] == [16]
 
 
-def test_logs_that_nothing_is_needed_of_are_not_read(home: Path) -> None:
+def test_unneeded_logs_are_not_read(home: Path) -> None:
     for name in ("log.1", "log.4"):
         flip(home / name, 40)
     assert tree(home)["/a"] == b"6"
 
 
-def test_an_orphan_makes_a_server_take_the_next_older_snapshot(tmp_path: Path) -> None:
-    found = lw.scan(GOLDEN / "syn_orphan")
+def test_orphan_makes_a_server_load_an_older_snapshot(tmp_path: Path) -> None:
+    scan = lw.scan(GOLDEN / "syn_orphan")
     assert seen(lw.read(GOLDEN / "syn_orphan", columns="*").to_pylist()) == client("syn_orphan")
-    found.to_table()
-    assert any("the tree is made from" in fault.detail for _, fault in found.report.faults)
+    scan.to_table()
+    assert any("the tree is made from" in fault.detail for _, fault in scan.report.faults)
 
 
-def test_what_a_server_has_written_anew_counts(home: Path) -> None:
+def test_rewritten_transactions_count(home: Path) -> None:
     (home / "snapshot.6").unlink()
     spoil(home / "log.4", 1)
     (home / "log.7").unlink()
@@ -484,12 +486,12 @@ def test_what_a_server_has_written_anew_counts(home: Path) -> None:
 
 def test_an_empty_directory_is_an_empty_tree(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
-    found = paths(lw.read(tmp_path))
-    assert found == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
+    actual = paths(lw.read(tmp_path))
+    assert actual == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
     assert lw.read(tmp_path, view="sessions").num_rows == 0
 
 
-def test_a_transaction_that_nobody_can_read(home: Path) -> None:
+def test_unreadable_transaction(home: Path) -> None:
     with pytest.raises(DamageError, match="transaction 0x4 can't be read"):
         read("toplevel_check")
     assert len(read("toplevel_check", mode="DROPMALFORMED")) == 6
@@ -498,45 +500,45 @@ def test_a_transaction_that_nobody_can_read(home: Path) -> None:
 # Single files, and what differs
 
 
-def test_a_snapshot_as_a_tree() -> None:
+def test_single_snapshot_as_a_tree() -> None:
     file = GOLDEN / "dmg_base/version-2/snapshot.16"
-    found = lw.read(file, view="tree", columns="*")
-    assert found.equals(lw.read(GOLDEN / "dmg_base", at_zxid=0x16, columns="*"))
+    table = lw.read(file, view="tree", columns="*")
+    assert table.equals(lw.read(GOLDEN / "dmg_base", at_zxid=0x16, columns="*"))
     assert paths(lw.read(file, view="tree", path_prefix="/zookeeper/quota")) == ["/zookeeper/quota"]
     with pytest.raises(DamageError):
         lw.read(GOLDEN / "dmg_snap_flip_data/version-2/snapshot.16", view="tree")
 
 
-def test_the_history_in_one_log() -> None:
+def test_history_of_a_single_log() -> None:
     file = GOLDEN / "dmg_base/version-2/log.17"
-    found = lw.read(file, view="history", columns=["zxid", "path"])
-    assert found.equals(
+    table = lw.read(file, view="history", columns=["zxid", "path"])
+    assert table.equals(
         lw.read(GOLDEN / "dmg_base", view="history", columns=["zxid", "path"], filter="zxid >= 0x17")
     )
 
 
-def test_how_two_trees_differ() -> None:
-    found = lw.diff(GOLDEN / "dmg_base", GOLDEN / "dmg_trunc_tail_16")
-    assert found.key == ("path",)
+def test_diff_of_two_trees() -> None:
+    difference = lw.diff(GOLDEN / "dmg_base", GOLDEN / "dmg_trunc_tail_16")
+    assert difference.key == ("path",)
     assert (
-        found.counts["same"],
-        found.counts["changed"],
-        found.counts["removed"],
-        found.counts["added"],
+        difference.counts["same"],
+        difference.counts["changed"],
+        difference.counts["removed"],
+        difference.counts["added"],
     ) == (14, 1, 9, 0)
-    assert not found.notes
+    assert not difference.notes
     assert lw.diff(GOLDEN / "basic", GOLDEN / "basic").equal
 
 
-def test_how_two_snapshots_differ() -> None:
+def test_diff_of_two_snapshots() -> None:
     folder = GOLDEN / "dmg_base/version-2"
-    found = lw.diff(folder / "snapshot.a", folder / "snapshot.16", view="tree")
-    wanted = set(paths(lw.read(folder / "snapshot.16"))) - set(paths(lw.read(folder / "snapshot.a")))
-    assert found.counts["added"] == len(wanted) > 0
+    difference = lw.diff(folder / "snapshot.a", folder / "snapshot.16", view="tree")
+    expected = set(paths(lw.read(folder / "snapshot.16"))) - set(paths(lw.read(folder / "snapshot.a")))
+    assert difference.counts["added"] == len(expected) > 0
 
 
 @pytest.mark.parametrize("view", ["sessions", "acls", "frames", "file", "files"])
-def test_an_option_that_a_view_does_not_use_is_refused(view: str) -> None:
+def test_option_unused_by_a_view_is_refused(view: str) -> None:
     with pytest.raises(UsageError, match=f"option path_prefix has no effect here .*view {view}") as raised:
         read("basic", view=view, path_prefix="/a")
     assert "read (view history, tree, txns)" in raised.value.advice
@@ -552,46 +554,46 @@ SNAPSHOT = GOLDEN / "dmg_base/version-2/snapshot.16"
 @pytest.mark.parametrize("prefix", ["/zookeeper", "/app", "/nothing"])
 def test_path_prefix_selects_the_nodes_of_a_snapshot_file(prefix: str) -> None:
     for file in (SNAPSHOT, GOLDEN / "snap_gz/version-2/snapshot.42.gz"):
-        wanted = [one for one in paths(lw.read(file)) if one == prefix or one.startswith(f"{prefix}/")]
-        assert paths(lw.read(file, path_prefix=prefix)) == wanted
-        assert lw.read(file, path_prefix=prefix, columns="data").num_rows == len(wanted)
+        expected = [path for path in paths(lw.read(file)) if path == prefix or path.startswith(f"{prefix}/")]
+        assert paths(lw.read(file, path_prefix=prefix)) == expected
+        assert lw.read(file, path_prefix=prefix, columns="data").num_rows == len(expected)
     assert paths(lw.read(SNAPSHOT, path_prefix="/")) == paths(lw.read(SNAPSHOT))
 
 
 def named(txn: dict[str, Any]) -> list[str]:
-    subs = [one["path"] for one in txn["txns"] or ()]
-    return [one for one in (txn["path"], *subs, *(txn["paths_to_delete"] or ())) if one is not None]
+    subs = [row["path"] for row in txn["txns"] or ()]
+    return [sub for sub in (txn["path"], *subs, *(txn["paths_to_delete"] or ())) if sub is not None]
 
 
 @pytest.mark.parametrize("case", ["basic", "multi", "sessions", "closesession_nobody"])
 @pytest.mark.parametrize("prefix", ["/app", "/a", "/zookeeper"])
-def test_path_prefix_selects_the_transactions_that_name_such_a_node(case: str, prefix: str) -> None:
+def test_path_prefix_selects_transactions_on_such_nodes(case: str, prefix: str) -> None:
     home = GOLDEN / case / "version-2"
     for place in (home, *sorted(home.glob("log.*"))):
         for multi in ("nested", "exploded"):
             every = lw.read(place, view="txns" if place == home else None, multi=multi).to_pylist()
-            wanted = [
-                one
-                for one in every
-                if any(name == prefix or name.startswith(f"{prefix}/") for name in named(one))
+            expected = [
+                item
+                for item in every
+                if any(name == prefix or name.startswith(f"{prefix}/") for name in named(item))
             ]
             view = "txns" if place == home else None
-            assert lw.read(place, view=view, multi=multi, path_prefix=prefix).to_pylist() == wanted
+            assert lw.read(place, view=view, multi=multi, path_prefix=prefix).to_pylist() == expected
 
 
 def test_at_zxid_ends_a_log_at_that_transaction() -> None:
     every = lw.read(LOG).column("zxid").to_pylist()
     for at in (every[0] - 1, every[0], every[3], every[-1]):
         for view in ("rows", "history"):
-            wanted = lw.read(LOG, view=view, filter=f"zxid <= {hex(at)}")
-            assert lw.read(LOG, view=view, at_zxid=hex(at)).equals(wanted)
+            table = lw.read(LOG, view=view, filter=f"zxid <= {hex(at)}")
+            assert lw.read(LOG, view=view, at_zxid=hex(at)).equals(table)
         assert lw.read(LOG.parent, view="txns", at_zxid=at).column("zxid").to_pylist() == [
-            one for one in lw.read(LOG.parent, view="txns").column("zxid").to_pylist() if one <= at
+            row for row in lw.read(LOG.parent, view="txns").column("zxid").to_pylist() if row <= at
         ]
 
 
 @pytest.mark.parametrize("view", ["rows", "tree"])
-def test_at_zxid_of_a_single_snapshot_is_that_of_the_snapshot(view: str) -> None:
+def test_at_zxid_of_a_single_snapshot_must_be_its_zxid(view: str) -> None:
     assert lw.read(SNAPSHOT, view=view, at_zxid=0x16).equals(lw.read(SNAPSHOT, view=view))
     for at in (0x15, 0x17):
         with pytest.raises(UsageError, match=r"cannot be made from this file alone: .*zxid 0x16") as raised:
@@ -599,7 +601,7 @@ def test_at_zxid_of_a_single_snapshot_is_that_of_the_snapshot(view: str) -> None
         assert "Name the data directory" in raised.value.advice
 
 
-def test_at_zxid_of_a_snapshot_that_may_hold_later_changes_is_refused() -> None:
+def test_at_zxid_of_a_fuzzy_snapshot_is_refused() -> None:
     old = next((GOLDEN / "v3414/version-2").glob("snapshot.*"))
     with pytest.raises(UsageError, match="does not record the last transaction"):
         lw.read(old, at_zxid=old.suffix[1:])
@@ -611,7 +613,7 @@ def test_at_zxid_of_a_snapshot_that_may_hold_later_changes_is_refused() -> None:
                 lw.read(file, at_zxid=zxid)
 
 
-def test_a_tree_older_than_all_snapshots_is_an_error(tmp_path: Path) -> None:
+def test_at_zxid_before_all_snapshots_is_an_error(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "dmg_base/version-2", tmp_path / "version-2")
     for name in ("snapshot.0", "log.1"):
         (tmp_path / "version-2" / name).unlink(missing_ok=True)
@@ -619,7 +621,7 @@ def test_a_tree_older_than_all_snapshots_is_an_error(tmp_path: Path) -> None:
         lw.read(tmp_path, at_zxid=2)
 
 
-def test_path_prefix_is_the_path_of_a_node() -> None:
+def test_path_prefix_must_be_a_path() -> None:
     with pytest.raises(UsageError, match="a path starts with /"):
         lw.read(SNAPSHOT, path_prefix="app")
 
@@ -627,14 +629,14 @@ def test_path_prefix_is_the_path_of_a_node() -> None:
 @pytest.mark.parametrize(
     "option", [{"dataLogDir": "/tmp"}, {"distributed": True}, {"compression.type": "gzip"}]
 )
-def test_an_option_of_a_directory_is_refused_for_a_file(option: dict[str, Any]) -> None:
+def test_directory_option_is_refused_for_a_file(option: dict[str, Any]) -> None:
     for file in (LOG, SNAPSHOT):
         with pytest.raises(UsageError, match=r"has no effect here|unknown option"):
             lw.read(file, **option)
 
 
 @pytest.mark.parametrize("case", ["snap_gz", "snap_snappy"])
-def test_a_compressed_snapshot_is_expanded_once(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_snapshot_is_decompressed_once(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = GOLDEN / case / "version-2"
     for view in ("tree", "sessions", "acls"):
         seen: list[str] = []

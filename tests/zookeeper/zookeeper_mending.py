@@ -27,18 +27,18 @@ CRAFTED = sorted(path.parent.name for path in GOLDEN.glob("syn_*/case.json"))
 
 
 def repaired(
-    directory: MemoryDirectory, strategy: str = "prefix", **given: Any
+    directory: MemoryDirectory, strategy: str = "prefix", **inputs: Any
 ) -> tuple[MemoryDirectory, RepairPlan]:
     """The directory that comes out, and the mending after it was carried out."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    options = Options(LAYOUT.capabilities.repair.options, given)
+    options = Options(LAYOUT.capabilities.repair.options, inputs)
     mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
     return executed(directory, mending), mending
 
 
-def rebuilt(directory: MemoryDirectory, *what: str) -> tuple[MemoryDirectory, RepairPlan]:
+def rebuilt(directory: MemoryDirectory, *target: str) -> tuple[MemoryDirectory, RepairPlan]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    asked = what or LAYOUT.capabilities.repair.rebuilds
+    asked = target or LAYOUT.capabilities.repair.rebuilds
     mending = LAYOUT.capabilities.repair.rebuild(
         directory, plan, asked, Options(LAYOUT.capabilities.repair.options)
     )
@@ -56,7 +56,7 @@ def checked(
     options = Options(LAYOUT.read_options)
     plan = LAYOUT.plan(directory, options)
     checker = LAYOUT.capabilities.check(directory, plan, options, clean=None, live=False, deep=deep)
-    found = list(plan.faults)
+    actual = list(plan.faults)
     for file in plan.files:
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
             continue
@@ -64,18 +64,18 @@ def checked(
         if file.role is Role.PRIMARY:
             checker.begin(file)
         context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **file.hints)
-        for one in Walk(ListedFile(directory, file.name, file.size), codec, context):
-            if isinstance(one, Hole):
-                found.append((file.name, one.fault))
+        for value in Walk(ListedFile(directory, file.name, file.size), codec, context):
+            if isinstance(value, Hole):
+                actual.append((file.name, value.fault))
                 continue
-            found += [(file.name, fault) for fault in one.frames.faults]
-            if len(one.frames):
-                for decoded in codec.decode(one.window, one.frames, "rows", (), context):
-                    found += [(file.name, fault) for _, fault in decoded.faults]
-            if file.role is Role.PRIMARY and len(one.frames):
-                checker.add(one.window, one.frames)
-    found += checker.finish()
-    return [one for one in found if one[1].severity is severity]
+            actual += [(file.name, fault) for fault in value.frames.faults]
+            if len(value.frames):
+                for decoded in codec.decode(value.window, value.frames, "rows", (), context):
+                    actual += [(file.name, fault) for _, fault in decoded.faults]
+            if file.role is Role.PRIMARY and len(value.frames):
+                checker.add(value.window, value.frames)
+    actual += checker.finish()
+    return [item for item in actual if item[1].severity is severity]
 
 
 def details(
@@ -108,16 +108,16 @@ def zxids(directory: MemoryDirectory, *names: str) -> list[int]:
     )
     for name in names or logs:
         context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options))
-        for one in Walk(ListedFile(directory, name, len(directory.files[name])), txnlog.CODEC, context):
-            if not isinstance(one, Hole):
-                frames = one.frames.pick(one.frames.header["kind"] == TXN_FRAME)
+        for item in Walk(ListedFile(directory, name, len(directory.files[name])), txnlog.CODEC, context):
+            if not isinstance(item, Hole):
+                frames = item.frames.pick(item.frames.header["kind"] == TXN_FRAME)
                 out += np.asarray(frames.header["zxid"]).tolist()
     return out
 
 
 def notes(mending: RepairPlan) -> str:
-    said = mending.summary()
-    return "\n".join((*said.warnings, *said.before_you_start))
+    message = mending.summary()
+    return "\n".join((*message.warnings, *message.before_you_start))
 
 
 def losses(mending: RepairPlan) -> list[tuple[str, int | None, Mapping[str, Any]]]:

@@ -71,15 +71,15 @@ class Model:
 
     @classmethod
     def fresh(cls, extended: bool) -> Model:
-        made = cls(extended)
+        result = cls(extended)
         for path in (b"", b"/zookeeper", b"/zookeeper/quota", b"/zookeeper/config"):
-            made.nodes[path] = ModelNode(b"", -1)
+            result.nodes[path] = ModelNode(b"", -1)
             if path:
                 parent, _, name = path.rpartition(b"/")
-                made.nodes[parent].children.add(name)
-        made.nodes[b"/zookeeper/config"].acl = made.convert(READ_ONLY)
-        made.nodes[b"/zookeeper/config"].aversion = -1
-        return made
+                result.nodes[parent].children.add(name)
+        result.nodes[b"/zookeeper/config"].acl = result.convert(READ_ONLY)
+        result.nodes[b"/zookeeper/config"].aversion = -1
+        return result
 
     @property
     def digest(self) -> int:
@@ -200,12 +200,14 @@ class Model:
 
     def count(self, path: bytes, size: int, nodes: int) -> None:
         names = path.split(b"/")[1:]
-        covered = [b"".join(b"/" + one for one in names[:k]) for k in range(len(names), 0, -1)]
-        found = next((one for one in covered if one in self.quotas), None)
-        node = self.nodes.get(QUOTA + (found or b"") + b"/" + STATS)
-        if found is None or node is None:
+        covered = [b"".join(b"/" + name for name in names[:k]) for k in range(len(names), 0, -1)]
+        actual = next((item for item in covered if item in self.quotas), None)
+        node = self.nodes.get(QUOTA + (actual or b"") + b"/" + STATS)
+        if actual is None or node is None:
             return
-        stats = dict(one.split(b"=")[:2] for one in (node.data or b"").replace(b";", b",").split(b",") if one)
+        stats = dict(
+            word.split(b"=")[:2] for word in (node.data or b"").replace(b";", b",").split(b",") if word
+        )
         count, total = (int(stats.pop(key, -1)) for key in (b"count", b"bytes"))
         more = b"".join(b";%s=%s" % (key, stats[key]) for key in sorted(stats))
         node.data = b"count=%d,bytes=%d" % (count + nodes, total + size) + (b"=" + more if more else b"")
@@ -214,7 +216,7 @@ class Model:
         node = self.nodes.get(QUOTA + path + b"/" + STATS)
         if node is not None:
             below = self.below(path) if path in self.nodes else []
-            total = sum(len(self.nodes[one].data or b"") for one in below)
+            total = sum(len(self.nodes[item].data or b"") for item in below)
             node.data = b"count=%d,bytes=%d" % (len(below), total)
 
     def below(self, path: bytes) -> list[bytes]:
@@ -234,14 +236,14 @@ class Model:
             self.sessions.pop(txn["client_id"], None)
             self.kill(txn["client_id"], txn["zxid"], None if body is None else body["paths_to_delete"])
         elif kind == txns.MULTI:
-            failed = any(one["type"] == txns.ERROR for one in body["txns"])
-            for one in body["txns"] if not failed else []:
-                self.one(txn, one["type"], one["data"])
+            failed = any(row["type"] == txns.ERROR for row in body["txns"])
+            for item in body["txns"] if not failed else []:
+                self.apply_part(txn, item["type"], item["data"])
         else:
-            self.one(txn, kind, body)
+            self.apply_part(txn, kind, body)
         self.zxid = max(self.zxid, txn["zxid"])
 
-    def one(self, txn: Txn, kind: int, body: Any) -> None:
+    def apply_part(self, txn: Txn, kind: int, body: Any) -> None:
         zxid, time = txn["zxid"], txn["time"]
         try:
             if kind in (txns.CREATE, txns.CREATE2, txns.CREATE_CONTAINER, txns.CREATE_TTL):
@@ -271,35 +273,35 @@ class Model:
 
     def reloaded(self) -> Model:
         """What a server has that reads the snapshot of this one."""
-        made = Model(self.extended)
-        made.sessions, made.zxid, made.index = dict(self.sessions), self.zxid, max([0, *self.lists])
-        made.lists, made.numbers = dict(self.lists), dict(self.numbers)
-        made.refs = dict.fromkeys(self.lists, 0)
+        result = Model(self.extended)
+        result.sessions, result.zxid, result.index = dict(self.sessions), self.zxid, max([0, *self.lists])
+        result.lists, result.numbers = dict(self.lists), dict(self.numbers)
+        result.refs = dict.fromkeys(self.lists, 0)
         for path in self.below(b""):
             node = self.nodes[path]
-            made.nodes[path] = ModelNode(**{**vars(node), "children": set()})
+            result.nodes[path] = ModelNode(**{**vars(node), "children": set()})
             if path:
                 parent, _, name = path.rpartition(b"/")
-                made.nodes[parent].children.add(name)
-                if made.is_session(node.owner):
-                    made.ephemerals.setdefault(node.owner, set()).add(path)
-            if node.acl in made.refs:
-                made.refs[node.acl] += 1
-        for path in sorted(made.below(QUOTA)) if QUOTA in made.nodes else []:
+                result.nodes[parent].children.add(name)
+                if result.is_session(node.owner):
+                    result.ephemerals.setdefault(node.owner, set()).add(path)
+            if node.acl in result.refs:
+                result.refs[node.acl] += 1
+        for path in sorted(result.below(QUOTA)) if QUOTA in result.nodes else []:
             above, _, name = path.rpartition(b"/")
-            if name == LIMITS and not made.nodes[path].children:
+            if name == LIMITS and not result.nodes[path].children:
                 if above == QUOTA:
                     raise DeadError
-                made.recount(above[len(QUOTA) :])
-                made.quotas.add(above[len(QUOTA) :])
-        for number in [one for one, uses in made.refs.items() if not uses]:
-            del made.numbers[made.lists.pop(number)], made.refs[number]
-        return made
+                result.recount(above[len(QUOTA) :])
+                result.quotas.add(above[len(QUOTA) :])
+        for number in [name for name, uses in result.refs.items() if not uses]:
+            del result.numbers[result.lists.pop(number)], result.refs[number]
+        return result
 
     def after_load(self) -> None:
-        for session in [one for one in self.ephemerals if one not in self.sessions]:
+        for session in [ephemeral for ephemeral in self.ephemerals if ephemeral not in self.sessions]:
             self.kill(session, self.zxid, None)
 
 
 def acl_of(acl: list[dict[str, Any]] | None) -> Any:
-    return None if acl is None else tuple((one["perms"], one["id"]["scheme"], one["id"]["id"]) for one in acl)
+    return None if acl is None else tuple((row["perms"], row["id"]["scheme"], row["id"]["id"]) for row in acl)

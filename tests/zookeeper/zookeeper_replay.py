@@ -36,17 +36,17 @@ def restored(
     case: Case, *, check: bool = True, by_rows: bool = False, acl_index: int = 0, **settings: bool
 ) -> tuple[Tree, Applied]:
     """The tree of the newest sound snapshot and all logs behind it, and what became of their transactions."""
-    found = listing(case)
+    actual = listing(case)
     tree = None
-    for one in files.candidates(found):
-        made, faults = Tree.of_snapshot(
-            ListedFile(found, one.name, one.size),
-            zxid=one.zxid,
-            compression=COMPRESSION[one.named.compression],
+    for candidate in files.candidates(actual):
+        result, faults = Tree.of_snapshot(
+            ListedFile(actual, candidate.name, candidate.size),
+            zxid=candidate.zxid,
+            compression=COMPRESSION[candidate.named.compression],
             **settings,
         )
         if not any(fault.severity == "error" for fault in faults):
-            tree = made
+            tree = result
             break
     if tree is None:
         tree = Tree.empty(**settings)
@@ -55,16 +55,20 @@ def restored(
     assert died is None
     out = Applied(mismatches=mismatches)
     since: int | None = tree.zxid
-    for log in files.logs_from(files.logs(found), tree.zxid + 1):
+    for log in files.logs_from(files.logs(actual), tree.zxid + 1):
         context = txnlog.CODEC.context(log.name, Options(TXNLOG_OPTIONS))
-        for one in Walk(ListedFile(found, log.name, log.size), txnlog.CODEC, context):
-            if isinstance(one, Hole):
+        for candidate in Walk(ListedFile(actual, log.name, log.size), txnlog.CODEC, context):
+            if isinstance(candidate, Hole):
                 break  # the server stops reading here
             if by_rows:
-                window, frames = encoded(one.window, one.frames, context)
+                window, frames = encoded(candidate.window, candidate.frames, context)
                 since = _add(out, tree.apply_frames(window, frames, since=since, check=check), since)
             else:
-                since = _add(out, tree.apply_frames(one.window, one.frames, since=since, check=check), since)
+                since = _add(
+                    out,
+                    tree.apply_frames(candidate.window, candidate.frames, since=since, check=check),
+                    since,
+                )
     return tree, out
 
 
@@ -75,8 +79,8 @@ def encoded(window: Window, frames: Frames, context: Any) -> tuple[Window, Frame
     rows = pa.Table.from_batches(batches, txnlog.CODEC.tables["rows"].schema(names))
     fresh = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
     data = b"".join(bytes(chunk) for chunk in txnlog.CODEC.encode(rows, None, None, fresh))
-    again = Window(np.frombuffer(data, np.uint8), 0, len(data))
-    return again, txnlog.CODEC.scan(again, 0, fresh, check=False)
+    second = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    return second, txnlog.CODEC.scan(second, 0, fresh, check=False)
 
 
 def _add(out: Applied, more: Applied, since: int | None) -> int | None:
