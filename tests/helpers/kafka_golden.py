@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +61,15 @@ def classes_of(name: str) -> list[str]:
 
 def of_class(*names: str) -> list[Case]:
     return [case for case in CASES.values() if classes_of(case.name)[0] in names]
+
+
+def copy_case(name: str, folder: Path) -> Path:
+    """Copy the partition of a case to a folder, where it may be changed."""
+    target = folder / CASES[name].partition.name
+    shutil.copytree(CASES[name].partition, target)
+    for path in target.iterdir():
+        path.chmod(0o644)
+    return target
 
 
 # Rows as recorded: the output of a Java consumer, in JSON.

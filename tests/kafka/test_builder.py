@@ -6,7 +6,6 @@ The derived files are compared with `derive.rebuild`, which the golden tests com
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -331,18 +330,6 @@ def test_only_applicable_notes_are_printed() -> None:
 # Appending
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Any:
-    def copied(name: str) -> Path:
-        """Copy the golden partition into a log directory that may be changed."""
-        shutil.copytree(CASES[name].data, tmp_path / "logs")
-        for path in (tmp_path / "logs").rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        return tmp_path / "logs" / CASES[name].partition.name
-
-    return copied
-
-
 def contents(directory: Path) -> Files:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -351,8 +338,8 @@ def append(directory: Path, data: Any, **options: Any) -> Any:
     return lw.write(data, directory, "kafka.partition", mode="append", **options)
 
 
-def test_append_continues_at_the_log_end_and_changes_nothing_else(copy: Any) -> None:
-    path = copy("v2_rolled")
+def test_append_continues_at_the_log_end_and_changes_nothing_else(copy_partition: Any) -> None:
+    path = copy_partition("v2_rolled")
     before, old = contents(path), lw.read(path)
     end = old["offset"][-1].as_py() + 1
     summary = append(path, rows(5))
@@ -367,8 +354,8 @@ def test_append_continues_at_the_log_end_and_changes_nothing_else(copy: Any) -> 
     assert lw.verify(path).ok
 
 
-def test_append_continues_producers_and_epochs(copy: Any) -> None:
-    path = copy("v2_txn_interleaved")
+def test_append_continues_producers_and_epochs(copy_partition: Any) -> None:
+    path = copy_partition("v2_txn_interleaved")
     end = lw.read(path, view="log")["offset"][-1].as_py() + 1
     append(path, rows(5), **{"segment.bytes": 200, "batch.size": 100})
     files = contents(path)
@@ -382,8 +369,8 @@ def test_append_continues_producers_and_epochs(copy: Any) -> None:
     )
 
 
-def test_append_uses_the_latest_leader_epoch_or_a_later_one(copy: Any) -> None:
-    path = copy("v2_epochs")
+def test_append_uses_the_latest_leader_epoch_or_a_later_one(copy_partition: Any) -> None:
+    path = copy_partition("v2_epochs")
     stored = (path / "leader-epoch-checkpoint").read_text()
     latest = int(stored.split()[-2])
     assert latest > 1
@@ -399,8 +386,8 @@ def test_append_uses_the_latest_leader_epoch_or_a_later_one(copy: Any) -> None:
     ]
 
 
-def test_append_finds_missing_leader_epochs_in_the_logs(copy: Any) -> None:
-    path = copy("v2_epochs")
+def test_append_finds_missing_leader_epochs_in_the_logs(copy_partition: Any) -> None:
+    path = copy_partition("v2_epochs")
     stored = (path / "leader-epoch-checkpoint").read_text().splitlines()[2:]
     (path / "leader-epoch-checkpoint").unlink()
     end = append(path, rows(1)).ids["first_offset"]
@@ -409,8 +396,8 @@ def test_append_finds_missing_leader_epochs_in_the_logs(copy: Any) -> None:
     assert stored_epochs == [epoch_line for epoch_line in stored if int(epoch_line.split()[1]) < end]
 
 
-def test_kept_offsets_of_an_append_are_beyond_the_end(copy: Any) -> None:
-    path = copy("v2_none_java")
+def test_kept_offsets_of_an_append_are_beyond_the_end(copy_partition: Any) -> None:
+    path = copy_partition("v2_none_java")
     end = lw.read(path)["offset"][-1].as_py() + 1
     before = contents(path)
     with pytest.raises(lw.UsageError, match=f"below the end of the partition, {end}"):
@@ -426,15 +413,15 @@ def test_kept_offsets_of_an_append_are_beyond_the_end(copy: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "end"), [("v2_empty", 0), ("craft_only_empty_segment", 77), ("craft_no_files", 0)]
 )
-def test_empty_last_segment_is_replaced(copy: Any, name: str, end: int) -> None:
-    path = copy(name)
+def test_empty_last_segment_is_replaced(copy_partition: Any, name: str, end: int) -> None:
+    path = copy_partition(name)
     assert append(path, rows(2)).ids == {"first_offset": end, "last_offset": end + 1}
     assert list(logs(contents(path))) == [end]
     assert lw.read(path)["offset"].to_pylist() == [end, end + 1]
 
 
-def test_append_of_nothing_changes_nothing(copy: Any) -> None:
-    path = copy("v2_none_java")
+def test_append_of_nothing_changes_nothing(copy_partition: Any) -> None:
+    path = copy_partition("v2_none_java")
     before = contents(path)
     assert append(path, []).rows == 0
     assert contents(path) == before
@@ -456,8 +443,8 @@ def test_append_of_nothing_changes_nothing(copy: Any) -> None:
         ("dmg_ck_logstart_beyond", "log-start-offset-checkpoint"),
     ],
 )
-def test_append_after_damage_is_refused(copy: Any, name: str, message: str) -> None:
-    path = copy(name)
+def test_append_after_damage_is_refused(copy_partition: Any, name: str, message: str) -> None:
+    path = copy_partition(name)
     before = contents(path)
     with pytest.raises(lw.UsageError, match=message) as caught:
         append(path, rows(1))
@@ -465,13 +452,13 @@ def test_append_after_damage_is_refused(copy: Any, name: str, message: str) -> N
     assert contents(path) == before
 
 
-def test_append_ignores_files_that_a_broker_removes(copy: Any) -> None:
-    path = copy("dmg_left_deleted")
+def test_append_ignores_files_that_a_broker_removes(copy_partition: Any) -> None:
+    path = copy_partition("dmg_left_deleted")
     assert append(path, rows(1)).ids["first_offset"] == 97
 
 
-def test_append_rebuilds_preallocated_indexes_of_a_killed_broker(copy: Any) -> None:
-    path = copy("killed_plain")
+def test_append_rebuilds_preallocated_indexes_of_a_killed_broker(copy_partition: Any) -> None:
+    path = copy_partition("killed_plain")
     append(path, rows(1))
     files = contents(path)
     last = sorted(logs(files))[-2]
@@ -479,20 +466,20 @@ def test_append_rebuilds_preallocated_indexes_of_a_killed_broker(copy: Any) -> N
         assert files[f"{last:020}{suffix}"] == derived(files)[f"{last:020}{suffix}"]
 
 
-def test_append_after_a_clean_stop_mentions_other_replicas(copy: Any) -> None:
-    path = copy("v2_none_java")
+def test_append_after_a_clean_stop_mentions_other_replicas(copy_partition: Any) -> None:
+    path = copy_partition("v2_none_java")
     assert not any("replicas" in line for line in append(path, rows(1)).before_you_start)
     (path.parent / ".kafka_cleanshutdown").touch()
     assert any("replicas" in line for line in append(path, rows(1)).before_you_start)
 
 
-def test_append_reports_open_transactions(copy: Any) -> None:
-    summary = append(copy("v2_txn_open"), rows(1))
+def test_append_reports_open_transactions(copy_partition: Any) -> None:
+    summary = append(copy_partition("v2_txn_open"), rows(1))
     assert any("open" in warning and "read_committed" in warning for warning in summary.warnings)
 
 
-def test_append_keeps_a_topic_id_and_generates_none(copy: Any) -> None:
-    path = copy("v2_none_java")
+def test_append_keeps_a_topic_id_and_generates_none(copy_partition: Any) -> None:
+    path = copy_partition("v2_none_java")
     with pytest.raises(lw.UsageError, match=r"topic\.id"):
         append(path, rows(1), topic_id=OTHER_ID)
     (path / "partition.metadata").unlink()

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec.kafka.derive import rebuild
@@ -83,17 +82,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "orders-0"
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Any:
-    def copied(name: str) -> Path:
-        shutil.copytree(CASES[name].data, tmp_path / "logs")
-        for path in (tmp_path / "logs").rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        return tmp_path / "logs" / CASES[name].partition.name
-
-    return copied
-
-
 OPTIONS = {"segment.bytes": 300, "batch.size": 120, "index.interval.bytes": 100, "topic.id": TOPIC_ID}
 
 
@@ -139,8 +127,8 @@ def test_tasks_without_rows(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def test_append_of_nothing_by_tasks_changes_nothing(copy: Any) -> None:
-    path = copy("v2_none_java")
+def test_append_of_nothing_by_tasks_changes_nothing(copy_partition: Any) -> None:
+    path = copy_partition("v2_none_java")
     before = contents(path)
     write(path, [[], []], "append")
     assert contents(path) == before
@@ -184,8 +172,8 @@ def test_tasks_of_several_partitions_are_refused(path: Path) -> None:
 # Append
 
 
-def test_tasks_append_after_the_end(copy: Any) -> None:
-    path = copy("v2_txn_interleaved")
+def test_tasks_append_after_the_end(copy_partition: Any) -> None:
+    path = copy_partition("v2_txn_interleaved")
     before, old = contents(path), lw.read(path, view="log")
     end = old["offset"][-1].as_py() + 1
     report = write(
@@ -200,8 +188,8 @@ def test_tasks_append_after_the_end(copy: Any) -> None:
     assert_as_rebuilt(path, end, 100)
 
 
-def test_tasks_append_in_the_latest_leader_epoch(copy: Any) -> None:
-    path = copy("v2_epochs")
+def test_tasks_append_in_the_latest_leader_epoch(copy_partition: Any) -> None:
+    path = copy_partition("v2_epochs")
     stored = (path / "leader-epoch-checkpoint").read_text()
     latest = int(stored.split()[-2])
     assert latest > 1
@@ -216,8 +204,8 @@ def test_tasks_append_in_the_latest_leader_epoch(copy: Any) -> None:
     assert lw.read(path, columns="leader_epoch")["leader_epoch"].to_pylist()[-2:] == [latest, latest + 1]
 
 
-def test_options_that_contradict_the_partition_are_refused(copy: Any) -> None:
-    path = copy("v2_none_java")
+def test_options_that_contradict_the_partition_are_refused(copy_partition: Any) -> None:
+    path = copy_partition("v2_none_java")
     end = lw.read(path)["offset"][-1].as_py() + 1
     before = contents(path)
     for options, message in (({"topic.id": TOPIC_ID}, "topic.id"), ({"first.offset": end}, "first.offset")):
@@ -228,16 +216,16 @@ def test_options_that_contradict_the_partition_are_refused(copy: Any) -> None:
     assert contents(path) == before
 
 
-def test_empty_last_segment_is_replaced(copy: Any) -> None:
-    path = copy("craft_only_empty_segment")
+def test_empty_last_segment_is_replaced(copy_partition: Any) -> None:
+    path = copy_partition("craft_only_empty_segment")
     write(path, [[rows([1])], [rows([2])]], "append")
     assert lw.read(path)["offset"].to_pylist() == [77, 78]
     assert sorted(log_path.name for log_path in path.glob("*.log")) == [f"{77:020}.log", f"{78:020}.log"]
     assert_as_rebuilt(path)
 
 
-def test_preallocated_indexes_are_rebuilt(copy: Any) -> None:
-    path = copy("killed_txn")
+def test_preallocated_indexes_are_rebuilt(copy_partition: Any) -> None:
+    path = copy_partition("killed_txn")
     report = write(path, [[rows([1])]], "append")
     assert any("open" in warning for warning in report.warnings)
     assert_as_rebuilt(path, 50)

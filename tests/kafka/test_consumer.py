@@ -5,30 +5,18 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from typing import Any
 
 import lz4.frame
 import numpy as np
 import pytest
 import zstandard
-from kafka_golden import CASES
-from kafka_log import compressed, context, raw_batch, window
+from consumer_sections import GZ, LZ4, SN, TWO_RECORDS, as_array, pack_record
 
 from logwright.codec.describe import VARINT
-from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.consumer import (
-    KAFKA_EXCEPTION,
-    Thrown,
     consume,
-    consume_batch,
 )
-from logwright.codec.kafka.formats.log.layout import COMPRESSION, HEAD_SIZE, RECORD
 from logwright.codec.kernels.compress import compress, xxhash32
-from logwright.corpora.cases import Case
-
-
-def rec(i: int, value: bytes = b"v" * 20) -> bytes:
-    return RECORD.pack({"offset_delta": i, "key": b"k", "value": value, "headers": []})
 
 
 def lz4_head(flags: int, descriptor: int = 0x40, rest: bytes = b"", checksum: int | None = None) -> bytes:
@@ -47,33 +35,40 @@ def put(data: bytes, at: int, value: int) -> bytes:
     return bytes(out)
 
 
-TWO = rec(0) + rec(1)
 NOISE = [random.Random(i).randbytes(6000) for i in range(12)]
-MANY = b"".join(rec(i, NOISE[i]) for i in range(12))
+
+
+MANY = b"".join(pack_record(i, NOISE[i]) for i in range(12))
 """72 kB of incompressible data."""
-GZ, LZ4, SN = (compress(codec, TWO) for codec in ("gzip", "lz4", "snappy"))
-Z, ZM = (zstandard.ZstdCompressor(write_checksum=True).compress(records) for records in (TWO, MANY))
+
+
+Z, ZM = (zstandard.ZstdCompressor(write_checksum=True).compress(records) for records in (TWO_RECORDS, MANY))
+
+
 FIELDS = b"\x1f\x8b\x08\x1e\0\0\0\0\0\0\x02\0abname\0said\0"
+
+
 SKIPPABLE = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
 
+
 BATCHES: dict[str, tuple[int, bytes, int]] = {
-    "none: fine": (0, TWO, 2),
-    "none: more": (0, TWO, 1),
-    "none: less": (0, TWO, 3),
-    "none: negative": (0, TWO, -1),
-    "none: long varint": (0, TWO + b"\xff" * 5, 3),
-    "none: too long": (0, TWO + b"\x7e\0", 3),
-    "none: size below": (0, TWO + b"\x01\0\0\0\0\0\0", 3),
-    "none: empty record": (0, TWO + b"\0", 3),
-    "none: long varlong": (0, TWO + b"\x20\0" + b"\xff" * 16, 3),
-    "none: key beyond": (0, TWO + b"\x0e\0\0\0\x7e\0\0\0", 3),
-    "none: headers beyond": (0, TWO + b"\x0c\0\0\0\0\0\x7e", 3),
-    "none: headers negative": (0, TWO + b"\x0c\0\0\0\0\0\x01", 3),
-    "none: header key null": (0, TWO + b"\x10\0\0\0\0\0\x02\x01\0", 3),
-    "none: header fine": (0, TWO + b"\x10\0\0\0\0\0\x02\0\0", 3),
-    "none: longer": (0, TWO + b"\x0e\0\0\0\0\0\0\0", 3),
-    "none: shorter": (0, TWO + b"\x0a\0\0\0\0\0\0", 3),
-    "codec 5": (5, TWO, 2),
+    "none: fine": (0, TWO_RECORDS, 2),
+    "none: more": (0, TWO_RECORDS, 1),
+    "none: less": (0, TWO_RECORDS, 3),
+    "none: negative": (0, TWO_RECORDS, -1),
+    "none: long varint": (0, TWO_RECORDS + b"\xff" * 5, 3),
+    "none: too long": (0, TWO_RECORDS + b"\x7e\0", 3),
+    "none: size below": (0, TWO_RECORDS + b"\x01\0\0\0\0\0\0", 3),
+    "none: empty record": (0, TWO_RECORDS + b"\0", 3),
+    "none: long varlong": (0, TWO_RECORDS + b"\x20\0" + b"\xff" * 16, 3),
+    "none: key beyond": (0, TWO_RECORDS + b"\x0e\0\0\0\x7e\0\0\0", 3),
+    "none: headers beyond": (0, TWO_RECORDS + b"\x0c\0\0\0\0\0\x7e", 3),
+    "none: headers negative": (0, TWO_RECORDS + b"\x0c\0\0\0\0\0\x01", 3),
+    "none: header key null": (0, TWO_RECORDS + b"\x10\0\0\0\0\0\x02\x01\0", 3),
+    "none: header fine": (0, TWO_RECORDS + b"\x10\0\0\0\0\0\x02\0\0", 3),
+    "none: longer": (0, TWO_RECORDS + b"\x0e\0\0\0\0\0\0\0", 3),
+    "none: shorter": (0, TWO_RECORDS + b"\x0a\0\0\0\0\0\0", 3),
+    "codec 5": (5, TWO_RECORDS, 2),
     "gzip: fine": (1, GZ, 2),
     "gzip: no records, no stream": (1, b"nonsense", 0),
     "gzip: none of it": (1, b"", 2),
@@ -87,10 +82,14 @@ BATCHES: dict[str, tuple[int, bytes, int]] = {
     "gzip: block": (1, GZ[:10] + b"\x07" + GZ[11:], 2),
     "gzip: far cut": (1, compress("gzip", MANY)[:50000], 12),
     "gzip: far wrong": (1, put(compress("gzip", MANY[:40000]), 10, 0x07), 12),
-    "gzip: second member": (1, compress("gzip", rec(0)) + compress("gzip", rec(1)) + b"x" * 30, 2),
+    "gzip: second member": (
+        1,
+        compress("gzip", pack_record(0)) + compress("gzip", pack_record(1)) + b"x" * 30,
+        2,
+    ),
     "gzip: second member bad": (
         1,
-        compress("gzip", rec(0)) + put(compress("gzip", rec(1)), -8, 0) + b"x" * 30,
+        compress("gzip", pack_record(0)) + put(compress("gzip", pack_record(1)), -8, 0) + b"x" * 30,
         2,
     ),
     "gzip: nonsense after": (1, GZ + b"x" * 40, 2),
@@ -98,18 +97,18 @@ BATCHES: dict[str, tuple[int, bytes, int]] = {
     "gzip: less": (1, GZ, 3),
     "gzip: negative": (1, GZ, -2),
     "gzip: size below": (1, compress("gzip", b"\x01\0\0\0\0\0\0"), 1),
-    "gzip: eof in record": (1, compress("gzip", TWO + b"\x7e\0"), 3),
-    "gzip: bad record": (1, compress("gzip", TWO + b"\x0e\0\0\0\x7e\0\0\0"), 3),
+    "gzip: eof in record": (1, compress("gzip", TWO_RECORDS + b"\x7e\0"), 3),
+    "gzip: bad record": (1, compress("gzip", TWO_RECORDS + b"\x0e\0\0\0\x7e\0\0\0"), 3),
     "snappy: fine": (2, SN, 2),
     "snappy: empty": (2, b"", 2),
-    "snappy: raw": (2, compress("snappy-raw", TWO), 2),
+    "snappy: raw": (2, compress("snappy-raw", TWO_RECORDS), 2),
     "snappy: raw bad length": (2, b"\xff" * 16, 2),
     "snappy: raw bad": (2, b"\x20" + b"\xff" * 20, 2),
     "snappy: chunk cut": (2, SN[:-1], 2),
     "snappy: chunk huge": (2, SN + b"\x7f\0\0\0", 2),
     "snappy: chunk below": (2, SN + b"\x8f\0\0\0", 2),
     "snappy: second chunk bad": (2, put(compress("snappy", MANY), 32798, 0), 12),
-    "snappy: second header": (2, compress("snappy", rec(0)) + compress("snappy", rec(1)), 2),
+    "snappy: second header": (2, compress("snappy", pack_record(0)) + compress("snappy", pack_record(1)), 2),
     "snappy: second header cut": (2, SN + SN[:9], 2),
     "snappy: second header other": (2, SN + SN[:5] + b"x" * 11, 2),
     "snappy: second header version": (2, SN + SN[:8] + b"\0" * 8, 2),
@@ -128,12 +127,12 @@ BATCHES: dict[str, tuple[int, bytes, int]] = {
     "lz4: no block": (3, lz4_head(0x60), 2),
     "lz4: block too large": (3, lz4_head(0x60, rest=struct.pack("<I", 70000)), 2),
     "lz4: block cut": (3, lz4_head(0x60, rest=struct.pack("<I", 70)), 2),
-    "lz4: no end": (3, lz4_head(0x60, rest=block(TWO)), 2),
-    "lz4: end": (3, lz4_head(0x60, rest=block(rec(0)) + block(rec(1)) + bytes(4)), 2),
-    "lz4: content checksum cut": (3, lz4_head(0x64, rest=block(TWO) + bytes(4)), 2),
-    "lz4: content checksum": (3, lz4_head(0x64, rest=block(TWO) + bytes(8)), 2),
-    "lz4: block checksum": (3, lz4_head(0x70, rest=block(TWO) + bytes(8)), 2),
-    "lz4: block checksum cut": (3, lz4_head(0x70, rest=block(TWO)), 2),
+    "lz4: no end": (3, lz4_head(0x60, rest=block(TWO_RECORDS)), 2),
+    "lz4: end": (3, lz4_head(0x60, rest=block(pack_record(0)) + block(pack_record(1)) + bytes(4)), 2),
+    "lz4: content checksum cut": (3, lz4_head(0x64, rest=block(TWO_RECORDS) + bytes(4)), 2),
+    "lz4: content checksum": (3, lz4_head(0x64, rest=block(TWO_RECORDS) + bytes(8)), 2),
+    "lz4: block checksum": (3, lz4_head(0x70, rest=block(TWO_RECORDS) + bytes(8)), 2),
+    "lz4: block checksum cut": (3, lz4_head(0x70, rest=block(TWO_RECORDS)), 2),
     "lz4: second block bad": (
         3,
         lz4_head(0x60, rest=block(MANY[:60000]) + block(MANY[60000:], stored=False) + bytes(4)),
@@ -146,11 +145,16 @@ BATCHES: dict[str, tuple[int, bytes, int]] = {
     "zstd: checksum far": (4, put(ZM, len(ZM) - 1, ZM[-1] ^ 1), 12),
     "zstd: cut": (4, Z[:-1], 2),
     "zstd: cut far": (4, ZM[:-1], 12),
-    "zstd: two frames": (4, zstandard.compress(rec(0)) + zstandard.compress(rec(1)), 2),
-    "zstd: second frame cut": (4, zstandard.compress(TWO) + zstandard.compress(rec(1))[:8], 2),
+    "zstd: two frames": (4, zstandard.compress(pack_record(0)) + zstandard.compress(pack_record(1)), 2),
+    "zstd: second frame cut": (
+        4,
+        zstandard.compress(TWO_RECORDS) + zstandard.compress(pack_record(1))[:8],
+        2,
+    ),
     "zstd: skippable": (4, SKIPPABLE + Z, 2),
     "zstd: nonsense after": (4, Z + b"nonsense", 2),
 }
+
 
 SAID = {
     "none: fine": (2, ""),
@@ -448,32 +452,30 @@ SAID = {
         " <- ZstdIOException: Unknown frame descriptor",
     ),
 }
+
+
 EXPECTED = ("KafkaException: ", "InvalidRecordException: ")
 """Cases that the consumer takes for a bad record."""
-
-
-def array(data: bytes) -> Any:
-    return np.frombuffer(data, np.uint8)
 
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_recorded_answer_of_kafkas_consumer(name: str) -> None:
     compression, stored, count = BATCHES[name]
-    got = consume(compression, array(stored), count, 1 << 20)
+    got = consume(compression, as_array(stored), count, 1 << 20)
     assert (got.records, "" if got.error is None else str(got.error)) == SAID[name]
     assert got.error is None or got.error.expected == SAID[name][1].startswith(EXPECTED)
 
 
 def test_uncompressed_bytes_equal_the_records() -> None:
-    assert consume(1, array(GZ[:-12]), 2, 1 << 20).data == rec(0)
-    assert consume(0, array(TWO), 3, 1 << 20).data == TWO
+    assert consume(1, as_array(GZ[:-12]), 2, 1 << 20).data == pack_record(0)
+    assert consume(0, as_array(TWO_RECORDS), 3, 1 << 20).data == TWO_RECORDS
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_output_is_bounded(codec: str) -> None:
-    big = compress(codec, rec(0) + rec(1, bytes(1 << 20)))
+    big = compress(codec, pack_record(0) + pack_record(1, bytes(1 << 20)))
     kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
-    got = consume(kind, array(big), 2, 1 << 18)
+    got = consume(kind, as_array(big), 2, 1 << 18)
     assert got.records < 2
     assert got.error is not None
 
@@ -481,151 +483,31 @@ def test_output_is_bounded(codec: str) -> None:
 # Cut after 50 000 bytes: in the second chunk of snappy, in the first block of lz4; zstd emits stored data immediately.
 @pytest.mark.parametrize(("codec", "records"), [("gzip", 1), ("snappy", 1), ("lz4", 0), ("zstd", 1)])
 def test_record_larger_than_the_buffer_is_read_at_once(codec: str, records: int) -> None:
-    big = rec(0) + rec(1, random.Random(1).randbytes(100_000)) + rec(2)
+    big = pack_record(0) + pack_record(1, random.Random(1).randbytes(100_000)) + pack_record(2)
     kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
-    assert consume(kind, array(compress(codec, big)), 3, 1 << 20).data == big
-    cut = consume(kind, array(compress(codec, big)[:50_000]), 3, 1 << 20)
+    assert consume(kind, as_array(compress(codec, big)), 3, 1 << 20).data == big
+    cut = consume(kind, as_array(compress(codec, big)[:50_000]), 3, 1 << 20)
     assert (cut.records, cut.error is None) == (records, False)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_large_record_of_a_complete_stream(codec: str) -> None:
     kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
-    got = consume(kind, array(compress(codec, rec(0) + VARINT.pack(200_000, {}) + bytes(10))), 2, 1 << 20)
+    got = consume(
+        kind, as_array(compress(codec, pack_record(0) + VARINT.pack(200_000, {}) + bytes(10))), 2, 1 << 20
+    )
     assert got.records == 1
     assert "expected 200000 bytes in record payload, but the record payload reached EOF" in str(got.error)
 
 
 def test_incompressible_bytes_beyond_the_limit() -> None:
-    got = consume(4, array(ZM), 12, 20_000)
+    got = consume(4, as_array(ZM), 12, 20_000)
     assert got.records < 12
     assert "more bytes than are allowed here" in str(got.error)
 
 
 def test_lz4_frame_with_content_size() -> None:
-    packed = lz4.frame.compress(TWO, block_linked=False, store_size=True)
-    assert consume(3, array(packed), 2, 1 << 20).records == 2
-    got = consume(3, array(packed[:13]), 2, 1 << 20)
+    packed = lz4.frame.compress(TWO_RECORDS, block_linked=False, store_size=True)
+    assert consume(3, as_array(packed), 2, 1 << 20).records == 2
+    got = consume(3, as_array(packed[:13]), 2, 1 << 20)
     assert (got.records, "Stream ended prematurely" in str(got.error)) == (0, True)
-
-
-# Golden files
-
-
-def batches(case: Case) -> list[bytes]:
-    out = []
-    for path in sorted(case.partition.glob("*.log")):
-        data, at = path.read_bytes(), 0
-        while len(data) - at >= HEAD_SIZE:
-            size = 12 + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
-            if data[at + 16] != 2 or size < HEAD_SIZE or size > len(data) - at:
-                break
-            out.append(data[at : at + size])
-            at += size
-    return out
-
-
-def stops(case: Case) -> tuple[int, str] | None:
-    """Return the position and error where the consumer stopped, or None unless it stopped at the records of a batch."""
-    for run in case.runs.values():
-        outcome = run.get("consumer", {}).get("read_uncommitted", {})
-        error = outcome.get("error", "")
-        if "Unknown compression" in error:
-            return outcome["position"], str(error)
-        _, answered, cause = error.partition("continue consumption. <- ")
-        if answered and "Record batch for partition" not in cause and "CorruptRecord" not in cause:
-            return outcome["position"], cause
-    return None
-
-
-STOPPED = {
-    name: stop
-    for name, case in CASES.items()
-    if name.startswith(("craft_", "dmg_fix"))
-    and not name.startswith(("craft_v0", "craft_v1", "craft_no"))
-    and (stop := stops(case))
-}
-
-
-@pytest.mark.parametrize("name", STOPPED)
-def test_golden_consumer_errors(name: str) -> None:
-    position, expected_error = STOPPED[name]
-    for batch in batches(CASES[name]):
-        base = int.from_bytes(batch[:8], "big")
-        reading = consume_batch(array(batch), 1 << 20)
-        if reading.error is not None:
-            # An unexpected exception also discards what the same poll has collected.
-            assert (
-                base + consume_batch(array(batch), 1 << 20).records == position or not reading.error.expected
-            )
-            assert str(consume_batch(array(batch), 1 << 20).error) == expected_error
-            return
-    pytest.fail("all batches were read to their end")
-
-
-def test_golden_files_have_consumer_errors() -> None:
-    assert len(STOPPED) >= 15
-
-
-@pytest.mark.parametrize(
-    "name", ["v2_none_java", "v2_gzip_java", "v2_snappy_java", "v2_lz4_java", "v2_zstd_java"]
-)
-def test_other_golden_batches_are_read_to_the_end(name: str) -> None:
-    seen = 0
-    for batch in batches(CASES[name]):
-        got = consume_batch(array(batch), 1 << 20)
-        assert got.error is None
-        assert got.records == int.from_bytes(batch[57:61], "big")
-        seen += int.from_bytes(batch[21:23], "big") & COMPRESSION
-    assert seen or name == "v2_none_java"
-
-
-# Rows
-
-
-def rows(data: bytes, **hints: Any) -> tuple[list[int], list[str]]:
-    asked = context(**hints)
-    seen = window(data)
-    frames = CODEC.scan(seen, 0, asked)
-    offsets: list[int] = []
-    faults = []
-    for decoded in CODEC.decode(seen, frames, "rows", ["offset"], asked):
-        offsets += decoded.batch.column(0).to_pylist()
-        faults += [fault.detail for _, fault in decoded.faults]
-    return offsets, faults
-
-
-def test_partial_hint_returns_the_rows_before_a_failure() -> None:
-    cut = compressed(0, GZ[:-12], "gzip", 2) + raw_batch(2, rec(0), 1)
-    assert rows(cut) == ([2], ["gzip: the stream is cut off after 23 bytes, before its end and checksum"])
-    offsets, faults = rows(cut, partial=True)
-    assert (offsets, len(faults)) == ([0, 2], 1)
-
-
-def test_batch_that_a_consumer_reads_to_the_end_is_no_fault() -> None:
-    tail = compressed(0, zstandard.compress(TWO) + zstandard.compress(rec(1))[:8], "zstd", 2)
-    assert rows(tail)[0] == []
-    assert rows(tail, partial=True) == ([0, 1], [])
-
-
-def test_stored_hint_accepts_unordered_batches() -> None:
-    data = (
-        raw_batch(5, rec(0), 1)
-        + raw_batch(900, rec(0), 1)
-        + raw_batch(6, rec(0), 1)
-        + raw_batch(7, rec(0), 1)
-    )
-    asked = context(stored=True)
-    frames = CODEC.scan(window(data), 0, asked)
-    assert (len(frames), frames.damage, frames.faults) == (4, None, [])
-    judged = CODEC.scan(window(data), 0, context())
-    assert len(judged) < 4
-
-
-def test_exception_has_its_causes() -> None:
-    error = Thrown(KAFKA_EXCEPTION, "a", Thrown("java.io.IOException", "b"))
-    assert str(error) == "KafkaException: a <- IOException: b"
-    assert error.expected
-    assert error.cause is not None
-    assert error.cause.io
-    assert not error.cause.expected

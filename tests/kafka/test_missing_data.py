@@ -23,15 +23,6 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 TOPIC = "dmg_base"
 
 
-@pytest.fixture
-def partition(tmp_path: Path) -> Path:
-    """The partition in the log directory of a stopped broker."""
-    place = tmp_path / "logs" / f"{TOPIC}-0"
-    shutil.copytree(CASES["dmg_base"].partition, place)
-    (tmp_path / "logs" / ".kafka_cleanshutdown").touch()
-    return place
-
-
 def remove(partition: Path, base: int, *suffixes: str) -> None:
     for suffix in suffixes:
         (partition / segment_name(base, suffix)).unlink()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka_golden import CASES
+from kafka_golden import CASES, copy_case
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -28,7 +27,11 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan, Role
 
 LAYOUT = registry.get_layout("kafka.partition")
+
+
 TOKEN = "0123456789abcdef0123456789abcdef"
+
+
 FIRST, SECOND, LAST = 0, 30, 86
 """Base offsets of the four segments of `dmg_base`, whose log ends at 97."""
 
@@ -44,15 +47,6 @@ def planned(directory: MemoryDirectory, **options: Any) -> Plan:
 def faults(plan: Plan) -> dict[str, tuple[Severity, str]]:
     """Return severity and details of the faults by file."""
     return {name: (fault.severity, f"{fault.detail}: {fault.system}") for name, fault in plan.faults}
-
-
-def on_disk(case: str, tmp_path: Path) -> Path:
-    """Copy a case to disk."""
-    target = tmp_path / CASES[case].partition.name
-    shutil.copytree(CASES[case].partition, target)
-    for path in target.iterdir():
-        path.chmod(0o644)
-    return target
 
 
 # Names
@@ -384,7 +378,7 @@ def test_log_start_offset_cuts_records_and_skips_segments() -> None:
 
 
 def test_option_wins_over_the_checkpoint(tmp_path: Path) -> None:
-    place = on_disk("dmg_base", tmp_path)
+    place = copy_case("dmg_base", tmp_path)
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndmg_base 0 90\n")
     assert lw.read(place, columns="offset")["offset"].to_pylist() == list(range(90, 97))
     assert lw.read(place, columns="offset", log_start_offset=95)["offset"].to_pylist() == [95, 96]
@@ -408,7 +402,7 @@ def test_committed_rows_end_before_the_first_open_transaction() -> None:
 
 
 def test_committed_rows_do_not_depend_on_the_transaction_index(tmp_path: Path) -> None:
-    place = on_disk("dmg_tbase", tmp_path)
+    place = copy_case("dmg_tbase", tmp_path)
     before = lw.read(place, view="read_committed")
     assert before.num_rows < lw.read(place).num_rows
     removed = list(place.glob("*.txnindex"))
@@ -425,7 +419,7 @@ PRODUCER_ID = 43
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_flipped_bit_opens_and_ends_no_transaction(tmp_path: Path) -> None:
     """Rows of sound batches are returned whatever a batch with a wrong checksum claims."""
-    place = on_disk("dmg_tbase", tmp_path)
+    place = copy_case("dmg_tbase", tmp_path)
     frames = lw.read(
         place, view="batches", columns="position,base_offset,last_offset,is_transactional,is_control"
     )
@@ -492,144 +486,3 @@ def test_rows_may_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
         assert lw.read(place)["value"].to_pylist() == rows["value"].to_pylist()
         written[chunk] = (place / segment_name(0, ".log")).read_bytes()
     assert len(set(written.values())) == 1
-
-
-# Refused appends
-
-
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        ("dmg_trunc_body", "damaged at byte"),
-        ("dmg_trunc_hdr_5", "damaged at byte"),
-        ("dmg_zero_tail_12", "ends in zeros"),
-        ("dmg_garbage_tail_10", "too few for a batch"),
-        ("dmg_flip_payload", "damaged at byte"),
-        ("dmg_txn_marker_type", "control record"),
-        ("killed_prealloc", "ends in zeros"),
-        ("dmg_seg_alpha", r"foo\.log"),
-        ("dmg_seg_unpadded", r"5\.log"),
-        ("dmg_left_swap", "cut short"),
-        ("dmg_left_cleaned", "cut short"),
-        ("dmg_left_split", "cut short"),
-        ("dmg_epoch_garbage", "leader-epoch-checkpoint can't be understood"),
-        ("dmg_epoch_count", "leader-epoch-checkpoint can't be understood"),
-        ("dmg_pm_empty", "partition.metadata can't be understood"),
-        ("dmg_pm_zero_id", "partition.metadata can't be understood"),
-    ],
-)
-def test_append_to_damaged_files_is_refused(case: str, message: str, tmp_path: Path) -> None:
-    place = on_disk(case, tmp_path)
-    before = {path.name: path.read_bytes() for path in place.iterdir()}
-    with pytest.raises(lw.UsageError, match=message):
-        lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
-    assert [path.name for path in tmp_path.iterdir()] == [place.name]
-
-
-def test_append_to_a_log_that_a_broker_would_delete_is_refused(tmp_path: Path) -> None:
-    place = on_disk("dmg_base", tmp_path)
-    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndmg_base 0 98\n")
-    with pytest.raises(lw.UsageError, match="the log ends at 97, below its start"):
-        lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-
-
-def test_append_to_the_format_before_0_11_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(lw.UnsupportedError, match="magic 0"):
-        lw.write([{"value": b"x"}], on_disk("v0_none", tmp_path), "kafka.partition", mode="append")
-
-
-# State that an append continues
-
-
-def test_partition_without_segments_continues_at_its_log_start(tmp_path: Path) -> None:
-    place = on_disk("craft_no_files", tmp_path)
-    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ncraft_no_files 0 57\n")
-    report = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    assert report.ids == {"first_offset": 57, "last_offset": 57}
-    assert (place / segment_name(57, ".log")).exists()
-
-
-def append(place: Path) -> set[str]:
-    """Append a row. Return the names of files that changed, or that appeared beside the new segment."""
-    before = {path.name: path.read_bytes() for path in place.iterdir()}
-    first = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append").ids["first_offset"]
-    after = {path.name: path.read_bytes() for path in place.iterdir()}
-    assert set(before) <= set(after)
-    new = {segment_name(first, suffix) for suffix in (".log", ".index", ".timeindex", ".snapshot")}
-    return (
-        {name for name in after if after[name] != before.get(name)}
-        - new
-        - {segment_name(first + 1, ".snapshot")}
-    )
-
-
-@pytest.mark.parametrize(
-    "case", ["dmg_base", "v2_rolled", "v2_txn_interleaved", "v2_by_28", "v2_index_full", "v2_epochs"]
-)
-def test_sound_indexes_of_the_last_segment_are_kept(case: str, tmp_path: Path) -> None:
-    assert {name for name in append(on_disk(case, tmp_path)) if "index" in name} == set()
-
-
-ZEROS = 10 << 10
-
-
-@pytest.mark.parametrize(
-    "kind", ["stale", "padded", "odd", "garbage", "unsorted", "no times", "times padded", "times odd"]
-)
-def test_wrong_indexes_are_rebuilt(kind: str, tmp_path: Path) -> None:
-    """From now on the broker trusts them: on start it checks only those of its last segment."""
-    place = on_disk("v2_rolled_4096", tmp_path)
-    base = max(int(path.name[:20]) for path in place.glob("*.log"))
-    # A segment long enough for entries, and its correct indexes.
-    rows = [{"value": b"v" * 500, "timestamp": 1_700_000_000_000 + i} for i in range(60)]
-    base = lw.write(rows, place, "kafka.partition", mode="append", batch_size=1000).ids["first_offset"]
-    index, times = place / segment_name(base, ".index"), place / segment_name(base, ".timeindex")
-    good = index.read_bytes(), times.read_bytes()
-    assert len(good[0]) > 24
-    if kind == "stale":
-        index.write_bytes(good[0] + (99).to_bytes(4, "big") + (1 << 20).to_bytes(4, "big"))
-    elif kind == "padded":
-        index.write_bytes(good[0] + bytes(ZEROS))
-    elif kind == "odd":
-        index.write_bytes(good[0][:-3])
-    elif kind == "garbage":
-        index.write_bytes(good[0][:12] + b"\x00\x00\x10\x01" + good[0][16:])
-    elif kind == "unsorted":
-        index.write_bytes(good[0][8:16] + good[0][:8] + good[0][16:])
-    elif kind == "no times":
-        times.unlink()
-    elif kind == "times padded":
-        times.write_bytes(good[1] + bytes(ZEROS * 12))
-    else:
-        times.write_bytes(good[1][:-1])
-    assert append(place) >= (
-        {index.name} if kind not in ("no times", "times padded", "times odd") else {times.name}
-    )
-    assert (index.read_bytes(), times.read_bytes()) == good
-
-
-def test_missing_epochs_are_added(tmp_path: Path) -> None:
-    place = on_disk("dmg_base", tmp_path)
-    path = place / "leader-epoch-checkpoint"
-    before = path.read_bytes()
-    path.unlink()
-    assert append(place) == {path.name}
-    assert path.read_bytes() == before
-
-
-def test_unchanged_epochs_are_not_rewritten(tmp_path: Path) -> None:
-    assert append(on_disk("dmg_base", tmp_path)) == set()
-
-
-def test_producers_are_continued(tmp_path: Path) -> None:
-    place = on_disk("dmg_tbase", tmp_path)
-    last = max(place.glob("*.snapshot"), key=lambda path: path.name)
-    before = last.read_bytes()
-    report = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    assert (place / segment_name(report.ids["last_offset"] + 1, ".snapshot")).read_bytes() == before
-    for path in place.glob("*.snapshot"):
-        if int(path.name[:20]) < report.ids["first_offset"]:
-            path.unlink()
-    rebuilt = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
-    assert (place / segment_name(rebuilt.ids["last_offset"] + 1, ".snapshot")).read_bytes() == before

@@ -5,40 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from kafka_golden import CASES, of_class
-from kafka_log import batch, record
+from kafka_verify import ERROR, INFO, WARNING, frame_rows, log_name, severe_faults
 
 import logwright as lw
-from logwright.codec.fault import Fault, Severity, StorageError
+from logwright.codec.fault import Severity, StorageError
 from logwright.codec.kafka.check.partition import _whole
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
-from logwright.codec.kafka.formats.log.codec import CODEC
-from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.state.producers import ProducerState
-from logwright.codec.option import Options
-from logwright.codec.window import Window
 from logwright.corpora.cases import Case
 from logwright.readers import resolve, verify
 from logwright.readers.listing import LocalDirectory
 
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
-ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+
 
 LEFT_OUT = ("craft_delta_beyond", "craft_delta_order")
 """Records that no consumer gets are worth a warning, though no software complains."""
-
-
-def severe_faults(report: lw.Report) -> list[tuple[str, Fault]]:
-    return [(name, fault) for name, fault in report.faults if fault.severity is not INFO]
 
 
 @pytest.mark.parametrize("case", of_class("healthy", "legal"), **BY_NAME)
@@ -57,39 +44,35 @@ def test_partitions_of_a_broker_are_sound_after_a_clean_stop(case: Case) -> None
         assert severe_faults(lw.verify(case.partition, clean=True)) == []
 
 
-def first(base: int) -> str:
-    return segment_name(base, ".log")
-
-
 SEEN: dict[str, tuple[str, Severity, Severity, str]] = {
     # Case: file, severity after a clean stop and after an unclean one, text.
     "dmg_batch_removed": (segment_name(30, ".index"), ERROR, WARNING, "within the batch"),
     "dmg_epoch_beyond": ("leader-epoch-checkpoint", WARNING, WARNING, "the log ends at 97"),
     "dmg_epoch_unsorted": ("leader-epoch-checkpoint", WARNING, WARNING, "contradict"),
     "dmg_epoch_wrong": ("leader-epoch-checkpoint", WARNING, WARNING, "epoch 5 from offset 3 on: leader epoch 0"),
-    "dmg_epochs_backwards": (first(86), WARNING, WARNING, "leader epoch 1 of offset 90"),
-    "dmg_flip_epoch": (first(86), WARNING, WARNING, "leader epoch 3 of offset 91, leader-epoch-checkpoint says 2"),
-    "dmg_flip_epoch_high": (first(86), WARNING, WARNING, "leader epoch 16777218"),
+    "dmg_epochs_backwards": (log_name(86), WARNING, WARNING, "leader epoch 1 of offset 90"),
+    "dmg_flip_epoch": (log_name(86), WARNING, WARNING, "leader epoch 3 of offset 91, leader-epoch-checkpoint says 2"),
+    "dmg_flip_epoch_high": (log_name(86), WARNING, WARNING, "leader epoch 16777218"),
     "dmg_index_other_segment": (segment_name(30, ".index"), ERROR, WARNING, "within the batch"),
     "dmg_index_pos_shift": (segment_name(30, ".index"), ERROR, WARNING, "says byte 340"),
     "dmg_index_stale": (segment_name(86, ".index"), ERROR, INFO, "the batches end at byte 209"),
-    "dmg_orphan_index": (first(30), ERROR, ERROR, "offsets 30 to 57 are gone"),
+    "dmg_orphan_index": (log_name(30), ERROR, ERROR, "offsets 30 to 57 are gone"),
     "dmg_seg_missing_first": ("leader-epoch-checkpoint", WARNING, INFO, "begins at 30"),
-    "dmg_seg_missing_last": (first(58), ERROR, ERROR, "ends with offset 85"),
-    "dmg_seg_missing_mid": (first(30), ERROR, ERROR, "a segment began there and is missing"),
+    "dmg_seg_missing_last": (log_name(58), ERROR, ERROR, "ends with offset 85"),
+    "dmg_seg_missing_mid": (log_name(30), ERROR, ERROR, "a segment began there and is missing"),
     "dmg_seg_wrong_base_low": (segment_name(29, ".index"), ERROR, WARNING, "offset 54 is at byte 1577 or behind"),
     "dmg_timeindex_empty": (segment_name(30, ".timeindex"), WARNING, WARNING, "it is empty"),
-    "dmg_trunc_boundary": (first(86), ERROR, ERROR, "ends with offset 92"),
-    "dmg_trunc_old_boundary": (first(30), ERROR, ERROR, "ends with offset 56"),
-    "dmg_trunc_old_to_zero": (first(30), ERROR, ERROR, "the segment is empty"),
-    "dmg_trunc_to_zero": (first(86), ERROR, ERROR, "ends with offset 85"),
+    "dmg_trunc_boundary": (log_name(86), ERROR, ERROR, "ends with offset 92"),
+    "dmg_trunc_old_boundary": (log_name(30), ERROR, ERROR, "ends with offset 56"),
+    "dmg_trunc_old_to_zero": (log_name(30), ERROR, ERROR, "the segment is empty"),
+    "dmg_trunc_to_zero": (log_name(86), ERROR, ERROR, "ends with offset 85"),
     "dmg_txn_index_all_missing": (segment_name(1, ".txnindex"), ERROR, WARNING, "producer 2 aborted offsets 2 to 5"),
     "dmg_txn_index_missing": (segment_name(1, ".txnindex"), ERROR, WARNING, "is not there"),
     "dmg_txn_index_wrong": (segment_name(1, ".txnindex"), ERROR, WARNING, "producer 77777"),
     "dmg_txn_marker_lost": (segment_name(23, ".txnindex"), ERROR, WARNING, "no marker there says so"),
     "dmg_txn_snapshot_stray": (segment_name(5000, ".snapshot"), INFO, INFO, "the log ends at 40"),
-    "dmg_zero_tail_12": (first(86), ERROR, INFO, "ends in zeros"),
-    "dmg_trunc_body": (first(86), ERROR, ERROR, "are left of the file"),
+    "dmg_zero_tail_12": (log_name(86), ERROR, INFO, "ends in zeros"),
+    "dmg_trunc_body": (log_name(86), ERROR, ERROR, "are left of the file"),
 }  # fmt: skip
 
 
@@ -128,7 +111,7 @@ def test_certain_loss_is_damage(name: str) -> None:
 def test_unfinished_write_of_a_crash_may_be_a_loss(partition: Path) -> None:
     for name in (segment_name(97, ".snapshot"), segment_name(86, ".index"), segment_name(86, ".timeindex")):
         (partition / name).unlink()
-    with open(partition / first(86), "r+b") as file:
+    with open(partition / log_name(86), "r+b") as file:
         file.truncate(470)
     report = lw.verify(partition, clean=False)
     assert report.ok
@@ -149,19 +132,19 @@ def test_wrong_offsets_are_not_the_lost_ones(name: str) -> None:
 
 
 def test_duplicated_batch_loses_nothing(partition: Path) -> None:
-    frame = frames(partition, 86)[1]
-    data = (partition / first(86)).read_bytes()
+    frame = frame_rows(partition, 86)[1]
+    data = (partition / log_name(86)).read_bytes()
     end = frame["position"] + frame["size"]
-    (partition / first(86)).write_bytes(data[:end] + data[frame["position"] :])
+    (partition / log_name(86)).write_bytes(data[:end] + data[frame["position"] :])
     ((_, fault),) = [each for each in lw.verify(partition).faults if "are not above" in each[1].detail]
     assert (fault.lost, fault.rows_lost) == ({}, 0)
 
 
 def test_lost_offsets_are_unknown_if_the_last_batch_has_a_wrong_offset(partition: Path) -> None:
-    last = frames(partition, 86)[-1]
-    data = bytearray((partition / first(86)).read_bytes())
+    last = frame_rows(partition, 86)[-1]
+    data = bytearray((partition / log_name(86)).read_bytes())
     data[last["position"] : last["position"] + 8] = (86).to_bytes(8, "big")
-    (partition / first(86)).write_bytes(data)
+    (partition / log_name(86)).write_bytes(data)
     ((_, fault),) = [each for each in lw.verify(partition).faults if "are not above" in each[1].detail]
     assert (fault.rows_lost, fault.lost["last_offset"]) == (4, 96), (
         "a snapshot says that the log went up to 96"
@@ -174,11 +157,11 @@ def test_lost_offsets_are_unknown_if_the_last_batch_has_a_wrong_offset(partition
 
 def test_lost_offsets_are_unknown_if_the_first_batch_has_a_wrong_offset(partition: Path) -> None:
     """Reading begins with it, and its neighbours do not leave as many free offsets as it has."""
-    all_ = frames(partition, 86)
-    data = bytearray((partition / first(86)).read_bytes())
+    all_ = frame_rows(partition, 86)
+    data = bytearray((partition / log_name(86)).read_bytes())
     for offset_range in all_[1:3]:
         data[offset_range["position"] : offset_range["position"] + 8] = (86).to_bytes(8, "big")
-    (partition / first(86)).write_bytes(data)
+    (partition / log_name(86)).write_bytes(data)
     left = [fault for _, fault in lw.verify(partition).faults if "are not above" in fault.detail]
     assert len(left) == 2
     assert not any("first_offset" in fault.lost for fault in left)
@@ -188,13 +171,13 @@ def test_offsets_freed_by_a_misplaced_batch_are_searched_in_sound_bytes_only(
     partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listing = LocalDirectory(str(partition))
-    size = (partition / first(86)).stat().st_size
-    frame = frames(partition, 86)[0]
+    size = (partition / log_name(86)).stat().st_size
+    frame = frame_rows(partition, 86)[0]
     stop = frame["position"] + frame["size"]
-    assert list(_whole(listing, first(86), frame["position"], stop)) == [(86, frame["last_offset"])]
-    assert list(_whole(listing, first(86), frame["position"], stop + 1)) == []
-    assert list(_whole(listing, first(86), 0, 10)) == []
-    assert list(_whole(listing, first(86), size - 10, size + 100)) == []
+    assert list(_whole(listing, log_name(86), frame["position"], stop)) == [(86, frame["last_offset"])]
+    assert list(_whole(listing, log_name(86), frame["position"], stop + 1)) == []
+    assert list(_whole(listing, log_name(86), 0, 10)) == []
+    assert list(_whole(listing, log_name(86), size - 10, size + 100)) == []
     monkeypatch.setattr("logwright.codec.kafka.check.partition._HOLES", 0)
     assert any(fault.lost for _, fault in lw.verify(CASES["dmg_batch_swapped"].partition).faults)
 
@@ -205,7 +188,7 @@ def test_offsets_freed_by_a_misplaced_batch_are_searched_in_sound_bytes_only(
 def without_last(partition: Path, *suffixes: str) -> lw.Report:
     """Remove the last log and the snapshot at its end, and the other files with these suffixes."""
     for name in (
-        first(86),
+        log_name(86),
         segment_name(97, ".snapshot"),
         *(segment_name(86, suffixe) for suffixe in suffixes),
     ):
@@ -214,7 +197,7 @@ def without_last(partition: Path, *suffixes: str) -> lw.Report:
 
 
 def test_segment_being_deleted_is_not_lost(partition: Path) -> None:
-    (partition / first(86)).rename(partition / f"{first(86)}.deleted")
+    (partition / log_name(86)).rename(partition / f"{log_name(86)}.deleted")
     (partition / segment_name(97, ".snapshot")).unlink()
     report = lw.verify(partition)
     assert report.ok
@@ -222,12 +205,12 @@ def test_segment_being_deleted_is_not_lost(partition: Path) -> None:
 
 
 def test_last_segment_missing_after_a_damaged_one(partition: Path) -> None:
-    log = partition / first(58)
+    log = partition / log_name(58)
     data = bytearray(log.read_bytes())
     data[-1] ^= 1
     log.write_bytes(data)
     assert [
-        fault.lost["first_offset"] for name, fault in without_last(partition).faults if name == first(86)
+        fault.lost["first_offset"] for name, fault in without_last(partition).faults if name == log_name(86)
     ] == [86]
 
 
@@ -240,7 +223,7 @@ def test_indexes_prove_that_the_last_segment_is_missing(
         for found_fault in without_last(partition, *gone).faults
         if found_fault[1].severity is ERROR
     ]
-    assert (name, fault.lost["first_offset"], fault.lost["last_offset"]) == (first(86), 86, upto)
+    assert (name, fault.lost["first_offset"], fault.lost["last_offset"]) == (log_name(86), 86, upto)
     assert f"offsets from 86 to {upto} are gone" in fault.detail
 
 
@@ -249,7 +232,7 @@ def test_empty_index_does_not_show_the_size_of_its_log(partition: Path) -> None:
     report = without_last(partition, ".timeindex")
     assert report.ok
     assert not any(fault.lost for _, fault in report.faults)
-    (details,) = [fault.detail for name, fault in report.faults if name == first(86)]
+    (details,) = [fault.detail for name, fault in report.faults if name == log_name(86)]
     assert "whether it held records is not known" in details
 
 
@@ -258,7 +241,7 @@ def test_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
 ) -> None:
     other = tmp_path / "other" / partition.name
     shutil.copytree(partition, other)
-    (other / first(30)).unlink()
+    (other / log_name(30)).unlink()
     assert lw.repair(other, tmp_path / "out", dry_run=True).incomplete
     assert not lw.repair([other, partition], tmp_path / "out", dry_run=True).incomplete
 
@@ -270,7 +253,7 @@ def test_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
 def test_log_that_is_not_a_file_is_named(
     partition: Path, kind_of_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = partition / first(30)
+    log = partition / log_name(30)
     log.unlink()
     match kind_of_file:
         case "a link to what is not there":
@@ -286,7 +269,7 @@ def test_log_that_is_not_a_file_is_named(
             monkeypatch.chdir(partition)
             with socket.socket(socket.AF_UNIX) as unix_socket:
                 unix_socket.bind(log.name)
-    details = [fault.detail for name, fault in lw.verify(partition).faults if name == first(30)]
+    details = [fault.detail for name, fault in lw.verify(partition).faults if name == log_name(30)]
     assert f"it is {kind_of_file}, not a file: it is not read" in details
     with pytest.raises(lw.DamageError, match="offsets 30 to 57 are gone"):
         lw.read(partition, columns="offset")
@@ -296,127 +279,6 @@ def test_log_that_is_not_a_file_is_named(
         f"{log}: it is {kind_of_file}, not a file: it is not read"
     ]
     assert len(lw.inspect(partition)["notes"]) == 1
-
-
-# Indexes of other brokers
-
-
-@pytest.fixture
-def partition(tmp_path: Path) -> Path:
-    """A copy of four segments, in a log directory after a clean stop."""
-    place = tmp_path / "logs" / "dmg_base-0"
-    shutil.copytree(CASES["dmg_base"].partition, place)
-    (tmp_path / "logs" / ".kafka_cleanshutdown").touch()
-    return place
-
-
-def frames(place: Path, base: int) -> list[dict[str, Any]]:
-    return lw.read(place / first(base), view="frames").to_pylist()
-
-
-def index(base: int, *entries: tuple[int, int]) -> bytes:
-    out = np.zeros(len(entries), INDEX_ENTRY.head_dtype)
-    for i, (offset, position) in enumerate(entries):
-        out[i] = offset - base, position
-    return out.tobytes()
-
-
-def timeindex(base: int, *entries: tuple[int, int]) -> bytes:
-    out = np.zeros(len(entries), TIMEINDEX_ENTRY.head_dtype)
-    for i, (timestamp, offset) in enumerate(entries):
-        out[i] = timestamp, offset - base
-    return out.tobytes()
-
-
-Entry = Callable[[list[dict[str, Any]], int], tuple[int, int]]
-CONVENTIONS: dict[str, Entry] = {
-    "last of the batch": lambda rows, i: (rows[i]["last_offset"], rows[i]["position"]),
-    "first of the chunk": lambda rows, i: (rows[i]["base_offset"], rows[i]["position"]),
-    "last of a chunk of two": lambda rows, i: (
-        rows[min(i + 1, len(rows) - 1)]["last_offset"],
-        rows[i]["position"],
-    ),
-    "within the batch": lambda rows, i: (
-        (rows[i]["base_offset"] + rows[i]["last_offset"]) // 2,
-        rows[i]["position"],
-    ),
-}
-
-
-@pytest.mark.parametrize("step", [2, 3, 100])
-@pytest.mark.parametrize("convention", CONVENTIONS)
-def test_any_true_index_is_right(partition: Path, convention: str, step: int) -> None:
-    for base in (0, 30, 58, 86):
-        rows = frames(partition, base)
-        entries = [CONVENTIONS[convention](rows, i) for i in range(1, len(rows), step)]
-        (partition / segment_name(base, ".index")).write_bytes(index(base, *entries))
-    assert severe_faults(lw.verify(partition)) == []
-
-
-def test_indexes_of_a_killed_broker_end_in_zeros(partition: Path) -> None:
-    for suffix in (".index", ".timeindex"):
-        path = partition / segment_name(86, suffix)
-        path.write_bytes(path.read_bytes()[: 12 if suffix == ".timeindex" else None].ljust(12 * 800, b"\0"))
-    assert severe_faults(lw.verify(partition, clean=False)) == []
-
-
-WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], bytes], str]] = {
-    "an offset too low": (lambda rows: index(30, (rows[3]["base_offset"] - 1, rows[3]["position"])), "it is before"),
-    "an offset too high": (lambda rows: index(30, (700, rows[3]["position"])), "where no batch has it"),
-    "a position within": (lambda rows: index(30, (rows[3]["last_offset"], rows[3]["position"] + 8)), "is within the batch"),
-    "a position behind the end": (lambda rows: index(30, (57, 1 << 20)), "the batches end at byte"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("defect", WRONG)
-def test_misleading_index_is_found(partition: Path, defect: str) -> None:
-    make, message = WRONG[defect]
-    (partition / segment_name(30, ".index")).write_bytes(make(frames(partition, 30)))
-    ((name, fault),) = severe_faults(lw.verify(partition))
-    assert name == segment_name(30, ".index")
-    assert message in fault.detail
-    assert (fault.offset, fault.length) == (0, 8)
-
-
-def test_many_wrong_entries_are_one_fault(partition: Path) -> None:
-    rows = frames(partition, 30)
-    entries = [(row["last_offset"], row["position"] + 1) for row in rows[1:6]]
-    (partition / segment_name(30, ".index")).write_bytes(index(30, *entries))
-    ((_, fault),) = severe_faults(lw.verify(partition))
-    assert fault.detail.endswith("and so are 4 more of its entries")
-    assert (fault.offset, fault.length) == (0, 40)
-
-
-def test_misleading_timeindex_is_found(partition: Path) -> None:
-    rows = frames(partition, 30)
-    top = max(row["max_timestamp"] for row in rows)
-    path = partition / segment_name(30, ".timeindex")
-    path.write_bytes(timeindex(30, (1, rows[4]["last_offset"]), (top, 57)))
-    ((_, fault),) = severe_faults(lw.verify(partition))
-    assert "no timestamp is above 1, there is" in fault.detail
-    assert (fault.severity, "searches by time miss records" in fault.system) == (ERROR, True)
-    path.write_bytes(timeindex(30, (top - 1, rows[0]["last_offset"]), (top, 57)))
-    ((_, fault),) = severe_faults(lw.verify(partition))
-    assert f"says timestamp {top - 1} of offset" in fault.detail
-    assert fault.severity is WARNING
-    path.write_bytes(timeindex(30, (rows[0]["max_timestamp"], rows[0]["last_offset"])))
-    ((_, fault),) = severe_faults(lw.verify(partition))
-    assert f"the segment has {top}" in fault.detail
-
-
-def test_index_below_the_recovery_point_is_trusted_after_an_unclean_stop(partition: Path) -> None:
-    (partition.parent / ".kafka_cleanshutdown").unlink()
-    (partition / segment_name(30, ".index")).write_bytes(index(30, (57, 1)))
-    checkpoint = partition.parent / "recovery-point-offset-checkpoint"
-    for text, severity in (
-        ("0\n1\ndmg_base 0 58\n", ERROR),
-        ("0\n1\ndmg_base 0 57\n", WARNING),
-        ("0\n1\nother 0 58\n", WARNING),
-        ("0\n1\nother 0\n", WARNING),
-    ):
-        checkpoint.write_text(text)
-        ((_, fault),) = severe_faults(lw.verify(partition))
-        assert fault.severity is severity, text
 
 
 # Damage causes no further faults
@@ -453,133 +315,17 @@ def test_deleted_records_cause_no_faults(tmp_path: Path, name: str) -> None:
     assert severe_faults(lw.verify(place, clean=True)) == []
 
 
-# Handmade transactions: producer 1 aborts 0..1, producer 2 commits 3, producer 1 aborts 5
-
-
-def data(base: int, producer: int, *, transactional: bool = True, count: int = 1) -> bytes:
-    fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": base}
-    return batch(base, [record(i) for i in range(count)], attributes=0x10 * transactional, **fields)
-
-
-def end(base: int, producer: int, kind: int) -> bytes:
-    marker_record = record(0, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\7")
-    return batch(base, [marker_record], attributes=0x30, producer_id=producer, producer_epoch=0)
-
-
-LOG = [data(0, 1, count=2), end(2, 1, 0), data(3, 2), end(4, 2, 1), data(5, 1), end(6, 1, 0), data(7, 3)]
-ABORTED = [(1, 0, 2, 3), (1, 5, 6, 7)]
-
-
-def partition_of(
-    tmp_path: Path, log: list[bytes], aborted: list[tuple[int, int, int, int]], **files: bytes
-) -> lw.Report:
-    place = tmp_path / "orders-0"
-    place.mkdir()
-    (place / first(0)).write_bytes(b"".join(log))
-    out = np.zeros(len(aborted), TXNINDEX_ENTRY.head_dtype)
-    for i, entry in enumerate(aborted):
-        out[i] = (0, *entry)
-    (place / segment_name(0, ".txnindex")).write_bytes(out.tobytes())
-    for name, content in files.items():
-        (place / segment_name(int(name[1:]), ".snapshot")).write_bytes(content)
-    return lw.verify(place, clean=True)
-
-
-def test_true_entries_of_aborted_transactions(tmp_path: Path) -> None:
-    assert severe_faults(partition_of(tmp_path, LOG, ABORTED)) == []
-
-
-@pytest.mark.parametrize(
-    ("aborted", "message"),
-    [
-        ([ABORTED[0]], "producer 1 aborted offsets 5 to 6: no entry says so"),
-        (
-            [(2, 0, 2, 3), ABORTED[1]],
-            "entry 0 says that producer 2 aborted offsets 0 to 2: no marker there says so",
-        ),
-        ([(1, 1, 2, 3), ABORTED[1]], "producer 1 aborted offsets 0 to 2: no entry says so"),
-        ([ABORTED[0], (1, 0, 6, 7)], "it ended another transaction at 2"),
-        ([ABORTED[0], (1, 5, 6, 9)], "all was stable up to 9"),
-        ([*ABORTED, (3, 7, 9, 10)], "no marker there says so"),
-    ],
-)
-def test_false_entries_of_aborted_transactions(
-    tmp_path: Path, aborted: list[tuple[int, int, int, int]], message: str
-) -> None:
-    faults = [
-        fault
-        for name, fault in severe_faults(partition_of(tmp_path, LOG, aborted))
-        if name.endswith(".txnindex")
-    ]
-    assert message in faults[0].detail
-    assert {fault.severity for fault in faults} == {ERROR}
-
-
-def test_empty_transaction_needs_no_entry(tmp_path: Path) -> None:
-    """After compaction the data of an aborted transaction is gone, and so is the entry."""
-    empty = batch(
-        0, [], last_offset_delta=1, attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0
-    )
-    assert severe_faults(partition_of(tmp_path, [empty, *LOG[1:]], [ABORTED[1]])) == []
-
-
-def test_batch_outside_of_its_producers_transaction(tmp_path: Path) -> None:
-    log = [*LOG, data(8, 3, transactional=False), data(9, 3, transactional=False), data(10, 4)]
-    ((name, fault),) = severe_faults(partition_of(tmp_path, log, ABORTED))
-    assert name == first(0)
-    assert fault.offset == len(b"".join(LOG))
-    assert fault.length == len(log[-2])
-    assert "writes outside of the transaction" in fault.detail
-
-
-def test_bad_marker_causes_no_further_faults(tmp_path: Path) -> None:
-    log = [*LOG[:5], end(6, 1, 9), *LOG[6:]]
-    ((_, fault),) = severe_faults(partition_of(tmp_path, log, ABORTED))
-    assert "type 9" in fault.detail
-
-
-def state(log: list[bytes]) -> ProducerState:
-    producers = ProducerState()
-    window = Window(np.frombuffer(b"".join(log), np.uint8), 0, len(b"".join(log)))
-    frames = CODEC.scan(window, 0, CODEC.context(first(0), Options(CODEC.options)))
-    producers.add(frames.header, markers(window, frames))
-    return producers
-
-
-def test_snapshots_within_and_at_the_end(tmp_path: Path) -> None:
-    files = {f"s{i + 1}": state(LOG[:i]).snapshot_bytes() for i in range(2, 7)}
-    assert severe_faults(partition_of(tmp_path, LOG, ABORTED, s8=state(LOG).snapshot_bytes(), **files)) == []
-
-
-def test_snapshot_without_an_open_transaction(tmp_path: Path) -> None:
-    other = state(LOG[:-1]).snapshot_bytes()
-    ((name, fault),) = severe_faults(partition_of(tmp_path, LOG, ABORTED, s8=other))
-    assert name == segment_name(8, ".snapshot")
-    assert fault.detail == "producer 3 is not in it, which has a transaction open since offset 7"
-
-
-def test_unreadable_snapshot_is_reported_once(tmp_path: Path) -> None:
-    ((_, fault),) = severe_faults(partition_of(tmp_path, LOG, ABORTED, s8=b"?" * 20))
-    assert "version" in fault.detail
-
-
-def test_unordered_offsets_are_not_compared_with_snapshots(tmp_path: Path) -> None:
-    log = [data(0, 1), data(1, 1), data(1, 2), data(2, 1)]
-    faults = severe_faults(partition_of(tmp_path, log, [], s3=state(log).snapshot_bytes()))
-    assert {name for name, _ in faults} == {first(0)}
-
-
 # Others
 
 
 def test_epochs_increase_if_no_file_lists_them(partition: Path) -> None:
     (partition / "leader-epoch-checkpoint").unlink()
     assert severe_faults(lw.verify(partition)) == []
-    shutil.copy(CASES["dmg_epochs_backwards"].partition / first(86), partition / first(86))
+    shutil.copy(CASES["dmg_epochs_backwards"].partition / log_name(86), partition / log_name(86))
     faults = [
         (name, fault.detail) for name, fault in severe_faults(lw.verify(partition)) if "epoch" in fault.detail
     ]
-    assert faults[0] == (first(86), "leader epoch 1 after 3")
+    assert faults[0] == (log_name(86), "leader epoch 1 after 3")
 
 
 def test_unreadable_file_is_reported_once(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -598,7 +344,7 @@ def test_unreadable_file_is_reported_once(partition: Path, monkeypatch: pytest.M
 
 def test_running_broker_is_ahead_of_the_read_bytes(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "_live", lambda path, layout: True)
-    log = partition / first(86)
+    log = partition / log_name(86)
     log.write_bytes(log.read_bytes()[:300])
     report = lw.verify(partition, clean=False)
     assert severe_faults(report) == [], report.text()
@@ -662,7 +408,7 @@ def test_partition_without_any_log_is_not_sound(partition: Path, snapshots: bool
         log.unlink()
     report = lw.verify(partition)
     (name, fault) = next(loss for loss in report.faults if loss[1].severity is ERROR)
-    assert name == first(0)
+    assert name == log_name(0)
     assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (0, 96)
     assert not report.ok
     assert "DAMAGED" in report.text()

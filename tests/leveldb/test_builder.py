@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from leveldb_build import KEYS, batch, check_levels, live_rows, numbered_rows, read_state
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -23,26 +23,15 @@ from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.records.layout import fragmented
 from logwright.codec.leveldb.formats.table.write import TableSettings
-from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
-from logwright.codec.leveldb.store.levels import most_bytes, user_key
+from logwright.codec.leveldb.store.levels import user_key
 from logwright.codec.leveldb.store.resume import logged
 from logwright.codec.leveldb.store.rolling import TableWriter
 from logwright.codec.leveldb.store.sorted_run import ROWS, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import Sorter
 from logwright.codec.store.build import Piece, take
-from logwright.writers.staged import StagedWrite
-from logwright.writers.write import Written
 
 LAYOUT = registry.get_layout("leveldb.db")
-
-
-def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    types = {"key": pa.binary(), "value": pa.binary(), "sequence": pa.int64(), "type": pa.string()}
-    names = [name for name in types if any(name in row for row in rows)]
-    return pa.RecordBatch.from_arrays(
-        [pa.array([r.get(n) for r in rows], types[n]) for n in names], names=names
-    )
 
 
 def build(
@@ -56,17 +45,11 @@ def build(
     builder = LAYOUT.builder(listing, "db", Options(LAYOUT.options, options), extra=extra)
 
     def pieces() -> Iterator[Piece]:
-        for batch in batches:
-            yield from builder.add(batch)
+        for rows in batches:
+            yield from builder.add(rows)
         yield from builder.finish()
 
     return take(pieces())
-
-
-def state(files: dict[str, bytes]) -> Descriptor:
-    descriptor = read_descriptor(MemoryDirectory(files))
-    assert descriptor.error is None
-    return descriptor
 
 
 def content(files: dict[str, bytes], path: Path) -> dict[bytes, bytes]:
@@ -79,25 +62,9 @@ def content(files: dict[str, bytes], path: Path) -> dict[bytes, bytes]:
     return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
-def sound(files: dict[str, bytes]) -> None:
-    """Check what LevelDB relies on: tables at levels above 0 are disjoint, and the next file number and last sequence exceed all others."""
-    version = state(files).version
-    # An added log is found by its number, which the next one exceeds.
-    numbers = [
-        int("".join(c for c in name if c.isdigit()) or 0) for name in files if not name.endswith(".log")
-    ]
-    assert (version.next_file_number or 0) > max(numbers)
-    for level, tables in enumerate(version.levels):
-        for table in tables:
-            assert len(files[f"{table.number:06d}.ldb"]) == table.size
-        if level:
-            for a, b in itertools.pairwise(tables):
-                assert user_key(a.largest) < user_key(b.smallest)
-            assert sum(table.size for table in tables) < most_bytes(level)
-
-
-KEYS = st.binary(max_size=3) | st.sampled_from([b"", b"\xff", b"\xff\xff", b"same", b"same\0", b"sam"])
 VALUES = st.none() | st.binary(max_size=40)
+
+
 OPTIONS = st.fixed_dictionaries(
     {
         "max_file_size": st.sampled_from([1, 60, 300, 1 << 21]),
@@ -129,7 +96,7 @@ def test_any_rows_in_any_chunks(
 ) -> None:
     rows = [{"key": key, "value": value} for key, value in pairs.items()]
     expected = build([batch(rows)] if rows else [], **options)
-    sound(expected)
+    check_levels(expected)
     shuffled = data.draw(st.permutations(rows))
     appended = build(
         data.draw(chunked(shuffled)) if rows else [],
@@ -138,8 +105,8 @@ def test_any_rows_in_any_chunks(
         **options,
     )
     assert appended == expected, "neither order nor chunks nor memory change a byte"
-    live = {key: value for key, value in pairs.items() if value is not None}
-    assert content(expected, tmp_path_factory.mktemp("db")) == live
+    live_rows = {key: value for key, value in pairs.items() if value is not None}
+    assert content(expected, tmp_path_factory.mktemp("db")) == live_rows
 
 
 @given(data=st.data(), rows=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=40), logs=st.booleans())
@@ -169,7 +136,7 @@ def test_database_equals_a_dict_after_any_writes(
             model.pop(key, None)
             if value is not None:
                 model[key] = value
-    sound(files)
+    check_levels(files)
     assert content(files, tmp_path_factory.mktemp("db")) == model
 
 
@@ -184,7 +151,7 @@ def test_logs_in_any_chunks(data: st.DataObject, values: list[Any], batch_size: 
     }
     expected = build([batch(rows)], **options)
     assert build(data.draw(chunked(rows)), **options) == expected
-    assert state(expected).version.last_sequence == 0
+    assert read_state(expected).version.last_sequence == 0
     names = sorted(name for name in expected if name.endswith(".log"))
     read_back = [operation for name in names for operation in _operations(expected[name], name)]
     assert read_back == [(row["key"], row["value"], n + 1) for n, row in enumerate(rows)]
@@ -285,16 +252,16 @@ def test_versions_of_a_key_are_kept_by_sequence_number(tmp_path: Path) -> None:
     rows.append({"key": b"k", "value": None, "sequence": 100_000, "type": "deletion"})
     rows.append({"key": b"z", "value": b"", "sequence": 7, "type": "value"})
     files = build([batch(rows[::-1])], max_file_size=1, block_size=50)
-    tables = [table_file for level in state(files).version.levels for table_file in level]
+    tables = [table_file for level in read_state(files).version.levels for table_file in level]
     assert [user_key(table.smallest) for table in tables] == [b"k", b"z"], "versions of a key are not parted"
-    assert state(files).version.last_sequence == 100_000
+    assert read_state(files).version.last_sequence == 100_000
     assert content(files, tmp_path / "db") == {b"z": b""}
 
 
 def test_sequence_numbers_are_kept_or_assigned() -> None:
     rows = [{"key": b"a", "value": b"", "sequence": 5}, {"key": b"b", "value": b"", "sequence": 3}]
-    assert state(build([batch(rows)])).version.last_sequence == 5
-    assert state(build([batch(rows)], sequences="assign")).version.last_sequence == 1
+    assert read_state(build([batch(rows)])).version.last_sequence == 5
+    assert read_state(build([batch(rows)], sequences="assign")).version.last_sequence == 1
     with pytest.raises(UsageError, match="there is no column 'sequence'"):
         build([batch([{"key": b"a"}])], sequences="keep")
     with pytest.raises(UsageError, match="some rows have sequence numbers and others do not"):
@@ -303,7 +270,7 @@ def test_sequence_numbers_are_kept_or_assigned() -> None:
     with pytest.raises(UsageError, match="row 1: sequence number 3 is not above 5"):
         build([batch([{"key": b"c", "sequence": 6}, {"key": b"d", "sequence": 3}])], initial)
     added = initial | build([batch([{"key": b"c", "sequence": 60}])], initial)
-    assert state(added).version.last_sequence == 60
+    assert read_state(added).version.last_sequence == 60
 
 
 def test_logs_require_increasing_sequence_numbers() -> None:
@@ -347,7 +314,7 @@ def test_invalid_rows_are_refused() -> None:
 def test_other_manifest_fields_are_kept() -> None:
     """Compaction pointers and the level of tables are kept; an empty log or batch adds nothing."""
     first = build([batch([{"key": b"a"}])])
-    meta = state(first).version.levels[1][0]
+    meta = read_state(first).version.levels[1][0]
     data = snapshot(
         [[meta]], log_number=3, next_file_number=9, last_sequence=7, compact_pointers={1: meta.largest}
     )
@@ -359,7 +326,7 @@ def test_other_manifest_fields_are_kept() -> None:
     }
     initial["000004.log"] = fragmented((8).to_bytes(8, "little") + bytes(4), 0)
     added = build([batch([{"key": b"b"}])], initial)
-    version = state(initial | added).version
+    version = read_state(initial | added).version
     assert sorted(added) == ["000010.ldb", "CURRENT", "MANIFEST-000009"]
     assert (version.compact_pointers, version.last_sequence, version.log_number) == ({1: meta.largest}, 8, 9)
     assert [len(level) for level in version.levels[:2]] == [1, 1]
@@ -382,7 +349,7 @@ def test_append_adopts_logs_below_the_new_rows(tmp_path: Path) -> None:
         [{"key": b"a", "value": b"2"}, {"key": b"c", "value": b"2"}, {"key": b"a", "value": b"3"}], 2, 7
     )
     added = build([batch([{"key": b"a", "value": b"4"}])], initial, extra=MemoryDirectory())
-    version = state(initial | added).version
+    version = read_state(initial | added).version
     assert [{table_file.number for table_file in level} for level in version.levels[:2]] == [{9, 10}, {2}]
     assert version.log_number == 8, "the log is read no more"
     assert version.last_sequence == 5
@@ -453,144 +420,12 @@ def test_too_many_tables_at_level_0_are_reported(tmp_path: Path) -> None:
     assert "level 0 now has 4 tables" in reports[-1][0]
 
 
-# Tasks
-
-
-def by_tasks(
-    path: Path, tasks: Sequence[Sequence[dict[str, Any]]], mode: str = "error", **options: Any
-) -> Written:
-    staged = StagedWrite(str(path), "leveldb.db", mode, options)
-    try:
-        messages = []
-        for number, rows in enumerate(tasks):
-            task = staged.task(number)
-            if rows:
-                task.add(batch(rows))
-            messages.append(task.commit())
-        return staged.commit(messages)
-    finally:
-        staged.abort()
-
-
-def numbered(*numbers: int, value: bytes = b"v", **columns: Any) -> list[dict[str, Any]]:
-    return [{"key": b"%04d" % n, "value": value, **columns} for n in numbers]
-
-
-def live(path: Path) -> dict[bytes, bytes]:
-    table = lw.read(path)
-    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
-
-
-def tables(path: Path) -> list[tuple[int, bytes, bytes]]:
-    version = state({child.name: child.read_bytes() for child in path.iterdir() if child.is_file()}).version
-    return [
-        (level, user_key(table_file.smallest), user_key(table_file.largest))
-        for level, files in enumerate(version.levels)
-        for table_file in files
-    ]
-
-
-@given(
-    data=st.data(), pairs=st.dictionaries(KEYS, st.binary(max_size=20), max_size=40), count=st.integers(1, 4)
-)
-@settings(deadline=None, max_examples=examples(40))
-def test_tasks_write_the_database_of_a_single_write(
-    data: st.DataObject, pairs: dict[bytes, bytes], count: int, tmp_path_factory: Any
-) -> None:
-    rows = [{"key": key, "value": value} for key, value in pairs.items()]
-    owner = [data.draw(st.integers(0, count - 1)) for _ in rows]
-    parts = [
-        [row for row, item_ in zip(rows, owner, strict=True) if item_ == number] for number in range(count)
-    ]
-    path = tmp_path_factory.mktemp("tasks") / "db"
-    size = data.draw(st.sampled_from([1, 100, 1 << 20]))
-    written = by_tasks(path, parts, max_file_size=size, block_size=30)
-    assert written.rows == len(rows)
-    files = {child.name: child.read_bytes() for child in path.iterdir()}
-    sound(files)
-    assert lw.verify(path).ok
-    assert live(path) == pairs
-
-
-def test_disjoint_tables_of_tasks_are_placed_and_others_merged(tmp_path: Path) -> None:
-    """Tables 1 and 2 share a range of keys, the others share none."""
-    parts = [numbered(10, 11), numbered(30, 40), numbered(35, 36), [], numbered(0, 1)]
-    written = by_tasks(tmp_path / "db", parts)
-    assert tables(tmp_path / "db") == [(1, b"0000", b"0001"), (1, b"0010", b"0011"), (1, b"0030", b"0040")]
-    assert (written.rows, written.ids) == (8, {"first_sequence": 1, "last_sequence": 1})
-    assert [path.name for path in tmp_path.iterdir()] == ["db"]
-
-
-def test_large_tables_of_tasks_are_merged_piecewise(tmp_path: Path) -> None:
-    value = random.Random(1).randbytes(50_000)
-    by_tasks(
-        tmp_path / "db", [numbered(*range(n, 90, 3), value=value) for n in range(3)], bloom_bits_per_key=10
-    )
-    assert live(tmp_path / "db") == {b"%04d" % n: value for n in range(90)}
-    assert len(tables(tmp_path / "db")) == 3
-
-
-def test_last_task_wins(tmp_path: Path) -> None:
-    parts = [numbered(1, 2, 3, value=b"first"), numbered(2, value=b"second"), numbered(2, 3, value=b"third")]
-    with pytest.raises(UsageError, match="the key b'0002' occurs more than once"):
-        by_tasks(tmp_path / "db", parts)
-    assert not (tmp_path / "db").exists()
-    assert by_tasks(tmp_path / "db", parts, on_duplicate="last").rows == 3
-    assert live(tmp_path / "db") == {b"0001": b"first", b"0002": b"third", b"0003": b"third"}
-
-
-def test_tasks_append_to_a_database(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    by_tasks(path, [numbered(*range(0, 100, 2))])
-    by_tasks(path, [numbered(101, 102), numbered(200)], "append")
-    assert [level for level, *_ in tables(path)] == [1, 1, 1], "behind all keys that are there"
-    by_tasks(path, [numbered(1, value=b"new"), numbered(4, value=b"new")], "append")
-    assert [level for level, *_ in tables(path)] == [0, 0, 1, 1, 1]
-    written = by_tasks(path, [numbered(6, value=b"newer"), numbered(8, value=b"newer"), []], "append")
-    assert tables(path)[:3] == [(0, b"0001", b"0001"), (0, b"0004", b"0004"), (0, b"0006", b"0008")], (
-        "few at level 0"
-    )
-    assert written.ids == {"first_sequence": 4, "last_sequence": 4}
-    rows_read = live(path)
-    assert (rows_read[b"0001"], rows_read[b"0004"], rows_read[b"0006"], rows_read[b"0010"]) == (
-        b"new",
-        b"new",
-        b"newer",
-        b"v",
-    )
-    assert by_tasks(path, [[]], "append").rows == 0
-
-
-def test_invalid_task_writes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="logs are written by a single writer"):
-        by_tasks(tmp_path / "db", [numbered(1)], write_as="logs")
-    with pytest.raises(UsageError, match="some rows have sequence numbers and others do not"):
-        by_tasks(tmp_path / "db", [numbered(1), numbered(2, sequence=4)])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_changed_staged_table_is_refused(tmp_path: Path) -> None:
-    staged = StagedWrite(str(tmp_path / "db"), "leveldb.db", "error", {"compression": "none"})
-    messages = []
-    for number in range(2):
-        task = staged.task(number)
-        task.add(batch(numbered(number, number + 5)))
-        messages.append(task.commit())
-    (child, _) = sorted(tmp_path.glob(".*/**/*.ldb"))
-    data = bytearray(child.read_bytes())
-    data[5] ^= 1
-    child.write_bytes(data)
-    with pytest.raises(lw.LogwrightError, match="a staged table differs from what its task wrote"):
-        staged.commit(messages)
-    assert list(tmp_path.iterdir()) == []
-
-
 # Public API
 
 
 def test_table_file_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Live rows, or every version of every key."""
-    lw.write(batch(numbered(*range(300))), tmp_path / "db", "leveldb.db", max_file_size=500)
+    lw.write(batch(numbered_rows(*range(300))), tmp_path / "db", "leveldb.db", max_file_size=500)
     lw.write(
         batch([{"key": b"0007"}, {"key": b"0008", "value": b"new"}]),
         tmp_path / "db",
@@ -607,7 +442,7 @@ def test_table_file_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str
                 main(["convert", *words])
             assert not ended.value.code
         assert f"{rows} rows in {back}, 3 files" in capsys.readouterr().err
-        assert live(tmp_path / view) == live(tmp_path / "db")
+        assert live_rows(tmp_path / view) == live_rows(tmp_path / "db")
         assert lw.read(tmp_path / view, view="history").num_rows == rows
 
 

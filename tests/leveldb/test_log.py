@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +11,29 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leveldb_records import batch, record, to_block_end, written
+from leveldb_logs import (
+    GOOD_BATCH,
+    NAME,
+    THREE_BATCHES,
+    log_specimen,
+    one_fault,
+    read_operations,
+    round_trips,
+)
+from leveldb_records import batch, record, written
 
 import logwright as lw
 from logwright.codec.base import Match
-from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
+from logwright.codec.fault import Kind, LogwrightError, UsageError
 from logwright.codec.leveldb.formats.log.codec import CODEC
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.readers.stream import Mode
-from logwright.roundtrip.specimen import Specimen
-
-NAME = "000007.log"
-
-
-def of(data: bytes, **options: Any) -> Specimen:
-    return Specimen.of(data, "leveldb.log", NAME, **options)
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows)
-
-
-def ops(specimen: Specimen) -> list[tuple[Any, ...]]:
-    rows = specimen.read().table.to_pylist()
-    return [(row["sequence"], row["key"], row["value"]) for row in rows]
-
-
-def one_fault(specimen: Specimen) -> Fault:
-    (fault,) = specimen.read().report.faults
-    return fault
-
-
-def comes_back(specimen: Specimen) -> bool:
-    return specimen.encode(*specimen.tables()) == specimen.all_bytes()
 
 
 def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
@@ -56,14 +42,11 @@ def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
 
 
-THREE = written([batch(1, (b"a", b"1")), batch(2, (b"b", b"2"), (b"c", None)), batch(4, (b"d", b"4"))])
-
-
 # Rows and bytes
 
 
 def test_rows_of_a_log() -> None:
-    rows = of(THREE).read().table.to_pylist()
+    rows = log_specimen(THREE_BATCHES).read().table.to_pylist()
     first, second = 0, len(written([batch(1, (b"a", b"1"))]))
     assert rows[:3] == [
         {
@@ -82,13 +65,15 @@ def test_rows_of_a_log() -> None:
         )
     ]
     assert len(rows) == 4
-    assert set(of(THREE).read(columns="key").table.column_names) == {"key"}
-    assert of(written([batch(1, (b"a", b""))])).read(columns="type").table["type"].to_pylist() == ["value"]
+    assert set(log_specimen(THREE_BATCHES).read(columns="key").table.column_names) == {"key"}
+    assert log_specimen(written([batch(1, (b"a", b""))])).read(columns="type").table["type"].to_pylist() == [
+        "value"
+    ]
 
 
 def test_records_of_a_log() -> None:
     data = written([b"short", batch(9, (b"a", b"1"), count=77)])
-    rows = of(data).read("records").table.to_pylist()
+    rows = log_specimen(data).read("records").table.to_pylist()
     assert rows == [
         {"position": 0, "size": 12, "payload": b"short", "sequence": None, "count": None},
         {"position": 12, "size": len(data) - 12, "payload": data[19:], "sequence": 9, "count": 77},
@@ -96,8 +81,8 @@ def test_records_of_a_log() -> None:
 
 
 def test_rows_without_columns_are_counted() -> None:
-    window = Window(np.frombuffer(THREE, np.uint8), 0, len(THREE))
-    context = of(THREE).context()
+    window = Window(np.frombuffer(THREE_BATCHES, np.uint8), 0, len(THREE_BATCHES))
+    context = log_specimen(THREE_BATCHES).context()
     frames = CODEC.scan(window, 0, context)
     for name, count in (("rows", 4), ("records", 3), ("frames", 3)):
         (decoded,) = CODEC.decode(window, frames, name, [], context)
@@ -111,22 +96,26 @@ def test_log_written_from_rows_alone() -> None:
         {"key": b"c", "value": b"3", "sequence": 9},
     ]
     each = [batch(1, (b"a", b"1")), batch(2, (b"b", None)), batch(9, (b"c", b"3"))]
-    assert of(b"").encode(table(rows)) == written(each)
+    assert log_specimen(b"").encode(table(rows)) == written(each)
     # More of them in a batch, but not across a gap.
     two = [batch(1, (b"a", b"1"), (b"b", None)), batch(9, (b"c", b"3"))]
-    assert of(b"", batch_size=2).encode(table(rows)) == written(two)
+    assert log_specimen(b"", batch_size=2).encode(table(rows)) == written(two)
     # Rows without sequence numbers are numbered.
     bare = table([{"key": row["key"], "value": row["value"]} for row in rows])
-    assert ops(of(of(b"", batch_size=2).encode(bare))) == [(1, b"a", b"1"), (2, b"b", None), (3, b"c", b"3")]
+    assert read_operations(log_specimen(log_specimen(b"", batch_size=2).encode(bare))) == [
+        (1, b"a", b"1"),
+        (2, b"b", None),
+        (3, b"c", b"3"),
+    ]
     # Rows that name their batch.
     positioned = table([{**row, "position": n // 2} for n, row in enumerate(rows)])
-    assert of(b"").encode(positioned) == written(two)
+    assert log_specimen(b"").encode(positioned) == written(two)
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_few_rows(rows: int) -> None:
     few = table([{"key": b"a", "value": b"1", "sequence": 1}]).slice(0, rows)
-    assert of(b"").encode(few) == written([batch(1, (b"a", b"1"))] * rows)
+    assert log_specimen(b"").encode(few) == written([batch(1, (b"a", b"1"))] * rows)
 
 
 OPERATIONS = st.lists(
@@ -147,7 +136,7 @@ def test_log_round_trips(
     for operations, gap in values:
         batches.append(batch(sequence + gap, *operations))
         sequence += gap + len(operations)
-    log = of(written(batches))
+    log = log_specimen(written(batches))
     assert log.read().report.faults == []
     rows, framed, file = log.tables()
     assert framed["payload"].null_count == framed.num_rows
@@ -159,13 +148,13 @@ def test_log_round_trips(
 
 def test_plain_records() -> None:
     payloads = [b"no batch", b"", b"x" * (2 * BLOCK), batch(1, (b"a", b"1"))]
-    log = of(written(payloads))
+    log = log_specimen(written(payloads))
     records = log.read("records").table
     assert records["payload"].to_pylist() == payloads
     assert log.encode(records) == log.all_bytes()
     assert log.encode(records.select(["payload"])) == log.all_bytes()
     # With the frames they keep their positions.
-    cut = of(record(FIRST, b"ab") + record(LAST, b"c") + record(FULL, b"defg") + b"\0" * 3)
+    cut = log_specimen(record(FIRST, b"ab") + record(LAST, b"c") + record(FULL, b"defg") + b"\0" * 3)
     records, (_, frames, file) = cut.read("records").table, cut.tables()
     assert cut.encode(records, frames, file) == cut.all_bytes()
     records = changed(records, "payload", 0, b"xyz")
@@ -177,7 +166,7 @@ def test_plain_records() -> None:
 def test_a_removed_plain_record_is_left_out() -> None:
     """Even if the last record is the same."""
     payloads = [b"short", batch(1, (b"a", b"1")), b"short"]
-    log = of(written(payloads))
+    log = log_specimen(written(payloads))
     records, (_, frames, file) = log.read("records").table, log.tables()
     assert frames["payload"].to_pylist() == [b"short", None, b"short"]
     assert log.encode(records.slice(1), frames, file) == written(payloads[1:])
@@ -189,7 +178,7 @@ def test_a_removed_plain_record_is_left_out() -> None:
 )
 def test_records_that_are_not_plain(column: pa.Array) -> None:
     with pytest.raises(UsageError, match="column 'payload' has nulls or is not binary"):
-        of(b"").encode(pa.table({"payload": column}))
+        log_specimen(b"").encode(pa.table({"payload": column}))
 
 
 def test_many_records_are_written_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +188,9 @@ def test_many_records_are_written_in_portions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(reencode, "PORTION", 100)
     monkeypatch.setattr(records, "PORTION", 100)
     batches = [batch(n, (b"key%d" % n, b"v" * (n % 90))) for n in range(1, 60)]
-    log = of(written(batches))
-    assert len(ops(log)) == 59
-    assert comes_back(log)
+    log = log_specimen(written(batches))
+    assert len(read_operations(log)) == 59
+    assert round_trips(log)
     assert log.encode(log.read().table) == log.all_bytes()
 
 
@@ -225,9 +214,9 @@ ODD = {
     + record(FULL, batch(2, (b"b", b"2"))),
     "no operations": record(FULL, batch(1)) + record(FULL, batch(2, (b"b", b"2"))),
     "no batch": record(FULL, b"short") + record(FULL, batch(2, (b"b", b"2"))),
-    "zeros at the end": THREE + bytes(40),
-    "trailing": THREE + b"\1\2\0",
-    "damage": THREE + b"\xff" * 30 + THREE,
+    "zeros at the end": THREE_BATCHES + bytes(40),
+    "trailing": THREE_BATCHES + b"\1\2\0",
+    "damage": THREE_BATCHES + b"\xff" * 30 + THREE_BATCHES,
     "nothing": b"",
     "only zeros": bytes(9),
 }
@@ -235,7 +224,7 @@ ODD = {
 
 @pytest.mark.parametrize("data", ODD.values(), ids=ODD)
 def test_log_with_frames_is_unchanged(data: bytes) -> None:
-    assert comes_back(of(data))
+    assert round_trips(log_specimen(data))
 
 
 WITH_ROWS = {name: data for name, data in ODD.items() if data.strip(b"\0")}
@@ -243,22 +232,22 @@ WITH_ROWS = {name: data for name, data in ODD.items() if data.strip(b"\0")}
 
 @pytest.mark.parametrize("data", WITH_ROWS.values(), ids=WITH_ROWS)
 def test_edited_row_is_written(data: bytes) -> None:
-    log = of(data)
+    log = log_specimen(data)
     rows, frames, file = log.tables()
     for value in (b"X" * len(rows["value"][0].as_py()), b"longer than it was" * 3):
         rewritten = log.with_bytes(log.encode(changed(rows, "value", 0, value), frames, file))
-        expected = [(1, b"a", value) if op[0] == 1 else op for op in ops(log)]
+        expected = [(1, b"a", value) if op[0] == 1 else op for op in read_operations(log)]
         if not any(entry[0] == 1 for entry in expected):  # The first row belongs to the second batch.
             expected[0] = (*expected[0][:2], value)
         if log.read().report.faults == []:
-            assert ops(rewritten)[0][2] == value
-            assert ops(rewritten) == expected
+            assert read_operations(rewritten)[0][2] == value
+            assert read_operations(rewritten) == expected
 
 
 def test_moved_records_are_fragmented_again() -> None:
     """A longer value moves the following records over the end of the block."""
     batches = [batch(1, (b"a", b"1")), batch(2, (b"b", b"x" * 32650)), batch(3, (b"c", b"3" * 30))]
-    log = of(written(batches))
+    log = log_specimen(written(batches))
     rows, frames, file = log.tables()
     batches[0] = batch(1, (b"a", b"1" * 60))
     assert log.encode(changed(rows, "value", 0, b"1" * 60), frames, file) == written(batches)
@@ -266,30 +255,30 @@ def test_moved_records_are_fragmented_again() -> None:
 
 @pytest.mark.parametrize("gone", [0, 1, 3])
 def test_removed_row_is_gone(gone: int) -> None:
-    log = of(THREE)
+    log = log_specimen(THREE_BATCHES)
     rows, frames, file = log.tables()
     left = table([row for n, row in enumerate(rows.to_pylist()) if n != gone]).cast(rows.schema)
     rewritten = log.with_bytes(log.encode(left, frames, file))
-    assert ops(rewritten) == [op for n, op in enumerate(ops(log)) if n != gone]
+    assert read_operations(rewritten) == [op for n, op in enumerate(read_operations(log)) if n != gone]
     assert rewritten.read().report.faults == []
 
 
 def test_all_rows_removed() -> None:
-    log = of(ODD["no operations"] + ODD["no batch"])
+    log = log_specimen(ODD["no operations"] + ODD["no batch"])
     rows, frames, file = log.tables()
     rewritten = log.with_bytes(log.encode(rows.slice(0, 0), frames, file))
-    assert ops(rewritten) == []
+    assert read_operations(rewritten) == []
     # Records without rows are unchanged.
     assert rewritten.read("records").table["payload"].to_pylist() == [batch(1), b"short"]
 
 
 def test_stored_payload_is_used_only_if_it_decodes_to_the_rows() -> None:
-    log = of(ODD["a length longer than need be"])
+    log = log_specimen(ODD["a length longer than need be"])
     rows, frames, file = log.tables()
     assert frames["payload"].null_count == 1
     more = table([rows.to_pylist()[0], {**rows.to_pylist()[0], "sequence": 2}, *rows.to_pylist()[1:]])
     rewritten = log.with_bytes(log.encode(more.cast(rows.schema), frames, file))
-    assert ops(rewritten) == [(1, b"a", b"1"), (2, b"a", b"1"), (2, b"b", b"2")]
+    assert read_operations(rewritten) == [(1, b"a", b"1"), (2, b"a", b"1"), (2, b"b", b"2")]
     for column, value in (("key", b"b"), ("value", b"2"), ("sequence", 100), ("key", b"aa"), ("value", None)):
         edited = changed(rows, column, 0, value)
         if value is None:
@@ -300,17 +289,17 @@ def test_stored_payload_is_used_only_if_it_decodes_to_the_rows() -> None:
 
 
 def test_core_frame_columns_are_enough_for_an_ordinary_log() -> None:
-    log = of(THREE)
+    log = log_specimen(THREE_BATCHES)
     rows, frames, file = log.tables()
     lean = frames.select(["position", "size", "length", "type", "record"])
-    assert log.encode(rows, lean) == THREE
+    assert log.encode(rows, lean) == THREE_BATCHES
     for name in lean.column_names:
         with pytest.raises(UsageError, match=f"needs a column '{name}' in the frames table"):
             log.encode(rows, lean.drop_columns([name]), file)
 
 
 def test_rows_without_a_position() -> None:
-    log = of(THREE)
+    log = log_specimen(THREE_BATCHES)
     rows, frames, _ = log.tables()
     with pytest.raises(UsageError, match="rows don't say which frame they are in"):
         log.encode(rows.drop_columns(["position"]), frames)
@@ -325,9 +314,6 @@ def test_rows_without_a_position() -> None:
 
 
 # Reported batches
-
-
-GOOD = batch(1, (b"a", b"1"))
 
 
 @pytest.mark.parametrize(
@@ -552,13 +538,22 @@ def test_bytes_that_a_record_needs() -> None:
 
 def test_search_without_prior_knowledge() -> None:
     """A task may start after damage found by another one, or knowing nothing."""
-    data = b"\xff" * 11 + THREE
-    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
-    context = of(data).context()
-    assert CODEC.resync(window, 1, context) == (11, 0)
-    assert CODEC.scan(window, 0, context).damage is not None
-    assert context.resume is not None
-    assert CODEC.resync(window, 12, context) == (11 + FIRST_END, 0)
+    data = b"\xff" * | None
+) -> None:
+    log = log_specimen(written([GOOD_BATCH, payload, batch(9, (b"z", b"9"))]))
+    fault = one_fault(log)
+    assert fault.detail.startswith(text)
+    kind = Kind.UNSUPPORTED if text.startswith("unknown WriteBatch tag") else Kind.PAYLOAD
+    assert (fault.kind, fault.rows_lost) == (kind, lost)
+    assert (fault.offset, fault.length) == (len(written([GOOD_BATCH])), len(payload) + HEADER)
+    assert "paranoid_checks" in fault.system
+    operations = read_operations(log)
+    assert len(operations) == 2 + rows
+    assert operations[0] == (1, b"a", b"1")
+    assert operations[-1] == (9, b"z", b"9")
+    assert round_trips(log)
+    with pytest.raises(LogwrightError):
+        log.read(mode=Mode.FAILFAST)
 
 
 # Filters
@@ -591,7 +586,7 @@ def test_bounds_hold_whatever_a_batch_claims() -> None:
     ]
     data = written(payloads)
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
-    frames = CODEC.scan(window, 0, of(data).context())
+    frames = CODEC.scan(window, 0, log_specimen(data).context())
     low, high = CODEC.frame_bounds(frames, "sequence")
     info = np.iinfo(np.int64)
     assert low.tolist() == [5, info.min, info.min, info.min]
@@ -606,11 +601,11 @@ def test_bounds_hold_whatever_a_batch_claims() -> None:
 @pytest.mark.parametrize(
     ("name", "head", "expected"),
     [
-        ("000007.log", THREE, Match.SURE),
-        ("000007.log", THREE[:3], Match.NAME),
+        ("000007.log", THREE_BATCHES, Match.SURE),
+        ("000007.log", THREE_BATCHES[:3], Match.NAME),
         ("000007.log", b"", Match.NAME),
         ("000007.log", b"text of something else", Match.NAME),
-        ("000007.txt", THREE, Match.NO),
+        ("000007.txt", THREE_BATCHES, Match.NO),
     ],
 )
 def test_recognised_names_and_bytes(name: str, head: bytes, expected: Match) -> None:

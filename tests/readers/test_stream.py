@@ -27,6 +27,8 @@ from logwright.readers.split import cut, split
 from logwright.readers.stream import RECORD_LIMIT, FileStream, Mode, output_schema
 
 CODEC = fake_stores.FRAMES_CODEC
+
+
 SMALL = 4096
 
 
@@ -60,10 +62,18 @@ def ids(data: bytes, mode: str = "DROPMALFORMED", **rest: Any) -> list[int]:
 
 
 FRAMES = shuffled(120)
+
+
 DATA = b"".join(FRAMES)
+
+
 ALL = ids(DATA, "FAILFAST")
+
+
 OWNER = {}
 """The frame of each id."""
+
+
 for _i, _frame in enumerate(FRAMES):
     for _id in ids(_frame, "FAILFAST"):
         OWNER[_id] = _i
@@ -467,32 +477,6 @@ def test_trailing_bytes_of_a_file(
 def test_only_the_first_split_reports_on_the_file() -> None:
     half = sum(map(len, FRAMES[:50]))
     assert rows(DATA, table="file", columns=None, start=half).num_rows == 0
-
-
-# Single-frame files
-
-
-def read_note(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
-    codec = ToyNote()
-    batches = FileStream(
-        MemorySource(data, "NOTE"), codec, "rows", ("text",), context=None, report=FileReport("NOTE", codec.name),
-        mode=mode, window=SMALL,
-    )  # fmt: skip
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-def test_single_frame_file_comes_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "x" * 100_000
-    assert read_note(b"note:" + text.encode()) == [{"text": text}]
-    with pytest.raises(DamageError, match="no note"):
-        read_note(b"")
-    assert [row["_corrupt_length"] for row in read_note(b"nothing", Mode.PERMISSIVE)] == [7]
-    monkeypatch.setattr("logwright.codec.frames.walk.WHOLE_LIMIT", 1000)
-    with pytest.raises(DamageError, match="files of this kind are small"):
-        read_note(b"note:" + text.encode())
-    assert [row["_corrupt_length"] for row in read_note(b"note:" + text.encode(), Mode.PERMISSIVE)] == [
-        100_005
-    ]
 
 
 # Splits

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
-from repairable_store import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, repairable_store
+from repairable_store import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED
 from write_scenarios import SCRATCH
 
 from logwright.codec.engine.repair import RepairPlan, Strategy
@@ -24,7 +24,6 @@ from logwright.writers.recover import finish_or_undo
 from logwright.writers.repair_file import repair_file
 from logwright.writers.stage import FileSource, FolderListing
 
-__all__ = ["repairable_store"]
 pytestmark = pytest.mark.usefixtures("repairable_store")
 
 INPUT, OUT, BACKUP = "/data/store", "/data/out", "/elsewhere/backup"

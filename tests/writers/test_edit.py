@@ -10,32 +10,24 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from command_line import run
+from edited_stores import ROWS, all_bytes, batches_by_offset, flat_text, secret, write_users
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import logwright as lw
-from logwright.cli import main
-from logwright.codec.kernels.compress import decompress
 from logwright.corpora.cases import cases
 
-plyvel = pytest.importorskip("plyvel")
 KAFKA = cases("kafka")
+
+
 ZOOKEEPER = cases("zookeeper")
+
+
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-ROWS = 2000
-
-
-def flat(report: lw.Report) -> str:
-    """Return the text of a report without its line breaks, which depend on the length of the path."""
-    return " ".join(report.text().split())
-
-
-def secret(number: int) -> bytes:
-    return b"SECRET-of-%04d-" % number
 
 
 def table(count: int = ROWS) -> pa.Table:
@@ -63,50 +55,6 @@ def partition(path: Path, **options: Any) -> Path:
         **options,
     )
     return path
-
-
-def users(path: Path, count: int = ROWS, **options: Any) -> Path:
-    rows = pa.table(
-        {"key": [b"user-%05d" % n for n in range(count)], "value": [secret(n) for n in range(count)]}
-    )
-    lw.write(rows, path, "leveldb.db", max_file_size="32k", **options)
-    return path
-
-
-def run(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(words))
-    return int(ended.value.code or 0)
-
-
-def all_bytes(path: Path) -> bytes:
-    """Return all bytes of a directory's files, as stored and decompressed."""
-    out = b""
-    for child in sorted(path.iterdir()):
-        out += child.read_bytes()
-        if lw.detect(child) == "kafka.log":
-            frames = lw.read(child, view="frames", columns="position,size,compression")
-            data = child.read_bytes()
-            for frame in frames.to_pylist():
-                if frame["compression"] != "none" and frame["size"] > 61:
-                    stored = data[frame["position"] + 61 : frame["position"] + frame["size"]]
-                    out += decompress(
-                        frame["compression"], np.frombuffer(stored, np.uint8), 1 << 26
-                    ).tobytes()
-        elif lw.detect(child) in ("leveldb.table", "leveldb.log"):
-            for row in lw.read(child, columns="key,value").to_pylist():
-                out += row["key"] + (row["value"] or b"")
-    return out
-
-
-def frames(path: Path) -> dict[int, bytes]:
-    """Return the batches of all logs of a partition by base offset."""
-    out = {}
-    for log in sorted(path.glob("*.log")):
-        data = log.read_bytes()
-        for frame in lw.read(log, view="frames", columns="position,size,base_offset").to_pylist():
-            out[frame["base_offset"]] = data[frame["position"] : frame["position"] + frame["size"]]
-    return out
 
 
 # Kafka
@@ -141,7 +89,7 @@ def test_batches_without_a_matching_record_keep_their_bytes(tmp_path: Path) -> N
     report = lw.edit(
         source, out, redact="offset == 700 or offset == 1500", columns="value,headers", with_="gone"
     )
-    before, after = frames(source), frames(out)
+    before, after = batches_by_offset(source), batches_by_offset(out)
     assert sorted(before) == sorted(after)
     assert sum(before[base] != after[base] for base in before) == 2 == len(report.cut or ())
     difference = lw.diff(source, out)
@@ -227,7 +175,7 @@ def test_any_rows_may_be_dropped_or_redacted(
     ]
     assert lw.read(home / "b" / "orders-0").to_pylist() == want
     assert lw.verify(home / "b" / "orders-0").ok
-    old, new = frames(home / "a" / "orders-0"), frames(home / "b" / "orders-0")
+    old, new = batches_by_offset(home / "a" / "orders-0"), batches_by_offset(home / "b" / "orders-0")
     touched = drop | redact
     bases = [*sorted(old), 60]
     for base, following in itertools.pairwise(bases):
@@ -243,7 +191,7 @@ def test_single_segment(tmp_path: Path, compression: str) -> None:
     report = lw.edit(log, out, drop="key == user-007")
     assert lw.diff(log, out).counts["removed"] == len(report.cut or ())
     assert secret(7) not in all_bytes(out.parent)
-    assert "rebuild its directory" in flat(report)
+    assert "rebuild its directory" in flat_text(report)
     backup = tmp_path / "backup"
     before = log.read_bytes()
     lw.edit(log, redact="key == user-008", in_place=True, backup=backup)
@@ -253,9 +201,9 @@ def test_single_segment(tmp_path: Path, compression: str) -> None:
     second_report = lw.edit(
         log, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True
     )
-    assert "nothing matches" in flat(second_report)
+    assert "nothing matches" in flat_text(second_report)
     dry = lw.edit(log, drop="key == user-009", dry_run=True)
-    assert "would be edited" in flat(dry)
+    assert "would be edited" in flat_text(dry)
 
 
 # Filters without a match
@@ -263,7 +211,7 @@ def test_single_segment(tmp_path: Path, compression: str) -> None:
 
 def stores(path: Path) -> dict[str, Path]:
     """Create a store of each system, and a single file of one."""
-    db = users(path / "db", 50)
+    db = write_users(path / "db", 50)
     log = next(partition(path / "orders-0").glob("*.log"))
     zookeeper = ZOOKEEPER["basic"].path / "version-2"
     return {"partition": log.parent, "file": log, "db": db, "zookeeper": zookeeper}
@@ -319,116 +267,6 @@ def test_entries_with_a_binary_key_are_dropped_and_redacted_from_the_command_lin
     assert {row["key"]: row["value"] for row in lw.read(out).to_pylist()} == expected
 
 
-# LevelDB
-
-
-@pytest.mark.parametrize("compression", ["none", "snappy"])
-@pytest.mark.parametrize("write_as", ["tables", "logs"])
-def test_database_entries_are_dropped_and_redacted(tmp_path: Path, compression: str, write_as: str) -> None:
-    source = users(tmp_path / "a", compression=compression, write_as=write_as, bloom_bits_per_key=10)
-    out = tmp_path / "b"
-    gone = [0, 7, 1000, ROWS - 1]
-    report = lw.edit(
-        source, out, drop=[("key", "in", [b"user-%05d" % n for n in gone])], redact="key == user-00500"
-    )
-    difference = lw.diff(source, out)
-    assert (difference.counts["removed"], difference.counts["changed"], difference.counts["same"]) == (
-        4,
-        1,
-        ROWS - 5,
-    )
-    for number in (*gone, 500):
-        assert secret(number) not in all_bytes(out)
-    for number in gone:
-        assert b"user-%05d" % number not in all_bytes(out)
-    assert lw.verify(out, as_system=True).ok
-    assert report.rows_kept == ROWS - 4
-    with plyvel.DB(str(out)) as db:
-        assert len(list(db)) == ROWS - 4
-        assert db.get(b"user-00007") is None
-        assert db.get(b"user-00500") == b""
-        assert db.get(b"user-00501") == secret(501)
-
-
-def test_blocks_without_a_matching_entry_keep_their_bytes(tmp_path: Path) -> None:
-    source, out = users(tmp_path / "a", compression="none", bloom_bits_per_key=10), tmp_path / "b"
-    lw.edit(source, out, redact="key == user-00500", with_=b"x" * len(secret(500)))
-    names = sorted(path.name for path in source.glob("*.ldb"))
-    changed = [name for name in names if (source / name).read_bytes() != (out / name).read_bytes()]
-    assert len(names) > 1
-    assert len(changed) == 1
-    difference = lw.diff(source / changed[0], out / changed[0], by="frames", limit=100)
-    assert difference.counts["changed"] <= 2  # The block; nothing moved if it is at the same offset.
-    difference = lw.diff(source / changed[0], out / changed[0])
-    assert difference.counts["changed"] == 1
-
-
-def test_all_entries_of_a_block_and_of_a_table_are_dropped(tmp_path: Path) -> None:
-    source, out = users(tmp_path / "a", compression="none", block_size="512"), tmp_path / "b"
-    lw.edit(source, out, drop="key < user-01200")
-    assert lw.read(out).num_rows == ROWS - 1200
-    assert len(list(out.glob("*.ldb"))) < len(list(source.glob("*.ldb")))
-    assert lw.verify(out, as_system=True).ok
-    lw.edit(source, tmp_path / "c", drop="key >= u")
-    assert lw.read(tmp_path / "c").num_rows == 0
-
-
-def test_deletions_and_batches_with_several_operations(tmp_path: Path) -> None:
-    with plyvel.DB(str(tmp_path / "a"), create_if_missing=True) as db:
-        db.put(b"a", b"SECRET-1")
-        with db.write_batch() as batch:
-            for n in range(9):
-                batch.put(b"k%d" % n, b"SECRET-%d" % n)
-            batch.delete(b"a")
-        db.put(b"k4", b"SECRET-new")
-        db.put(b"long", b"SECRET" * 20_000)
-        db.put(b"z", b"last")
-    out = tmp_path / "b"
-    report = lw.edit(tmp_path / "a", out, drop="key == k4", redact="key == a or key == long")
-    with plyvel.DB(str(out)) as db:
-        assert dict(db) == {
-            **{b"k%d" % n: b"SECRET-%d" % n for n in range(9) if n != 4},
-            b"long": b"",
-            b"z": b"last",
-        }
-    assert "leave gaps in the sequence numbers" in flat(report)
-    other = lw.edit(tmp_path / "a", tmp_path / "c", drop="sequence == 12")
-    assert "older ones may become visible again" in flat(other)
-    assert dict(plyvel.DB(str(tmp_path / "c")))[b"k4"] == b"SECRET-4"
-
-
-@pytest.mark.parametrize("write_as", ["tables", "logs"])
-def test_single_file_of_a_database(tmp_path: Path, write_as: str) -> None:
-    source = users(tmp_path / "a", write_as=write_as)
-    path = sorted([*source.glob("*.ldb"), *source.glob("*.log")])[0]
-    out = tmp_path / "b" / path.name
-    lw.edit(path, out, drop="key == user-00007", redact="key == user-00009")
-    difference = lw.diff(path, out)
-    assert (difference.counts["removed"], difference.counts["changed"]) == (1, 1)
-    if write_as == "tables":
-        with pytest.raises(lw.UsageError, match="it would be left without entries"):
-            lw.edit(path, tmp_path / "c" / path.name, drop="key >= u")
-
-
-def test_value_a_database_cannot_hold_is_refused(tmp_path: Path) -> None:
-    source = users(tmp_path / "a")
-    with pytest.raises(lw.UsageError, match="cannot be null"):
-        lw.edit(source, tmp_path / "b", redact="key == user-00007", with_=None)
-    with pytest.raises(lw.UsageError, match="cannot be redacted"):
-        lw.edit(source, tmp_path / "b", redact="key == user-00007", columns="key")
-
-
-def test_unreferenced_files_are_left_out(tmp_path: Path) -> None:
-    """They may contain the removed data."""
-    source = users(tmp_path / "a")
-    old = sorted(source.glob("*.ldb"))[0]
-    shutil.copy(old, source / "000001.ldb")
-    report = lw.edit(source, tmp_path / "b", drop="key == user-00007")
-    assert not (tmp_path / "b" / "000001.ldb").exists()
-    assert "000001.ldb" in flat(report)
-    assert secret(7) not in all_bytes(tmp_path / "b")
-
-
 # All systems
 
 
@@ -440,7 +278,7 @@ def test_in_place_with_a_backup(tmp_path: Path) -> None:
     assert secret(7) not in all_bytes(source)
     assert all((backup / name).read_bytes() == before[name] for name in before if (backup / name).exists())
     assert (backup / "00000000000000000000.log").exists()
-    assert "with all that was taken out" in flat(report)
+    assert "with all that was taken out" in flat_text(report)
     untouched = {path.name: path.read_bytes() for path in source.iterdir()}
     lw.edit(source, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True)
     assert {path.name: path.read_bytes() for path in source.iterdir()} == untouched
@@ -449,8 +287,8 @@ def test_in_place_with_a_backup(tmp_path: Path) -> None:
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     report = lw.edit(source, drop="key == user-007", dry_run=True)
-    assert "would be edited" in flat(report)
-    assert "logwright edit" in flat(report)
+    assert "would be edited" in flat_text(report)
+    assert "logwright edit" in flat_text(report)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
@@ -544,55 +382,6 @@ def test_edit_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     output = capsys.readouterr().out
     assert "20 records redacted" in output
     assert "dropped" not in output
-
-
-def test_database_with_one_damaged_file(tmp_path: Path) -> None:
-    for write_as, pattern in (("tables", "*.ldb"), ("logs", "*.log")):
-        source = users(tmp_path / write_as, compression="none", write_as=write_as)
-        path = next(source.glob(pattern))
-        data = bytearray(path.read_bytes())
-        data[100] ^= 1
-        path.write_bytes(data)
-        for folder in (path, source):
-            with pytest.raises(lw.DamageError, match=r"[Rr]epair"):
-                lw.edit(folder, tmp_path / "out" / write_as / folder.name, drop="key == user-00007")
-
-
-def test_deletions_in_tables(tmp_path: Path) -> None:
-    rows = pa.table(
-        {
-            "key": [b"a", b"b", b"c"],
-            "value": pa.array([b"SECRET", None, b"x"], pa.binary()),
-            "sequence": [1, 2, 3],
-        }
-    )
-    lw.write(rows, tmp_path / "a", "leveldb.db")
-    lw.edit(tmp_path / "a", tmp_path / "b", redact="key <= c", with_="-")
-    operations = lw.read(tmp_path / "b", view="rows", columns="key,value,type").to_pylist()
-    assert [row["value"] for row in operations] == [b"-", None, b"-"]
-
-
-def test_unchanged_log_is_copied(tmp_path: Path) -> None:
-    source = users(tmp_path / "a", 50, write_as="logs")
-    path = next(source.glob("*.log"))
-    lw.edit(path, tmp_path / "b" / path.name, drop="key == nobody", allow_no_match=True)
-    assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
-    report = lw.edit(source, tmp_path / "c", drop="key == nobody", allow_no_match=True)
-    assert (tmp_path / "c" / path.name).read_bytes() == path.read_bytes()
-    assert "nothing matches" in flat(report)
-
-
-def test_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes after the first change are divided into new fragments with the same contents."""
-    with plyvel.DB(str(tmp_path / "a"), create_if_missing=True, write_buffer_size=64 << 20) as db:
-        for n in range(300):
-            db.put(b"k%03d" % n, b"%03d" % n * 8000)
-    out = tmp_path / "b"
-    report = lw.edit(tmp_path / "a", out, redact="key == k290", with_="x")
-    assert len(report.cut or ()) == 1
-    assert "LOG, LevelDB's own log file" in flat(report)
-    difference = lw.diff(tmp_path / "a", out)
-    assert (difference.counts["changed"], difference.counts["same"]) == (1, 299)
 
 
 def test_standard_input_cannot_be_changed_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from repairable_store import DAMAGED, SALVAGED, ids, read_files, repairable_store, write_files
+from repairable_store import DAMAGED, SALVAGED, ids, read_files, write_files
 
 import logwright as lw
 
-__all__ = ["repairable_store"]
 pytestmark = pytest.mark.usefixtures("repairable_store")
 
 WRONG = {**SALVAGED, "000.ids": ids(7, 7), "009.ids": ids(9)}

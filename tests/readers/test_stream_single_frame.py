@@ -1,0 +1,38 @@
+"""The stream over files of a single frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_store import ToyNote
+
+from logwright.codec.fault import DamageError
+from logwright.readers.report_data import FileReport
+from logwright.readers.source import MemorySource
+from logwright.readers.stream import FileStream, Mode
+
+SMALL = 4096
+
+
+def read_note(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
+    codec = ToyNote()
+    batches = FileStream(
+        MemorySource(data, "NOTE"), codec, "rows", ("text",), context=None, report=FileReport("NOTE", codec.name),
+        mode=mode, window=SMALL,
+    )  # fmt: skip
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_single_frame_file_comes_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "x" * 100_000
+    assert read_note(b"note:" + text.encode()) == [{"text": text}]
+    with pytest.raises(DamageError, match="no note"):
+        read_note(b"")
+    assert [row["_corrupt_length"] for row in read_note(b"nothing", Mode.PERMISSIVE)] == [7]
+    monkeypatch.setattr("logwright.codec.frames.walk.WHOLE_LIMIT", 1000)
+    with pytest.raises(DamageError, match="files of this kind are small"):
+        read_note(b"note:" + text.encode())
+    assert [row["_corrupt_length"] for row in read_note(b"note:" + text.encode(), Mode.PERMISSIVE)] == [
+        100_005
+    ]
