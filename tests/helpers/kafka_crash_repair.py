@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from crash_repair import repair_in_place
 
 from logwright.codec import registry
-from logwright.codec.engine.repair import RepairPlan, Strategy
-from logwright.codec.option import Options
-from logwright.codec.store.listing import Plan
-from logwright.codec.store.roots import Roots
+from logwright.codec.engine.repair import Strategy
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.mend import Mender, Original
-from logwright.writers.stage import FolderListing
 from logwright.writers.write import write
 
 TARGET, BACKUP = "/logs/orders-0", "/elsewhere/backup"
@@ -48,13 +43,4 @@ def damaged() -> MemoryFileSystem:
 
 
 def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
-    repairs = LAYOUT.capabilities.repair
-    assert repairs is not None
-
-    def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
-        return repairs.repair(copies, plans, strategy, Options(repairs.options))
-
-    def copies() -> list[FolderListing]:
-        return [FolderListing(files, Roots(TARGET), "orders-0")]
-
-    Mender(files, LAYOUT, copies, make, Options(LAYOUT.read_options)).in_place(TARGET, BACKUP)
+    repair_in_place(files, LAYOUT, TARGET, BACKUP, strategy)

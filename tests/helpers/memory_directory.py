@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from logwright.codec.fault import UnreadableError
 from logwright.codec.store.build import Piece
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Chunk
@@ -60,3 +61,21 @@ class MemoryDirectory:
 
     def drop(self, name: str) -> None:
         del self.files[name]
+
+
+class UnreadableDirectory(MemoryDirectory):
+    """A directory with unreadable ranges `(start, stop)` by file name."""
+
+    def __init__(
+        self, files: Mapping[str, bytes], bad: Mapping[str, Sequence[tuple[int, int]]], name: str = "db"
+    ) -> None:
+        super().__init__(files, name)
+        self.bad = bad
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        end = len(self.files[name]) if length is None else offset + length
+        for start, stop in self.bad.get(name, ()):
+            if start < end and offset < stop:
+                first = max(start, offset)
+                raise UnreadableError.of(first, stop - first, "Input/output error", name)
+        return super().read(name, offset, length)

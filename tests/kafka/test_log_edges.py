@@ -41,16 +41,16 @@ def test_frames_without_columns_are_counted() -> None:
 
 
 def test_first_batch_that_began_before_the_window_is_no_fault() -> None:
-    got = DecodedLog(batch(3, [record(i) for i in range(3)]) + batch(6), name=f"{4:020}.log")
-    assert not got.faults
-    assert got.offsets == [3, 4, 5, 6]
+    decoded_log = DecodedLog(batch(3, [record(i) for i in range(3)]) + batch(6), name=f"{4:020}.log")
+    assert not decoded_log.faults
+    assert decoded_log.offsets == [3, 4, 5, 6]
 
 
 def test_file_of_another_name_has_no_base_offset() -> None:
-    got = DecodedLog(batch(70) + b"x" * 70 + batch(80), name="copy.log", directory="")
-    assert got.offsets == [70, 80]
+    decoded_log = DecodedLog(batch(70) + b"x" * 70 + batch(80), name="copy.log", directory="")
+    assert decoded_log.offsets == [70, 80]
     assert (
-        got.rows.select(["topic", "partition", "segment"]).to_pylist()
+        decoded_log.rows.select(["topic", "partition", "segment"]).to_pylist()
         == [{"topic": None, "partition": None, "segment": None}] * 2
     )
     bad = DecodedLog(raw_batch(0, b"\1" * 8, 1), name="copy.log", directory="")
@@ -74,9 +74,9 @@ def test_implausible_length_is_not_trusted_if_batches_follow(monkeypatch: pytest
 def test_value_of_length_below_minus_1_is_null_and_kept() -> None:
     stored = bytes([16, 0, 0, 0, 2]) + b"k" + bytes([5, 0]) + b""
     stored = bytes([(len(stored) - 1) << 1]) + stored[1:]
-    got = DecodedLog(raw_batch(0, stored, 1) + batch(1))
-    assert got.rows.column("value").to_pylist() == [None, b"v"]
-    assert got.encoded() == got.data
+    decoded_log = DecodedLog(raw_batch(0, stored, 1) + batch(1))
+    assert decoded_log.rows.column("value").to_pylist() == [None, b"v"]
+    assert decoded_log.encoded() == decoded_log.data
 
 
 def test_marker_of_negative_version_is_malformed() -> None:
@@ -112,8 +112,8 @@ def test_wrapped_timestamps_round_trip() -> None:
         0, [record(0, timestamp_delta=5), record(1, timestamp_delta=-1)], base_timestamp=TOP, max_timestamp=0
     )
     low = batch(2, [record(0, timestamp_delta=-5)], base_timestamp=LOW, max_timestamp=0)
-    got = DecodedLog(far + low)
-    assert got.encoded() == got.data
+    decoded_log = DecodedLog(far + low)
+    assert decoded_log.encoded() == decoded_log.data
 
 
 def test_record_larger_than_a_batch_can_be() -> None:
@@ -168,67 +168,71 @@ def test_absent_headers_of_any_type() -> None:
 
 
 def test_frames_of_few_columns_are_plain_batches() -> None:
-    got = DecodedLog(batch(0, [record(0), record(1)], producer_id=9) + batch(2))
-    decoded = DecodedLog(got.encoded(frames=got.frames.select(["position", "base_offset"])))
+    decoded_log = DecodedLog(batch(0, [record(0), record(1)], producer_id=9) + batch(2))
+    decoded = DecodedLog(decoded_log.encoded(frames=decoded_log.frames.select(["position", "base_offset"])))
     assert decoded.offsets == [0, 1, 2]
     assert decoded.frames.column("producer_id").to_pylist() == [-1, -1]
 
 
 def test_rows_without_offsets_count_within_their_frames() -> None:
-    got = DecodedLog(batch(5, [record(0), record(1)]) + batch(9))
-    assert got.encoded(got.rows.drop_columns(["offset"])) == got.data
-    nulls = got.rows.set_column(4, "offset", pa.array([5, None, 9]))
+    decoded_log = DecodedLog(batch(5, [record(0), record(1)]) + batch(9))
+    assert decoded_log.encoded(decoded_log.rows.drop_columns(["offset"])) == decoded_log.data
+    nulls = decoded_log.rows.set_column(4, "offset", pa.array([5, None, 9]))
     with pytest.raises(UsageError, match="'offset' has nulls"):
-        got.encoded(nulls)
+        decoded_log.encoded(nulls)
 
 
 def test_frames_without_rows_are_empty_batches() -> None:
-    got = DecodedLog(batch(0, [], records_count=0, last_offset_delta=4) + batch(5, [], records_count=0))
-    assert got.encoded(got.rows.drop_columns(["position", "offset"])) == got.data
+    decoded_log = DecodedLog(
+        batch(0, [], records_count=0, last_offset_delta=4) + batch(5, [], records_count=0)
+    )
+    assert decoded_log.encoded(decoded_log.rows.drop_columns(["position", "offset"])) == decoded_log.data
 
 
 def test_row_of_nulls_stands_for_the_tail() -> None:
-    got = DecodedLog(batch(0) + b"torn")
+    decoded_log = DecodedLog(batch(0) + b"torn")
     nothing = pa.Table.from_arrays(
-        [pa.nulls(1, field.type) for field in got.frames.schema], schema=got.frames.schema
+        [pa.nulls(1, field.type) for field in decoded_log.frames.schema], schema=decoded_log.frames.schema
     )
-    assert got.encoded(frames=pa.concat_tables([got.frames, nothing])) == got.data
+    assert decoded_log.encoded(frames=pa.concat_tables([decoded_log.frames, nothing])) == decoded_log.data
 
 
 def test_unknown_compression_cannot_be_written() -> None:
-    got = DecodedLog(batch(0))
-    frames = got.frames.set_column(5, "compression", pa.array(["unknown 6"]))
+    decoded_log = DecodedLog(batch(0))
+    frames = decoded_log.frames.set_column(5, "compression", pa.array(["unknown 6"]))
     with pytest.raises(UsageError, match="compression 6 is unknown"):
-        got.encoded(frames=frames)
+        decoded_log.encoded(frames=frames)
 
 
 def test_rows_replace_an_undecodable_payload() -> None:
-    got = DecodedLog(compressed(0, b"no zstd", "zstd", 1, base_timestamp=T, max_timestamp=T))
-    assert got.offsets == []
+    decoded_log = DecodedLog(compressed(0, b"no zstd", "zstd", 1, base_timestamp=T, max_timestamp=T))
+    assert decoded_log.offsets == []
     row = DecodedLog(batch(0)).rows
-    assert DecodedLog(got.encoded(row)).rows.column("value").to_pylist() == [b"v"]
+    assert DecodedLog(decoded_log.encoded(row)).rows.column("value").to_pylist() == [b"v"]
 
 
 def test_raw_header_keys_in_a_payload_are_kept() -> None:
     stored = pack_records([record(0, headers=[("x", b"1")])]).replace(b"\2x", b"\2\xff")
-    got = DecodedLog(
+    decoded_log = DecodedLog(
         compressed(0, compress("gzip", stored + stored.replace(b"\0\0\0\2k", b"\0\0\2\2k")), "gzip", 2)
     )
-    assert got.offsets == [0, 1]
-    assert got.encoded() == got.data
-    values = got.rows.set_column(1, "value", pa.array([b"v", b"edited"]))
-    decoded = DecodedLog(got.encoded(values))
-    assert decoded.rows.column("headers_raw").to_pylist() == got.rows.column("headers_raw").to_pylist()
+    assert decoded_log.offsets == [0, 1]
+    assert decoded_log.encoded() == decoded_log.data
+    values = decoded_log.rows.set_column(1, "value", pa.array([b"v", b"edited"]))
+    decoded = DecodedLog(decoded_log.encoded(values))
+    assert (
+        decoded.rows.column("headers_raw").to_pylist() == decoded_log.rows.column("headers_raw").to_pylist()
+    )
     assert decoded.rows.column("value").to_pylist() == [b"v", b"edited"]
     # Without the detail column, the stored payload still tells which keys they were.
-    assert got.encoded(got.rows.drop_columns(["value"])) == got.data
+    assert decoded_log.encoded(decoded_log.rows.drop_columns(["value"])) == decoded_log.data
 
 
 def test_row_removed_from_a_compressed_batch_is_gone() -> None:
-    got = DecodedLog(
+    decoded_log = DecodedLog(
         compressed(0, compress("snappy", pack_records([record(i, b"%d" % i) for i in range(3)])), "snappy", 3)
     )
-    fewer = DecodedLog(got.encoded(got.rows.slice(1)))
+    fewer = DecodedLog(decoded_log.encoded(decoded_log.rows.slice(1)))
     assert fewer.rows.column("key").to_pylist() == [b"1", b"2"]
     assert fewer.frames.select(["records_count", "last_offset"]).to_pylist() == [
         {"records_count": 2, "last_offset": 2}

@@ -124,10 +124,10 @@ def test_kernel_equals_description(rows: list[Any], batch_size: int) -> None:
 @given(ROWS, st.sampled_from(COMPRESSION_NAMES), st.sampled_from([0, 200, 16384]))
 def test_rows_round_trip(rows: list[Any], codec: str, batch_size: int) -> None:
     table = table_of(rows)
-    got = DecodedLog(encoded(table, compression_type=codec, batch_size=batch_size))
-    assert not got.faults
-    assert got.rows.select(SCHEMA.names).to_pylist() == table.to_pylist()
-    assert got.encoded() == got.data
+    decoded_log = DecodedLog(encoded(table, compression_type=codec, batch_size=batch_size))
+    assert not decoded_log.faults
+    assert decoded_log.rows.select(SCHEMA.names).to_pylist() == table.to_pylist()
+    assert decoded_log.encoded() == decoded_log.data
 
 
 @given(ROWS, st.lists(st.integers(0, 25), max_size=4), st.sampled_from(["none", "lz4"]))
@@ -333,9 +333,9 @@ def test_append_time_is_one_per_batch() -> None:
     assert [tuple(header[name] for name in columns) for header in packed] == [
         (8, 1, 5, 2), (8, 3, 6, 1), (0, 6, 6, 2),
     ]  # fmt: skip
-    got = DecodedLog(encoded(table)).rows
-    assert got.column("timestamp_ms").to_pylist() == [5, 5, 6, 6, 6]
-    assert got.column("create_timestamp_ms").to_pylist() == [1, 2, 3, 6, 6]
+    decoded_log = DecodedLog(encoded(table)).rows
+    assert decoded_log.column("timestamp_ms").to_pylist() == [5, 5, 6, 6, 6]
+    assert decoded_log.column("create_timestamp_ms").to_pylist() == [1, 2, 3, 6, 6]
     (all_append,) = batches_of(encoded(pa.table({"timestamp": [T]}), message_timestamp_type="LogAppendTime"))
     assert all_append["attributes"] == 8
 
@@ -392,10 +392,10 @@ def golden(path: Any) -> DecodedLog | None:
 def test_golden_logs_reencode_byte_for_byte() -> None:
     wrong, read = [], 0
     for path in LOGS:
-        got = golden(path)
-        if got is not None:
+        decoded_log = golden(path)
+        if decoded_log is not None:
             read += 1
-            if got.encoded() != got.data:
+            if decoded_log.encoded() != decoded_log.data:
                 wrong.append(str(path.relative_to(path.parents[3])))
     assert wrong == []
     assert read > 500
@@ -404,9 +404,13 @@ def test_golden_logs_reencode_byte_for_byte() -> None:
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_edit_in_a_compressed_batch_is_written(codec: str) -> None:
     plain = pack_records([record(i, value=b"v%d" % i) for i in range(3)])
-    got = DecodedLog(batch(0) + compressed(1, compress(codec, plain), codec, 3, max_timestamp=-1) + batch(4))
-    rows = got.rows.set_column(1, "value", pa.array([b"v", b"v0", b"edited", b"v2", b"v"], pa.binary()))
-    decoded = DecodedLog(got.encoded(rows))
+    decoded_log = DecodedLog(
+        batch(0) + compressed(1, compress(codec, plain), codec, 3, max_timestamp=-1) + batch(4)
+    )
+    rows = decoded_log.rows.set_column(
+        1, "value", pa.array([b"v", b"v0", b"edited", b"v2", b"v"], pa.binary())
+    )
+    decoded = DecodedLog(decoded_log.encoded(rows))
     assert decoded.rows.column("value").to_pylist() == [b"v", b"v0", b"edited", b"v2", b"v"]
     assert decoded.frames.column("compression").to_pylist() == ["none", codec, "none"]
     # Payloads of other batches stay.
@@ -436,63 +440,73 @@ def test_core_columns_win(column: str, stored: str) -> None:
         data = raw_batch(1, longer, 2, last_offset_delta=2, base_timestamp=T, max_timestamp=T)
     else:
         data = batch(1, records, last_offset_delta=2)
-    got = DecodedLog(batch(0) + data)
-    assert got.encoded() == got.data
-    values = got.rows.column(column).to_pylist()
+    decoded_log = DecodedLog(batch(0) + data)
+    assert decoded_log.encoded() == decoded_log.data
+    values = decoded_log.rows.column(column).to_pylist()
     values[-1] = EDITS[column] if column != "offset" else 2
-    at = got.rows.schema.get_field_index(column)
-    edited = got.rows.set_column(
-        at, got.rows.schema.field(at), pa.array(values, got.rows.schema.field(at).type)
+    at = decoded_log.rows.schema.get_field_index(column)
+    edited = decoded_log.rows.set_column(
+        at, decoded_log.rows.schema.field(at), pa.array(values, decoded_log.rows.schema.field(at).type)
     )
-    decoded = DecodedLog(got.encoded(edited))
+    decoded = DecodedLog(decoded_log.encoded(edited))
     assert decoded.rows.column(column).to_pylist() == values
     others = [name for name in ("key", "value", "offset", "headers") if name != column]
-    assert decoded.rows.select(others).to_pylist() == got.rows.select(others).to_pylist()
+    assert decoded.rows.select(others).to_pylist() == decoded_log.rows.select(others).to_pylist()
 
 
 def test_removed_and_reordered_rows() -> None:
-    got = DecodedLog(batch(0, [record(i, b"%d" % i) for i in range(3)]) + batch(3) + batch(4))
-    fewer = DecodedLog(got.encoded(got.rows.filter(pc.not_equal(got.rows.column("offset"), 1))))
+    decoded_log = DecodedLog(batch(0, [record(i, b"%d" % i) for i in range(3)]) + batch(3) + batch(4))
+    fewer = DecodedLog(
+        decoded_log.encoded(decoded_log.rows.filter(pc.not_equal(decoded_log.rows.column("offset"), 1)))
+    )
     assert fewer.offsets == [0, 2, 3, 4]
     assert fewer.frames.column("records_count").to_pylist() == [2, 1, 1]
-    empty = DecodedLog(got.encoded(got.rows.filter(pc.not_equal(got.rows.column("offset"), 3))))
+    empty = DecodedLog(
+        decoded_log.encoded(decoded_log.rows.filter(pc.not_equal(decoded_log.rows.column("offset"), 3)))
+    )
     assert empty.frames.column("records_count").to_pylist() == [3, 0, 1]
-    mixed = got.rows.take(pa.array([4, 0, 1, 2, 3]))
-    assert got.encoded(mixed) == got.data
+    mixed = decoded_log.rows.take(pa.array([4, 0, 1, 2, 3]))
+    assert decoded_log.encoded(mixed) == decoded_log.data
 
 
 def test_rows_find_their_frames_by_position_or_offset() -> None:
-    got = DecodedLog(batch(0, [record(0), record(1)]) + batch(2))
-    assert got.encoded(got.rows.drop_columns(["position"])) == got.data
+    decoded_log = DecodedLog(batch(0, [record(0), record(1)]) + batch(2))
+    assert decoded_log.encoded(decoded_log.rows.drop_columns(["position"])) == decoded_log.data
     with pytest.raises(UsageError, match="don't say which frame"):
-        got.encoded(got.rows.drop_columns(["position", "offset"]))
+        decoded_log.encoded(decoded_log.rows.drop_columns(["position", "offset"]))
     with pytest.raises(UsageError, match="row 2 is in no frame"):
-        got.encoded(got.rows.set_column(8, "position", pa.array([0, 0, 7])))
+        decoded_log.encoded(decoded_log.rows.set_column(8, "position", pa.array([0, 0, 7])))
     with pytest.raises(UsageError, match="needs a column 'base_offset'"):
-        got.encoded(frames=got.frames.drop_columns(["base_offset"]))
+        decoded_log.encoded(frames=decoded_log.frames.drop_columns(["base_offset"]))
 
 
 def test_core_columns_are_enough_for_plain_batches() -> None:
-    got = DecodedLog(batch(0, [record(0), record(1)]) + compressed(2, compress("zstd", pack_records([record(0)])), "zstd", 1,
+    decoded_log = DecodedLog(batch(0, [record(0), record(1)]) + compressed(2, compress("zstd", pack_records([record(0)])), "zstd", 1,
                                                             base_timestamp=T, max_timestamp=T))  # fmt: skip
-    core = got.frames.select(list(CODEC.tables["frames"].names()))
-    rows = got.rows.select(list(CODEC.tables["rows"].names()))
-    decoded = DecodedLog(got.encoded(rows, core))
-    assert decoded.rows.drop_columns(["position"]).equals(got.rows.drop_columns(["position"]))
+    core = decoded_log.frames.select(list(CODEC.tables["frames"].names()))
+    rows = decoded_log.rows.select(list(CODEC.tables["rows"].names()))
+    decoded = DecodedLog(decoded_log.encoded(rows, core))
+    assert decoded.rows.drop_columns(["position"]).equals(decoded_log.rows.drop_columns(["position"]))
     # With the payload, fields that the rows do not hold are unchanged.
-    assert got.encoded(rows) == got.data
+    assert decoded_log.encoded(rows) == decoded_log.data
 
 
 def test_append_time_of_a_batch_is_that_of_its_rows() -> None:
-    got = DecodedLog(batch(0, [record(0), record(1, timestamp_delta=3)], attributes=8, max_timestamp=T + 9))
-    assert got.encoded() == got.data
-    without = got.rows.drop_columns(["timestamp", "timestamp_ms", "create_timestamp_ms"])
-    assert DecodedLog(got.encoded(without)).rows.column("timestamp_ms").to_pylist() == [T + 9] * 2
-    later = got.rows.set_column(5, "timestamp", pa.array([T + 10] * 2).cast(pa.timestamp("ms", tz="UTC")))
-    assert DecodedLog(got.encoded(later)).rows.column("timestamp_ms").to_pylist() == [T + 10] * 2
-    differ = got.rows.set_column(5, "timestamp", pa.array([T, T + 1]).cast(pa.timestamp("ms", tz="UTC")))
+    decoded_log = DecodedLog(
+        batch(0, [record(0), record(1, timestamp_delta=3)], attributes=8, max_timestamp=T + 9)
+    )
+    assert decoded_log.encoded() == decoded_log.data
+    without = decoded_log.rows.drop_columns(["timestamp", "timestamp_ms", "create_timestamp_ms"])
+    assert DecodedLog(decoded_log.encoded(without)).rows.column("timestamp_ms").to_pylist() == [T + 9] * 2
+    later = decoded_log.rows.set_column(
+        5, "timestamp", pa.array([T + 10] * 2).cast(pa.timestamp("ms", tz="UTC"))
+    )
+    assert DecodedLog(decoded_log.encoded(later)).rows.column("timestamp_ms").to_pylist() == [T + 10] * 2
+    differ = decoded_log.rows.set_column(
+        5, "timestamp", pa.array([T, T + 1]).cast(pa.timestamp("ms", tz="UTC"))
+    )
     with pytest.raises(UsageError, match="have different timestamps"):
-        got.encoded(differ)
+        decoded_log.encoded(differ)
 
 
 @pytest.mark.parametrize(
@@ -504,26 +518,26 @@ def test_append_time_of_a_batch_is_that_of_its_rows() -> None:
     ],
 )
 def test_invalid_frames_are_refused(column: str, value: Any, says: str) -> None:
-    got = DecodedLog(batch(0))
-    at = got.frames.schema.get_field_index(column)
+    decoded_log = DecodedLog(batch(0))
+    at = decoded_log.frames.schema.get_field_index(column)
     with pytest.raises(UsageError) as raised:
-        got.encoded(frames=got.frames.set_column(at, column, pa.array([value])))
+        decoded_log.encoded(frames=decoded_log.frames.set_column(at, column, pa.array([value])))
     assert says in str(raised.value)
 
 
 def test_core_columns_of_frames_win() -> None:
-    got = DecodedLog(batch(0, [record(0)]))
+    decoded_log = DecodedLog(batch(0, [record(0)]))
     changes = {
         "compression": "gzip", "is_transactional": True, "is_control": True, "timestamp_type": 1, "producer_id": 9,
         "partition_leader_epoch": 5, "delete_horizon_ms": 3, "last_offset": 4, "base_sequence": 1, "producer_epoch": 2,
     }  # fmt: skip
-    frames = got.frames
+    frames = decoded_log.frames
     for name, value in changes.items():
         at = frames.schema.get_field_index(name)
         frames = frames.set_column(
             at, frames.schema.field(at), pa.array([value], frames.schema.field(at).type)
         )
-    data = got.encoded(frames=frames)
+    data = decoded_log.encoded(frames=frames)
     head = np.frombuffer(data[:HEAD_SIZE], HEAD)[0]
     assert head["attributes"] == 0x79
     assert [int(head[name]) for name in ("producer_id", "partition_leader_epoch", "last_offset_delta")] == [
@@ -535,14 +549,16 @@ def test_core_columns_of_frames_win() -> None:
 
 
 def test_offset_too_far_from_its_frame_is_refused() -> None:
-    got = DecodedLog(batch(0))
+    decoded_log = DecodedLog(batch(0))
     with pytest.raises(UsageError, match="too far from its frame"):
-        got.encoded(got.rows.set_column(4, "offset", pa.array([1 << 40])))
+        decoded_log.encoded(decoded_log.rows.set_column(4, "offset", pa.array([1 << 40])))
 
 
 def test_trailing_bytes_and_zeros_are_restored() -> None:
     for tail in (b"", b"torn", bytes(3_000_000), b"torn" + bytes(5)):
-        got = DecodedLog(batch(0) + tail)
-        chunks = list(CODEC.encode(got.rows, got.frames, got.file, got.context))
-        assert b"".join(bytes(chunk) for chunk in chunks) == got.data
+        decoded_log = DecodedLog(batch(0) + tail)
+        chunks = list(
+            CODEC.encode(decoded_log.rows, decoded_log.frames, decoded_log.file, decoded_log.context)
+        )
+        assert b"".join(bytes(chunk) for chunk in chunks) == decoded_log.data
         assert max(len(chunk) for chunk in chunks) <= 1 << 20

@@ -69,17 +69,17 @@ def test_ranges_overwritten_moved_and_removed(seed: int, times: int) -> None:
             damaged[at:at] = rnd.randbytes(size)
         else:
             damaged[at:at] = damaged[at : at + size]
-    got = DecodedLog(bytes(damaged))
-    assert got.encoded() == got.data
-    offsets = got.offsets
+    decoded = DecodedLog(bytes(damaged))
+    assert decoded.encoded() == decoded.data
+    offsets = decoded.offsets
     assert offsets == sorted(set(offsets))
 
 
 @given(st.binary(max_size=300), st.integers(-2, 20), st.integers(0, 0x7F))
 def test_arbitrary_bytes_as_records(stored: bytes, count: int, attributes: int) -> None:
-    got = DecodedLog(raw_batch(0, stored, count, attributes=attributes, last_offset_delta=30) + batch(31))
-    assert got.offsets[-1:] == [31] or attributes & 0x08
-    assert got.encoded() == got.data
+    decoded = DecodedLog(raw_batch(0, stored, count, attributes=attributes, last_offset_delta=30) + batch(31))
+    assert decoded.offsets[-1:] == [31] or attributes & 0x08
+    assert decoded.encoded() == decoded.data
 
 
 FIELDS = [
@@ -95,17 +95,17 @@ def test_arbitrary_header_with_a_correct_checksum(field: str, data: Any) -> None
     packed = bytearray(batch(0, PLAIN))
     at = RECORD_BATCH.offset(field)
     packed[at : at + kind.min_size] = kind.pack(value, {})
-    got = DecodedLog(reseal(bytes(packed)) + batch(2))
-    assert got.encoded() == got.data
-    assert not got.offsets or got.offsets[-1] >= 2 or got.faults
+    decoded = DecodedLog(reseal(bytes(packed)) + batch(2))
+    assert decoded.encoded() == decoded.data
+    assert not decoded.offsets or decoded.offsets[-1] >= 2 or decoded.faults
 
 
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_as_a_log(data: bytes) -> None:
-    got = DecodedLog(data)
-    assert got.offsets == []
-    assert bool(got.damage) == bool(data)
-    assert got.encoded() == data
+    decoded = DecodedLog(data)
+    assert decoded.offsets == []
+    assert bool(decoded.damage) == bool(data)
+    assert decoded.encoded() == data
 
 
 @pytest.mark.extended

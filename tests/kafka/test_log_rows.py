@@ -37,9 +37,9 @@ def test_all_columns_of_a_plain_record() -> None:
     data = batch(40, [record(2, b"k", b"v", timestamp_delta=5, attributes=-3, headers=[("h", b"x"), ("h", None), ("", b"")])],
                  last_offset_delta=2, max_timestamp=T + 5, producer_id=7, producer_epoch=3, base_sequence=9,
                  attributes=0x10, partition_leader_epoch=4)  # fmt: skip
-    got = row(data)
-    assert got.pop("timestamp").timestamp() * 1000 == T + 5
-    assert got == {
+    decoded_log = row(data)
+    assert decoded_log.pop("timestamp").timestamp() * 1000 == T + 5
+    assert decoded_log == {
         "key": b"k", "value": b"v", "topic": "orders", "partition": 0, "offset": 42, "timestampType": 0,
         "headers": [{"key": "h", "value": b"x"}, {"key": "h", "value": None}, {"key": "", "value": b""}],
         "position": 0, "segment": 0, "timestamp_ms": T + 5, "create_timestamp_ms": T + 5, "attributes": -3,
@@ -51,56 +51,56 @@ def test_all_columns_of_a_plain_record() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 @pytest.mark.parametrize("value", [None, b"", b"v" * 300])
 def test_null_and_empty_differ(key: bytes | None, value: bytes | None) -> None:
-    got = DecodedLog(batch(0, [record(0, b"x", b"y"), record(1, key, value), record(2)])).rows
-    assert got.column("key").to_pylist() == [b"x", key, b"k"]
-    assert got.column("value").to_pylist() == [b"y", value, b"v"]
+    decoded_log = DecodedLog(batch(0, [record(0, b"x", b"y"), record(1, key, value), record(2)])).rows
+    assert decoded_log.column("key").to_pylist() == [b"x", key, b"k"]
+    assert decoded_log.column("value").to_pylist() == [b"y", value, b"v"]
 
 
 def test_append_time_applies_to_all_and_the_producer_time_is_kept() -> None:
-    got = DecodedLog(
+    decoded_log = DecodedLog(
         batch(0, [record(0), record(1, timestamp_delta=-7)], attributes=0x08, max_timestamp=T + 99)
     ).rows
-    assert got.column("timestamp_ms").to_pylist() == [T + 99] * 2
-    assert got.column("create_timestamp_ms").to_pylist() == [T, T - 7]
-    assert got.column("timestampType").to_pylist() == [1, 1]
+    assert decoded_log.column("timestamp_ms").to_pylist() == [T + 99] * 2
+    assert decoded_log.column("create_timestamp_ms").to_pylist() == [T, T - 7]
+    assert decoded_log.column("timestampType").to_pylist() == [1, 1]
 
 
 def test_missing_timestamp_is_null_and_kept_raw() -> None:
-    got = DecodedLog(
+    decoded_log = DecodedLog(
         batch(0, [record(0), record(1, timestamp_delta=1)], base_timestamp=-1, max_timestamp=0)
     ).rows
-    assert got.column("timestamp").null_count == 1
-    assert got.column("timestamp")[0].as_py() is None
-    assert got.column("timestamp_ms").to_pylist() == [-1, 0]
+    assert decoded_log.column("timestamp").null_count == 1
+    assert decoded_log.column("timestamp")[0].as_py() is None
+    assert decoded_log.column("timestamp_ms").to_pylist() == [-1, 0]
 
 
 def test_timestamps_wrap_around_as_in_java() -> None:
     top = (1 << 63) - 1
-    got = DecodedLog(
+    decoded_log = DecodedLog(
         batch(0, [record(0, timestamp_delta=1), record(1, timestamp_delta=-1)], base_timestamp=top)
     ).rows
-    assert got.column("timestamp_ms").to_pylist() == [-(1 << 63), top - 1]
+    assert decoded_log.column("timestamp_ms").to_pylist() == [-(1 << 63), top - 1]
     low = DecodedLog(batch(0, [record(0, timestamp_delta=-1)], base_timestamp=-(1 << 63))).rows
     assert low.column("timestamp_ms").to_pylist() == [top]
 
 
 def test_sequence_numbers_wrap_to_0() -> None:
-    got = DecodedLog(
+    decoded_log = DecodedLog(
         batch(5, [record(i) for i in range(4)], producer_id=1, producer_epoch=0, base_sequence=(1 << 31) - 2)
     )
-    assert got.rows.column("sequence").to_pylist() == [(1 << 31) - 2, (1 << 31) - 1, 0, 1]
+    assert decoded_log.rows.column("sequence").to_pylist() == [(1 << 31) - 2, (1 << 31) - 1, 0, 1]
 
 
 def test_different_batches_share_a_record_batch() -> None:
-    got = DecodedLog(
+    decoded_log = DecodedLog(
         batch(0, attributes=0x10, producer_id=5)
         + batch(1, partition_leader_epoch=3)
         + batch(2, attributes=0x08)
     )
-    assert got.rows.column("producer_id").to_pylist() == [5, -1, -1]
-    assert got.rows.column("leader_epoch").to_pylist() == [0, 3, 0]
-    assert got.rows.column("is_transactional").to_pylist() == [True, False, False]
-    assert got.rows.column("timestampType").to_pylist() == [0, 0, 1]
+    assert decoded_log.rows.column("producer_id").to_pylist() == [5, -1, -1]
+    assert decoded_log.rows.column("leader_epoch").to_pylist() == [0, 3, 0]
+    assert decoded_log.rows.column("is_transactional").to_pylist() == [True, False, False]
+    assert decoded_log.rows.column("timestampType").to_pylist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -145,15 +145,15 @@ def test_header_keys_are_decoded_as_by_java(key: bytes, text: str) -> None:
     size = VARINT.pack(len(key), {})
     stored = utf8.replace(b"\x0axxxxx", size + key)
     stored = VARINT.pack(len(stored) - 1, {}) + stored[1:]
-    got = DecodedLog(batch(0) + raw_batch(1, stored, 1) + batch(2, [record(headers=[("a", b"2")])]))
-    assert got.rows.column("headers").to_pylist() == [
+    decoded_log = DecodedLog(batch(0) + raw_batch(1, stored, 1) + batch(2, [record(headers=[("a", b"2")])]))
+    assert decoded_log.rows.column("headers").to_pylist() == [
         [],
         [{"key": text, "value": b"1"}],
         [{"key": "a", "value": b"2"}],
     ]
     raw = [{"key": key, "value": b"1"}] if java_string(key).encode() != key else None
-    assert got.rows.column("headers_raw").to_pylist() == [None, raw, None]
-    assert got.encoded() == got.data
+    assert decoded_log.rows.column("headers_raw").to_pylist() == [None, raw, None]
+    assert decoded_log.encoded() == decoded_log.data
 
 
 # Skipped rows
@@ -176,9 +176,9 @@ def control(base: int, key: bytes | None, producer: int = 1, value: bytes | None
 def test_control_records() -> None:
     keys = [b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\0\0\x2a", b"\0\0", None, b"\xff\0\0\0"]
     data = b"".join(control(i, key) for i, key in enumerate(keys)) + batch(len(keys))
-    got = DecodedLog(data)
+    decoded_log = DecodedLog(data)
     names = ["ABORT", "COMMIT", "LEADER_CHANGE", "UNKNOWN", "MALFORMED", "MALFORMED", "MALFORMED", None]
-    assert got.rows.column("control_type").to_pylist() == names
+    assert decoded_log.rows.column("control_type").to_pylist() == names
     assert DecodedLog(data, control=False).offsets == [len(keys)]
     frames = CODEC.scan(window(data), 0, context())
     parsed_markers = markers(window(data), frames)
@@ -272,23 +272,23 @@ def test_every_reason_is_tested() -> None:
 def test_bad_record_costs_its_batch_and_is_named(defect: str, padding: int) -> None:
     stored, count, reason = BAD[defect]
     data = raw_batch(0, stored, count)
-    got = DecodedLog(data if not padding else data + batch(2000))
-    assert got.offsets == ([] if not padding else [2000])
-    (fault,) = got.faults
+    decoded_log = DecodedLog(data if not padding else data + batch(2000))
+    assert decoded_log.offsets == ([] if not padding else [2000])
+    (fault,) = decoded_log.faults
     assert (fault.kind, fault.offset, fault.length) == (Kind.PAYLOAD, 0, len(data))
     assert records.REASONS[reason] in fault.detail
     assert fault.lost["first_offset"] == 0
-    assert got.encoded() == got.data
+    assert decoded_log.encoded() == decoded_log.data
 
 
 def test_fault_names_the_record() -> None:
     good = pack_records([record(0), record(1)])
-    got = only(good + of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 3)
-    assert f"record 2, at byte {len(good)} of the stored records" in got.faults[0].detail
-    assert got.faults[0].rows_lost == 3
-    assert got.offsets == [9]
+    decoded_log = only(good + of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 3)
+    assert f"record 2, at byte {len(good)} of the stored records" in decoded_log.faults[0].detail
+    assert decoded_log.faults[0].rows_lost == 3
+    assert decoded_log.offsets == [9]
     # A consumer gets the records before it.
-    served = DecodedLog(got.data, partial=True)
+    served = DecodedLog(decoded_log.data, partial=True)
     assert served.offsets == [0, 1, 9]
     assert served.faults[0].rows_lost == 1
 
@@ -296,18 +296,18 @@ def test_fault_names_the_record() -> None:
 def test_bad_batch_leaves_no_trace_in_good_ones() -> None:
     nulls = pack_records([record(0, None, None, headers=[("h", None)]), record(1, None, b"")])
     bad = raw_batch(1, nulls + b"\x01" * 8, 3, base_timestamp=-1)
-    got = DecodedLog(batch(0) + bad + batch(5, [record(0, headers=[("a", b"b")])]))
-    assert got.rows.select(["offset", "key", "value", "headers"]).to_pylist() == [
+    decoded_log = DecodedLog(batch(0) + bad + batch(5, [record(0, headers=[("a", b"b")])]))
+    assert decoded_log.rows.select(["offset", "key", "value", "headers"]).to_pylist() == [
         {"offset": 0, "key": b"k", "value": b"v", "headers": []},
         {"offset": 5, "key": b"k", "value": b"v", "headers": [{"key": "a", "value": b"b"}]},
     ]
-    assert got.rows.column("timestamp").null_count == 0
+    assert decoded_log.rows.column("timestamp").null_count == 0
 
 
 def test_unordered_records_are_skipped_as_by_a_consumer() -> None:
-    got = DecodedLog(batch(0, [record(1), record(0), record(2)]))
-    assert got.offsets == [1, 2]
-    assert [(fault.kind, fault.rows_lost) for fault in got.faults] == [(Kind.ORDER, 1)]
+    decoded_log = DecodedLog(batch(0, [record(1), record(0), record(2)]))
+    assert decoded_log.offsets == [1, 2]
+    assert [(fault.kind, fault.rows_lost) for fault in decoded_log.faults] == [(Kind.ORDER, 1)]
     beyond = DecodedLog(batch(0, [record(0), record(7)]) + batch(2) + batch(8))
     assert beyond.offsets == [0, 7, 8]
     assert beyond.encoded() == beyond.data
@@ -329,29 +329,29 @@ def test_rows_before_a_fault_are_counted() -> None:
 def test_compressed_and_plain_batches_in_turn(codec: str) -> None:
     plain = pack_records([record(0), record(1, None, b"x" * 3000)])
     data = batch(0) + compressed(1, compress(codec, plain), codec, 2) + batch(3)
-    got = DecodedLog(data)
-    assert got.offsets == [0, 1, 2, 3]
-    assert got.rows.column("value").to_pylist() == [b"v", b"v", b"x" * 3000, b"v"]
-    assert got.frames.column("compression").to_pylist() == ["none", codec, "none"]
-    assert got.encoded() == data
+    decoded_log = DecodedLog(data)
+    assert decoded_log.offsets == [0, 1, 2, 3]
+    assert decoded_log.rows.column("value").to_pylist() == [b"v", b"v", b"x" * 3000, b"v"]
+    assert decoded_log.frames.column("compression").to_pylist() == ["none", codec, "none"]
+    assert decoded_log.encoded() == data
 
 
 def test_decompression_bomb_is_a_bad_payload() -> None:
     plain = pack_records([record(0, value=bytes(100_000))])
     data = compressed(0, gzip.compress(plain), "gzip", 1) + batch(1)
-    got = DecodedLog(data, options={"max.decompressed.bytes": 50_000})
-    assert got.offsets == [1]
-    assert "limit of 50000 bytes" in got.faults[0].detail
+    decoded_log = DecodedLog(data, options={"max.decompressed.bytes": 50_000})
+    assert decoded_log.offsets == [1]
+    assert "limit of 50000 bytes" in decoded_log.faults[0].detail
     assert DecodedLog(data, options={"max.decompressed.bytes": "100kb"}).offsets == [0, 1]
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_compression_is_a_bad_payload(codec: int) -> None:
-    got = DecodedLog(raw_batch(0, b"anything", 1, attributes=codec) + batch(1))
-    assert got.offsets == [1]
-    assert f"compression {codec} is unknown" in got.faults[0].detail
-    assert got.frames.column("compression")[0].as_py() == f"unknown {codec}"
-    assert got.encoded() == got.data
+    decoded_log = DecodedLog(raw_batch(0, b"anything", 1, attributes=codec) + batch(1))
+    assert decoded_log.offsets == [1]
+    assert f"compression {codec} is unknown" in decoded_log.faults[0].detail
+    assert decoded_log.frames.column("compression")[0].as_py() == f"unknown {codec}"
+    assert decoded_log.encoded() == decoded_log.data
 
 
 def test_many_compressed_batches_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:

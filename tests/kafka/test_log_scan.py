@@ -111,15 +111,15 @@ def test_torn_tail_is_an_error_only_in_an_older_segment(
 def test_torn_looking_batch_followed_by_a_batch_is_damage() -> None:
     wrong = bytearray(FILE)
     wrong[len(THREE[0]) + 8] = 1  # A length beyond the end of the file.
-    got = DecodedLog(bytes(wrong), last=True, live=True)
-    assert [(fault.kind, fault.severity) for fault in got.damage] == [(Kind.LENGTH, Severity.ERROR)]
-    assert got.offsets == [0, 1, 2, 4, 5]
+    decoded = DecodedLog(bytes(wrong), last=True, live=True)
+    assert [(fault.kind, fault.severity) for fault in decoded.damage] == [(Kind.LENGTH, Severity.ERROR)]
+    assert decoded.offsets == [0, 1, 2, 4, 5]
 
 
 def test_zeros_in_the_middle_are_damage() -> None:
-    got = DecodedLog(THREE[0] + bytes(len(THREE[1])) + THREE[2], last=True)
-    assert [(fault.kind, fault.severity) for fault in got.damage] == [(Kind.PADDING, Severity.ERROR)]
-    assert got.offsets == [0, 1, 2, 4, 5]
+    decoded = DecodedLog(THREE[0] + bytes(len(THREE[1])) + THREE[2], last=True)
+    assert [(fault.kind, fault.severity) for fault in decoded.damage] == [(Kind.PADDING, Severity.ERROR)]
+    assert decoded.offsets == [0, 1, 2, 4, 5]
 
 
 # Damage to a header
@@ -153,10 +153,10 @@ def flipped(data: bytes, field: str, value: int, at: int = 0) -> bytes:
 def test_wrong_field_is_a_fault_of_its_kind_and_costs_no_other_batch(
     field: str, value: int, kind: Kind
 ) -> None:
-    got = DecodedLog(flipped(FILE, field, value, len(THREE[0])))
-    assert [(fault.kind, fault.offset) for fault in got.damage] == [(kind, len(THREE[0]))]
-    assert got.offsets == [0, 1, 2, 4, 5]
-    assert got.encoded() == got.data
+    decoded = DecodedLog(flipped(FILE, field, value, len(THREE[0])))
+    assert [(fault.kind, fault.offset) for fault in decoded.damage] == [(kind, len(THREE[0]))]
+    assert decoded.offsets == [0, 1, 2, 4, 5]
+    assert decoded.encoded() == decoded.data
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -182,23 +182,23 @@ def test_older_formats_are_named_not_called_damage(magic: int) -> None:
 
 
 def test_duplicated_batch_gives_no_row_twice() -> None:
-    got = DecodedLog(THREE[0] + THREE[1] + THREE[1] + THREE[2])
-    assert got.offsets == [0, 1, 2, 3, 4, 5]
-    (fault,) = got.damage
+    decoded = DecodedLog(THREE[0] + THREE[1] + THREE[1] + THREE[2])
+    assert decoded.offsets == [0, 1, 2, 3, 4, 5]
+    (fault,) = decoded.damage
     assert (fault.kind, fault.rows_lost, dict(fault.lost)) == (Kind.ORDER, 0, {})
     assert "the same batch is there before" in fault.detail
-    assert not got.faults
-    assert got.encoded() == got.data
+    assert not decoded.faults
+    assert decoded.encoded() == decoded.data
 
 
 def test_impossible_offsets_confirmed_by_the_next_batch_are_a_warning() -> None:
-    got = DecodedLog(batch(3) + batch(4), name=f"{4:020}.log")
-    assert [fault.kind for fault in got.faults] == [Kind.ORDER]
-    assert "outside of the file's range, 4 to" in got.faults[0].detail
-    assert got.offsets == [3, 4]
-    got = DecodedLog(batch(9) + batch(10), next_base=10, name=f"{9:020}.log")
-    assert "to 9" in got.faults[0].detail
-    assert got.offsets == [9, 10]
+    decoded = DecodedLog(batch(3) + batch(4), name=f"{4:020}.log")
+    assert [fault.kind for fault in decoded.faults] == [Kind.ORDER]
+    assert "outside of the file's range, 4 to" in decoded.faults[0].detail
+    assert decoded.offsets == [3, 4]
+    decoded = DecodedLog(batch(9) + batch(10), next_base=10, name=f"{9:020}.log")
+    assert "to 9" in decoded.faults[0].detail
+    assert decoded.offsets == [9, 10]
 
 
 def flipped_offset(data: bytes, bit: int) -> bytes:
@@ -215,29 +215,29 @@ def test_no_row_has_an_offset_that_its_neighbours_exclude(i: int, bit: int) -> N
     """One flipped bit in base_offset, in a segment without gaps whose end the next segment gives."""
     segment = [segment_of_four(16), segment_of_four(20), segment_of_four(24)]
     segment[i] = flipped_offset(segment[i], bit)
-    got = DecodedLog(b"".join(segment), name=f"{16:020}.log", next_base=28)
+    decoded = DecodedLog(b"".join(segment), name=f"{16:020}.log", next_base=28)
     first = 16 + 4 * i
-    assert got.offsets == [offset for offset in range(16, 28) if not first <= offset < first + 4]
-    (fault,) = got.damage
+    assert decoded.offsets == [offset for offset in range(16, 28) if not first <= offset < first + 4]
+    (fault,) = decoded.damage
     assert (fault.kind, fault.offset, fault.length) == (Kind.ORDER, i * len(segment[0]), len(segment[0]))
     assert (fault.rows_lost, fault.lost["first_offset"], fault.lost["last_offset"]) == (4, first, first + 3)
-    assert got.encoded() == got.data
+    assert decoded.encoded() == decoded.data
 
 
 @pytest.mark.parametrize("bit", [*range(31, 64)])
 def test_no_row_has_an_offset_that_its_segment_cannot_hold(bit: int) -> None:
-    got = DecodedLog(segment_of_four(16) + flipped_offset(segment_of_four(20), bit), name=f"{16:020}.log")
-    assert got.offsets == [16, 17, 18, 19]
-    (fault,) = got.damage
+    decoded = DecodedLog(segment_of_four(16) + flipped_offset(segment_of_four(20), bit), name=f"{16:020}.log")
+    assert decoded.offsets == [16, 17, 18, 19]
+    (fault,) = decoded.damage
     assert fault.rows_lost == 4
     assert ("outside of the file's range, 16 to 2147483663" in fault.detail) == (bit < 63)
 
 
 def test_consecutive_misplaced_batches_are_separate_faults() -> None:
-    got = DecodedLog(batch(0) + batch(3) + batch(4) + batch(1) + batch(2) + batch(5))
-    assert got.offsets == [0, 3, 4, 5]
-    assert [fault.offset for fault in got.damage] == [3 * len(batch(0)), 4 * len(batch(0))]
-    assert got.encoded() == got.data
+    decoded = DecodedLog(batch(0) + batch(3) + batch(4) + batch(1) + batch(2) + batch(5))
+    assert decoded.offsets == [0, 3, 4, 5]
+    assert [fault.offset for fault in decoded.damage] == [3 * len(batch(0)), 4 * len(batch(0))]
+    assert decoded.encoded() == decoded.data
 
 
 # last_offset_delta
@@ -258,9 +258,9 @@ def test_last_offset_delta_that_claims_the_next_batch_is_a_fault_of_its_header(
         wrong = compressed(
             3, gzip.compress(pack_records([record(i) for i in range(3)])), "gzip", 3, last_offset_delta=claims
         )
-    got = DecodedLog(records_of(3) + wrong + records_of(2, 6) + records_of(3, 8))
-    assert got.offsets == list(range(11))
-    (fault,) = got.faults
+    decoded = DecodedLog(records_of(3) + wrong + records_of(2, 6) + records_of(3, 8))
+    assert decoded.offsets == list(range(11))
+    (fault,) = decoded.faults
     assert (fault.kind, fault.offset, fault.length, fault.rows_lost) == (
         Kind.ORDER,
         len(records_of(3)),
@@ -269,52 +269,52 @@ def test_last_offset_delta_that_claims_the_next_batch_is_a_fault_of_its_header(
     )
     assert f"last_offset_delta is {claims}" in fault.detail
     assert "the next batch starts at 6" in fault.detail
-    assert not got.damage
-    assert got.frames.column("last_offset_delta").to_pylist()[1] == claims
-    assert got.encoded() == got.data
+    assert not decoded.damage
+    assert decoded.frames.column("last_offset_delta").to_pylist()[1] == claims
+    assert decoded.encoded() == decoded.data
 
 
 def test_last_offset_delta_that_claims_the_next_segment_is_a_fault_of_its_header() -> None:
-    got = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=4), next_base=6)
-    assert got.offsets == list(range(6))
-    assert [fault.offset for fault in got.faults] == [len(records_of(3))]
-    assert "the next segment starts at 6" in got.faults[0].detail
+    decoded = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=4), next_base=6)
+    assert decoded.offsets == list(range(6))
+    assert [fault.offset for fault in decoded.faults] == [len(records_of(3))]
+    assert "the next segment starts at 6" in decoded.faults[0].detail
 
 
 @pytest.mark.parametrize("delta", [-7, -1, 0, 1])
 def test_last_offset_delta_below_the_records_is_a_warning_and_costs_no_record(delta: int) -> None:
     for rest in (records_of(2, 6), b""):
-        got = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=delta) + rest)
-        assert got.offsets == list(range(8 if rest else 6))
-        (fault,) = got.faults
+        decoded = DecodedLog(records_of(3) + records_of(3, 3, last_offset_delta=delta) + rest)
+        assert decoded.offsets == list(range(8 if rest else 6))
+        (fault,) = decoded.faults
         assert fault.offset == len(records_of(3))
         assert (
             f"last_offset_delta is {delta}, but the last record of the batch has offset delta 2"
             in fault.detail
         )
-        assert not got.damage
+        assert not decoded.damage
 
 
 def test_offsets_left_claimed_by_compaction_are_no_fault() -> None:
     compacted = batch(3, [record(0), record(2)], last_offset_delta=7)
-    got = DecodedLog(records_of(3) + compacted + records_of(2, 11))
-    assert got.offsets == [0, 1, 2, 3, 5, 11, 12]
-    assert not got.faults
-    assert not got.damage
+    decoded = DecodedLog(records_of(3) + compacted + records_of(2, 11))
+    assert decoded.offsets == [0, 1, 2, 3, 5, 11, 12]
+    assert not decoded.faults
+    assert not decoded.damage
 
 
 def test_misplaced_batch_after_a_compacted_one_is_the_damaged_one() -> None:
     """The header of the first one is plausible: the next batch fits after its claimed offsets, but does not continue after its records."""
     compacted = batch(3, [record(0), record(2)], last_offset_delta=9)
-    got = DecodedLog(records_of(3) + compacted + records_of(2, 9) + records_of(2, 15))
-    assert got.offsets == [0, 1, 2, 3, 5, 15, 16]
-    assert [fault.offset for fault in got.damage] == [len(records_of(3) + compacted)]
+    decoded = DecodedLog(records_of(3) + compacted + records_of(2, 9) + records_of(2, 15))
+    assert decoded.offsets == [0, 1, 2, 3, 5, 15, 16]
+    assert [fault.offset for fault in decoded.damage] == [len(records_of(3) + compacted)]
 
 
 def test_negative_last_offset_delta_without_records_is_damage() -> None:
-    got = DecodedLog(batch(5, [], records_count=0, last_offset_delta=-2) + batch(6))
-    assert [fault.kind for fault in got.damage] == [Kind.ORDER]
-    assert got.offsets == [6]
+    decoded = DecodedLog(batch(5, [], records_count=0, last_offset_delta=-2) + batch(6))
+    assert [fault.kind for fault in decoded.damage] == [Kind.ORDER]
+    assert decoded.offsets == [6]
 
 
 def test_header_is_compared_with_the_next_batch_across_windows() -> None:
@@ -452,8 +452,8 @@ def test_recognised_names_and_bytes(name: str, head: bytes, match: Match) -> Non
 def test_topic_and_partition_come_from_the_directory(
     directory: str, topic: str | None, partition: int | None
 ) -> None:
-    got = context(directory=directory)
-    assert (got.topic, got.partition, got.base_offset) == (topic, partition, 0)
+    decoded = context(directory=directory)
+    assert (decoded.topic, decoded.partition, decoded.base_offset) == (topic, partition, 0)
 
 
 def test_unknown_hints_are_refused() -> None:

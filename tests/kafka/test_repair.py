@@ -23,10 +23,10 @@ from kafka_repairs import (
     repair,
 )
 from kafka_walks import walk_by
-from memory_directory import MemoryDirectory
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
 from logwright.codec.engine.repair import OutputFile, Strategy
-from logwright.codec.fault import DamageError, UnreadableError, UsageError
+from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka import derive
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -374,17 +374,13 @@ def test_empty_segment_after_a_gap() -> None:
 def test_failing_disk() -> None:
     """Unreadable bytes are removed; batches after them are found."""
 
-    class Failing(MemoryDirectory):
-        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-            stop = len(self.files[name]) if length is None else min(len(self.files[name]), offset + length)
-            if name == METADATA_FILE or (name.endswith(".log") and offset < low + 10 and stop > low):
-                raise UnreadableError.of(max(offset, low) if name.endswith(".log") else 0, 10, "test", name)
-            return super().read(name, offset, length)
-
     was = logs(three(0), three(3), three(6), three(9))
     size = len(three(0))
     for low in range(size - 5, 2 * size, 7):
-        repaired, repair_plan = repair(Failing(was.files), **OPTIONS)
+        bad = {name: [(low, low + 10)] for name in was.files if name.endswith(".log")} | {
+            METADATA_FILE: [(0, 1000)]
+        }
+        repaired, repair_plan = repair(UnreadableDirectory(was.files, bad, was.name), **OPTIONS)
         lost = {at // size for at in range(low, low + 10)}
         assert repair_plan.summary().rows == 12 - 3 * len(lost)
         assert "disk cannot read" in repair_plan.cut[0].why

@@ -18,9 +18,9 @@ from kafka_repairs import (
     repair,
 )
 from kafka_walks import walk_by
-from memory_directory import MemoryDirectory
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
-from logwright.codec.fault import DamageError, UnreadableError, join_lost
+from logwright.codec.fault import DamageError, join_lost
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
@@ -244,15 +244,12 @@ def test_replica_with_the_missing_bytes_prevents_a_loss() -> None:
 def test_interval_is_unknown_without_index_entries() -> None:
     entry = np.array([(1, 50)], ">i4,>i4").tobytes()
 
-    class Failing(MemoryDirectory):
-        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-            raise UnreadableError.of(offset, 8, "EIO", name)
-
-    for data, kind in ((three(0), Failing), (b"\xa7" * 100, MemoryDirectory)):
+    for data, readable in ((three(0), False), (b"\xa7" * 100, True)):
         was = directory(_0=data)
         was.files[segment_name(0, ".index")] = entry
         plan = LAYOUT.plan(was, Options(LAYOUT.read_options))
-        assert interval_of(kind(was.files), plan, options()) == (4096, [])
+        bad = {} if readable else {name: [(0, 1000)] for name in was.files}
+        assert interval_of(UnreadableDirectory(was.files, bad), plan, options()) == (4096, [])
 
 
 # Strategy system

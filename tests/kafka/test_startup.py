@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kafka_repairs import partition_directory
 from kafka_startup import LOG, METADATA, batch, legacy, opened, partition
-from memory_directory import MemoryDirectory
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
 from logwright.codec.engine.startup import Started
-from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
+from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.startup.entries import entries
@@ -268,13 +268,8 @@ def test_checkpoints_decide_recovery_and_log_start() -> None:
 
 
 def test_unreadable_disk() -> None:
-    class Dying(MemoryDirectory):
-        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-            if name == LOG and offset < 512 and (length is None or offset + length > 256):
-                raise UnreadableError.of(max(offset, 256), 256, "Input/output error", name)
-            return super().read(name, offset, length)
-
-    verdict = opened(Dying({LOG: b"".join(batch(i) for i in range(20)), **METADATA})).verdict
+    files = {LOG: b"".join(batch(i) for i in range(20)), **METADATA}
+    verdict = opened(UnreadableDirectory(files, {LOG: [(256, 512)]})).verdict
     assert (verdict.opens, verdict.scope) == (False, "process")
     assert "cannot read 256 bytes" in str(verdict.error)
     assert verdict.rows_lost == 15  # Offsets 3 to 7 are unreadable.

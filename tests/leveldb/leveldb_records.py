@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import BLOCK, RECORD, fragmented
@@ -38,3 +41,10 @@ def batch(sequence: int, *operations: tuple[bytes, bytes | None], count: int | N
 def to_block_end(at: int, left: int = 0) -> int:
     """Return the payload size of a physical record at byte `at` that leaves `left` bytes of its block."""
     return BLOCK - at % BLOCK - 7 - left
+
+
+def with_value(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    """Return the rows with one value changed."""
+    values = rows[column].to_pylist()
+    values[row] = value
+    return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))

@@ -6,11 +6,11 @@ import pytest
 from leveldb_damage import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, warnings_of
 from leveldb_repair import check_leveldb_accepts, repaired, sound_entries
 from leveldb_startup import CraftedDatabase, batch, fill, large, physical, put
-from memory_directory import MemoryDirectory
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
 from logwright.codec import registry
 from logwright.codec.engine.repair import Strategy
-from logwright.codec.fault import DamageError, UnreadableError, UsageError
+from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.leveldb.formats.records.layout import BLOCK, fragmented
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy
@@ -199,27 +199,12 @@ def test_prefix_refuses_mixed_ages() -> None:
 # Unreadable bytes and wrong requests
 
 
-class Dying(MemoryDirectory):
-    """A directory with unreadable bytes in one file."""
-
-    def __init__(self, files: dict[str, bytes], name: str, start: int, stop: int) -> None:
-        super().__init__(files)
-        self.bad = name, start, stop
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        bad, start, stop = self.bad
-        end = len(self.files[name]) if length is None else offset + length
-        if name == bad and offset < stop and end > start:
-            raise UnreadableError.of(max(start, offset), stop - max(start, offset), "EIO", name)
-        return super().read(name, offset, length)
-
-
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (300, 310), (1500, 1600), (2300, 2700)])
 def test_unreadable_bytes_of_a_table(start: int, stop: int) -> None:
     crafted = CraftedDatabase([(2, 5, rows(0, 90))], last_sequence=90, settings=BLOOM)
-    dying = Dying(crafted.files, "000005.ldb", start, stop)
-    result, repair_plan = repaired(dying)
-    assert sound_entries(result) == sound_entries(dying)
+    unreadable = UnreadableDirectory(crafted.files, {"000005.ldb": [(start, stop)]})
+    result, repair_plan = repaired(unreadable)
+    assert sound_entries(result) == sound_entries(unreadable)
     assert len(check_leveldb_accepts(result)) >= 60
     assert any("cannot read" in cut.why for cut in repair_plan.cut)
 
@@ -229,26 +214,26 @@ def test_unreadable_bytes_of_a_log(start: int, stop: int) -> None:
     data = b""
     for n in range(1, 401):
         data += fragmented(put(n, b"k%03d" % n, b"x" * 100), len(data))
-    dying = Dying(CraftedDatabase(logs={5: data}).files, "000005.log", start, stop)
-    result, repair_plan = repaired(dying)
-    assert sound_entries(result) == sound_entries(dying)
+    unreadable = UnreadableDirectory(CraftedDatabase(logs={5: data}).files, {"000005.log": [(start, stop)]})
+    result, repair_plan = repaired(unreadable)
+    assert sound_entries(result) == sound_entries(unreadable)
     assert len(check_leveldb_accepts(result)) >= 380
     assert any("cannot read" in cut.why for cut in repair_plan.cut)
 
 
 def test_unreadable_zeros_at_the_end_are_removed() -> None:
     data = physical(put(1, b"a")) + bytes(1000)
-    dying = Dying(CraftedDatabase(logs={5: data}).files, "000005.log", 500, 700)
-    result, _ = repaired(dying)
+    unreadable = UnreadableDirectory(CraftedDatabase(logs={5: data}).files, {"000005.log": [(500, 700)]})
+    result, _ = repaired(unreadable)
     assert result.files["000005.log"] == physical(put(1, b"a"))
 
 
 def test_unreadable_current() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
-    dying = Dying(crafted.files, "CURRENT", 0, 16)
-    plan = LAYOUT.plan(dying, Options(LAYOUT.read_options))
+    unreadable = UnreadableDirectory(crafted.files, {"CURRENT": [(0, 16)]})
+    plan = LAYOUT.plan(unreadable, Options(LAYOUT.read_options))
     repair_plan = LAYOUT.capabilities.repair.repair(
-        [dying], [plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
+        [unreadable], [plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
     )
     made_files = {mended.name: mended.pieces for mended in repair_plan.files()}
     name = next(file for file in crafted.files if file.startswith("MANIFEST"))

@@ -20,7 +20,7 @@ from leveldb_logs import (
     read_operations,
     round_trips,
 )
-from leveldb_records import batch, record, written
+from leveldb_records import batch, record, with_value, written
 
 import logwright as lw
 from logwright.codec.base import Match
@@ -34,12 +34,6 @@ from logwright.readers.stream import Mode
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows)
-
-
-def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
-    values = rows[column].to_pylist()
-    values[row] = value
-    return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
 
 
 # Rows and bytes
@@ -157,7 +151,7 @@ def test_plain_records() -> None:
     cut = log_specimen(record(FIRST, b"ab") + record(LAST, b"c") + record(FULL, b"defg") + b"\0" * 3)
     records, (_, frames, file) = cut.read("records").table, cut.tables()
     assert cut.encode(records, frames, file) == cut.all_bytes()
-    records = changed(records, "payload", 0, b"xyz")
+    records = with_value(records, "payload", 0, b"xyz")
     assert (
         cut.encode(records, frames, file) == record(FIRST, b"xy") + record(LAST, b"z") + cut.all_bytes()[17:]
     )
@@ -235,7 +229,7 @@ def test_edited_row_is_written(data: bytes) -> None:
     log = log_specimen(data)
     rows, frames, file = log.tables()
     for value in (b"X" * len(rows["value"][0].as_py()), b"longer than it was" * 3):
-        rewritten = log.with_bytes(log.encode(changed(rows, "value", 0, value), frames, file))
+        rewritten = log.with_bytes(log.encode(with_value(rows, "value", 0, value), frames, file))
         expected = [(1, b"a", value) if op[0] == 1 else op for op in read_operations(log)]
         if not any(entry[0] == 1 for entry in expected):  # The first row belongs to the second batch.
             expected[0] = (*expected[0][:2], value)
@@ -250,7 +244,7 @@ def test_moved_records_are_fragmented_again() -> None:
     log = log_specimen(written(batches))
     rows, frames, file = log.tables()
     batches[0] = batch(1, (b"a", b"1" * 60))
-    assert log.encode(changed(rows, "value", 0, b"1" * 60), frames, file) == written(batches)
+    assert log.encode(with_value(rows, "value", 0, b"1" * 60), frames, file) == written(batches)
 
 
 @pytest.mark.parametrize("gone", [0, 1, 3])
@@ -280,9 +274,9 @@ def test_stored_payload_is_used_only_if_it_decodes_to_the_rows() -> None:
     rewritten = log.with_bytes(log.encode(more.cast(rows.schema), frames, file))
     assert read_operations(rewritten) == [(1, b"a", b"1"), (2, b"a", b"1"), (2, b"b", b"2")]
     for column, value in (("key", b"b"), ("value", b"2"), ("sequence", 100), ("key", b"aa"), ("value", None)):
-        edited = changed(rows, column, 0, value)
+        edited = with_value(rows, column, 0, value)
         if value is None:
-            edited = changed(edited, "type", 0, "deletion")
+            edited = with_value(edited, "type", 0, "deletion")
         rewritten = log.with_bytes(log.encode(edited, frames, file))
         assert rewritten.read().table[column][0].as_py() == value
         assert rewritten.read("frames").table["payload"].null_count == 2
@@ -304,7 +298,7 @@ def test_rows_without_a_position() -> None:
     with pytest.raises(UsageError, match="rows don't say which frame they are in"):
         log.encode(rows.drop_columns(["position"]), frames)
     with pytest.raises(UsageError, match="row 3 is in no frame of the frames table"):
-        log.encode(changed(rows, "position", 3, 5000), frames)
+        log.encode(with_value(rows, "position", 3, 5000), frames)
     with pytest.raises(UsageError, match="row 0 is in no frame"):
         log.encode(rows, frames.slice(0, 0))
     backwards = table(rows.to_pylist()[::-1]).cast(rows.schema)

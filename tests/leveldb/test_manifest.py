@@ -9,7 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leveldb_records import record, written
+from leveldb_records import record, with_value, written
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Kind, LogwrightError, UsageError
@@ -42,12 +42,6 @@ def of(data: bytes) -> Specimen:
 
 def comes_back(specimen: Specimen) -> bool:
     return specimen.encode(*specimen.tables()) == specimen.all_bytes()
-
-
-def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
-    values = rows[column].to_pylist()
-    values[row] = value
-    return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
 
 
 def test_rows_of_a_manifest() -> None:
@@ -147,7 +141,7 @@ def test_invalid_edits(payload: bytes, words: str) -> None:
     assert comes_back(manifest)
     # It is kept if other rows are edited, and if none are left.
     rows, frames, file = manifest.tables()
-    edited = manifest.with_bytes(manifest.encode(changed(rows, "number", 1, 300), frames, file))
+    edited = manifest.with_bytes(manifest.encode(with_value(rows, "number", 1, 300), frames, file))
     assert edited.read("records").table["payload"].to_pylist()[1] == payload
     assert edited.read().table["number"].to_pylist()[1] == 300
     none = manifest.with_bytes(manifest.encode(rows.slice(0, 0), frames, file))
@@ -172,7 +166,7 @@ def test_edits_are_stored_unchanged(payload: bytes) -> None:
 def test_stored_edit_is_used_only_if_it_decodes_to_the_rows() -> None:
     manifest = of(written([ODD["a number longer than need be"]]))
     rows, frames, file = manifest.tables()
-    assert manifest.encode(changed(rows, "number", 0, 4), frames, file) == written([b"\x02\x04"])
+    assert manifest.encode(with_value(rows, "number", 0, 4), frames, file) == written([b"\x02\x04"])
     # Nor if its rows belong to another edit and it is invalid.
     broken = frames.set_column(
         frames.schema.get_field_index("payload"), "payload", pa.array([b"\x63\x01\x01"], pa.binary())

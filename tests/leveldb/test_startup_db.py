@@ -21,10 +21,10 @@ from leveldb_startup import (
     rows_of,
     status,
 )
-from memory_directory import MemoryDirectory
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
 import logwright as lw
-from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.keys import BYTEWISE
@@ -242,14 +242,7 @@ def test_missing_files() -> None:
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000008"])
 def test_unreadable_metadata(name: str) -> None:
-    class Dying(MemoryDirectory):
-        def read(self, file: str, offset: int = 0, length: int | None = None) -> bytes:
-            if file == name and dying:
-                raise UnreadableError.of(0, 512, "Input/output error", file)
-            return super().read(file, offset, length)
-
-    dying = True
-    opened = open_listing(Dying(MADE.files))
+    opened = open_listing(UnreadableDirectory(MADE.files, {name: [(0, 512)]}))
     assert status(opened.verdict) == f"IO error: db/{name}: Input/output error"
 
 

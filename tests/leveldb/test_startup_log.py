@@ -17,10 +17,9 @@ from leveldb_startup import (
     rows_of,
     status,
 )
-from memory_directory import MemoryDirectory
+from memory_directory import UnreadableDirectory
 
 from logwright.codec.engine.startup import Started
-from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.formats.manifest.layout import EditField
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, ZERO
 from logwright.codec.leveldb.startup.version_set import logged
@@ -360,13 +359,8 @@ def test_log_not_found_under_its_number() -> None:
 
 
 def test_unreadable_log() -> None:
-    class Dying(MemoryDirectory):
-        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-            if name.endswith(".log"):
-                raise UnreadableError.of(0, 512, "Input/output error", name)
-            return super().read(name, offset, length)
-
-    listing = Dying(CraftedDatabase(logs={3: logged([put(1, b"a")])}).files)
+    files = CraftedDatabase(logs={3: logged([put(1, b"a")])}).files
+    listing = UnreadableDirectory(files, {name: [(0, 512)] for name in files if name.endswith(".log")})
     opened = open_listing(listing)
     assert dropped(opened.verdict) == [
         f"(ignoring error) {LOG}: dropping 32768 bytes; IO error: {LOG}: Input/output error"

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from leveldb_startup import CraftedDatabase, Rows, iterated, key_of, open_listing, resealed, rows_of, status
-from memory_directory import MemoryDirectory
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
 from logwright.codec.engine.startup import Started
-from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, survey
 from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
 from logwright.codec.leveldb.formats.table.write import TableSettings, footer
@@ -365,14 +364,11 @@ def test_file_of_that_number_with_another_name() -> None:
 def test_unreadable_table() -> None:
     bad = BLOCKS[2][0]
 
-    class Dying(MemoryDirectory):
-        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-            stop = len(self.files[name]) if length is None else offset + length
-            if name == TABLE and offset <= bad < stop:
-                raise UnreadableError.of(bad, 1, "Input/output error", name)
-            return super().read(name, offset, length)
-
-    gives(open_listing(Dying(MADE.files)), without(2), f"IO error: db/{TABLE}: Input/output error")
+    gives(
+        open_listing(UnreadableDirectory(MADE.files, {TABLE: [(bad, bad + 1)]})),
+        without(2),
+        f"IO error: db/{TABLE}: Input/output error",
+    )
 
 
 # Several tables

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from leveldb_records import with_value
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import UsageError
@@ -48,12 +49,6 @@ def array(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
-def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
-    values = rows[column].to_pylist()
-    values[row] = value
-    return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
-
-
 # Rewriting
 
 
@@ -61,7 +56,7 @@ def test_filter_is_rebuilt_with_its_bits_per_key() -> None:
     table = made(numbered(60), compression="none", bloom_bits_per_key=14, block_size=4 << 10)
     rows, frames, file = table.tables()
     plain = of(b"", compression="none")  # A table whose options mention no filter.
-    data = plain.encode(changed(rows, "key", 59, b"key99999"), frames, file)
+    data = plain.encode(with_value(rows, "key", 59, b"key99999"), frames, file)
     rewritten = plain.with_bytes(data)
     (where,) = [row for row in rewritten.read("frames").table.to_pylist() if row["kind"] == "filter"]
     block = array(data)[where["position"] : where["position"] + where["size"]]
@@ -78,7 +73,7 @@ def test_filter_is_rebuilt_with_its_bits_per_key() -> None:
 def test_changed_key_is_written(value: bytes) -> None:
     table = made(numbered(60), compression="snappy", block_size=300)
     rows, frames, file = table.tables()
-    rows = changed(rows, "key", 0, value)
+    rows = with_value(rows, "key", 0, value)
     rows_read = table.with_bytes(table.encode(rows, frames, file)).read()
     assert rows_read.report.faults == []
     assert rows_read.table["key"].to_pylist() == rows["key"].to_pylist()
@@ -90,11 +85,11 @@ def test_index_keys_that_no_longer_separate_are_rebuilt() -> None:
     )
     rows, frames, file = table.tables()
     assert frames["index_key"].to_pylist()[0][:-8] == b"b"
-    rows = changed(rows, "key", 0, b"c" * 9)
+    rows = with_value(rows, "key", 0, b"c" * 9)
     rewritten = table.with_bytes(table.encode(rows, frames, file))
     assert rewritten.read("frames").table["index_key"].to_pylist()[0][:-8] == b"d"
     # Keys that are not in byte order are kept as the database's comparator ordered them.
-    rows = changed(rows, "key", 0, b"z" * 9)
+    rows = with_value(rows, "key", 0, b"z" * 9)
     rewritten = table.with_bytes(table.encode(rows, frames, file))
     assert rewritten.read("frames").table["index_key"].to_pylist()[0][:-8] == b"b"
 

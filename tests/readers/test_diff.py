@@ -68,11 +68,11 @@ def bytes_at(path: str, place: str, length: int) -> bytes:
     explanation = lw.explain(path, at=place)
     outer, inner = address(place)
     node = next(
-        one
+        node
         for piece in explanation.pieces
-        for node in piece.nodes
-        for one in node.walk()
-        if one.space and one.space.start == outer
+        for top in piece.nodes
+        for node in top.walk()
+        if node.space and node.space.start == outer
     )
     assert node.space is not None
     return node.space.data[inner : inner + length]

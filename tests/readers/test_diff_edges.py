@@ -171,10 +171,10 @@ def test_frames_with_decreasing_offsets_are_compared_without_ids(tmp_path: Path)
     """Two logs one after the other are no log; their frames can be compared."""
     paths = []
     for name, values in (("a", [b"x", b"y"]), ("b", [b"x", b"z"])):
-        one = partition(tmp_path / name / "orders-0", values) / "00000000000000000000.log"
-        path = tmp_path / f"{name}.d" / one.name
+        log_path = partition(tmp_path / name / "orders-0", values) / "00000000000000000000.log"
+        path = tmp_path / f"{name}.d" / log_path.name
         path.parent.mkdir()
-        path.write_bytes(one.read_bytes() * 3)
+        path.write_bytes(log_path.read_bytes() * 3)
         paths.append(path)
     difference = lw.diff(*paths, by="frames")
     assert (difference.counts["a"], difference.counts["changed"]) == (3, 3)
