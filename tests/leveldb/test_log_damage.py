@@ -27,16 +27,16 @@ def flipped(data: bytes, at: int, by: int = 1) -> bytes:
 FIRST_END = len(written([GOOD_BATCH]))
 
 
-END_OF_FILE = "LevelDB takes it for the end of the file, without a word"
+END_OF_FILE = "LevelDB silently treats it as the end of the file"
 
 
 REST_OF_BLOCK = "LevelDB drops the rest of the block of 32 KiB"
 
 
-NO_WORD = "LevelDB passes over it, without a word"
+NO_WORD = "LevelDB silently skips it"
 
 
-PASSES = "LevelDB passes over it"
+PASSES = "LevelDB skips it"
 
 
 ABC = record(FULL, b"abc")
@@ -62,8 +62,8 @@ NEXT = record(FULL, batch(5, (b"z", b"9")))
         (record(7, b"abc"), NEXT, Kind.MAGIC, "unknown record type 7", PASSES, Severity.ERROR),
         (record(200, b"abc"), NEXT, Kind.MAGIC, "unknown record type 4294967240", PASSES, Severity.ERROR),
         (b"\1\0\0\0" + bytes(3), NEXT, Kind.MAGIC, "a record of type 0 and length 0", "the rest of the block", Severity.ERROR),
-        (bytes(9), NEXT, Kind.PADDING, "zeros where a record should start, and other bytes", "without a word", Severity.ERROR),
-        (bytes(9), b"", Kind.PADDING, "zeros where a record should start", "without a word", Severity.INFO),
+        (bytes(9), NEXT, Kind.PADDING, "zeros instead of a record, followed by other bytes", "silently", Severity.ERROR),
+        (bytes(9), b"", Kind.PADDING, "zeros instead of a record", "silently", Severity.INFO),
         (
             record(FIRST, b"abc"), NEXT,
             Kind.TRUNCATED, "partial record without end(1): 3 bytes of a record", PASSES, Severity.ERROR,
@@ -73,7 +73,7 @@ NEXT = record(FULL, batch(5, (b"z", b"9")))
         (ABC[:5], b"", Kind.TRUNCATED, "the file ends within the header of a record, after 5 of 7 bytes", END_OF_FILE, Severity.WARNING),
         (
             ABC[:-1], b"",
-            Kind.TRUNCATED, "the file ends within a record: 3 bytes of payload are announced, 2 are there", END_OF_FILE,
+            Kind.TRUNCATED, "the file ends within a record: 3 bytes of payload declared, 2 present", END_OF_FILE,
             Severity.WARNING,
         ),
         (
