@@ -107,6 +107,19 @@ def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(starts), [bits, pa.py_buffer(ends), pa.py_buffer(out)])
 
 
+def from_offsets(ends: npt.NDArray[Any], data: Bytes, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return a column whose value `i` is `data[ends[i] : ends[i + 1]]`: binary for 32-bit offsets, else large binary."""
+    kind = pa.binary() if ends.dtype == np.int32 else pa.large_binary()
+    return pa.Array.from_buffers(kind, len(ends) - 1, [_bits(null), pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Return a batch of `rows` rows, possibly without columns."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
+    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+
+
 def values_of(array: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
     """Return the bytes of a binary or string column, and offsets: value `i` is `[ends[i], ends[i + 1])`. Null is empty."""
     kind = pa.binary() if pa.types.is_binary(array.type) else pa.string()

@@ -44,6 +44,11 @@ INTERNAL_KEY = Struct(
 )
 
 
+def user_key(internal: bytes) -> bytes:
+    """Return an internal key without sequence number and type (`ExtractUserKey`)."""
+    return internal[:-TRAILER_SIZE]
+
+
 def internal_key(user_key: bytes, sequence: int, kind: int) -> bytes:
     """Return the internal key of a user key."""
     return user_key + TRAILER.pack({"tag": sequence << 8 | kind})

@@ -21,9 +21,8 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.table import codec as table
-from logwright.codec.leveldb.formats.table.entries import user_key
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
-from logwright.codec.leveldb.keys import BYTEWISE, readable
+from logwright.codec.leveldb.keys import BYTEWISE, readable, user_key
 from logwright.codec.leveldb.names import FileType, log_name, parse
 from logwright.codec.leveldb.store.descriptor import read_descriptor
 from logwright.codec.leveldb.store.missing import describe, entries_at_most, lost_with

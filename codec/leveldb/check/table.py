@@ -13,17 +13,6 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb import idb
 from logwright.codec.leveldb.comparators import Comparator
-from logwright.codec.leveldb.formats.table.entries import (
-    BEFORE,
-    HIGH,
-    INSIDE,
-    LOW,
-    Portion,
-    is_foreign,
-    portions,
-    sorted_keys,
-    user_key,
-)
 from logwright.codec.leveldb.formats.table.filter import META_PREFIX, POLICY, Filter, hash_keys
 from logwright.codec.leveldb.formats.table.index import (
     FILTER,
@@ -43,10 +32,20 @@ from logwright.codec.leveldb.formats.table.layout import (
     entries,
     read_handles,
 )
+from logwright.codec.leveldb.formats.table.portions import (
+    BEFORE,
+    HIGH,
+    INSIDE,
+    LOW,
+    Portion,
+    is_foreign,
+    portions,
+    sorted_keys,
+)
 from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points, hides, wrong_blocks
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
 from logwright.codec.leveldb.formats.table.rows import unknown_types
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
 from logwright.codec.window import Bytes, Frames, Window
 
 _ORDER = {
@@ -150,7 +149,7 @@ class TableCheck:
         if not self.comparator.known:
             return
         violations = portion.order_violations(self._index if self.blocks.sound else NO_INDEX, self.comparator)
-        first = portion.key(0)
+        first = portion.entries.key(0)
         if self.largest is not None and order(first) <= order(self.largest):
             violations = np.zeros(len(portion.frames), np.int64) if violations is None else violations
             violations[int(np.argmax(portion.entries.per_block > 0))] |= BEFORE
@@ -161,14 +160,14 @@ class TableCheck:
             if not self.comparator.bytewise and self._undecodable(window, portion, i):
                 continue
             problem = next(text for bit, text in _ORDER.items() if int(violations[i]) & bit)
-            key = readable(user_key(portion.key(int(rows[i]))))
+            key = readable(user_key(portion.entries.key(int(rows[i]))))
             self._fault(window, portion, i, Kind.ORDER, f"{problem}; it begins with {key}", _SEARCHES)
 
     def _undecodable(self, window: Window, portion: Portion, i: int) -> bool:
         """Return whether a block, or the one before it, has keys that the comparator cannot decode, so that their order means nothing."""
         low, high = int(portion.rows[i]), int(portion.rows[i + 1])
         for row in range(max(low - 1, 0), high):
-            key = user_key(portion.key(row))
+            key = user_key(portion.entries.key(row))
             if not idb.decodable(key):
                 text = f"{self.comparator.name} cannot decode the key {readable(key)}"
                 system = "its comparator treats the key as equal to every other one: Get may miss it and keys near it"
@@ -186,7 +185,7 @@ class TableCheck:
         if misses is None:
             return
         for i in np.flatnonzero(misses >= 0).tolist():
-            key = readable(user_key(portion.key(int(rows[i]) + int(misses[i]))))
+            key = readable(user_key(portion.entries.key(int(rows[i]) + int(misses[i]))))
             self._fault(window, portion, i, Kind.LINK, f"the filter denies the key {key}", _MISSES)
 
     def _count(self, portion: Portion) -> None:
@@ -195,7 +194,7 @@ class TableCheck:
         self.deletions += int(np.count_nonzero(entries.trailers & 0xFF == 0))
         sequences = entries.trailers >> 8 & MAX_SEQUENCE
         self.low, self.high = min(self.low, int(sequences.min())), max(self.high, int(sequences.max()))
-        first, last = portion.key(0), portion.key(entries.rows - 1)
+        first, last = portion.entries.key(0), portion.entries.key(entries.rows - 1)
         self.smallest = first if self.smallest is None else self.smallest
         self.largest = last
 

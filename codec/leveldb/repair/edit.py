@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.engine.repair import Change, Removed, RepairPlan
 from logwright.codec.fault import UnsupportedError, UsageError
@@ -24,9 +23,9 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import Int64s
-from logwright.codec.leveldb.formats.table.entries import Portion, portions
 from logwright.codec.leveldb.formats.table.layout import INTERVAL, sealed, stored
-from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Unpacked, packed
+from logwright.codec.leveldb.formats.table.portions import Portion, portions
+from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Unpacked
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.repair import logs
@@ -205,11 +204,11 @@ class TableEdit:
             len(stay), _joined(keys), _ends(keys), trailers, _joined(values), _ends(values),
             np.array([len(stay)], np.int64), np.zeros(1, np.int64),
         )  # fmt: skip
-        data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
+        data = part.packed(int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
         kind, content = stored(data, compression(window, portion.frames, i))
         sequences = trailers >> 8 & MAX_SEQUENCE
         return replace(
-            block, rows=len(stay), first=portion.key(stay[0]), last=portion.key(stay[-1]), key=None,
+            block, rows=len(stay), first=portion.entries.key(stay[0]), last=portion.entries.key(stay[-1]), key=None,
             low=int(sequences.min()), high=int(sequences.max()), rebuilt=sealed(content, kind),
         )  # fmt: skip
 
@@ -226,28 +225,15 @@ def _ends(parts: Sequence[bytes]) -> Int64s:
 def _rows(portion: Portion, surveyed: Table) -> pa.RecordBatch:
     """Return its entries as rows of a table."""
     entries = portion.entries
-    deleted = entries.trailers & 0xFF == DELETION
     starts = np.repeat(portion.frames.start, entries.per_block)
     return pa.RecordBatch.from_pydict(
         {
-            "key": _binary(entries.keys, entries.key_ends),
-            "value": _binary(entries.values, entries.value_ends, deleted),
-            "sequence": pa.array(entries.trailers >> 8 & MAX_SEQUENCE, pa.int64()),
-            "type": pa.array([TYPE_NAMES[int(gone)] for gone in ~deleted], pa.string()),
+            **entries.columns(),
             "file": pa.array(np.full(entries.rows, surveyed.number), pa.int64()),
             "position": pa.array(starts, pa.int64()),
             "level": pa.nulls(entries.rows, pa.int64()),
         }
     )
-
-
-def _binary(data: Any, ends: Int64s, null: Mask | None = None) -> pa.Array:
-    array = pa.Array.from_buffers(
-        pa.large_binary(), len(ends) - 1, [None, pa.py_buffer(np.ascontiguousarray(ends)), pa.py_buffer(data)]
-    )
-    if null is not None and null.any():
-        array = pc.if_else(pa.array(~null), array, pa.scalar(None, array.type))
-    return array
 
 
 # Logs

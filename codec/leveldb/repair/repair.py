@@ -21,9 +21,8 @@ from logwright.codec.leveldb.comparators import Comparator, comparator_of
 from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD
-from logwright.codec.leveldb.formats.table.entries import user_key
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
 from logwright.codec.leveldb.names import CURRENT, log_name, manifest_name, old_table_name, table_name
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, assign_levels

@@ -22,7 +22,7 @@ from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, contents, policies
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
-from logwright.codec.leveldb.formats.table.entries import INSIDE, Portion, portions, user_key
+from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.filter import (
     BASE,
     BASE_LG,
@@ -45,7 +45,8 @@ from logwright.codec.leveldb.formats.table.layout import (
     sealed,
     stored,
 )
-from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Int64s, Unpacked, packed, plain
+from logwright.codec.leveldb.formats.table.portions import INSIDE, Portion, portions
+from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Int64s, Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.formats.table.write import (
     Closing,
@@ -54,7 +55,7 @@ from logwright.codec.leveldb.formats.table.write import (
     footer,
     metaindex_block,
 )
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, readable
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
@@ -256,7 +257,7 @@ class Tables:
         index = table.check.blocks
         block = Block(
             window.offset + int(portion.frames.start[i]), window.offset + int(portion.frames.end[i]), high - low,
-            portion.key(low), portion.key(high - 1), index.keys[entry] if index.sound and entry >= 0 else None,
+            portion.entries.key(low), portion.entries.key(high - 1), index.keys[entry] if index.sound and entry >= 0 else None,
             int(sequences.min()), int(sequences.max()),
         )  # fmt: skip
         if why:
@@ -264,7 +265,7 @@ class Tables:
                 high - low, entries.keys, entries.key_ends[low : high + 1], entries.trailers[low:high], entries.values,
                 entries.value_ends[low : high + 1], entries.per_block[i : i + 1], entries.skipped[i : i + 1],
             )  # fmt: skip
-            data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
+            data = part.packed(int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
             kind, content = stored(data, compression(window, portion.frames, i))
             block.rebuilt = sealed(content, kind)
             why += f"; the {block.rows} entries before are kept"
@@ -273,7 +274,7 @@ class Tables:
             block.rebuilt = sealed(content, kind)
         if violations is not None and violations[i] & INSIDE:
             block.mixed = True
-            keys = sorted((portion.key(row) for row in range(low, high)), key=self.comparator.order)
+            keys = sorted((portion.entries.key(row) for row in range(low, high)), key=self.comparator.order)
             block.first, block.last = keys[0], keys[-1]
         return block, why
 
@@ -403,11 +404,8 @@ class Tables:
             for portion in portions(item.window, item.frames, self.limit, repair=True):
                 entries, starts = portion.entries, portion.frames.start + item.window.offset
                 good = np.ones(len(starts), np.bool_) if kept is None else np.isin(starts, list(kept))
-                ends = pa.py_buffer(entries.key_ends)
-                keys = pa.Array.from_buffers(
-                    pa.large_binary(), entries.rows, [None, ends, pa.py_buffer(entries.keys)]
-                )
-                part = pa.table({"key": keys, "sequence": pa.array(entries.trailers >> 8 & MAX_SEQUENCE)})
+                columns = entries.columns()
+                part = pa.table({name: columns[name] for name in ("key", "sequence")})
                 part = part.filter(pa.array(np.repeat(good, entries.per_block)))
                 ranges = part.group_by("key").aggregate([("sequence", "min"), ("sequence", "max")])
                 batches.append(ranges.select(_VERSIONS.names))
@@ -509,23 +507,26 @@ class Tables:
         return 0
 
     def _hashes(self, table: Table, block: Block) -> Int64s:
-        data = (
-            np.frombuffer(block.rebuilt, np.uint8)
-            if block.rebuilt is not None
-            else ListedFile(self.listing, table.file, table.size)(block.start, block.stop - block.start)
-        )
-        block_plain = plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit)
-        entries = Unpacked.of(block_plain)
+        entries = self._entries(table, block)
         hashes = np.empty(entries.rows, np.int64)
         hash_keys(entries.keys, entries.key_ends, 0, entries.rows, hashes)
         return hashes
+
+    def _entries(self, table: Table, block: Block) -> Entries:
+        if block.rebuilt is None:
+            data = ListedFile(self.listing, table.file, table.size)(block.start, block.stop - block.start)
+        else:
+            data = np.frombuffer(block.rebuilt, np.uint8)
+        return Unpacked.of(plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit))
 
     # Keys out of order
 
     def _sorted(self, table: Table) -> list[Extent]:
         """Write the rows of all blocks, sorted, as a new table."""
         self.notes.append(f"{table.file} is rewritten from its entries, since its keys are out of order.")
-        batches = [self._rows(table, block) for block in table.blocks or []]
+        batches = [
+            pa.RecordBatch.from_pydict(self._entries(table, block).columns()) for block in table.blocks or []
+        ]
         rows = pa.Table.from_batches(batches).combine_chunks()
         order = self.comparator.column(rows["key"].combine_chunks())
         rows = rows.append_column("order", order)
@@ -546,35 +547,6 @@ class Tables:
         )
         data, _ = builder.add(batch)
         return [data + builder.finish()]
-
-    def _rows(self, table: Table, block: Block) -> pa.RecordBatch:
-        data = (
-            np.frombuffer(block.rebuilt, np.uint8)
-            if block.rebuilt is not None
-            else ListedFile(self.listing, table.file, table.size)(block.start, block.stop - block.start)
-        )
-        entries = Unpacked.of(plain(data[:-TRAILER_SIZE], int(data[-TRAILER_SIZE]), self.limit))
-        keys, values = entries.keys.tobytes(), entries.values.tobytes()
-        kinds = entries.trailers & 0xFF
-        return pa.RecordBatch.from_pydict(
-            {
-                "key": pa.array(
-                    [keys[a:b] for a, b in zip(entries.key_ends[:-1], entries.key_ends[1:], strict=True)],
-                    pa.large_binary(),
-                ),
-                "value": pa.array(
-                    [
-                        values[a:b] if kind else None
-                        for a, b, kind in zip(
-                            entries.value_ends[:-1], entries.value_ends[1:], kinds, strict=True
-                        )
-                    ],
-                    pa.large_binary(),
-                ),
-                "sequence": pa.array(entries.trailers >> 8 & MAX_SEQUENCE),
-                "type": pa.array([TYPE_NAMES[int(kind)] for kind in kinds]),
-            }
-        )
 
 
 def compression(window: Window, frames: Frames, i: int) -> str:

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import binary, constant, numbers
+from logwright.codec.columns import batch_of, binary, constant, numbers
 from logwright.codec.engine.merge import compare, fill_prefixes, merge_rows
 from logwright.codec.kernels.intrinsics import copy, load_i64le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
-from logwright.codec.leveldb.formats.records.codec import batch_of
 from logwright.codec.leveldb.formats.table.layout import KEY_TRAILER, MAX_TYPE
 from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, VALUE

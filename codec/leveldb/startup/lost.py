@@ -18,10 +18,10 @@ from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.records.replay import Delivered, replay
 from logwright.codec.leveldb.formats.table import codec as table
-from logwright.codec.leveldb.formats.table.entries import portions
 from logwright.codec.leveldb.formats.table.filter import hash_keys
+from logwright.codec.leveldb.formats.table.portions import portions
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED, ROWS, TableContext
-from logwright.codec.leveldb.keys import TYPE_NAMES, readable
+from logwright.codec.leveldb.keys import readable
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.store import live
 from logwright.codec.option import Options
@@ -72,15 +72,10 @@ def _all_entries(stretch: Stretch, columns: Sequence[str], context: TableContext
     limit = context.options[MAX_DECOMPRESSED.name]
     schema = ROWS.schema(columns)
     for portion in portions(stretch.window, stretch.frames, limit, repair=True):
-        entries = portion.entries
-        ends = pa.py_buffer(entries.key_ends.astype(np.int32))
-        kinds = (entries.trailers & 0xFF).astype(np.int64)
-        arrays = {
-            "key": pa.Array.from_buffers(pa.binary(), entries.rows, [None, ends, pa.py_buffer(entries.keys)]),
-            "sequence": pa.array(entries.trailers.view(np.uint64) >> np.uint64(8)).cast(pa.int64()),
-            "type": pa.array(TYPE_NAMES, pa.string()).take(pa.array(kinds)),
-        }
-        yield pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
+        arrays = portion.entries.columns()
+        yield pa.RecordBatch.from_arrays(
+            [arrays[field.name].cast(field.type) for field in schema], schema=schema
+        )
 
 
 def ids(batch: pa.RecordBatch) -> Ids:

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.columns import constant, numbers
+from logwright.codec.columns import constant, from_offsets, numbers
 from logwright.codec.kernels.intrinsics import size_uvarlong
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.formats.log import layout as write_batch
 from logwright.codec.leveldb.formats.log.layout import MEASURES, OPERATIONS, STATUS
-from logwright.codec.leveldb.formats.records.codec import Payloads, binary
+from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.keys import TRAILER_SIZE, TYPE_NAMES
 from logwright.codec.window import Bytes
 
@@ -121,8 +121,8 @@ class Operations:
         deleted = kinds == 0
         rows = pa.RecordBatch.from_arrays(
             [
-                binary(key_ends, keys),
-                binary(value_ends, values, deleted),
+                from_offsets(key_ends, keys),
+                from_offsets(value_ends, values, deleted),
                 numbers(pa.int64(), sequences),
                 _types(deleted),
             ],

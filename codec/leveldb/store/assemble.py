@@ -16,9 +16,10 @@ from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.keys import user_key
 from logwright.codec.leveldb.names import table_name
 from logwright.codec.leveldb.store.builder import NextVersion, check_options, written
-from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, user_key
+from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST
 from logwright.codec.leveldb.store.resume import Resumed
 from logwright.codec.leveldb.store.rolling import WrittenTable
 from logwright.codec.leveldb.store.sorted_run import ROWS, sortable, twice

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS
-from logwright.codec.leveldb.keys import TRAILER_SIZE
+from logwright.codec.leveldb.keys import user_key
 from logwright.codec.leveldb.store.version import FileMetaData
 
 COMPACTION_TRIGGER = 4
@@ -23,11 +23,6 @@ Levels = Sequence[Sequence[FileMetaData]]
 def most_bytes(level: int) -> float:
     """Return the size at which a level below 0 is compacted (`MaxBytesForLevel`). The last level never is."""
     return 10.0 * (1 << 20) * 10 ** (level - 1) if level < LEVELS - 1 else float("inf")
-
-
-def user_key(internal: bytes) -> bytes:
-    """Return an internal key without sequence number and type (`ExtractUserKey`)."""
-    return internal[:-TRAILER_SIZE]
 
 
 def free(levels: Levels, first: bytes, last: bytes, order: Comparator = BYTEWISE_COMPARATOR) -> range:

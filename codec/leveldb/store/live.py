@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import batch_of, constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, comparator_of
@@ -346,13 +346,7 @@ def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         constant(pa.string(), TYPE_NAMES[VALUE], batch.num_rows) if name == "type" else batch.column(name)
         for name in columns
     ]
-    return _batch(arrays, ROWS, columns, batch.num_rows)
-
-
-def _batch(arrays: Sequence[pa.Array], of: Table, columns: Sequence[str], rows: int) -> pa.RecordBatch:
-    if not arrays:
-        return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays(list(arrays), schema=of.schema(columns))
+    return batch_of(arrays, ROWS.schema(columns), batch.num_rows)
 
 
 def _unordered(
@@ -388,4 +382,4 @@ def _history(
 
 def _with_states(batch: pa.RecordBatch, columns: Sequence[str], states: pa.Array | None) -> pa.RecordBatch:
     arrays = [states if name == "state" else batch.column(name) for name in columns]
-    return _batch(arrays, HISTORY, columns, batch.num_rows)
+    return batch_of(arrays, HISTORY.schema(columns), batch.num_rows)

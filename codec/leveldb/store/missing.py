@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logwright.codec.leveldb.check.table import TableCheck
-from logwright.codec.leveldb.formats.table.entries import user_key
-from logwright.codec.leveldb.keys import order, readable
+from logwright.codec.leveldb.keys import order, readable, user_key
 from logwright.codec.leveldb.store.version import FileMetaData
 
 

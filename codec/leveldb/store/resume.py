@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.columns import numbers
+from logwright.codec.columns import from_offsets, numbers
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.formats.log.codec import Operations
 from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, STATUS
-from logwright.codec.leveldb.formats.records.codec import Payloads, binary
+from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.formats.records.replay import Dropped, replay
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE
 from logwright.codec.leveldb.names import FileType, log_name, old_table_name, parse, table_name
@@ -104,8 +104,8 @@ def logged(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:
             raise UsageError(f"{name} is damaged: the batch at byte {at}: {text}", advice=_REPAIR)
         if operations.rows:
             key, value = (
-                binary(operations.key_ends, operations.keys),
-                binary(operations.value_ends, operations.values, operations.kinds == DELETION),
+                from_offsets(operations.key_ends, operations.keys),
+                from_offsets(operations.value_ends, operations.values, operations.kinds == DELETION),
             )
             arrays = [
                 key.cast(pa.large_binary()),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kernels.intrinsics import load_i32le, load_i64le
 from logwright.codec.leveldb.formats.log.layout import (
@@ -40,8 +40,6 @@ from logwright.codec.leveldb.formats.records.codec import (
     Payloads,
     RecordCodec,
     RecordContext,
-    batch_of,
-    binary,
 )
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
@@ -230,9 +228,9 @@ def _column(
     name: str, window: Window, frames: Frames, operations: Operations, context: RecordContext
 ) -> pa.Array:
     if name == "key":
-        return binary(operations.key_ends, operations.keys)
+        return from_offsets(operations.key_ends, operations.keys)
     if name == "value":
-        return binary(operations.value_ends, operations.values, operations.kinds == DELETION)
+        return from_offsets(operations.value_ends, operations.values, operations.kinds == DELETION)
     if name == "sequence":
         return numbers(pa.int64(), operations.sequences)
     if name == "type":

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.columns import batch_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb.formats.manifest.layout import (
     VERSION_EDIT,
@@ -28,7 +29,6 @@ from logwright.codec.leveldb.formats.records.codec import (
     Payloads,
     RecordCodec,
     RecordContext,
-    batch_of,
 )
 from logwright.codec.leveldb.formats.records.layout import HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Codec, Match
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -158,7 +158,7 @@ class Payloads:
     def array(self) -> pa.Array:
         """Return joined payloads as a column."""
         ends = np.concatenate((np.zeros(1, np.int32), self.end.astype(np.int32)))
-        return binary(ends, self.data)
+        return from_offsets(ends, self.data)
 
 
 @dataclass(slots=True)
@@ -194,21 +194,6 @@ class Physical:
             filling = window.data[int(after[i]) : int(self.end[i])]
             out[i] = filling.tobytes() if filling.any() else None
         return out
-
-
-def binary(ends: npt.NDArray[np.int32], data: Bytes, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return a binary column whose value `i` is `data[ends[i] : ends[i + 1]]`."""
-    bits = None
-    if null is not None and null.any():
-        bits = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [bits, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def batch_of(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Return a batch of `rows` rows, possibly without columns."""
-    if arrays:
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
 
 
 @dataclass(slots=True)

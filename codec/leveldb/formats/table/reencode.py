@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from logwright.codec.engine.reencode import Reencoder, Stored, integers, match_rows, need, stored
 from logwright.codec.fault import UsageError
+from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.filter import (
     META_PREFIX,
     POLICY,
@@ -29,7 +30,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     NONE,
     TYPES,
     entries,
-    pack,
     pack_entries,
 )
 from logwright.codec.leveldb.formats.table.layout import stored as compressed
@@ -37,7 +37,6 @@ from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.formats.table.write import (
     Closing,
-    Entries,
     Int64s,
     TableSettings,
     footer,
@@ -45,7 +44,7 @@ from logwright.codec.leveldb.formats.table.write import (
     prepare,
 )
 from logwright.codec.leveldb.keys import order, separator, successor
-from logwright.codec.window import Bytes, Chunk
+from logwright.codec.window import Chunk
 
 DEFAULT_BITS = 10
 
@@ -126,7 +125,7 @@ class _Reencoder(Reencoder):
         if name not in COMPRESSION_NAMES:
             raise UsageError(f"unknown compression {name!r}; expected one of {', '.join(COMPRESSION_NAMES)}")
         interval = self.frames[frame].get("restart_interval") or self.settings.block_restart_interval
-        raw = _packed(entries, int(interval))
+        raw = entries.packed(int(interval))
         kind, contents = compressed(raw, name, self.settings.zstd_compression_level)
         yield self._data_block(contents, kind, frame)
 
@@ -238,26 +237,6 @@ def _number(name: str) -> int:
         return TYPES[name]
     word, _, number = name.partition(" ")
     return int(number) & 0xFF if word == "unknown" and number.isdigit() else NONE
-
-
-def _packed(entries: Entries, interval: int) -> Bytes:
-    out, restarts = np.empty(entries.room(0, entries.rows), np.uint8), np.empty(entries.rows + 1, np.int64)
-    _, end = pack(
-        0,
-        entries.rows,
-        entries.key_ends,
-        entries.keys,
-        entries.trailers,
-        entries.value_ends,
-        entries.values,
-        interval,
-        0,
-        out,
-        0,
-        restarts,
-        entries.scratch(),
-    )
-    return out[:end]
 
 
 def _same(block: Unpacked, rows: Entries) -> bool:

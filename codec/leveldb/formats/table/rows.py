@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kernels import snappy_blocks as snappy
 from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.index import DATA, KIND_NAMES, NAME
 from logwright.codec.leveldb.formats.table.layout import (
     ANOTHER_PROGRAM,
@@ -36,7 +37,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     expand_all,
     measure,
     measure_some,
-    pack,
     unpack_all,
     unpack_rows,
 )
@@ -86,15 +86,9 @@ def plain(contents: Bytes, kind: int, limit: int) -> Plain:
 
 
 @dataclass(slots=True)
-class Unpacked:
-    """Entries of some blocks: `keys[key_ends[i] : key_ends[i + 1]]` is a user key, a trailer is sequence << 8 | type."""
+class Unpacked(Entries):
+    """Entries of some blocks."""
 
-    rows: int
-    keys: Bytes
-    key_ends: Int64s
-    trailers: Int64s
-    values: Bytes
-    value_ends: Int64s
     per_block: Int64s
     skipped: Int64s
     """Number of skipped entries, whose internal key is invalid."""
@@ -174,10 +168,7 @@ def decode(
         unpacked = Columns.many(buf, starts[:count], measures, entries, *sizes)
         part = frames.pick(slice(at, at + count))
         arrays = [_column(name, window, part, unpacked, context) for name in columns]
-        if arrays:
-            batch = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
-        else:
-            batch = pa.RecordBatch.from_struct_array(pa.nulls(unpacked.rows, pa.struct([])))
+        batch = batch_of(arrays, table.schema(columns), unpacked.rows)
         sound = not wrong and unpacked.rows == entries
         yield Decoded(
             batch, [] if sound else _faults(window, part, buf, (starts, ends), measures, errors, unpacked)
@@ -303,10 +294,10 @@ def unknown_types(block: Bytes, size: int) -> list[int]:
 
 def _column(name: str, window: Window, frames: Frames, unpacked: Columns, context: TableContext) -> pa.Array:
     if name == "key":
-        return _binary(unpacked.keys, unpacked.key_ends)
+        return from_offsets(unpacked.key_ends, unpacked.keys)
     if name == "value":
-        return _binary(
-            unpacked.values, unpacked.value_ends, unpacked.kinds == DELETION if unpacked.deletions else None
+        return from_offsets(
+            unpacked.value_ends, unpacked.values, unpacked.kinds == DELETION if unpacked.deletions else None
         )
     if name == "sequence":
         return numbers(pa.int64(), unpacked.sequences)
@@ -317,11 +308,6 @@ def _column(name: str, window: Window, frames: Frames, unpacked: Columns, contex
     if name == "position":
         return numbers(pa.int64(), np.repeat(window.offset + frames.start, unpacked.per_block))
     return constant(pa.int64() if name == "file" else pa.int32(), getattr(context, name), unpacked.rows)
-
-
-def _binary(data: Bytes, ends: Int32s, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    bits = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [bits, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 # Frames
@@ -343,10 +329,7 @@ def decode_frames(
         arrays = [
             _frame_column(name, schema.field(name).type, window, part, look, context) for name in columns
         ]
-        if arrays:
-            yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        else:
-            yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(stop - at, pa.struct([]))))
+        yield Decoded(batch_of(arrays, schema, stop - at))
         at = stop
 
 
@@ -376,35 +359,12 @@ def _is_canonical(block: Plain) -> bool:
     entries = Unpacked.of(block)
     if entries.skipped[0] or entries.rows == 0 or _has_value_of_deletion(entries):
         return False
-    return bool(np.array_equal(packed(entries, block.interval), block.data))
+    return bool(np.array_equal(entries.packed(block.interval), block.data))
 
 
 def _has_value_of_deletion(unpacked: Unpacked) -> bool:
     """Return whether a deletion has a value, which its row does not keep."""
     return bool(((unpacked.trailers & 0xFF == 0) & (np.diff(unpacked.value_ends) > 0)).any())
-
-
-def packed(unpacked: Unpacked, interval: int) -> Bytes:
-    """Pack rows into one block."""
-    widest = int(np.diff(unpacked.key_ends).max(initial=0)) + KEY_TRAILER
-    out = np.empty(int(unpacked.key_ends[-1] + unpacked.value_ends[-1]) + unpacked.rows * 40 + 64, np.uint8)
-    restarts, scratch = np.empty(unpacked.rows + 1, np.int64), np.empty(2 * widest, np.uint8)
-    _, end = pack(
-        0,
-        unpacked.rows,
-        unpacked.key_ends,
-        unpacked.keys,
-        unpacked.trailers,
-        unpacked.value_ends,
-        unpacked.values,
-        interval,
-        0,
-        out,
-        0,
-        restarts,
-        scratch,
-    )
-    return out[:end]
 
 
 def _frame_column(

@@ -18,6 +18,7 @@ from logwright.codec.engine.merge import compare
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
+from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.filter import META_PREFIX, POLICY, FilterBuilder, hash_keys
 from logwright.codec.leveldb.formats.table.index import FOOTER, FOOTER_SIZE, HANDLES_SIZE, NAME
 from logwright.codec.leveldb.formats.table.layout import (
@@ -41,7 +42,7 @@ from logwright.codec.leveldb.formats.table.pack import (
 )
 from logwright.codec.leveldb.formats.table.resync import MAGIC
 from logwright.codec.leveldb.formats.table.tables import TableContext
-from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE, TRAILER, TYPE_NAMES, VALUE
+from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE, TYPE_NAMES, VALUE
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 from logwright.codec.window import Bytes, Chunk
 
@@ -107,35 +108,6 @@ class TableSettings:
     @property
     def bytewise(self) -> bool:
         return self.comparator == BYTEWISE
-
-
-@dataclass(slots=True)
-class Entries:
-    """Rows ready to be written: `keys[key_ends[i] : key_ends[i + 1]]` is a user key, a trailer is sequence << 8 | type."""
-
-    rows: int
-    keys: Bytes
-    key_ends: Int64s
-    trailers: Int64s
-    values: Bytes
-    value_ends: Int64s
-
-    def key(self, row: int) -> bytes:
-        """Return the internal key of a row."""
-        user = self.keys[int(self.key_ends[row]) : int(self.key_ends[row + 1])].tobytes()
-        return user + TRAILER.pack({"tag": int(self.trailers[row]) & (1 << 64) - 1})
-
-    def room(self, row: int, stop: int) -> int:
-        """Return the maximum number of bytes that blocks of these rows take."""
-        spread = int(self.key_ends[stop] - self.key_ends[row] + self.value_ends[stop] - self.value_ends[row])
-        return spread + (stop - row) * 40 + 64
-
-    def largest(self) -> int:
-        """Return the total size of the longest key and the longest value."""
-        return int(np.diff(self.key_ends).max(initial=0) + np.diff(self.value_ends).max(initial=0))
-
-    def scratch(self) -> Bytes:
-        return np.empty(2 * (int(np.diff(self.key_ends).max(initial=0)) + KEY_TRAILER), np.uint8)
 
 
 _PORTION = 1 << 20
