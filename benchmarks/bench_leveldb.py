@@ -190,7 +190,7 @@ class Floor:
     def __init__(self, path: Path) -> None:
         self.out = np.empty(64 << 20, np.uint8)
         self.window = np.empty(16 << 20, np.uint8)
-        self.tables = [(str(one), list(_blocks(one))) for one in sorted(path.glob("*.ldb"))]
+        self.tables = [(str(table), list(_blocks(table))) for table in sorted(path.glob("*.ldb"))]
 
     def run(self, *, copy: bool) -> None:
         out, window = memoryview(self.out), memoryview(self.window)

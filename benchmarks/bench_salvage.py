@@ -116,10 +116,10 @@ def walked(source: Source) -> tuple[npt.NDArray[np.int64], int]:
     """Base offsets of the batches found, and the number of damaged stretches."""
     found: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     holes = 0
-    for one in Walk(source, _CODEC, context()):
-        if isinstance(one, Stretch):
-            found.append(one.frames.header["base_offset"].astype(np.int64))
-        holes += isinstance(one, Hole)
+    for stretch in Walk(source, _CODEC, context()):
+        if isinstance(stretch, Stretch):
+            found.append(stretch.frames.header["base_offset"].astype(np.int64))
+        holes += isinstance(stretch, Hole)
     return np.concatenate(found), holes
 
 

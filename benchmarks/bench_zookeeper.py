@@ -86,7 +86,7 @@ def make(place: Path, nodes: int, txns: int) -> tuple[Path, Path]:
     }
     log = files / f"log.{last + 1:x}"
     _write(log, _encoded(columns, log))
-    digests = np.concatenate([one.digests for one in _applied(_loaded(made, digests=True), log)])
+    digests = np.concatenate([state.digests for state in _applied(_loaded(made, digests=True), log)])
     columns |= {"digest_version": pa.array(np.full(txns, 2, np.int32)), "tree_digest": digests}
     _write(log, _encoded(columns, log))
     return made, log
@@ -144,9 +144,9 @@ def _applied(tree: Tree, log: Path, *, check: bool = False) -> Iterator[Any]:
 
 def restored(made: Path, log: Path, *, digests: bool) -> Tree:
     tree = _loaded(made, digests=digests)
-    for one in _applied(tree, log, check=digests):
-        if one.mismatches or one.notes or one.died:
-            raise SystemExit(f"{log}: {one}")
+    for state in _applied(tree, log, check=digests):
+        if state.mismatches or state.notes or state.died:
+            raise SystemExit(f"{log}: {state}")
     return tree
 
 

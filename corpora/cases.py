@@ -49,7 +49,7 @@ class Case:
     def partitions(self) -> list[Path]:
         """The directories of partitions, without those set aside."""
         return sorted(
-            one for one in self.data.iterdir() if one.is_dir() and "." not in one.name.rpartition("-")[2]
+            path for path in self.data.iterdir() if path.is_dir() and "." not in path.name.rpartition("-")[2]
         )
 
     @property
@@ -72,7 +72,7 @@ class Case:
 
     def files(self) -> Iterator[Path]:
         """All files under `data`, in order."""
-        return iter(sorted(one for one in self.data.rglob("*") if one.is_file()))
+        return iter(sorted(path for path in self.data.rglob("*") if path.is_file()))
 
     def _text(self, name: str) -> str | None:
         plain, packed = self.path / name, self.path / f"{name}.gz"
@@ -92,4 +92,4 @@ def cases(system: str) -> dict[str, Case]:
             path=str(home),
             advice="They are in the repository, not in the installed package",
         )
-    return {one.name: Case(one.name, one) for one in sorted(home.iterdir()) if one.is_dir()}
+    return {path.name: Case(path.name, path) for path in sorted(home.iterdir()) if path.is_dir()}

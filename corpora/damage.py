@@ -80,17 +80,17 @@ def damage(
 ) -> Damaged:
     """See `logwright.damage`."""
     source, target = os.fspath(path), os.fspath(out)
-    for one in (source, target):
-        if is_remote(one) or one == STDIN:
-            raise UsageError("only local files are damaged", path=one)
-    operations = [parse(one) for one in ([op] if isinstance(op, str | Mapping) else op)]
+    for name in (source, target):
+        if is_remote(name) or name == STDIN:
+            raise UsageError("only local files are damaged", path=name)
+    operations = [parse(text) for text in ([op] if isinstance(op, str | Mapping) else op)]
     record = None if apply is None else _record(apply)
     if record is not None:
         if operations or number("count", count):
             raise UsageError(
                 "either what damage.json says is done, or new operations", advice="Leave one of them away"
             )
-        operations = [parse(one) for one in record["operations"]]
+        operations = [parse(text) for text in record["operations"]]
     by_chance = number("count", count)
     if not operations and not by_chance and record is None:
         raise UsageError(
@@ -121,8 +121,8 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
         if found["damage"] != VERSION:
             raise UsageError(f"{name}: version {found['damage']} of damage.json, {VERSION} is known")
         for part in ("input", "output"):
-            for one in found[part]["files"]:
-                one["name"], one["size"], one["sha256"]
+            for entry in found[part]["files"]:
+                entry["name"], entry["size"], entry["sha256"]
         if not isinstance(found["operations"], list):
             raise TypeError("operations are no list")
     except (KeyError, TypeError) as error:
@@ -230,8 +230,8 @@ class _Work:
         tree = given.tree()
         surgeon = Surgeon(tree, self.seed)
         done: list[dict[str, Any]] = []
-        for one in self.operations:
-            done += surgeon.run(one)
+        for operation in self.operations:
+            done += surgeon.run(operation)
         done += at_random(surgeon, self.seed, self.count)
         with Staging(files, local_path(self.out)) as staging:
             top = os.path.join(staging.path, given.name)
@@ -313,7 +313,7 @@ class _Work:
             },
             "operations": list(done),
             **({"random": chance} if chance else {}),
-            "output": {"files": [{"name": name or given.name, **one} for name, one in entries.items()]},
+            "output": {"files": [{"name": name or given.name, **entry} for name, entry in entries.items()]},
             "changed": [name or given.name for name in changed],
             "removed": [name for name in before if name not in entries],
             "added": [name for name in entries if name not in before],
@@ -332,10 +332,10 @@ class _Work:
         images: list[Image] = [
             image
             for name, image in tree.images.items()
-            if (name or ".") in {os.path.normpath(one) for one in read}
+            if (name or ".") in {os.path.normpath(item) for item in read}
         ]
         before = [
-            one for one in self.given.targets if isinstance(one, DirectoryTarget) or not self.given.directory
+            item for item in self.given.targets if isinstance(item, DirectoryTarget) or not self.given.directory
         ]  # fmt: skip
         # The folder that a single file lies in says what it is of, and that is another one now.
         folder = os.path.basename(self.files.real(local_path(self.out))) if tree.single else None
@@ -409,7 +409,7 @@ def refuse(files: FileSystem, given: Input, out: str) -> None:
 
 def _refuse_other(given: Input, hashes: Mapping[str, str], record: Mapping[str, Any]) -> None:
     """Raise `UsageError` where the files are not those that the record is of."""
-    wanted = {one["name"]: one["sha256"] for one in record["input"]["files"]}
+    wanted = {entry["name"]: entry["sha256"] for entry in record["input"]["files"]}
     found = dict(hashes)
     if not given.directory:
         wanted = {"": next(iter(wanted.values()), "")}
@@ -426,12 +426,12 @@ def _refuse_other(given: Input, hashes: Mapping[str, str], record: Mapping[str, 
 
 
 def _refuse_different(entries: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
-    wanted = {one["name"]: one["sha256"] for one in record["output"]["files"]}
-    found = {name: one["sha256"] for name, one in entries.items()}
+    wanted = {entry["name"]: entry["sha256"] for entry in record["output"]["files"]}
+    found = {name: entry["sha256"] for name, entry in entries.items()}
     if set(found) == {""}:
         found = {next(iter(wanted), ""): found[""]}
     if wanted != found:
-        name = sorted(one for one in {*wanted, *found} if wanted.get(one) != found.get(one))[0]
+        name = sorted(item for item in {*wanted, *found} if wanted.get(item) != found.get(item))[0]
         raise LogwrightError(
             f"{name} comes out otherwise than in damage.json (made by logwright {record.get('logwright')})",
             advice="Records compressed again depend on the compressor's version: use the versions of then, or damage the files anew",

@@ -92,8 +92,8 @@ class Surgeon:
             return [wanted]
         names = sorted(tree.images)
         found = [
-            one for one in names
-            if fnmatch.fnmatchcase(one, wanted) or fnmatch.fnmatchcase(one.rpartition("/")[2], wanted)
+            name for name in names
+            if fnmatch.fnmatchcase(name, wanted) or fnmatch.fnmatchcase(name.rpartition("/")[2], wanted)
         ]  # fmt: skip
         if not found:
             raise UsageError(
@@ -112,7 +112,7 @@ class Surgeon:
             found = self.tree.plan(folder)
             if found is not None:
                 prefix = f"{folder}/" if folder else ""
-                out += [prefix + one.name for one in found[1].files if one.role is Role.PRIMARY]
+                out += [prefix + file.name for file in found[1].files if file.role is Role.PRIMARY]
         return out
 
     # What is done
@@ -136,7 +136,7 @@ class Surgeon:
         elif isinstance(new, bytes):
             pieces = [Piece.of(new)]
         else:
-            again = [replace(one, moved=True) for one in image.slice(start + new[0], start + new[1])]
+            again = [replace(piece, moved=True) for piece in image.slice(start + new[0], start + new[1])]
             pieces = again * new[2]
         image.splice(start + low, start + high, pieces)
         return {"found": {"offset": start + low, "length": high - low}}
@@ -149,7 +149,7 @@ class Surgeon:
         elif operation.name == "remove":
             tree.remove(name)
         elif operation.name == "copy":
-            tree.add(operation["to"], [replace(one, moved=True) for one in tree.images[name].pieces])
+            tree.add(operation["to"], [replace(piece, moved=True) for piece in tree.images[name].pieces])
         else:
             if operation["to"] != name:
                 tree.add(operation["to"], tree.images[name].pieces)
@@ -159,23 +159,23 @@ class Surgeon:
 
     def _reorder(self, operation: Operation, name: str, image: Image) -> dict[str, Any]:
         every = self.frames(name, image)
-        first, last = (self._ordinal(one, every) for one in operation["frames"])
+        first, last = (self._ordinal(number, every) for number in operation["frames"])
         if first > last:
             raise UsageError(f"frame {first} comes after frame {last}")
         order = operation["order"]
         order = (
             list(range(last, first - 1, -1))
             if order is None
-            else [self._ordinal(one, every) for one in order]
+            else [self._ordinal(number, every) for number in order]
         )
         if sorted(order) != list(range(first, last + 1)):
             raise UsageError(f"the order names other frames than {first} to {last}, each once")
         start, stop = every[first][0], every[last][1]
         # What lies between two frames, if anything does, stays behind the place of the one before.
         pieces: list[Piece] = []
-        for place, one in enumerate(order, first):
-            moved = one != place
-            pieces += [replace(piece, moved=moved or piece.moved) for piece in image.slice(*every[one])]
+        for place, number in enumerate(order, first):
+            moved = number != place
+            pieces += [replace(piece, moved=moved or piece.moved) for piece in image.slice(*every[number])]
             if place < last:
                 pieces += image.slice(every[place][1], every[place + 1][0])
         image.splice(start, stop, pieces)
@@ -230,7 +230,7 @@ class Surgeon:
                 raise UsageError("which frame is not said: frame=")
             return every[0]
         every = self.frames(name, image, None if min(chosen) < 0 else max(chosen))
-        first, last = (self._ordinal(one, every) for one in chosen)
+        first, last = (self._ordinal(number, every) for number in chosen)
         if first > last:
             raise UsageError(f"frame {first} comes after frame {last}")
         return every[first][0], every[last][1]
@@ -269,7 +269,9 @@ class Surgeon:
 
 def _like(wanted: str, names: list[str]) -> str:
     """What may have been meant of many files."""
-    near = [one for one in names if wanted and wanted in one] or difflib.get_close_matches(wanted, names, n=1)
+    near = [name for name in names if wanted and wanted in name] or difflib.get_close_matches(
+        wanted, names, n=1
+    )
     if near:
         return f"Did you mean {near[0]!r}?"
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
@@ -295,11 +297,11 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
     path: list[str | int] = []
     for step, number in operation.steps:
         names = [step, f"{step}s", re.sub("y$", "ies", step)]
-        found = next((one for one in names if one in known), None)
+        found = next((item for item in names if item in known), None)
         if found is None:
             single = [
-                re.sub("ies$", "y", one) if one.endswith("ies") else one.removesuffix("s")
-                for one in _many(codec)
+                re.sub("ies$", "y", item) if item.endswith("ies") else item.removesuffix("s")
+                for item in _many(codec)
             ]
             raise UsageError(
                 f"there is no {step!r} to choose in {codec.name}",
@@ -316,8 +318,8 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
 def _many(codec: Codec) -> list[str]:
     """What there may be several of."""
     return [
-        one.name for struct in structures(codec.structures) for one in struct.fields
-        if any(isinstance(kind, Repeated) for kind in _cases(one.type))
+        field.name for struct in structures(codec.structures) for field in struct.fields
+        if any(isinstance(kind, Repeated) for kind in _cases(field.type))
     ]  # fmt: skip
 
 
@@ -327,7 +329,7 @@ def _cases(kind: Type) -> Iterator[Type]:
 
 
 def _outer(codec: Codec) -> list[str]:
-    return [one.name for one in codec.structures[0].fields] if codec.structures else []
+    return [field.name for field in codec.structures[0].fields] if codec.structures else []
 
 
 def _inner(codec: Codec, path: list[str | int]) -> list[str]:
@@ -335,11 +337,11 @@ def _inner(codec: Codec, path: list[str | int]) -> list[str]:
     struct: Struct | None = None
     within: Sequence[Struct] = codec.structures
     for name in path[::2]:
-        fields = [one for one in itertools.chain(*(each.fields for each in within)) if one.name == name]
-        items = [kind.item for one in fields for kind in _cases(one.type) if isinstance(kind, Repeated)]
-        struct = next((one for one in items if isinstance(one, Struct)), None)
+        fields = [field for field in itertools.chain(*(each.fields for each in within)) if field.name == name]
+        items = [kind.item for field in fields for kind in _cases(field.type) if isinstance(kind, Repeated)]
+        struct = next((item for item in items if isinstance(item, Struct)), None)
         within = () if struct is None else (struct,)
-    return [] if struct is None else [one.name for one in struct.fields]
+    return [] if struct is None else [field.name for field in struct.fields]
 
 
 # What comes in the place of bytes
@@ -371,7 +373,7 @@ def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
         raise UsageError(f"bytes {at} to {at + length} are not all there: there are {size} bytes")
     if name == "flip":
         mask = operation["mask"] or 1 << (operation["bit"] or 0)
-        return at, at + length, bytes(one ^ mask for one in read(at, length))
+        return at, at + length, bytes(byte ^ mask for byte in read(at, length))
     if name == "zero":
         return at, at + length, length
     if name == "write":

@@ -56,13 +56,13 @@ class Image:
 
     def __init__(self, path: str, pieces: Sequence[Piece], open: Callable[[str], Source]) -> None:
         self.path, self._open = path, open
-        self.pieces = [one for one in pieces if one.size]
-        self.size = sum(one.size for one in self.pieces)
+        self.pieces = [piece for piece in pieces if piece.size]
+        self.size = sum(piece.size for piece in self.pieces)
         self.changed = False
         """Whether an operation touched it."""
 
     def pread(self, offset: int, length: int) -> Bytes:
-        parts = [self._bytes(one) for one in self.slice(offset, offset + max(0, length))]
+        parts = [self._bytes(piece) for piece in self.slice(offset, offset + max(0, length))]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, np.uint8)
@@ -81,32 +81,32 @@ class Image:
         """The pieces of a stretch."""
         out = []
         at = 0
-        for one in self.pieces:
-            low, high = max(start - at, 0), min(stop - at, one.size)
+        for piece in self.pieces:
+            low, high = max(start - at, 0), min(stop - at, piece.size)
             if low < high:
-                out.append(replace(one, start=one.start + low, stop=one.start + high))
-            at += one.size
+                out.append(replace(piece, start=piece.start + low, stop=piece.start + high))
+            at += piece.size
         return out
 
     def splice(self, start: int, stop: int, new: Sequence[Piece]) -> None:
         """Put something else in the place of `[start, stop)`."""
         whole = (*self.slice(0, start), *new, *self.slice(stop, self.size))
-        self.pieces = [one for one in whole if one.size]
-        self.size = sum(one.size for one in self.pieces)
+        self.pieces = [piece for piece in whole if piece.size]
+        self.size = sum(piece.size for piece in self.pieces)
         self.changed = True
 
     def untouched(self) -> Iterator[tuple[str, int, int]]:
         """What is as it was: (file, start, stop), neighbours put together."""
         last: Piece | None = None
-        for one in self.pieces:
-            if one.origin is None or one.moved:
+        for piece in self.pieces:
+            if piece.origin is None or piece.moved:
                 continue
-            if last is not None and (last.origin, last.stop) == (one.origin, one.start):
-                last = replace(last, stop=one.stop)
+            if last is not None and (last.origin, last.stop) == (piece.origin, piece.start):
+                last = replace(last, stop=piece.stop)
                 continue
             if last is not None:
                 yield str(last.origin), last.start, last.stop
-            last = one
+            last = piece
         if last is not None:
             yield str(last.origin), last.start, last.stop
 
@@ -147,7 +147,9 @@ class Tree:
     ) -> None:
         self.name, self.shown, self.single = name, shown, single
         self._open = open
-        self.images = {one: Image(self.path(one), [Piece(0, size, one)], open) for one, size in sizes.items()}
+        self.images = {
+            item: Image(self.path(item), [Piece(0, size, item)], open) for item, size in sizes.items()
+        }
         self.only: Known | None = None
         """Of a single file: what it is."""
         self._plans: dict[str, tuple[Layout, Plan] | None] = {}
@@ -160,7 +162,7 @@ class Tree:
         """A new file. Raises `UsageError` where there is one."""
         if self.single:
             raise UsageError("there is but one file, no directory", path=self.shown)
-        if name in self.images or any(one.startswith(f"{name}/") for one in self.images):
+        if name in self.images or any(image.startswith(f"{name}/") for image in self.images):
             raise UsageError(
                 "it is there already", path=self.path(name), advice="Remove it first, or name another"
             )
@@ -180,7 +182,7 @@ class Tree:
 
     def folders(self) -> list[str]:
         """The directories that hold files; "" is the outermost."""
-        return sorted({one.rpartition("/")[0] for one in self.images} | {""})
+        return sorted({image.rpartition("/")[0] for image in self.images} | {""})
 
     def plan(self, folder: str) -> tuple[Layout, Plan] | None:
         """How a directory is understood, None where it is none that we know."""
@@ -199,7 +201,7 @@ class Tree:
         folder, _, own = name.rpartition("/")
         while not self.single:
             found = self.plan(folder)
-            file = next((one for one in found[1].files if one.name == own), None) if found else None
+            file = next((item for item in found[1].files if item.name == own), None) if found else None
             if file is not None or not folder:
                 return file
             # It may be in a sub-folder of a store.
@@ -235,8 +237,8 @@ class TreeListing:
         """The sizes of all files below it."""
         prefix = self._at("")
         return {
-            name.removeprefix(prefix): one.size
-            for name, one in self._tree.images.items()
+            name.removeprefix(prefix): image.size
+            for name, image in self._tree.images.items()
             if name.startswith(prefix)
         }
 

@@ -87,7 +87,9 @@ class Operation:
 
     def to_dict(self) -> dict[str, Any]:
         """As damage.json has it, and `parse` takes it."""
-        known = {one: self.given[one] for one in OPERATIONS[self.name] if one in self.given}
+        known = {
+            operation: self.given[operation] for operation in OPERATIONS[self.name] if operation in self.given
+        }
         return {"op": self.name, **known, **dict(self.steps)}
 
 
@@ -125,7 +127,7 @@ def parse(given: str | Mapping[str, Any]) -> Operation:
 
 def _mistyped(key: str, known: Sequence[str]) -> bool:
     """Whether a word is a parameter, here or elsewhere, and not what lies in a frame."""
-    every = {one for some in OPERATIONS.values() for one in some}
+    every = {item for some in OPERATIONS.values() for item in some}
     return key in every or bool(difflib.get_close_matches(key, known, n=1, cutoff=0.66))
 
 
@@ -178,7 +180,8 @@ def _value(name: str, key: str, value: Any, text: str) -> Any:
             return _range(value)
         if key == "order":
             return [
-                parse_int(one) for one in (re.split(r"[/ ]+", value) if isinstance(value, str) else value)
+                parse_int(number)
+                for number in (re.split(r"[/ ]+", value) if isinstance(value, str) else value)
             ]
         if key == "value":
             return parse_int(value) if _is_number(value) else str(value)
@@ -212,7 +215,7 @@ def _check(operation: Operation) -> None:
     )
     need(operation["field"] is None or operation["frames"] is None, "a field is in one frame, not in frames")
     need(operation["reseal"] is None or operation["frames"] is None, "one frame is resealed at a time")
-    said = [one for one in CONTENT if operation[one] is not None]
+    said = [item for item in CONTENT if operation[item] is not None]
     if name in ("write", "insert", "create"):
         need(len(said) == 1, f"it takes one of {', '.join(CONTENT)}")
         size = operation["random"] if operation["random"] is not None else operation["zeros"]
@@ -235,9 +238,9 @@ def _check(operation: Operation) -> None:
     if name == "set":
         need(operation["field"] is not None, "which field is not said: field=")
         given = [
-            one
-            for one in ("value", "add", "hex", "text", "null")
-            if operation[one] is not None and operation[one] is not False
+            item
+            for item in ("value", "add", "hex", "text", "null")
+            if operation[item] is not None and operation[item] is not False
         ]
         need(len(given) == 1, "it takes one of value, add, hex, text, null")
     if name in ("rename", "copy"):

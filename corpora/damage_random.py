@@ -103,7 +103,9 @@ def _of_frames(surgeon: Surgeon, rng: Rng, name: str, word: str) -> Mapping[str,
     if not codec.structures:
         return None
     fields = [
-        one for one in codec.structures[0].fields if isinstance(one.type, Int | Flags) and not one.checksum
+        field
+        for field in codec.structures[0].fields
+        if isinstance(field.type, Int | Flags) and not field.checksum
     ]
     one = rng.choice(fields)
     kind = one.type.base if isinstance(one.type, Flags) else one.type

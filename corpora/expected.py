@@ -25,7 +25,7 @@ def lines(batch: pa.RecordBatch) -> bytes:
     for i, name in enumerate(batch.schema.names):
         pieces += [("{" if i == 0 else ",") + json.dumps(name) + ":", _json(batch.column(i))]
     pieces.append("}\n")
-    parts = [pa.scalar(one) if isinstance(one, str) else one for one in pieces]
+    parts = [pa.scalar(piece) if isinstance(piece, str) else piece for piece in pieces]
     joined: Any = pc.binary_join_element_wise(*parts, pa.scalar(""))
     offsets = np.frombuffer(joined.buffers()[1], np.int32, len(joined) + 1, 4 * joined.offset)
     return bytes(joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0])))
@@ -47,7 +47,7 @@ def _json(column: Any) -> Any:
         quote = pa.scalar('"')
         quoted = pc.binary_join_element_wise(quote, column.cast(pa.string()), quote, pa.scalar(""))
         return pc.fill_null(quoted, "null")
-    return pa.array([json.dumps(_value(one), ensure_ascii=False) for one in column.to_pylist()])
+    return pa.array([json.dumps(_value(value), ensure_ascii=False) for value in column.to_pylist()])
 
 
 def _plain(column: Any) -> bool:
@@ -63,7 +63,7 @@ def _value(value: Any) -> Any:
         except UnicodeDecodeError:
             return {"$hex": value.hex()}
     if isinstance(value, dict):
-        return {name: _value(one) for name, one in value.items()}
+        return {name: _value(element) for name, element in value.items()}
     if isinstance(value, list):
-        return [_value(one) for one in value]
+        return [_value(element) for element in value]
     return value

@@ -52,16 +52,20 @@ class Generated:
 
 def generators() -> list[Generator]:
     """Those of all systems: what `logwright.corpora.<system>.recipes` has."""
-    return [one for module in registry.modules(str(__package__), "recipes") for one in module.generators()]
+    return [
+        generator
+        for module in registry.modules(str(__package__), "recipes")
+        for generator in module.generators()
+    ]
 
 
 def recipes(codec: str) -> Sequence[Recipe]:
     """The recipes of a codec or layout, the default one first. Raises `UsageError` where there are none."""
     registry.find(codec)  # raises, with the nearest name
-    for one in generators():
-        if one.name == codec:
-            return one.recipes
-    there = ", ".join(one.name for one in generators())
+    for generator in generators():
+        if generator.name == codec:
+            return generator.recipes
+    there = ", ".join(generator.name for generator in generators())
     raise UsageError(f"there are no recipes for {codec}", advice=f"There are some for: {there}")
 
 
@@ -69,11 +73,13 @@ def _recipe(codec: str, name: str | None) -> Recipe:
     known = recipes(codec)
     if name is None:
         return known[0]
-    for one in known:
-        if one.name == name:
-            return one
-    near = difflib.get_close_matches(name, [one.name for one in known], n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(one.name for one in known)}"
+    for recipe in known:
+        if recipe.name == name:
+            return recipe
+    near = difflib.get_close_matches(name, [recipe.name for recipe in known], n=1)
+    hint = (
+        f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(recipe.name for recipe in known)}"
+    )
     raise UsageError(f"no recipe {name!r} for {codec}", advice=hint)
 
 
@@ -106,8 +112,8 @@ def generate(
         try:
             return _make(files, codec, target.rstrip("/"), order, made, done)
         except BaseException:
-            for one in reversed(done):
-                _remove(files, one)
+            for item in reversed(done):
+                _remove(files, item)
             raise
 
 
@@ -191,7 +197,7 @@ def _put_expected(
     digests: dict[str, str] = {}
     for view, rows in made.expected.items():
         path = f"{target}{EXPECTED}{'-' + view if paths else ''}.jsonl"
-        same = next((one for one in paths if made.expected[one] is rows), None)
+        same = next((name for name in paths if made.expected[name] is rows), None)
         if same is not None:
             counts[view], paths[view] = counts[same], paths[same]
             continue
@@ -208,7 +214,7 @@ def _put_expected(
         done.append(path)
         put_whole(files, path, "error", chunks)
         paths[view], digests[view] = path, digest.hexdigest()
-        same = next((one for one in digests if one != view and digests[one] == digests[view]), None)
+        same = next((item for item in digests if item != view and digests[item] == digests[view]), None)
         if same is not None:
             files.remove(path)
             done.remove(path)

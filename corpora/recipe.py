@@ -32,7 +32,7 @@ class Order:
 
     def given(self, own: Iterable[Option]) -> dict[str, Any]:
         """What was said of the writer's settings: all options that were given but the recipe's `own`."""
-        names = {one.name for one in own}
+        names = {option.name for option in own}
         options = self.options
         return {
             name: value
@@ -73,7 +73,7 @@ def settings(
     written: Iterable[Option], left_out: Container[str], own: Iterable[Option]
 ) -> tuple[Option, ...]:
     """What a recipe heeds whose rows the product's own writer writes: the writer's options but for some, and its own."""
-    return (*(one for one in written if one.name not in left_out), *own)
+    return (*(option for option in written if option.name not in left_out), *own)
 
 
 @dataclass(frozen=True)

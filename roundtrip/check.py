@@ -101,7 +101,7 @@ class FileOutcome:
             "faults": self.faults,
             "damaged": self.damaged,
             "error": self.error,
-            "laws": [one.to_dict() for one in self.outcomes],
+            "laws": [outcome.to_dict() for outcome in self.outcomes],
         }
 
 
@@ -120,7 +120,7 @@ class Roundtrip:
     @property
     def holds(self) -> bool:
         """Whether no law is broken."""
-        return not any(one.holds is False for file in self.files for one in file.outcomes)
+        return not any(outcome.holds is False for file in self.files for outcome in file.outcomes)
 
     @property
     def damaged(self) -> bool:
@@ -129,7 +129,9 @@ class Roundtrip:
     @property
     def unchecked(self) -> bool:
         """Whether something could not be looked at."""
-        return any(file.error or any(one.holds is None for one in file.outcomes) for file in self.files)
+        return any(
+            file.error or any(outcome.holds is None for outcome in file.outcomes) for file in self.files
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -148,11 +150,15 @@ class Roundtrip:
         for file in self.files:
             if file.error:
                 lines.append(f"{file.path}  could not be checked: {file.error}")
-            for one in file.outcomes:
-                word = {True: "holds", False: "BROKEN", None: "not checked"}[one.holds]
-                part = "" if one.bytes >= file.bytes else f", the first {one.bytes:,} of {file.bytes:,} bytes"
-                more = f": {one.difference}" if one.difference else f" ({SAID[one.law]}{part})"
-                lines.append(f"{file.path.ljust(wide)}  {one.law.ljust(width)}  {word}{more}")
+            for outcome in file.outcomes:
+                word = {True: "holds", False: "BROKEN", None: "not checked"}[outcome.holds]
+                part = (
+                    ""
+                    if outcome.bytes >= file.bytes
+                    else f", the first {outcome.bytes:,} of {file.bytes:,} bytes"
+                )
+                more = f": {outcome.difference}" if outcome.difference else f" ({SAID[outcome.law]}{part})"
+                lines.append(f"{file.path.ljust(wide)}  {outcome.law.ljust(width)}  {word}{more}")
             if file.damaged:
                 count = f"{file.faults:,} fault{'' if file.faults == 1 else 's'}"
                 lines.append(f"{file.path}  DAMAGED  {count}: see `logwright verify`")
@@ -180,7 +186,7 @@ def roundtrip(
             work.append(_Piece(_file(target), chosen, law is not None))
         else:
             found = list(_directory(target))
-            work += [_Piece(one, chosen, law is not None) for one in found]
+            work += [_Piece(item, chosen, law is not None) for item in found]
             rest = len(target.plan.files) - len(found)
             if rest:
                 notes.append(
@@ -192,13 +198,13 @@ def roundtrip(
 def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:
     if law is None:
         return tuple(LAWS)
-    wanted = [one.strip() for one in law.split(",")] if isinstance(law, str) else list(law)
-    for one in wanted:
-        if one not in LAWS:
-            near = difflib.get_close_matches(one, LAWS, n=1)
+    wanted = [name.strip() for name in law.split(",")] if isinstance(law, str) else list(law)
+    for item in wanted:
+        if item not in LAWS:
+            near = difflib.get_close_matches(item, LAWS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(LAWS)}"
-            raise UsageError(f"no law {one!r}", advice=hint)
-    return tuple(one for one in LAWS if one in wanted)
+            raise UsageError(f"no law {item!r}", advice=hint)
+    return tuple(item for item in LAWS if item in wanted)
 
 
 @dataclass(frozen=True)

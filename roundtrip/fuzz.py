@@ -71,11 +71,11 @@ def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
     strict, permissive, dropped = found.values()
     if isinstance(dropped, UnsupportedError):
         return
-    for mode, one in found.items():
-        if isinstance(one, LogwrightError) and not (
-            mode is Mode.FAILFAST and isinstance(one, DamageError | UnsupportedError)
+    for mode, item in found.items():
+        if isinstance(item, LogwrightError) and not (
+            mode is Mode.FAILFAST and isinstance(item, DamageError | UnsupportedError)
         ):
-            raise BrokenPromise(f"{mode} raised {type(one).__name__}: {one}")
+            raise BrokenPromise(f"{mode} raised {type(item).__name__}: {item}")
     assert isinstance(permissive, Read)
     assert isinstance(dropped, Read)
     if isinstance(strict, Read) == bool(dropped.report.errors or dropped.report.unsupported):
@@ -150,9 +150,9 @@ def _field(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: S
     if start is None:
         return None
     fields = [
-        one
-        for one in struct.fields
-        if one.name in (struct.head_dtype.names or ()) and isinstance(one.type, Int)
+        item
+        for item in struct.fields
+        if item.name in (struct.head_dtype.names or ()) and isinstance(item.type, Int)
     ]
     one = rng.choice(fields)
     at = start + struct.offset(one.name)
@@ -180,7 +180,7 @@ def _frame_starts(data: bytearray, struct: Struct, rng: random.Random) -> int | 
 
 def _end(data: bytearray, start: int, struct: Struct) -> int:
     """Where the structure at `start` ends, as it says itself; the end of the file where it says nothing sensible."""
-    sizes = next((one for one in struct.fields if one.sizes), None)
+    sizes = next((item for item in struct.fields if item.sizes), None)
     if sizes is None:
         return start + struct.min_size if struct.min_size == struct.max_size else len(data)
     at = start + struct.offset(sizes.name)
@@ -195,12 +195,12 @@ def _number(data: bytearray, at: int, field: Field) -> int:
 def reseal(data: bytearray, start: int, struct: Struct) -> None:
     """Make the checksums right of the structure at `start`, which goes to where it says that it ends."""
     end = min(_end(data, start, struct), len(data))
-    for one in struct.fields:
-        if one.checksum is not None and not one.until:
-            algorithm, first = one.checksum
-            at = start + struct.offset(one.name)
+    for item in struct.fields:
+        if item.checksum is not None and not item.until:
+            algorithm, first = item.checksum
+            at = start + struct.offset(item.name)
             covered = bytes(data[start + struct.offset(first) : end])
-            data[at : at + one.type.min_size] = one.type.pack(algorithm(covered), {})
+            data[at : at + item.type.min_size] = item.type.pack(algorithm(covered), {})
 
 
 _MUTATIONS: tuple[Mutation, ...] = (_flip, _put, _cut, _insert, _field, _field)
@@ -227,7 +227,7 @@ def fuzz(
     Raises `BrokenPromise`, which has the file as `data`.
     """
     known = samples(codec)
-    pool = [*(one.specimen().all_bytes() for one in known), *more]
+    pool = [*(recipe.specimen().all_bytes() for recipe in known), *more]
     structures = registry.get(codec).structures
     rng, done, start = random.Random(f"{codec} {seed}"), 0, time.monotonic()
     while (count is None or done < count) and (seconds is None or time.monotonic() - start < seconds):
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.update(NUMBA_BOUNDSCHECK="1", LOGWRIGHT_INTERPRET_BELOW="0")
         words = list(sys.argv[1:] if arguments is None else arguments)
         os.execv(sys.executable, [sys.executable, "-m", "logwright.roundtrip.fuzz", *words])
-    names = [one.name for one in registry.codecs()] if "all" in given.codecs else given.codecs
+    names = [item.name for item in registry.codecs()] if "all" in given.codecs else given.codecs
     try:
         for codec in names:
             if given.file is not None:

@@ -75,10 +75,10 @@ def encoded_anew(
     """
     specimen = Specimen.of(given, codec, name, **options)
     rows, frames, file = specimen.tables()
-    frames = frames.select([one for one in frames.schema.names if one not in STORED])
+    frames = frames.select([item for item in frames.schema.names if item not in STORED])
     again = specimen.with_bytes(specimen.encode(rows, frames, file)).read("rows").table
     places = getattr(specimen.codec, "places", ("position",))
-    columns = [one for one in rows.schema.names if one not in places]
+    columns = [item for item in rows.schema.names if item not in places]
     return _verdict("encoded_anew", specimen, len(rows), tables_differ(rows.select(columns), again))
 
 
@@ -90,7 +90,7 @@ def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **opti
     specimen = Specimen.of(b"", codec, name, **options)
     table = rows if isinstance(rows, pa.Table) else pa.table(rows)
     wanted = specimen.codec.tables["rows"]
-    known = [one for one in table.schema.names if one in wanted.names(detail=True)]
+    known = [item for item in table.schema.names if item in wanted.names(detail=True)]
     if not known:
         raise UsageError(
             f"none of the columns {', '.join(table.schema.names)} is one of {specimen.codec.name}"
@@ -344,7 +344,7 @@ def ranges(found: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]
     columns = (
         found.table[name].to_pylist() for name in ("_corrupt_offset", "_corrupt_length", "_corrupt_record")
     )
-    said = [one for one in zip(*columns, strict=True) if one[0] is not None]
+    said = [column for column in zip(*columns, strict=True) if column[0] is not None]
     at = 0
     for offset, length, record in said:
         if offset < at or offset + length > len(data):
@@ -393,7 +393,9 @@ def good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:
                     found.frames.start + found.window.offset,
                     found.frames.end + found.window.offset,
                 )
-                out += [one for one in zip(starts.tolist(), ends.tolist(), strict=True) if one[1] <= stop]
+                out += [
+                    start for start in zip(starts.tolist(), ends.tolist(), strict=True) if start[1] <= stop
+                ]
                 if len(ends) and ends[-1] >= stop:
                     break
     return out

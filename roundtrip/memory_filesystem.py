@@ -440,7 +440,7 @@ def _crashed(start: _State, trace: list[Change], kept: Kept, rng: random.Random)
             elif change.what == "create":
                 disk.contents.setdefault(change.inode, bytearray())
         elif change.what == "sync" and change.directory:
-            touched = [any(folder == change.inode for folder, *_ in one.names) for one in pending]
+            touched = [any(folder == change.inode for folder, *_ in item.names) for item in pending]
             pending = _settle(disk, pending, touched)
         elif change.what == "sync":
             disk.contents[change.inode] = bytearray(now.contents[change.inode])

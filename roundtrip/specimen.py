@@ -63,7 +63,7 @@ class Specimen:
         name = name or "memory"
         found = registry.get(codec) if isinstance(codec, str) else codec or registry.detect(name, head)
         if found is None:
-            known = ", ".join(one.name for one in registry.codecs())
+            known = ", ".join(item.name for item in registry.codecs())
             raise UsageError(
                 "this file is none that we know", path=path, advice=f"Say what it is, one of: {known}"
             )

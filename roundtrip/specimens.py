@@ -11,15 +11,15 @@ from logwright.codec.fault import UsageError
 from logwright.roundtrip.sample import DirectorySample, Sample
 
 _MODULES = tuple(registry.modules(str(__package__), "specimens"))
-SAMPLES: tuple[Sample, ...] = tuple(one for module in _MODULES for one in module.SAMPLES)
+SAMPLES: tuple[Sample, ...] = tuple(sample for module in _MODULES for sample in module.SAMPLES)
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = tuple(
-    one for module in _MODULES for one in module.DIRECTORY_SAMPLES
+    sample for module in _MODULES for sample in module.DIRECTORY_SAMPLES
 )
 
 
 def samples(codec: str | None = None) -> list[Sample]:
     """All of them, or those of one codec. Raises `UsageError` for a codec without any."""
-    found = [one for one in SAMPLES if codec in (None, one.codec)]
+    found = [sample for sample in SAMPLES if codec in (None, sample.codec)]
     if not found:
         registry.get(str(codec))  # raises for a name that is none
         raise UsageError(f"{codec} has no sample", advice="Add one in logwright.roundtrip.<system>.specimens")

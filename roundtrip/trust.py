@@ -75,8 +75,8 @@ class Figures:
     mutations: int = 0
 
     def __iadd__(self, other: Figures) -> Figures:
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self
 
     def __str__(self) -> str:
@@ -381,7 +381,7 @@ class BoxReader:
                 if not self.roots:
                     raise
                 found = []
-            found = [one for one in found if one not in self.box.own]
+            found = [item for item in found if item not in self.box.own]
             # The directories of several roots are made before anything is committed.
             self._known[known] = found or ([] if not self.roots else None)
         return self._known[known]

@@ -95,7 +95,7 @@ class AcyclicContract(Contract):
 
     def check(self, graph: Any, verbose: bool) -> ContractCheck:
         circle = find_circle(
-            {one: graph.find_modules_directly_imported_by(one) - {one} for one in graph.modules}
+            {module: graph.find_modules_directly_imported_by(module) - {module} for module in graph.modules}
         )
         return ContractCheck(kept=not circle, metadata={"circle": circle})
 

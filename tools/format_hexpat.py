@@ -44,21 +44,21 @@ def hexpat(codec: Codec) -> str:
         "import std.mem;",
         "",
     ]
-    kinds = [kind for one in found for field in one.fields for kind in _parts(field.type)]
-    for bits, zigzag in sorted({(one.bits, one.zigzag) for one in kinds if isinstance(one, Varint)}):
+    kinds = [kind for each in found for field in each.fields for kind in _parts(field.type)]
+    for bits, zigzag in sorted({(each.bits, each.zigzag) for each in kinds if isinstance(each, Varint)}):
         lines += _varint(Varint(bits, zigzag))
-    for end in sorted({one.end for one in kinds if isinstance(one, Word)}):
+    for end in sorted({each.end for each in kinds if isinstance(each, Word)}):
         lines += _word(end)
     for name, kind in sorted(
-        {_named(one.item): one.item for one in kinds if isinstance(one, Repeated)}.items()
+        {_named(each.item): each.item for each in kinds if isinstance(each, Repeated)}.items()
     ):
         if isinstance(kind, Bytes):
             lines += _measured(name, kind)
     tails = optional(kinds)
-    rooms = {(one.item, one.every) for one in kinds if isinstance(one, Repeated) and one.every}
-    for one in found:
-        lines += _struct(one, tails.get(id(one), ()))
-        lines += [line for item, every in rooms if item is one for line in _room(one, every)]
+    rooms = {(each.item, each.every) for each in kinds if isinstance(each, Repeated) and each.every}
+    for each in found:
+        lines += _struct(each, tails.get(id(each), ()))
+        lines += [line for item, every in rooms if item is each for line in _room(each, every)]
     place = "file" if once(codec) else "entries[while(!std::mem::eof())]"
     lines += ["u128 end_of_file = std::mem::size();", f"{_of(first, 'end_of_file')} {place} @ 0x00;"]
     return "\n".join(lines) + "\n"
@@ -77,7 +77,7 @@ def _parts(kind: Type) -> Iterator[Type]:
 
 def _inner_first(outer: Sequence[Struct]) -> list[Struct]:
     """The structures and all they contain or lead to; what another one needs comes before it."""
-    named = {one.name: one for one in outer}
+    named = {item.name: item for item in outer}
     found: dict[str, Struct] = {}
 
     def visit(one: Struct) -> None:
@@ -140,19 +140,23 @@ def _struct(struct: Struct, tail: Sequence[str]) -> Iterator[str]:
         yield f"// {struct.doc}"
     yield f"struct {_type_name(struct)}<auto end> {{"
     yield "    u128 stop = end;"
-    for one in struct.fields:
-        for later in ahead(struct, one):
+    for field in struct.fields:
+        for later in ahead(struct, field):
             yield from _ahead(struct, later)
-        for later in _condition_ahead(struct, one):
+        for later in _condition_ahead(struct, field):
             yield from _ahead(struct, later)
-        yield from (f"    {line}" for line in _field(struct, one, optional=one.name in tail))
-        if one.sizes:
-            yield f"    stop = $ + {_name(one.name)};"
-        if one.points is not None:
-            inner = one.type if isinstance(one.type, Struct) else one.holds.kind if one.holds else None
+        yield from (f"    {line}" for line in _field(struct, field, optional=field.name in tail))
+        if field.sizes:
+            yield f"    stop = $ + {_name(field.name)};"
+        if field.points is not None:
+            inner = (
+                field.type if isinstance(field.type, Struct) else field.holds.kind if field.holds else None
+            )
             assert isinstance(inner, Struct)
-            at, size = (Pattern(inner, (), one.name).of(text) for text in (one.points.at, one.points.size))
-            yield f"    {one.points.to[0].upper()}{one.points.to[1:]}<({at}) + ({size})> {one.name}_block @ ({at});"
+            at, size = (
+                Pattern(inner, (), field.name).of(text) for text in (field.points.at, field.points.size)
+            )
+            yield f"    {field.points.to[0].upper()}{field.points.to[1:]}<({at}) + ({size})> {field.name}_block @ ({at});"
     yield "};"
     yield ""
 
@@ -271,14 +275,14 @@ def _cases(struct: Struct, name: str, kind: Switch, comment: str, stop: str) -> 
     if "?" in on:
         yield f"s128 {name}_case = {on};"
         on = f"{name}_case"
-    none = [one for case in kind.types if isinstance(case, Nothing) for one in kind.keys(case) or ()]
+    none = [key for case in kind.types if isinstance(case, Nothing) for key in kind.keys(case) or ()]
     begun = ""
     for case in sorted(kind.types, key=lambda case: kind.keys(case) is None):
         keys = kind.keys(case)
         if isinstance(case, Nothing):
             continue
         test = (" && " if keys is None else " || ").join(
-            f"({on}) {'!=' if keys is None else '=='} {one}" for one in (none if keys is None else keys)
+            f"({on}) {'!=' if keys is None else '=='} {key}" for key in (none if keys is None else keys)
         )
         yield f"{begun}{f'if ({test}) ' if test else ''}{{"
         yield from (f"    {line}" for line in _value(struct, name, case, comment, stop=stop))

@@ -71,13 +71,13 @@ def ksy(codec: Codec) -> str:
     if not once(codec):
         lines.append("    repeat: eos")
     lines.append("types:")
-    kinds = [kind for one in found for kind in _kinds(one)]
+    kinds = [kind for each in found for kind in _kinds(each)]
     if not once(codec):
         _check_frames(first)
     tails = optional(kinds)
     listed = {id(kind.item): kind.until for kind in kinds if isinstance(kind, Repeated) and kind.until}
-    for one in found:
-        lines += _type(one, listed.get(id(one)), tails.get(id(one), ()))
+    for each in found:
+        lines += _type(each, listed.get(id(each)), tails.get(id(each), ()))
     items = {_named(kind.item): kind.item for kind in kinds if isinstance(kind, Repeated)}
     for name, item in sorted(items.items()):
         if isinstance(item, Bytes):
@@ -99,7 +99,7 @@ def _kinds(struct: Struct) -> Iterator[Type]:
         yield kind
         queue += kind.types if isinstance(kind, Switch) else ()
         parts = [getattr(kind, name, None) for name in ("length", "count", "item", "first", "second")]
-        queue += [one for one in parts if isinstance(one, Type)]
+        queue += [part for part in parts if isinstance(part, Type)]
 
 
 def _little(struct: Struct) -> bool:
@@ -115,22 +115,22 @@ def optional(kinds: Iterable[Type]) -> dict[int, tuple[str, ...]]:
             short = len(kind.second.fields)
             if kind.first.fields[:short] != kind.second.fields:
                 raise TypeError(f"{kind.second.name} is not {kind.first.name} cut short")
-            found[id(kind.first)] = tuple(one.name for one in kind.first.fields[short:])
+            found[id(kind.first)] = tuple(field.name for field in kind.first.fields[short:])
     return found
 
 
 def _check_frames(struct: Struct) -> None:
     """Raise `TypeError` where a structure that is repeated up to the end of the file takes that for its own end."""
-    for one in struct.fields:
-        kind = one.type
+    for field in struct.fields:
+        kind = field.type
         rest = (isinstance(kind, Bytes) and kind.length == "rest") or (
             isinstance(kind, Repeated) and kind.count == "rest"
         )
-        if rest or one.size or (isinstance(kind, Switch) and expression(kind.on).looks):
+        if rest or field.size or (isinstance(kind, Switch) and expression(kind.on).looks):
             raise TypeError(
-                f"{struct.name}.{one.name}: where the frame ends is not said by what comes before"
+                f"{struct.name}.{field.name}: where the frame ends is not said by what comes before"
             )
-        if one.sizes:
+        if field.sizes:
             return
 
 
@@ -178,7 +178,7 @@ def _type(struct: Struct, until: Until | None = None, tail: Sequence[str] = ()) 
     `until`: of the list whose items it is. It says itself, where it ends, whether another one follows. `tail`: the fields that it has only
     where bytes are left for them.
     """
-    sizes = next((i for i, one in enumerate(struct.fields) if one.sizes), None)
+    sizes = next((i for i, field in enumerate(struct.fields) if field.sizes), None)
     name = identifier(struct.name)
     if sizes is None:
         yield from _sequence(name, struct.doc, struct, struct.fields, until=until, tail=tail)
@@ -203,22 +203,22 @@ def _sequence(
     if doc:
         yield f"    doc: {_quoted(doc)}"
     yield "    seq:"
-    for one in fields:
-        yield from _field(struct, one, name, optional=one.name in tail)
+    for field in fields:
+        yield from _field(struct, field, name, optional=field.name in tail)
     yield from more or ()
-    instances = [line for one in fields for line in _instances(struct, one)]
+    instances = [line for field in fields for line in _instances(struct, field)]
     if until is not None:
         instances += _ahead("following", until, f"behind it: {until.doc}, where it was the last one")
     if instances:
         yield "    instances:"
         yield from instances
-    for one in fields:
-        if one.size and isinstance(one.type, Repeated):
+    for field in fields:
+        if field.size and isinstance(field.type, Repeated):
             # Only a type of its own can have so many bytes, and items up to their end.
-            yield f"  {name}_{one.name}:"
+            yield f"  {name}_{field.name}:"
             yield "    seq:"
             yield "      - id: items"
-            yield f"        type: {_named(one.type.item)}"
+            yield f"        type: {_named(field.type.item)}"
             yield "        repeat: eos"
 
 
@@ -363,13 +363,13 @@ def _value(
             yield from _lines(name, _chosen(struct, name, kind), doc, condition)
             return
         on = Kaitai(struct).number(kind.on)
-        others = [one for case in kind.types for one in kind.keys(case) or ()]
+        others = [key for case in kind.types for key in kind.keys(case) or ()]
         for i, case in enumerate(kind.types):
             keys = kind.keys(case)
             test = (
-                " and ".join(f"({on}) != {one}" for one in others)
+                " and ".join(f"({on}) != {other}" for other in others)
                 if keys is None
-                else " or ".join(f"({on}) == {one}" for one in keys)
+                else " or ".join(f"({on}) == {key}" for key in keys)
             )
             case_name = name if not i else f"{name}_{'other' if keys is None else keys[0]}"
             yield from _value(struct, case_name, case, doc, only, test)
@@ -459,11 +459,11 @@ def _chosen(struct: Struct, name: str, kind: Type, *, sized: bool = False) -> li
     for case in kind.types:
         keys = kind.keys(case)
         if isinstance(case, Struct | Either):
-            cases += [f"    {one}: {_named(case)}" for one in (keys if keys is not None else ("_",))]
+            cases += [f"    {key}: {_named(case)}" for key in (keys if keys is not None else ("_",))]
         elif keys is None and not sized:
             cases.append(f"    _: {_REMAINING}")
         elif isinstance(case, Nothing) and not sized:
-            cases += [f"    {one}: {_NOTHING}" for one in keys or () if None in kind.cases]
+            cases += [f"    {key}: {_NOTHING}" for key in keys or () if None in kind.cases]
     on = Kaitai(struct, Field(name, kind)).number(kind.on)
     return ["type:", f"  switch-on: {_quoted(on)}", "  cases:", *cases]
 

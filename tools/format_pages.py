@@ -48,9 +48,9 @@ def write(home: Path = HOME) -> None:
     """All of it, and nothing else."""
     home.mkdir(parents=True, exist_ok=True)
     made = pages()
-    for one in home.iterdir():
-        if one.name not in made:
-            one.unlink()
+    for path in home.iterdir():
+        if path.name not in made:
+            path.unlink()
     for name, text in made.items():
         (home / name).write_text(text, encoding="utf-8")
 
@@ -70,7 +70,7 @@ def _index() -> str:
         "|---|---|---|---|",
     ]
     for codec in registry.codecs():
-        names = ", ".join(one.name for one in described(codec))
+        names = ", ".join(struct.name for struct in described(codec))
         more = " ".join(f"[{suffix}]({codec.name}.{suffix})" for suffix in ("ksy", "hexpat"))
         lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {more} |")
     return "\n".join(lines) + "\n"
@@ -80,10 +80,10 @@ def _page(codec: Codec) -> str:
     blocks = [f"# {codec.name}", _MADE, f"{codec.title}."]
     found = list(structures(described(codec)))
     blocks.append("## Bytes")
-    for one in found:
-        blocks += _structure(one)
+    for item in found:
+        blocks += _structure(item)
     blocks.append("## Tables")
-    taken = {one.name for one in found}
+    taken = {item.name for item in found}
     for table in codec.tables.values():
         blocks += _table(table, f"{table.name} (table)" if table.name in taken else table.name)
     if codec.options:
@@ -114,7 +114,7 @@ def _bits(flags: Flags) -> Iterator[str]:
     for bit in flags.bits:
         where = str(bit.low) if bit.count == 1 else f"{bit.low}..{bit.low + bit.count - 1}"
         values = ", ".join(f"{number} {name}" for number, name in (bit.values or {}).items())
-        yield f"| {where} | `{bit.name}` | {'; '.join(one for one in (_cell(bit.doc), values) if one)} |"
+        yield f"| {where} | `{bit.name}` | {'; '.join(item for item in (_cell(bit.doc), values) if item)} |"
 
 
 def _type(kind: Type) -> str:
@@ -165,7 +165,7 @@ def _said(field: Field) -> str:
         said.append(f"leads to [{field.points.to}](#{field.points.to.lower()})")
     if field.holds is not None:
         said.append(f"holds {_type(field.holds.kind)}{''.join(_when(field.holds))}")
-    return "; ".join(one for one in said if one)
+    return "; ".join(item for item in said if item)
 
 
 def _keys(keys: Sequence[int] | None) -> str:
@@ -194,10 +194,10 @@ def _table(table: Table, heading: str) -> Iterator[str]:
 
 def _options(options: Sequence[Option]) -> str:
     rows = ["| option | default | what it is |", "|---|---|---|"]
-    for one in options:
-        choices = f" One of {', '.join(one.choices)}." if one.choices else ""
+    for option in options:
+        choices = f" One of {', '.join(option.choices)}." if option.choices else ""
         rows.append(
-            f"| `{one.name}` | {'' if one.default is None else one.default} | {_cell(one.doc)}{choices} |"
+            f"| `{option.name}` | {'' if option.default is None else option.default} | {_cell(option.doc)}{choices} |"
         )
     return "\n".join(rows)
 

@@ -63,7 +63,7 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         at, n = args[1], args[2]
         byte, half, wide, long = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-        bytes_, halves, wides = (ir.VectorType(one, _LANES) for one in (byte, half, wide))
+        bytes_, halves, wides = (ir.VectorType(item, _LANES) for item in (byte, half, wide))
 
         def constant(value: int) -> Any:
             return ir.Constant(long, value)

@@ -94,11 +94,11 @@ def kernels() -> tuple[Kernel[..., Any], ...]:
 
 def warmup() -> Iterator[tuple[str, float]]:
     """Compile each kernel with a signature, of the modules imported so far, or load it from the cache: (name, seconds)."""
-    for one in kernels():
-        if one.signature is not None and _MODE != INTERPRETED:
+    for each in kernels():
+        if each.signature is not None and _MODE != INTERPRETED:
             started = time.perf_counter()
-            one.compile()
-            yield one.name, time.perf_counter() - started
+            each.compile()
+            yield each.name, time.perf_counter() - started
 
 
 class Kernel(Generic[P, R]):
@@ -319,7 +319,7 @@ def intrinsic(emit: Callable[..., Any]) -> Callable[[Callable[P, R]], Intrinsic[
 
 def _nbytes(args: Iterable[object]) -> int:
     """Of all arrays, those in tuples too."""
-    return sum(_nbytes(one) if isinstance(one, tuple) else getattr(one, "nbytes", 0) for one in args)
+    return sum(_nbytes(arg) if isinstance(arg, tuple) else getattr(arg, "nbytes", 0) for arg in args)
 
 
 def _numba_signature(
@@ -348,7 +348,7 @@ def _check_result(name: str, result: Any) -> None:
     """An array without a reference count can't be handed out: another one would be, in silence."""
     from numba.core import types
 
-    if any(isinstance(one, types.Array) for one in (result, *getattr(result, "types", ()))):
+    if any(isinstance(kind, types.Array) for kind in (result, *getattr(result, "types", ()))):
         raise TypeError(f"the kernel {name} returns an array: it has to fill one that it is given")
 
 

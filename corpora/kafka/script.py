@@ -37,7 +37,7 @@ from logwright.corpora.recipe import Reads
 
 _STORED = Struct(
     RECORD_BATCH.name,
-    *(Field("records", Bytes("rest")) if one.name == "records" else one for one in RECORD_BATCH.fields),
+    *(Field("records", Bytes("rest")) if item.name == "records" else item for item in RECORD_BATCH.fields),
 )
 """A batch whose records are bytes already."""
 

@@ -136,7 +136,7 @@ def _plain_log(order: Order) -> Made:
             yield pa.RecordBatch.from_pydict(columns)
 
     def expected() -> Iterator[pa.RecordBatch]:
-        return (one.select(_TXNS.names).cast(_TXNS) for one in batches())
+        return (batch.select(_TXNS.names).cast(_TXNS) for batch in batches())
 
     return Made({"rows": expected}, batches=batches, options=order.given(OPTIONS))
 
@@ -167,7 +167,7 @@ def _one_log(order: Order) -> Made:
             f"{order.name!r} does not begin with the first transaction", advice="A name like log.1"
         )
     script = Script(order.rng("script"), order.rows, split=False)
-    rows = [one | {"type": TYPE_NAMES[one["type"]]} for one in script.txns]
+    rows = [txn | {"type": TYPE_NAMES[txn["type"]]} for txn in script.txns]
     return Made({"rows": lambda: _batches(rows, _TXNS)}, files={"": script.log})
 
 

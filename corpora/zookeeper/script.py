@@ -137,13 +137,13 @@ class Script:
         time = EPOCH_TIME + 10 * zxid
         kind, body, session = self._choose(zxid)
         changes = (
-            [(one["type"], one["data"]) for one in body["txns"]]
+            [(txn["type"], txn["data"]) for txn in body["txns"]]
             if kind == MULTI and body is not None
             else [(kind, body)]
         )
-        if not any(one == ERROR for one, _ in changes):
-            for one, inner in changes:
-                self._apply(one, inner, session, zxid, time)
+        if not any(change == ERROR for change, _ in changes):
+            for change, inner in changes:
+                self._apply(change, inner, session, zxid, time)
         payload = {
             "client_id": session,
             "cxid": zxid % 97,
@@ -250,7 +250,9 @@ class Script:
             self.sessions[session] = body["time_out"]
         elif kind == CLOSE_SESSION:
             del self.sessions[session]
-            for path in [one for one, node in self.nodes.items() if node.stat["ephemeral_owner"] == session]:
+            for path in [
+                item for item, node in self.nodes.items() if node.stat["ephemeral_owner"] == session
+            ]:
                 self._delete(path, zxid)
         elif kind not in (ERROR, CHECK) and body is not None:
             path = body["path"].decode()
@@ -301,7 +303,7 @@ class Script:
             if node.acl is not None and node.acl not in lists:
                 lists.append(node.acl)
         sessions = [{"id": number, "timeout": timeout} for number, timeout in self.sessions.items()]
-        entries = [{"id": i + 1, "acl": one} for i, one in enumerate(lists)]
+        entries = [{"id": i + 1, "acl": item} for i, item in enumerate(lists)]
         out = bytearray(
             HEADER.pack({}) + SESSIONS.pack({"sessions": sessions}) + ACLS.pack({"entries": entries})
         )
@@ -335,8 +337,8 @@ def _digest(path: str, node: _Node) -> int:
     stat = node.stat
     longs = [stat[name] for name in ("czxid", "mzxid", "pzxid", "ctime", "mtime")]
     ints = [stat[name] for name in ("version", "cversion", "aversion")]
-    parts = [one.to_bytes(8, "big", signed=True) for one in longs] + [
-        one.to_bytes(4, "big", signed=True) for one in ints
+    parts = [integer.to_bytes(8, "big", signed=True) for integer in longs] + [
+        integer.to_bytes(4, "big", signed=True) for integer in ints
     ]
     return zlib.crc32(
         path.encode()

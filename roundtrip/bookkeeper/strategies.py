@@ -45,7 +45,7 @@ def _records(draw: Any) -> pa.Table:
 
 
 def _entry(ledger: int, entry: int, payload: bytes, total: int) -> bytes:
-    head = b"".join(one.to_bytes(8, "big", signed=True) for one in (ledger, entry, entry - 1, total))
+    head = b"".join(value.to_bytes(8, "big", signed=True) for value in (ledger, entry, entry - 1, total))
     return head[16:] + crc32c(head + payload).to_bytes(4, "big") + payload
 
 

@@ -27,8 +27,8 @@ def _records(count: int) -> list[dict[str, Any]]:
 SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.log", f"{_FIRST}.log", _records(9), {"batch.size": 120}),
     *(
-        Sample("kafka.log", f"{_FIRST}.log", _records(12), {"batch.size": 160, "compression.type": one})
-        for one in ("gzip", "snappy", "lz4", "zstd")
+        Sample("kafka.log", f"{_FIRST}.log", _records(12), {"batch.size": 160, "compression.type": compression})
+        for compression in ("gzip", "snappy", "lz4", "zstd")
     ),
     Sample("kafka.index", f"{_FIRST}.index", [{"offset": 4 + 9 * n, "position": 70 * n} for n in range(12)]),
     Sample("kafka.timeindex", f"{_FIRST}.timeindex", [{"timestamp": _T + n, "offset": 4 * n} for n in range(9)]),

@@ -154,21 +154,21 @@ def dump(path: str | Path | Iterable[str | Path], *flags: str, check: bool = Tru
 
     The tool cuts an index whose length is odd to whole entries, so it gets a copy of indexes.
     """
-    paths = [Path(path)] if isinstance(path, str | Path) else [Path(one) for one in path]
+    paths = [Path(path)] if isinstance(path, str | Path) else [Path(each) for each in path]
     with tempfile.TemporaryDirectory(prefix="logwright-oracle-") as temporary:
         shown = {}
-        for number, one in enumerate(paths):
-            one = one.absolute()
-            if one.suffix in (".index", ".timeindex"):
+        for number, item in enumerate(paths):
+            item = item.absolute()
+            if item.suffix in (".index", ".timeindex"):
                 beside = Path(temporary, str(number))
                 beside.mkdir()
                 for suffix in (".index", ".timeindex"):
-                    if one.with_suffix(suffix).exists():
-                        shutil.copyfile(one.with_suffix(suffix), beside / one.with_suffix(suffix).name)
-                (beside / one.with_suffix(".log").name).symlink_to(one.with_suffix(".log"))
-                shown[str(beside)] = str(one.parent)
-                one = beside / one.name
-            paths[number] = one
+                    if item.with_suffix(suffix).exists():
+                        shutil.copyfile(item.with_suffix(suffix), beside / item.with_suffix(suffix).name)
+                (beside / item.with_suffix(".log").name).symlink_to(item.with_suffix(".log"))
+                shown[str(beside)] = str(item.parent)
+                item = beside / item.name
+            paths[number] = item
         _, done = SESSION.ask("dump", args=["--files", ",".join(map(str, paths)), *flags], timeout=600)
     said = str(done["out"])
     if check and done["status"]:
@@ -333,7 +333,7 @@ def hexed(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, Mapping):
-        return {key: hexed(one) for key, one in value.items()}
+        return {key: hexed(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [hexed(one) for one in value]
+        return [hexed(element) for element in value]
     return value

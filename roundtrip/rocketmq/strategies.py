@@ -65,7 +65,7 @@ def _units(draw: Any) -> pa.Table:
     table = registry.get("rocketmq.consumequeue").tables["rows"]
     places = sorted(draw(st.sets(st.integers(0, 1 << 40), max_size=8)))
     sizes = st.integers(1, (1 << 31) - 1)
-    rows = [{"physical_offset": one, "size": draw(sizes), "tags_code": draw(INT63)} for one in places]
+    rows = [{"physical_offset": place, "size": draw(sizes), "tags_code": draw(INT63)} for place in places]
     return pa.Table.from_pylist(rows, schema=table.schema(["physical_offset", "size", "tags_code"]))
 
 
@@ -194,13 +194,13 @@ def _index(draw: Any) -> bytes:
     """An index file of four slots, from entries that lead to each other."""
     hashes = draw(st.lists(st.integers(1, (1 << 31) - 1), max_size=8))
     rows = [
-        {"key_hash": one, "physical_offset": 1 + 100 * n, "store_timestamp": 0}
-        for n, one in enumerate(hashes)
+        {"key_hash": number, "physical_offset": 1 + 100 * n, "store_timestamp": 0}
+        for n, number in enumerate(hashes)
     ]
     codec = registry.get("rocketmq.indexfile")
     table = _table("rocketmq.indexfile", rows, ["key_hash", "physical_offset", "store_timestamp"])
     context = codec.context("0", Options(codec.options, {"maxHashSlotNum": 4, "maxIndexNum": 9}))
-    return b"".join(bytes(one) for one in codec.encode(table, None, None, context))
+    return b"".join(bytes(chunk) for chunk in codec.encode(table, None, None, context))
 
 
 def _pages(struct: Struct) -> Callable[[], Strategy]:

@@ -77,12 +77,12 @@ def txnlog(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             "time_out": body.get("time_out"),
             "paths_to_delete": None
             if body.get("paths_to_delete") is None
-            else [_text(one) for one in body["paths_to_delete"]],
+            else [_text(path) for path in body["paths_to_delete"]],
             "txns": None
             if body.get("txns") is None
             else [
-                _of_body(one["type"], one["data"] if isinstance(one["data"], dict) else {})
-                for one in body["txns"]
+                _of_body(txn["type"], txn["data"] if isinstance(txn["data"], dict) else {})
+                for txn in body["txns"]
             ],
         }
 
@@ -96,8 +96,8 @@ def _of_body(kind: int, body: Mapping[str, Any]) -> dict[str, Any]:
         "acl": None
         if acl is None
         else [
-            {"perms": one["perms"], "scheme": _text(one["id"]["scheme"]), "id": _text(one["id"]["id"])}
-            for one in acl
+            {"perms": entry["perms"], "scheme": _text(entry["id"]["scheme"]), "id": _text(entry["id"]["id"])}
+            for entry in acl
         ],
         "ephemeral": None if body.get("ephemeral") is None else body["ephemeral"] != 0,
         **{name: body.get(name) for name in plain},
@@ -162,12 +162,12 @@ def _sections(file: bytes) -> dict[int, tuple[dict[str, Any], int]]:
 def snapshot(sections: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """The nodes, with the lists of the ACL table."""
     lists = {-1: [{"perms": 31, "scheme": "world", "id": "anyone"}]}
-    for section in (one for frame in sections for one in frame["section"]):
+    for section in (item for frame in sections for item in frame["section"]):
         if section["name"] == "acls":
-            for one in section["entries"]:
-                lists[one["id"]] = [
+            for entry in section["entries"]:
+                lists[entry["id"]] = [
                     {"perms": acl["perms"], **{name: java_string(text) for name, text in acl["id"].items()}}
-                    for acl in one["acl"]
+                    for acl in entry["acl"]
                 ]
         if section["name"] != "node":
             continue

@@ -82,8 +82,8 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("zookeeper.txnlog", "log.6", _txns("exploded")[5:], {"multi": "exploded"}),
     Sample("zookeeper.snapshot", "snapshot.7", _NODES),
     *(
-        Sample("zookeeper.snapshot", f"snapshot.7.{one}", _NODES, {"snapshot.compression.method": one})
-        for one in ("gz", "snappy")
+        Sample("zookeeper.snapshot", f"snapshot.7.{compression}", _NODES, {"snapshot.compression.method": compression})
+        for compression in ("gz", "snappy")
     ),
     Sample("zookeeper.accepted_epoch", "acceptedEpoch", [{"epoch": 7}]),
     Sample("zookeeper.current_epoch", "currentEpoch", [{"epoch": 6}]),

@@ -80,7 +80,10 @@ def _txn_rows(draw: Any) -> pa.Table:
         rows.append(row)
         zxid += 1
     table = registry.get("zookeeper.txnlog").tables["rows"]
-    names = [one for one in table.names(detail=True) if any(one in row for row in rows)] or ["zxid", "type"]
+    names = [name for name in table.names(detail=True) if any(name in row for row in rows)] or [
+        "zxid",
+        "type",
+    ]
     return pa.Table.from_pylist(rows, schema=table.schema(names))
 
 
@@ -118,7 +121,7 @@ def _node_rows(draw: Any) -> pa.Table:
             paths.add(path)
             path = path.rpartition("/")[0]
     rows = []
-    for path in sorted(paths, key=lambda one: one.replace("/", "\0").encode()):
+    for path in sorted(paths, key=lambda item: item.replace("/", "\0").encode()):
         kind = draw(st.sampled_from(["persistent", "persistent", "ephemeral", "container", "ttl"]))
         rows.append(
             {
@@ -199,7 +202,7 @@ _SUB_BODIES: dict[int, Strategy] = {
 }
 _SUB = st.one_of(
     *(
-        st.tuples(st.just(kind), body).map(lambda one: {"type": one[0], "data": one[1]})
+        st.tuples(st.just(kind), body).map(lambda item: {"type": item[0], "data": item[1]})
         for kind, body in _SUB_BODIES.items()
     )
 )
@@ -246,7 +249,7 @@ def _snapshot(draw: Any) -> bytes:
             name: draw(INT63) for name in ("czxid", "mzxid", "ctime", "mtime", "ephemeral_owner", "pzxid")
         }
         stat |= {name: draw(INT31) for name in ("version", "cversion", "aversion")}
-        acl = draw(st.sampled_from([-1, *(one["id"] for one in acls)]))
+        acl = draw(st.sampled_from([-1, *(entry["id"] for entry in acls)]))
         out += NODE.pack({"path": path.encode(), "data": draw(_BYTES), "acl": acl, "stat": _likely(stat)})
     _seal(out, END.pack({"checksum": 0}))
     for section in draw(st.sampled_from([(), (DIGEST,), (DIGEST, LAST_PROCESSED), (LAST_PROCESSED,)])):

@@ -208,7 +208,7 @@ class Journal(FramedCodec):
             "last_add_confirmed": numbers(pa.int64(), fixed_at(part.data, where, ">i8"), meta),
             "length": numbers(pa.int64(), fixed_at(part.data, where + np.where(meta, 0, 8), ">i8"), meta),
             "payload": binary(part.data, start + digest, np.where(meta, -1, length - digest)),
-            "kind": contents(pa.string(), [_KINDS.get(one, b"entry") for one in entries.tolist()]),
+            "kind": contents(pa.string(), [_KINDS.get(entry, b"entry") for entry in entries.tolist()]),
             "digest": binary(part.data, start, np.where(digest > 0, digest, -1)),
             "data": binary(part.data, part.start + 24, np.where(keyed, part.end - part.start - 24, -1)),
         }

@@ -59,7 +59,7 @@ class Explanation:
             "title": found.codec.title,
             "bytes": found.size,
             "focus": spell(found.focus) if found.focus else None,
-            "pieces": [_piece(one) for one in found.pieces],
+            "pieces": [_piece(piece) for piece in found.pieces],
             "notes": list(found.notes),
         }
 
@@ -70,14 +70,14 @@ class Explanation:
         return self.text()
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{one.start}..{one.stop}" for one in self.pieces[:3])
+        shown = ", ".join(f"{piece.start}..{piece.stop}" for piece in self.pieces[:3])
         return f"<Explanation {self.path}: {shown}{', ...' if len(self.pieces) > 3 else ''}>"
 
     def _problems(self) -> Iterator[str]:
         for piece in self.pieces:
             if piece.fault is not None:
                 yield piece.fault.detail
-            yield from (one.detail for one in piece.findings)
+            yield from (finding.detail for finding in piece.findings)
             for node in piece.nodes:
                 yield from _problems(node)
 
@@ -85,8 +85,8 @@ class Explanation:
 def _problems(node: Node) -> Iterator[str]:
     if node.problem:
         yield node.problem
-    for one in (*node.children, *(node.space.nodes if node.space is not None else ())):
-        yield from _problems(one)
+    for child in (*node.children, *(node.space.nodes if node.space is not None else ())):
+        yield from _problems(child)
 
 
 def _piece(piece: Piece) -> dict[str, Any]:
@@ -94,10 +94,10 @@ def _piece(piece: Piece) -> dict[str, Any]:
     out: dict[str, Any] = {"offset": piece.start, "length": piece.stop - piece.start, "kind": kind}
     if piece.row is not None:
         out["row"] = piece.row
-    faults = [one.to_dict() for one in (piece.fault, *piece.findings) if one is not None]
+    faults = [finding.to_dict() for finding in (piece.fault, *piece.findings) if finding is not None]
     if faults:
         out["faults"] = faults
-    out["fields"] = [_node(one, piece.data, piece.start, ()) for one in piece.nodes]
+    out["fields"] = [_node(node, piece.data, piece.start, ()) for node in piece.nodes]
     return out
 
 
@@ -116,7 +116,7 @@ def _node(node: Node, data: bytes, base: int, around: tuple[int, ...]) -> dict[s
     if node.row is not None:
         out["row"] = node.row
     if node.children:
-        out["fields"] = [_node(one, data, base, around) for one in node.children]
+        out["fields"] = [_node(child, data, base, around) for child in node.children]
     else:
         out["raw"] = data[node.start - base : node.end - base].hex()
     if node.value is not None and node.kind not in value.WITHOUT:
@@ -149,5 +149,5 @@ def _space(space: Space, around: tuple[int, ...]) -> dict[str, Any]:
     out: dict[str, Any] = {"at": spell((*here, 0)), "length": len(space.data), "how": space.how}
     if space.gathered:
         out["from"] = [{"offset": a, "length": b - a} for a, b in space.gathered]
-    out["fields"] = [_node(one, space.data, 0, here) for one in space.nodes]
+    out["fields"] = [_node(node, space.data, 0, here) for node in space.nodes]
     return out

@@ -34,13 +34,13 @@ def page(found: Explained) -> str:
         "codec": found.codec.name,
         "title": found.codec.title,
         "size": found.size,
-        "notes": [safe(one) for one in found.notes],
-        "strings": [safe(one) for one in made.strings],
+        "notes": [safe(note) for note in found.notes],
+        "strings": [safe(string) for string in made.strings],
         "nodes": {name: made.columns[name] for name in _COLUMNS},
         "more": made.more,
         "spaces": made.finished(),
         "focus": list(found.focus),
-        "row": next((one.row for one in found.pieces if one.row is not None), None),
+        "row": next((item.row for item in found.pieces if item.row is not None), None),
     }
     # Within a script element only "</" and "<!--" mean anything.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -80,18 +80,18 @@ class _Data:
         kind = "damage" if piece.fault is not None else "piece"
         file["ranges"].append([piece.start, len(piece.data)])
         file["bytes"].append(piece.data)
-        faults = [one for one in (piece.fault, *piece.findings) if one is not None]
+        faults = [finding for finding in (piece.fault, *piece.findings) if finding is not None]
         depth = 0
         if faults or len(piece.nodes) != 1 or piece.unread:
             name = f"bytes {piece.start:,} to {piece.stop - 1:,}"
-            said = "; ".join(one.detail for one in faults)
+            said = "; ".join(fault.detail for fault in faults)
             problem = (
-                said if piece.fault is not None or any(one.severity == "error" for one in faults) else ""
+                said if piece.fault is not None or any(fault.severity == "error" for fault in faults) else ""
             )
             i = self._add(
                 0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else said, "", "", problem
             )
-            systems = [one.system for one in faults if one.system]
+            systems = [fault.system for fault in faults if fault.system]
             if systems:
                 self.more[i] = {"system": safe(systems[0])}
             depth = 1
@@ -139,16 +139,16 @@ class _Data:
                 "ranges": [[0, len(inner.data)]], "bytes": [inner.data], "from": list(inner.gathered),
             }
         )  # fmt: skip
-        for one in inner.nodes:
-            self._node(one, depth, number)
+        for item in inner.nodes:
+            self._node(item, depth, number)
 
     def _add(
         self, depth: int, space: int, start: int, length: int,
         kind: str, name: str, value: str, meaning: str, doc: str, label: str, problem: str,
     ) -> int:  # fmt: skip
         texts = map(self._string, (kind, name, value, meaning, doc, label, problem))
-        for column, one in zip(self.columns.values(), (depth, space, start, length, *texts), strict=True):
-            column.append(one)
+        for column, item in zip(self.columns.values(), (depth, space, start, length, *texts), strict=True):
+            column.append(item)
         return len(self.columns["depth"]) - 1
 
     def _string(self, text: str) -> int:
@@ -158,6 +158,6 @@ class _Data:
         return found
 
     def finished(self) -> list[dict[str, Any]]:
-        for one in self.spaces:
-            one["bytes"] = base64.b64encode(b"".join(one["bytes"])).decode()
+        for space in self.spaces:
+            space["bytes"] = base64.b64encode(b"".join(space["bytes"])).decode()
         return self.spaces

@@ -98,7 +98,7 @@ class _Text:
 
     def _asked(self, node: Node, around: tuple[int, ...], piece: Piece) -> bool:
         """Whether what is asked for is in a node."""
-        if piece.row is not None and any(one.row == piece.row for one in node.walk()):
+        if piece.row is not None and any(each.row == piece.row for each in node.walk()):
             return True
         focus = self.found.focus
         return focus[: len(around)] == around and len(focus) > len(around) and (
@@ -116,10 +116,10 @@ class _Text:
         elif node.kind in ("bytes", "text") and len(node.children) <= 2 and node.children[0].role == "length":
             length = node.children[0]
             yield from self._leaf(length, f"{node.name}.length", data, base, around, depth, mark)
-            for one in node.children[1:]:
-                if one.children:
+            for child in node.children[1:]:
+                if child.children:
                     yield self._line(
-                        _address(one.start, around),
+                        _address(child.start, around),
                         "",
                         depth,
                         node.name,
@@ -127,9 +127,9 @@ class _Text:
                         node.meaning,
                         ink="bold",
                     )
-                    yield from self._nodes(one.children, data, base, around, depth + 1, piece)
+                    yield from self._nodes(child.children, data, base, around, depth + 1, piece)
                 else:
-                    yield from self._leaf(one, node.name, data, base, around, depth, False, node.doc)
+                    yield from self._leaf(child, node.name, data, base, around, depth, False, node.doc)
         else:
             said = node.meaning or (summary(node) if node.kind == "struct" and depth else "") or node.doc
             name = (
@@ -192,7 +192,7 @@ class _Text:
             yield self._line(_address(node.start + i * _BYTES, around), row, depth, "", "", "")
         if more:
             yield self._line("", f"… {more:,} more bytes", depth, "", "", "", ink="dim")
-        yield from (self._bits(one, depth + 1) for one in node.bits)
+        yield from (self._bits(bit, depth + 1) for bit in node.bits)
         yield from self._problem(node, depth)
 
     def _bits(self, one: Bits, depth: int) -> str:
@@ -211,7 +211,7 @@ class _Text:
         focus = self.found.focus
         if focus[:-1] != around or not focus or not node.start <= focus[-1] < node.end:
             return False
-        holds = [one for one in node.children if one.start <= focus[-1] < one.end]
+        holds = [child for child in node.children if child.start <= focus[-1] < child.end]
         return not holds or (node.kind in ("bytes", "text") and not holds[0].children)
 
     def _line(

@@ -44,16 +44,16 @@ def summary(node: Node, most: int = 110) -> str:
     """What is in a structure, on one line: what its fields mean, and its keys and values."""
     few = len(node.children) <= _FEW
     said: list[str] = []
-    for one in node.children:
-        if one.role in ("length", "checksum") or one.broken or one.kind in WITHOUT:
+    for child in node.children:
+        if child.role in ("length", "checksum") or child.broken or child.kind in WITHOUT:
             continue
-        if one.kind in ("bytes", "text"):
-            if one.space is None and not (one.children and one.children[-1].children):
-                said.append(f"{one.name} {short(one, 28)}")
-        elif one.meaning and one.kind != "list":
-            said.append(one.meaning)
-        elif (one.kind == "list" and one.value) or (few and one.kind in ("int", "varint")):
-            said.append(f"{one.name} {one.value}")
+        if child.kind in ("bytes", "text"):
+            if child.space is None and not (child.children and child.children[-1].children):
+                said.append(f"{child.name} {short(child, 28)}")
+        elif child.meaning and child.kind != "list":
+            said.append(child.meaning)
+        elif (child.kind == "list" and child.value) or (few and child.kind in ("int", "varint")):
+            said.append(f"{child.name} {child.value}")
     return cut(", ".join(said), most)
 
 
@@ -71,7 +71,7 @@ def of_bytes(value: bytes, most: int = 60) -> str:
     except UnicodeDecodeError as error:
         # Cut in the middle of a character, it is text all the same.
         text = head[: error.start].decode() if len(head) < len(value) and error.start >= len(head) - 3 else ""
-    if text and (text.isprintable() or all(one.isprintable() or one in "\t\n\r" for one in text)):
+    if text and (text.isprintable() or all(char.isprintable() or char in "\t\n\r" for char in text)):
         return cut(quoted(text) if len(head) == len(value) else quoted(text)[:-1], most)
     return cut(f"0x{value[:most].hex()}", most)
 
@@ -81,13 +81,13 @@ def quoted(text: str) -> str:
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     out = []
-    for one in text:
-        if one in '"\\':
-            out.append(f"\\{one}")
-        elif one.isprintable():
-            out.append(one)
+    for char in text:
+        if char in '"\\':
+            out.append(f"\\{char}")
+        elif char.isprintable():
+            out.append(char)
         else:
-            out.append(one.encode("unicode_escape").decode())
+            out.append(char.encode("unicode_escape").decode())
     return f'"{"".join(out)}"'
 
 
@@ -99,4 +99,4 @@ def safe(text: str) -> str:
     """A line of prose that may have bytes of a file in it, without control characters."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -153,9 +153,9 @@ def plain(value: Any, form: str) -> Any:
         except UnicodeDecodeError:
             return value.decode("utf-8", "replace") if form == "utf8" else {"$hex": value.hex()}
     if isinstance(value, dict):
-        return {name: plain(one, form) for name, one in value.items()}
+        return {name: plain(element, form) for name, element in value.items()}
     if isinstance(value, list):
-        return [plain(one, form) for one in value]
+        return [plain(element, form) for element in value]
     if hasattr(value, "timestamp"):
         return round(value.timestamp() * 1000)
     return value
@@ -175,17 +175,19 @@ def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
     """
     with open(path, "rb") as stream:
         head = list(_objects(enumerate(stream, 1), path))
-    named = dict.fromkeys(name for _, one in head for name in one)
+    named = dict.fromkeys(name for _, item in head for name in item)
     if head:
         table.select(list(named))  # raises, with the nearest name
-    schema = pa.schema([pa.field(one.name, one.type) for one in table.columns if one.name in named])
+    schema = pa.schema(
+        [pa.field(column.name, column.type) for column in table.columns if column.name in named]
+    )
 
     def batches() -> Iterator[pa.RecordBatch]:
         with open(path, "rb") as stream:
             lines = enumerate(stream, 1)
             while rows := list(_objects(lines, path)):
-                for number, one in rows:
-                    new = next((name for name in one if name not in named), None)
+                for number, row in rows:
+                    new = next((name for name in row if name not in named), None)
                     if new is not None:
                         table.select([new])
                         raise UsageError(
@@ -216,19 +218,19 @@ def _objects(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[tuple[in
 
 def _read(field: pa.Field, rows: list[tuple[int, dict[str, Any]]], path: str) -> pa.Array:
     values = []
-    for number, one in rows:
+    for number, row in rows:
         try:
-            values.append(_value(one.get(field.name), field.type))
+            values.append(_value(row.get(field.name), field.type))
         except (TypeError, ValueError, AttributeError, OverflowError):
-            raise _misfit(number, field, one[field.name], path) from None
+            raise _misfit(number, field, row[field.name], path) from None
     try:
         return pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        for number, one in rows:
+        for number, row in rows:
             try:
-                pa.array([_value(one.get(field.name), field.type)], field.type)
+                pa.array([_value(row.get(field.name), field.type)], field.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                raise _misfit(number, field, one[field.name], path) from None
+                raise _misfit(number, field, row[field.name], path) from None
         raise
 
 
@@ -267,12 +269,12 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if not isinstance(value, list):
             raise TypeError
-        return [_value(one, kind.value_type) for one in value]
+        return [_value(element, kind.value_type) for element in value]
     if pa.types.is_struct(kind):
         fields = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
         if set(value) - set(fields):
             raise ValueError
-        return {name: _value(value.get(name), one) for name, one in fields.items()}
+        return {name: _value(value.get(name), field) for name, field in fields.items()}
     if not isinstance(value, str):
         raise TypeError
     return value

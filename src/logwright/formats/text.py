@@ -55,11 +55,11 @@ def show(value: Any) -> str:
     if isinstance(value, str):
         return escape(value)
     if isinstance(value, list):
-        return "[" + ", ".join(show(one) for one in value) + "]"
+        return "[" + ", ".join(show(element) for element in value) + "]"
     if isinstance(value, dict):
         if set(value) == {"key", "value"}:
             return f"{show(value['key'])}: {show(value['value'])}"
-        return "{" + ", ".join(f"{name}: {show(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{name}: {show(element)}" for name, element in value.items()) + "}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
