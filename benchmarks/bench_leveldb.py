@@ -69,10 +69,10 @@ def _binary(data: Bytes) -> pa.Array:
 # plyvel
 
 
-def by_plyvel(path: Path, compression: str, given: pa.Table) -> None:
+def by_plyvel(path: Path, compression: str, table: pa.Table) -> None:
     """A database written in batches, and compacted."""
     database = _opened(path, compression)
-    _put(database, *(given[name].to_pylist() for name in ("key", "value")))
+    _put(database, *(table[name].to_pylist() for name in ("key", "value")))
     database.compact_range()
     database.close()
 
@@ -132,25 +132,25 @@ def scanned(path: Path) -> int:
     return sum(batch.num_rows for batch in lw.scan(path, columns=["key", "value"]))
 
 
-def built(given: pa.Table, compression: str) -> int:
+def built(table: pa.Table, compression: str) -> int:
     context = TABLE.context("000005.ldb", Options(TABLE.options, {"compression": compression}))
-    return sum(len(chunk) for chunk in TABLE.encode(given, None, None, context))
+    return sum(len(chunk) for chunk in TABLE.encode(table, None, None, context))
 
 
-def logged(given: pa.Table, path: Path) -> None:
+def logged(table: pa.Table, path: Path) -> None:
     """A log of batches of one operation, as calls of Put make it."""
     with path.open("wb") as file:
-        for chunk in LOG.encode(given, None, None, LOG.context(path.name, Options(LOG.options))):
+        for chunk in LOG.encode(table, None, None, LOG.context(path.name, Options(LOG.options))):
             file.write(chunk)
 
 
 def walked(source: Source) -> tuple[int, int]:
     """Logical records, and damaged stretches."""
     records = holes = 0
-    for found in Walk(source, LOG, LOG.context("000003.log", Options(LOG.options))):
-        if isinstance(found, Stretch):
-            records += len(found.frames)
-        holes += isinstance(found, Hole)
+    for stretch in Walk(source, LOG, LOG.context("000003.log", Options(LOG.options))):
+        if isinstance(stretch, Stretch):
+            records += len(stretch.frames)
+        holes += isinstance(stretch, Hole)
     return records, holes
 
 
@@ -202,26 +202,26 @@ class Floor:
                 stored = window[start : start + size]
                 crc32c(window[start : start + size + 1])
                 if kind == NONE:
-                    made = size
+                    size_out = size
                     if copy:
                         out[at : at + size] = stored
                 else:
-                    made = cramjam.snappy.decompress_raw_into(stored, out[at : at + (1 << 16)])
+                    size_out = cramjam.snappy.decompress_raw_into(stored, out[at : at + (1 << 16)])
                 if copy and kind != NONE:
                     # Out of what was decompressed, into columns.
-                    window_end = self.window[len(self.window) - made :]
-                    np.copyto(window_end, self.out[at : at + made])
-                at = at + made if at + made < len(self.out) // 2 else 0
+                    window_end = self.window[len(self.window) - size_out :]
+                    np.copyto(window_end, self.out[at : at + size_out])
+                at = at + size_out if at + size_out < len(self.out) // 2 else 0
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, int, int]]:
     """Where the data blocks of a table lie, their sizes and types."""
     with open_source(str(path)) as source:
         context = TABLE.context(path.name, Options(TABLE.options))
-        for found in Walk(source, TABLE, context, check=False):
-            assert isinstance(found, Stretch)
-            frames = found.frames.pick(found.frames.header["kind"] == DATA)
-            starts = (frames.start + found.window.offset).tolist()
+        for stretch in Walk(source, TABLE, context, check=False):
+            assert isinstance(stretch, Stretch)
+            frames = stretch.frames.pick(stretch.frames.header["kind"] == DATA)
+            starts = (frames.start + stretch.window.offset).tolist()
             sizes = (frames.end - frames.start - TRAILER_SIZE).tolist()
             yield from zip(starts, sizes, frames.header["type"].tolist(), strict=True)
 
@@ -238,24 +238,24 @@ def section(place: Path, size: Size) -> list[str]:
     registry.get_layout("leveldb.db")
     for _ in kernel.warmup():
         pass
-    given = rows(size.of(ROWS))
+    table = rows(size.of(ROWS))
     bases = {name: place / name for name in ("none", "snappy")}
     for name, path in bases.items():
-        by_plyvel(path, name, given)
+        by_plyvel(path, name, table)
     stored = sum(file.stat().st_size for file in bases["none"].iterdir())
-    if not scanned(bases["none"]) == iterated(bases["snappy"]) == given.num_rows:
+    if not scanned(bases["none"]) == iterated(bases["snappy"]) == table.num_rows:
         raise SystemExit("plyvel and we read different numbers of rows")
     return [
-        f"LevelDB: {given.num_rows:,} rows of {KEY + VALUE} bytes, {stored / 1e6:.0f} MB uncompressed. plyvel is the C++ library called",
+        f"LevelDB: {table.num_rows:,} rows of {KEY + VALUE} bytes, {stored / 1e6:.0f} MB uncompressed. plyvel is the C++ library called",
         "from Python on one thread, in turn with ours; each ratio is the median of the ratios of all rounds. Several threads of ours are",
         "timed by the wall clock, one by the processor's. The floor reads, computes checksums, decompresses and copies block by block",
         "with the libraries that are available.",
         "",
         "| task | logwright | beside it | ratio |",
         "|---|---|---|---|",
-        *_reading(bases, given.num_rows, size.rounds),
-        *_building(place, given.slice(0, size.of(BUILT)), min(5, size.rounds)),
-        *_logs(place, given.slice(0, size.of(LOG_ROWS)), size),
+        *_reading(bases, table.num_rows, size.rounds),
+        *_building(place, table.slice(0, size.of(BUILT)), min(5, size.rounds)),
+        *_logs(place, table.slice(0, size.of(LOG_ROWS)), size),
     ]
 
 
@@ -277,21 +277,21 @@ def _reading(bases: dict[str, Path], count: int, rounds: int) -> Iterator[str]:
         }
         measured = in_turn({name: python(work) for name, work in works.items()}, rounds)
         for task, wall, label in (("threads", True, f"{threads} threads"), ("ours", False, "1 thread")):
-            for peer, what in (
+            for peer, text in (
                 ("iterate", "plyvel, iterated"),
                 ("checked", "plyvel, verify_checksums"),
                 ("arrow", "plyvel, into Arrow"),
                 ("floor", "floor"),
             ):
                 line = f"live, key and value to Arrow, {label}: {name}"
-                yield measured.row(line, count / 1e6, "M rows/s", task, what, peer, wall=wall)
+                yield measured.row(line, count / 1e6, "M rows/s", task, text, peer, wall=wall)
         for task, depth in (("verify", "checksums"), ("records", "records, order and filters")):
             line = f"verify, {depth}, 1 thread: {name}"
             yield measured.row(line, stored / 1e9, "GB/s", task, "checksums and decompression", "checks")
 
 
-def _building(place: Path, given: pa.Table, rounds: int) -> Iterator[str]:
-    keys, values = (given[name].to_pylist() for name in ("key", "value"))
+def _building(place: Path, table: pa.Table, rounds: int) -> Iterator[str]:
+    keys, values = (table[name].to_pylist() for name in ("key", "value"))
     for name in ("none", "snappy"):
 
         def write(name: str = name) -> None:
@@ -302,22 +302,22 @@ def _building(place: Path, given: pa.Table, rounds: int) -> Iterator[str]:
 
         # By the wall clock: LevelDB has a thread that compacts.
         measured = in_turn(
-            {"ours": python(lambda name=name: built(given, name)), "plyvel": python(write)}, rounds
+            {"ours": python(lambda name=name: built(table, name)), "plyvel": python(write)}, rounds
         )
         line, peer = f"table from sorted columns: {name}", "plyvel, write_batch of 10,000"
-        yield measured.row(line, given.num_rows / 1e6, "M rows/s", "ours", peer, "plyvel", wall=True)
+        yield measured.row(line, table.num_rows / 1e6, "M rows/s", "ours", peer, "plyvel", wall=True)
 
 
-def _logs(place: Path, given: pa.Table, size: Size) -> Iterator[str]:
+def _logs(place: Path, table: pa.Table, size: Size) -> Iterator[str]:
     clean, hurt = place / "000003.log", place / "hurt" / "000003.log"
     hurt.parent.mkdir()
-    logged(given, clean)
+    logged(table, clean)
     places = size.of(PLACES)
     damaged(np.fromfile(clean, np.uint8), places).tofile(hurt)
     stored = clean.stat().st_size
     with open_source(str(clean)) as sound, open_source(str(hurt)) as broken:
         (records, none), (left, holes) = walked(sound), walked(broken)
-        if none or records != given.num_rows or not places // 3 < holes <= places or left < records * 0.9:
+        if none or records != table.num_rows or not places // 3 < holes <= places or left < records * 0.9:
             raise SystemExit(f"{records} records, {none} holes; {left} records left, {holes} holes")
         works: dict[str, Callable[[], Any]] = {
             "scan": lambda: walked(sound),
@@ -328,7 +328,7 @@ def _logs(place: Path, given: pa.Table, size: Size) -> Iterator[str]:
         measured = in_turn({name: python(work) for name, work in works.items()}, size.rounds)
     line = f"log of {stored >> 20} MB, one put a batch, {holes} damaged stretches: scan with CRC"
     yield measured.row(line, stored / 1e9, "GB/s", "salvage", "the same log, clean", "scan")
-    line, rate = "the same, rows in mode DROPMALFORMED", given.num_rows / 1e6
+    line, rate = "the same, rows in mode DROPMALFORMED", table.num_rows / 1e6
     yield measured.row(line, rate, "M rows/s", "rest", "the same log, clean", "rows")
 
 

@@ -54,18 +54,18 @@ def context() -> object:
 
 def starts_of(data: Bytes) -> npt.NDArray[np.int64]:
     """Where batches start, and the end."""
-    found = _CODEC.scan(Window(data, 0, len(data)), 0, context(), check=False)
-    return np.append(found.start, len(data))
+    frames = _CODEC.scan(Window(data, 0, len(data)), 0, context(), check=False)
+    return np.append(frames.start, len(data))
 
 
 def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> tuple[Bytes, npt.NDArray[np.int64]]:
     """The same file with so many damaged places of mixed kinds, and the base offsets of the batches that are whole in it."""
     rng = np.random.default_rng(seed)
     bounds = starts_of(data)
-    whole = np.ones(len(bounds) - 1, np.bool_)
+    intact = np.ones(len(bounds) - 1, np.bool_)
     pieces: list[Bytes] = []
     done = 0
-    for n, i in enumerate(np.sort(rng.choice(len(whole), places, replace=False)).tolist()):
+    for n, i in enumerate(np.sort(rng.choice(len(intact), places, replace=False)).tolist()):
         start, end = int(bounds[i]), int(bounds[i + 1])
         if start < done:
             continue  # the damage before reaches into this one
@@ -84,43 +84,43 @@ def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> tuple[Bytes, np
             pieces += [data[start:low], page, data[high : int(bounds[upto])]]
         elif kind == "cut":
             # From within this one into one of the next.
-            upto = min(i + 1 + int(rng.integers(3)), len(whole) - 1) + 1
+            upto = min(i + 1 + int(rng.integers(3)), len(intact) - 1) + 1
             stop = int(rng.integers(max(within, bounds[upto - 1]), bounds[upto]))
             pieces += [data[start:within], data[stop : int(bounds[upto])]]
         elif kind == "insert":
             more = rng.integers(0, 256, 1 + int(rng.integers(_PAGE)), np.uint8)
             pieces += [data[start:within], more, data[within:end]]
         elif kind == "flip":
-            one = data[start:end].copy()
-            one[within - start] ^= 1 << int(rng.integers(8))
-            pieces.append(one)
+            batch = data[start:end].copy()
+            batch[within - start] ^= 1 << int(rng.integers(8))
+            pieces.append(batch)
         else:
-            one = data[start:end].copy()
-            size = len(one) - LENGTH_END
-            said = {
+            batch = data[start:end].copy()
+            size = len(batch) - LENGTH_END
+            header = {
                 "shorter": size - 1 - int(rng.integers(size - HEAD_SIZE)),
                 "longer": size + 1 + int(rng.integers(1 << 20)),
                 "huge": (1 << 31) - 1 - int(rng.integers(1 << 20)),
                 "negative": -1 - int(rng.integers(1 << 30)),
             }[kind]
-            one[_LENGTH : _LENGTH + 4] = np.frombuffer(said.to_bytes(4, "big", signed=True), np.uint8)
-            pieces.append(one)
-        whole[i:upto] = False
+            batch[_LENGTH : _LENGTH + 4] = np.frombuffer(header.to_bytes(4, "big", signed=True), np.uint8)
+            pieces.append(batch)
+        intact[i:upto] = False
         done = int(bounds[upto])
     pieces.append(data[done:])
-    heads = data[bounds[:-1][whole][:, None] + np.arange(8)]
+    heads = data[bounds[:-1][intact][:, None] + np.arange(8)]
     return np.concatenate(pieces), heads.copy().view(">i8")[:, 0].astype(np.int64)
 
 
 def walked(source: Source) -> tuple[npt.NDArray[np.int64], int]:
     """Base offsets of the batches found, and the number of damaged stretches."""
-    found: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    starts: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     holes = 0
     for stretch in Walk(source, _CODEC, context()):
         if isinstance(stretch, Stretch):
-            found.append(stretch.frames.header["base_offset"].astype(np.int64))
+            starts.append(stretch.frames.header["base_offset"].astype(np.int64))
         holes += isinstance(stretch, Hole)
-    return np.concatenate(found), holes
+    return np.concatenate(starts), holes
 
 
 def read(source: Source) -> int:
@@ -172,14 +172,14 @@ def section(place: Path, size: Size) -> list[str]:
         pass
     count = size.of(ROWS)
     clean = segment(place / "clean", count)
-    data, whole = damaged(np.fromfile(clean, np.uint8), size.of(PLACES))
+    data, intact = damaged(np.fromfile(clean, np.uint8), size.of(PLACES))
     hurt = place / NAME
     data.tofile(hurt)
     with open_source(str(clean)) as sound, open_source(str(hurt)) as broken:
-        found, holes = walked(broken)
-        if len(np.setdiff1d(found, whole)):
+        batches, holes = walked(broken)
+        if len(np.setdiff1d(batches, intact)):
             raise SystemExit("batches were found that are none")
-        lost = len(np.setdiff1d(whole, found))
+        lost = len(np.setdiff1d(intact, batches))
         works: dict[str, Callable[[], object]] = {
             "clean scan": lambda: walked(sound),
             "scan": lambda: walked(broken),
@@ -189,7 +189,7 @@ def section(place: Path, size: Size) -> list[str]:
         measured = in_turn({name: python(work) for name, work in works.items()}, size.rounds)
     lines = [
         "Salvage: a segment of 16 KiB batches, then the same with damaged places of nine kinds (flips, lengths, zeroed and",
-        f"overwritten pages, bytes cut out and put in). {len(data) >> 20} MB, {holes} damaged stretches; of {len(whole)} batches that are",
+        f"overwritten pages, bytes cut out and put in). {len(data) >> 20} MB, {holes} damaged stretches; of {len(intact)} batches that are",
         f"whole {lost} are not found.",
         "",
         "| task | clean | damaged | ratio |",

@@ -70,8 +70,11 @@ def make(place: Path, nodes: int, txns: int) -> tuple[Path, Path]:
         }
     )
     last = len(paths)
-    made = files / f"snapshot.{last:x}"
-    _write(made, SNAPSHOT.encode(rows, None, None, SNAPSHOT.context(made.name, Options(SNAPSHOT.options))))
+    snapshot = files / f"snapshot.{last:x}"
+    _write(
+        snapshot,
+        SNAPSHOT.encode(rows, None, None, SNAPSHOT.context(snapshot.name, Options(SNAPSHOT.options))),
+    )
     which = rng.integers(FOLDERS + 1, len(paths), txns)
     zxids = np.arange(last + 1, last + 1 + txns)
     columns: dict[str, Any] = {
@@ -86,10 +89,10 @@ def make(place: Path, nodes: int, txns: int) -> tuple[Path, Path]:
     }
     log = files / f"log.{last + 1:x}"
     _write(log, _encoded(columns, log))
-    digests = np.concatenate([state.digests for state in _applied(_loaded(made, digests=True), log)])
+    digests = np.concatenate([state.digests for state in _applied(_loaded(snapshot, digests=True), log)])
     columns |= {"digest_version": pa.array(np.full(txns, 2, np.int32)), "tree_digest": digests}
     _write(log, _encoded(columns, log))
-    return made, log
+    return snapshot, log
 
 
 def settle(*paths: Path) -> None:
@@ -137,13 +140,13 @@ def _loaded(path: Path, *, digests: bool) -> Tree:
 
 
 def _applied(tree: Tree, log: Path, *, check: bool = False) -> Iterator[Any]:
-    for found in Walk(_reader(log), LOG, LOG.context(log.name, Options(LOG.options))):
-        assert isinstance(found, Stretch)
-        yield tree.apply_frames(found.window, found.frames, since=tree.zxid, check=check)
+    for stretch in Walk(_reader(log), LOG, LOG.context(log.name, Options(LOG.options))):
+        assert isinstance(stretch, Stretch)
+        yield tree.apply_frames(stretch.window, stretch.frames, since=tree.zxid, check=check)
 
 
-def restored(made: Path, log: Path, *, digests: bool) -> Tree:
-    tree = _loaded(made, digests=digests)
+def restored(snapshot: Path, log: Path, *, digests: bool) -> Tree:
+    tree = _loaded(snapshot, digests=digests)
     for state in _applied(tree, log, check=digests):
         if state.mismatches or state.notes or state.died:
             raise SystemExit(f"{log}: {state}")
@@ -162,11 +165,11 @@ Writing = tuple[Callable[[], Iterator[Any]], Callable[[], Any]]
 """Makes the bytes of a file; makes the file."""
 
 
-def writing(log: Path, made: Path, scratch: Path) -> dict[str, Writing]:
+def writing(log: Path, snapshot: Path, scratch: Path) -> dict[str, Writing]:
     """What writes each file from its rows, which are in memory."""
     columns = (*LOG.tables["rows"].names(), "digest_version", "tree_digest")
     txns = pa.Table.from_batches(list(lw.scan(log, columns=columns)))
-    nodes = pa.Table.from_batches(list(lw.scan(made)))
+    nodes = pa.Table.from_batches(list(lw.scan(snapshot)))
 
     ours = scratch / "ours"
     ours.mkdir(exist_ok=True)
@@ -182,7 +185,7 @@ def writing(log: Path, made: Path, scratch: Path) -> dict[str, Writing]:
             lambda: into(codec, rows, ours / name),
         )
 
-    return {"log": both(LOG, txns, log.name), "snapshot": both(SNAPSHOT, nodes, made.name)}
+    return {"log": both(LOG, txns, log.name), "snapshot": both(SNAPSHOT, nodes, snapshot.name)}
 
 
 class _Unsynced(LocalFileSystem):
@@ -273,15 +276,15 @@ def section(place: Path, size: Size) -> list[str]:
         return {name: python(alone(work)), f"{name}, threads": python(work)}
 
     with jvm([*_bench(place / "data"), str(scratch)]) as server:
-        for name, units, path, (peer, what), (request, tool, command) in (
+        for name, units, path, (peer, text), (request, tool, command) in (
             ("log", txns, log_path, ("log", "FileTxnLog's iterator"), _TOOLKIT),
             ("snapshot", nodes, snapshot_path, ("deserialize", "FileSnap.deserialize"), _FORMATTER),
         ):
             reading = both("read", partial(read, path))
             verifying = both("verify", partial(verified, path))
             measured = in_turn({"peer": server.task(peer)} | reading | verifying, size.rounds)
-            rows(f"{name}, all columns to Arrow", units, measured, "read", what, "peer")
-            rows(f"{name}, checksums verified", units, measured, "verify", what, "peer")
+            rows(f"{name}, all columns to Arrow", units, measured, "read", text, "peer")
+            rows(f"{name}, checksums verified", units, measured, "verify", text, "peer")
             measured = in_turn(
                 {"warm": server.task(request), "cold": cold(_tool(command, path)), "read": reading["read"]},
                 few,
@@ -318,7 +321,7 @@ def section(place: Path, size: Size) -> list[str]:
                 )
 
         writings = writing(log_path, snapshot_path, scratch)
-        for peer, what, units, works in (
+        for peer, text, units, works in (
             (
                 "serialize",
                 "FileSnap.serialize",
@@ -336,8 +339,8 @@ def section(place: Path, size: Size) -> list[str]:
                 tasks |= both(f"{name} to a file", to_file)
             measured = in_turn(tasks, size.rounds)
             for name in works:
-                row(f"{name}, in memory", units, measured, name, what, "peer")
-                rows(f"{name}, into a file", units, measured, f"{name} to a file", what, "peer")
+                row(f"{name}, in memory", units, measured, name, text, "peer")
+                rows(f"{name}, into a file", units, measured, f"{name} to a file", text, "peer")
     return lines
 
 

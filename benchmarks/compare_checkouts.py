@@ -137,17 +137,17 @@ class Worker:
 
     def _largest(self) -> list[str]:
         """The largest file of each kind in the directories of LevelDB and ZooKeeper."""
-        found: dict[str, Path] = {}
+        largest: dict[str, Path] = {}
         for store in ("leveldb", "zookeeper"):
             for path in (self.corpora / store).rglob("*"):
                 kind = f"{store} {path.suffix if store == 'leveldb' else path.name.split('.')[0]}"
                 if (
                     path.is_file()
                     and path.stat().st_size > 100_000
-                    and path.stat().st_size > found.get(kind, Path("/dev/null")).stat().st_size
+                    and path.stat().st_size > largest.get(kind, Path("/dev/null")).stat().st_size
                 ):
-                    found[kind] = path
-        return [str(path.relative_to(self.corpora)) for path in found.values()]
+                    largest[kind] = path
+        return [str(path.relative_to(self.corpora)) for path in largest.values()]
 
     def run(self, task: str) -> float | str:
         """The processor seconds of one pass, or why the task failed."""

@@ -105,10 +105,10 @@ def _memory(place: Path, size: Size) -> list[str]:
         lw.write(
             [batch for _ in range(times) for batch in table.to_batches(50_000)], folder / NAME, "kafka.log"
         )
-        said = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", _PEAK, str(folder / NAME)], check=True, capture_output=True, text=True
         )
-        peaks.append((folder.joinpath(NAME).stat().st_size >> 20, int(said.stdout.split()[1])))
+        peaks.append((folder.joinpath(NAME).stat().st_size >> 20, int(output.stdout.split()[1])))
         shutil.rmtree(folder)
     return [
         f"Peak memory of a scan: {', '.join(f'{peak} MiB for a file of {size} MiB' for size, peak in peaks)}."
@@ -125,7 +125,7 @@ print(time.perf_counter() - started)
 
 def _cold(place: Path) -> list[str]:
     """Seconds of the whole process, with no kernel compiled."""
-    said = []
+    lines = []
     for verb in ("inspect", "verify"):
         seconds = []
         for i in range(5):
@@ -134,8 +134,8 @@ def _cold(place: Path) -> list[str]:
             run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "LOGWRIGHT_CACHE_DIR": str(cache)},
                                  check=True, capture_output=True, text=True)  # fmt: skip
             seconds.append(float(run.stdout))
-        said.append(f"`{verb}` {statistics.median(seconds):.2f} s")
-    return [f"Cold start on a small partition, nothing compiled: {', '.join(said)}."]
+        lines.append(f"`{verb}` {statistics.median(seconds):.2f} s")
+    return [f"Cold start on a small partition, nothing compiled: {', '.join(lines)}."]
 
 
 def _spark(place: Path) -> list[str]:
@@ -149,10 +149,10 @@ def _spark(place: Path) -> list[str]:
         return [
             f"Spark was not measured: {run.stderr.strip().splitlines()[-1] if run.stderr else 'it failed'}"
         ]
-    found: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
+    result: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
     return [
-        f"Spark, one core: {found['logwright'] / 1e6:.2f} M rows/s, a source of the same rows that does nothing"
-        f" {found['null'] / 1e6:.2f} M rows/s: {found['null'] / found['logwright']:.2f} times."
+        f"Spark, one core: {result['logwright'] / 1e6:.2f} M rows/s, a source of the same rows that does nothing"
+        f" {result['null'] / 1e6:.2f} M rows/s: {result['null'] / result['logwright']:.2f} times."
     ]
 
 

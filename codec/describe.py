@@ -610,14 +610,14 @@ class Struct(Type):
         parts: dict[str, bytes] = {}
         pending: list[Field] = []
         for field in self.fields:
-            given = value.get(field.name, field.default)
-            inner[field.name] = given
-            if given is None and (field.sizes or field.checksum or field.measures):
+            content = value.get(field.name, field.default)
+            inner[field.name] = content
+            if content is None and (field.sizes or field.checksum or field.measures):
                 pending.append(field)
                 parts[field.name] = bytes(field.type.min_size)
                 continue
             try:
-                parts[field.name] = field.type.pack(given, inner)
+                parts[field.name] = field.type.pack(content, inner)
             except DescriptionError as error:
                 raise error.within(field.name) from None
         names = [field.name for field in self.fields]

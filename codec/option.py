@@ -195,11 +195,11 @@ def used_by(
 class Options:
     """The values of a set of options, by upstream name: `options["segment.bytes"]`. Immutable, picklable."""
 
-    def __init__(self, declared: Iterable[Option], given: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, declared: Iterable[Option], values: Mapping[str, Any] | None = None) -> None:
         by_fold = {_fold_declared(option.name): option for option in declared}
         self._values = {option.name: option.default for option in by_fold.values()}
         self._given: set[str] = set()
-        for name, value in (given or {}).items():
+        for name, value in (values or {}).items():
             option = by_fold.get(fold(name))
             if option is None:
                 error = UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))

@@ -29,8 +29,8 @@ class Case:
     @cached_property
     def about(self) -> Mapping[str, Any]:
         """case.json: kind, description, who wrote it, settings; for damage `base` and `changed`."""
-        found: Mapping[str, Any] = json.loads(self._text("case.json") or "{}")
-        return found
+        content: Mapping[str, Any] = json.loads(self._text("case.json") or "{}")
+        return content
 
     @property
     def kind(self) -> str:
@@ -55,8 +55,8 @@ class Case:
     @property
     def partition(self) -> Path:
         """The partition directory of a case that has one."""
-        (one,) = self.partitions
-        return one
+        (directory,) = self.partitions
+        return directory
 
     @cached_property
     def runs(self) -> Mapping[str, Any]:

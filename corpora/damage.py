@@ -106,7 +106,7 @@ def damage(
 def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
     """What a damage.json says."""
     if isinstance(apply, Mapping):
-        found: Any = apply
+        record: Any = apply
         name = "the mapping"
     else:
         name = os.fspath(apply)
@@ -114,20 +114,20 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
             if source.size > _MOST_APPLY:
                 raise UsageError(f"{source.size} bytes are no damage.json", path=name)
             try:
-                found = json.loads(source.pread(0, source.size).tobytes())
+                record = json.loads(source.pread(0, source.size).tobytes())
             except ValueError as error:
                 raise UsageError(f"is no damage.json: {error}", path=name) from None
     try:
-        if found["damage"] != VERSION:
-            raise UsageError(f"{name}: version {found['damage']} of damage.json, {VERSION} is known")
+        if record["damage"] != VERSION:
+            raise UsageError(f"{name}: version {record['damage']} of damage.json, {VERSION} is known")
         for part in ("input", "output"):
-            for entry in found[part]["files"]:
+            for entry in record[part]["files"]:
                 entry["name"], entry["size"], entry["sha256"]
-        if not isinstance(found["operations"], list):
+        if not isinstance(record["operations"], list):
             raise TypeError("operations are no list")
     except (KeyError, TypeError) as error:
         raise UsageError(f"{name} is no damage.json: {type(error).__name__} {error}") from None
-    return found  # type: ignore[no-any-return]
+    return record  # type: ignore[no-any-return]
 
 
 class Input:
@@ -164,13 +164,13 @@ class Input:
 
     def open(self, name: str) -> Source:
         """One of the files; a few stay open."""
-        found = self._open.get(name)
-        if found is None:
+        source = self._open.get(name)
+        if source is None:
             if len(self._open) >= 16:
                 self._open.pop(next(iter(self._open))).close()
             shown = f"{self.path.rstrip('/')}/{name}" if name else self.path
-            found = self._open[name] = open_source(self.at(name), shown)
-        return found
+            source = self._open[name] = open_source(self.at(name), shown)
+        return source
 
     def tree(self) -> Tree:
         tree = Tree(self.name, self.path, self.sizes, self.open, not self.directory)
@@ -214,27 +214,27 @@ def _below(path: str) -> Iterator[tuple[str, int]]:
 
 class _Work:
     def __init__(
-        self, given: Input, operations: list[Operation], seed: int, count: int, record: Mapping[str, Any] | None,
+        self, source: Input, operations: list[Operation], seed: int, count: int, record: Mapping[str, Any] | None,
         files: FileSystem, out: str,
     ) -> None:  # fmt: skip
-        self.given, self.operations, self.seed, self.count = given, operations, seed, count
+        self.given, self.operations, self.seed, self.count = source, operations, seed, count
         self.record, self.files, self.out = record, files, out
         self.hashes: dict[str, str] = {}
 
     def run(self) -> Damaged:
-        given, files = self.given, self.files
-        refuse(files, given, self.out)
+        source, files = self.given, self.files
+        refuse(files, source, self.out)
         if self.record is not None:
-            self.hashes = given.hashes()
-            _refuse_other(given, self.hashes, self.record)
-        tree = given.tree()
+            self.hashes = source.hashes()
+            _refuse_other(source, self.hashes, self.record)
+        tree = source.tree()
         surgeon = Surgeon(tree, self.seed)
         done: list[dict[str, Any]] = []
         for operation in self.operations:
             done += surgeon.run(operation)
         done += at_random(surgeon, self.seed, self.count)
         with Staging(files, local_path(self.out)) as staging:
-            top = os.path.join(staging.path, given.name)
+            top = os.path.join(staging.path, source.name)
             entries = self._write(tree, top)
             if self.record is not None:
                 _refuse_different(entries, self.record)
@@ -244,7 +244,7 @@ class _Work:
             staging.commit()
         target = local_path(self.out)
         return Damaged(
-            os.path.join(target, given.name), os.path.join(target, MANIFEST), done, manifest["expected"]["rows"], manifest
+            os.path.join(target, source.name), os.path.join(target, MANIFEST), done, manifest["expected"]["rows"], manifest
         )  # fmt: skip
 
     def _write(self, tree: Tree, top: str) -> dict[str, dict[str, Any]]:
@@ -253,11 +253,11 @@ class _Work:
         if not tree.single:
             files.mkdir(top)
             files.adopt(top, self.given.real, permissions=True)
-        made = {top}
+        folders = {top}
         entries: dict[str, dict[str, Any]] = {}
         for name, image in sorted(tree.images.items()):
             path = os.path.join(top, name) if name else top
-            self._folders(os.path.dirname(path), made)
+            self._folders(os.path.dirname(path), folders)
             digest, at = hashlib.sha256(), 0
             file = files.create(path)
             try:
@@ -273,17 +273,17 @@ class _Work:
             entries[name] = {"size": at, "sha256": digest.hexdigest()}
             if not image.changed and name in self.given.sizes:
                 self.hashes.setdefault(name, digest.hexdigest())
-        for folder in made if not tree.single else ():
+        for folder in folders if not tree.single else ():
             files.sync_directory(folder)
         return entries
 
-    def _folders(self, folder: str, made: set[str]) -> None:
-        if folder in made or self.files.stat(folder) is not None:
-            made.add(folder)
+    def _folders(self, folder: str, folders: set[str]) -> None:
+        if folder in folders or self.files.stat(folder) is not None:
+            folders.add(folder)
             return
-        self._folders(os.path.dirname(folder), made)
+        self._folders(os.path.dirname(folder), folders)
         self.files.mkdir(folder)
-        made.add(folder)
+        folders.add(folder)
 
     def _manifest(
         self,
@@ -292,33 +292,33 @@ class _Work:
         entries: Mapping[str, Mapping[str, Any]],
         top: str,
     ) -> dict[str, Any]:
-        given = self.given
-        before = given.hashes() if len(self.hashes) < len(given.sizes) else self.hashes
+        source = self.given
+        before = source.hashes() if len(self.hashes) < len(source.sizes) else self.hashes
         changed = [
             name for name in entries if name in before and before[name] != entries[name]["sha256"]
         ]  # fmt: skip
-        targets = _targets(top, given)
+        targets = _targets(top, source)
         rows = self._expected(tree, targets, top)
         chance = {"seed": self.seed, "count": self.count} if self.count else (self.record or {}).get("random")
         return {
             "damage": VERSION,
             "logwright": metadata.version("logwright"),
             "input": {
-                "name": given.name,
-                "codec": kind(given.targets[0]) if len(given.targets) == 1 else None,
+                "name": source.name,
+                "codec": kind(source.targets[0]) if len(source.targets) == 1 else None,
                 "files": [
-                    {"name": name or given.name, "size": size, "sha256": before[name]}
-                    for name, size in given.sizes.items()
+                    {"name": name or source.name, "size": size, "sha256": before[name]}
+                    for name, size in source.sizes.items()
                 ],
             },
             "operations": list(done),
             **({"random": chance} if chance else {}),
-            "output": {"files": [{"name": name or given.name, **entry} for name, entry in entries.items()]},
-            "changed": [name or given.name for name in changed],
+            "output": {"files": [{"name": name or source.name, **entry} for name, entry in entries.items()]},
+            "changed": [name or source.name for name in changed],
             "removed": [name for name in before if name not in entries],
             "added": [name for name in entries if name not in before],
             "expected": rows.to_dict(),
-            "verdict": _verdict(targets, os.path.dirname(top), given),
+            "verdict": _verdict(targets, os.path.dirname(top), source),
         }
 
     def _expected(self, tree: Tree, targets: Sequence[Target], top: str) -> Rows:
@@ -327,8 +327,8 @@ class _Work:
         for target in targets:
             if isinstance(target, FileTarget) and not tree.single:
                 continue
-            found = [file for task in reading([target]).tasks for file in task.files]
-            read |= {os.path.relpath(file.real, top) for file in found}
+            files = [file for task in reading([target]).tasks for file in task.files]
+            read |= {os.path.relpath(file.real, top) for file in files}
         images: list[Image] = [
             image
             for name, image in tree.images.items()
@@ -342,45 +342,45 @@ class _Work:
         return expected(before, Untouched(images), self.given.named, folder)
 
 
-def _targets(path: str, given: Input) -> list[Target]:
+def _targets(path: str, source: Input) -> list[Target]:
     """What the damaged copy is, as far as that can still be told."""
-    if not given.targets:
+    if not source.targets:
         return []
     try:
-        return resolve(path, given.codec, passed=[])
+        return resolve(path, source.codec, passed=[])
     except (UsageError, NotFoundError):
         try:
-            return resolve(path, kind(given.targets[0]) if len(given.targets) == 1 else None, passed=[])
+            return resolve(path, kind(source.targets[0]) if len(source.targets) == 1 else None, passed=[])
         except (UsageError, NotFoundError):
             return []
 
 
-def _verdict(targets: Sequence[Target], staging: str, given: Input) -> dict[str, Any]:
+def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str, Any]:
     """What `verify` finds, and what the real system would do."""
     if not targets:
         return {"verify": None, "system": []}
-    report = Report(given.name, max_faults=MOST_FAULTS)
+    report = Report(source.name, max_faults=MOST_FAULTS)
     _verify.verify(targets, report, _verify.VerifyOptions(max_faults=MOST_FAULTS))
-    prefix = re.compile(re.escape(os.path.join(staging, given.name)) + "/?")
+    prefix = re.compile(re.escape(os.path.join(staging, source.name)) + "/?")
     for name, fault in report.faults:
         # What was written just now is read back: that the disk fails at it is no damage made on purpose.
         if any(said in fault.detail for said in _UNREAD):
             raise StorageError(
                 f"what was written can't be read back: {fault.detail}",
-                path=os.path.basename(name) or given.name,
+                path=os.path.basename(name) or source.name,
             )
-    found = report.to_dict()
+    verified = report.to_dict()
     faults = [
-        {"file": prefix.sub("", file["path"]) or given.name, **fault} for file in found["files"] for fault in file["faults"]
+        {"file": prefix.sub("", file["path"]) or source.name, **fault} for file in verified["files"] for fault in file["faults"]
     ]  # fmt: skip
     summary = {
-        name: found[name] for name in ("ok", "bytes", "bytes_damaged", "frames", "rows", "faults_total")
+        name: verified[name] for name in ("ok", "bytes", "bytes_damaged", "frames", "rows", "faults_total")
     }
     systems = []
     for target in targets:
         predict = target.layout.capabilities.predict if isinstance(target, DirectoryTarget) else None
         if isinstance(target, DirectoryTarget) and predict is not None:
-            said: dict[str, Any] = {"target": prefix.sub("", target.path) or given.name}
+            said: dict[str, Any] = {"target": prefix.sub("", target.path) or source.name}
             for name, clean in (("clean", True), ("unclean", False)):
                 started = predict.run(
                     target.directory, target.plan, target.layout_options, version=None, clean=clean
@@ -390,48 +390,50 @@ def _verdict(targets: Sequence[Target], staging: str, given: Input) -> dict[str,
     return {"verify": {**summary, "faults": faults[:MOST_FAULTS]}, "system": systems}
 
 
-def refuse(files: FileSystem, given: Input, out: str) -> None:
+def refuse(files: FileSystem, source: Input, out: str) -> None:
     """Raise where the result can't go to `out`."""
     path = files.real(local_path(out))
-    inside = files.real(given.real)
+    inside = files.real(source.real)
     if path == inside or path.startswith(f"{inside}/"):
         raise UsageError(
             "the copy can't go into what it is made from", path=out, advice="Name another directory"
         )
-    found = files.stat(path)
-    if found is not None and (not found.directory or files.listdir(path)):
+    status = files.stat(path)
+    if status is not None and (not status.directory or files.listdir(path)):
         raise ExistsError(
-            "it exists" if not found.directory else "it is not empty",
+            "it exists" if not status.directory else "it is not empty",
             path=out,
             advice="A new directory is made for the copy and its damage.json: name one that is absent or empty",
         )
 
 
-def _refuse_other(given: Input, hashes: Mapping[str, str], record: Mapping[str, Any]) -> None:
+def _refuse_other(source: Input, hashes: Mapping[str, str], record: Mapping[str, Any]) -> None:
     """Raise `UsageError` where the files are not those that the record is of."""
-    wanted = {entry["name"]: entry["sha256"] for entry in record["input"]["files"]}
-    found = dict(hashes)
-    if not given.directory:
-        wanted = {"": next(iter(wanted.values()), "")}
-    differ = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
+    recorded = {entry["name"]: entry["sha256"] for entry in record["input"]["files"]}
+    actual = dict(hashes)
+    if not source.directory:
+        recorded = {"": next(iter(recorded.values()), "")}
+    differ = sorted(name for name in {*recorded, *actual} if recorded.get(name) != actual.get(name))
     if differ:
         name = differ[0]
-        what = "is not there" if name not in found else "was not there" if name not in wanted else "differs"
+        difference = (
+            "is not there" if name not in actual else "was not there" if name not in recorded else "differs"
+        )
         more = f", and {len(differ) - 1} more do" if len(differ) > 1 else ""
         raise UsageError(
-            f"these are not the files that were damaged then: {name or given.name} {what}{more}",
-            path=given.path,
+            f"these are not the files that were damaged then: {name or source.name} {difference}{more}",
+            path=source.path,
             advice="damage.json is applied to the same files as they were: sizes and SHA-256 are in it",
         )
 
 
 def _refuse_different(entries: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
-    wanted = {entry["name"]: entry["sha256"] for entry in record["output"]["files"]}
-    found = {name: entry["sha256"] for name, entry in entries.items()}
-    if set(found) == {""}:
-        found = {next(iter(wanted), ""): found[""]}
-    if wanted != found:
-        name = sorted(item for item in {*wanted, *found} if wanted.get(item) != found.get(item))[0]
+    recorded = {entry["name"]: entry["sha256"] for entry in record["output"]["files"]}
+    actual = {name: entry["sha256"] for name, entry in entries.items()}
+    if set(actual) == {""}:
+        actual = {next(iter(recorded), ""): actual[""]}
+    if recorded != actual:
+        name = sorted(item for item in {*recorded, *actual} if recorded.get(item) != actual.get(item))[0]
         raise LogwrightError(
             f"{name} comes out otherwise than in damage.json (made by logwright {record.get('logwright')})",
             advice="Records compressed again depend on the compressor's version: use the versions of then, or damage the files anew",

@@ -31,8 +31,8 @@ IN_MEMORY = 256 << 20
 class Stretches:
     """Where things lie: (start, stop) of each. There may be millions."""
 
-    def __init__(self, found: npt.NDArray[np.int64]) -> None:
-        self._found = found
+    def __init__(self, spans: npt.NDArray[np.int64]) -> None:
+        self._found = spans
 
     def __len__(self) -> int:
         return len(self._found)
@@ -55,14 +55,14 @@ class Surgeon:
         the seed. Raises `UsageError`, and may have changed the tree by then."""
         if operation["random"] is not None:
             data = Rng(self.seed, "random", str(self._done)).bytes(operation["random"])
-            given = {name: value for name, value in operation.given.items() if name != "random"}
-            operation = replace(operation, given={**given, "hex": data.hex()})
+            params = {name: value for name, value in operation.given.items() if name != "random"}
+            operation = replace(operation, given={**params, "hex": data.hex()})
         self._done += 1
         done = []
         for name in self._files(operation):
-            one = replace(operation, given={**operation.given, **({"file": name} if name else {})})
+            single = replace(operation, given={**operation.given, **({"file": name} if name else {})})
             try:
-                done.append({**one.to_dict(), **self._one(one, name)})
+                done.append({**single.to_dict(), **self._one(single, name)})
             except UsageError as error:
                 error.message = f"{operation.text}: {error.message}"
                 error.path = error.path or self.tree.path(name)
@@ -72,14 +72,14 @@ class Surgeon:
     # Which files
 
     def _files(self, operation: Operation) -> list[str]:
-        tree, wanted = self.tree, operation["file"]
+        tree, pattern = self.tree, operation["file"]
         if operation.name == "create":
-            return [wanted]
+            return [pattern]
         if tree.single:
-            if operation.on_files or wanted not in (None, "first", "last", tree.name):
+            if operation.on_files or pattern not in (None, "first", "last", tree.name):
                 raise UsageError(f"{operation.text}: there is one file, {tree.name}", path=tree.shown)
             return [""]
-        if wanted in (None, "first", "last"):
+        if pattern in (None, "first", "last"):
             primary = self.primary()
             if not primary:
                 raise UsageError(
@@ -87,32 +87,32 @@ class Surgeon:
                     path=tree.shown,
                     advice="Say which one: file=NAME",
                 )
-            return [primary[0] if wanted == "first" else primary[-1]]
-        if wanted in tree.images:
-            return [wanted]
+            return [primary[0] if pattern == "first" else primary[-1]]
+        if pattern in tree.images:
+            return [pattern]
         names = sorted(tree.images)
-        found = [
+        matches = [
             name for name in names
-            if fnmatch.fnmatchcase(name, wanted) or fnmatch.fnmatchcase(name.rpartition("/")[2], wanted)
+            if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.rpartition("/")[2], pattern)
         ]  # fmt: skip
-        if not found:
+        if not matches:
             raise UsageError(
-                f"{operation.text}: no file {wanted!r}",
+                f"{operation.text}: no file {pattern!r}",
                 path=tree.shown,
-                advice=_like(wanted, names),
+                advice=_like(pattern, names),
             )
-        if operation.name in ("rename", "copy") and len(found) > 1:
-            raise UsageError(f"{operation.text}: {len(found)} files are named so", path=tree.shown)
-        return found
+        if operation.name in ("rename", "copy") and len(matches) > 1:
+            raise UsageError(f"{operation.text}: {len(matches)} files are named so", path=tree.shown)
+        return matches
 
     def primary(self) -> list[str]:
         """The primary files, in the system's order."""
         out = []
         for folder in self.tree.folders():
-            found = self.tree.plan(folder)
-            if found is not None:
+            planned = self.tree.plan(folder)
+            if planned is not None:
                 prefix = f"{folder}/" if folder else ""
-                out += [prefix + file.name for file in found[1].files if file.role is Role.PRIMARY]
+                out += [prefix + file.name for file in planned[1].files if file.role is Role.PRIMARY]
         return out
 
     # What is done
@@ -136,8 +136,8 @@ class Surgeon:
         elif isinstance(new, bytes):
             pieces = [Piece.of(new)]
         else:
-            again = [replace(piece, moved=True) for piece in image.slice(start + new[0], start + new[1])]
-            pieces = again * new[2]
+            repeated = [replace(piece, moved=True) for piece in image.slice(start + new[0], start + new[1])]
+            pieces = repeated * new[2]
         image.splice(start + low, start + high, pieces)
         return {"found": {"offset": start + low, "length": high - low}}
 
@@ -184,13 +184,13 @@ class Surgeon:
     # Where
 
     def known(self, name: str) -> Known:
-        found = self.tree.known(name, self.codec)
-        if found is None:
+        file = self.tree.known(name, self.codec)
+        if file is None:
             raise UsageError(
                 "this file is none that we know, it has no frames",
                 advice="Name bytes instead, with at= and length=",
             )
-        return found
+        return file
 
     def frames(self, name: str, image: Image, upto: int | None = None) -> Stretches:
         """Where the frames lie; a damaged stretch is one. Checksums are not looked at. At least the first `upto`."""
@@ -200,12 +200,12 @@ class Surgeon:
         context = codec.context(own, Options(codec.options), **known.hints)
         out = [np.empty((0, 2), np.int64)]
         count = 0
-        for found in Walk(image, codec, context, check=False):
-            if isinstance(found, Stretch):
-                frames = found.frames
-                out.append(np.stack([frames.start, frames.end], 1) + found.window.offset)
-            elif found.fault.severity is not Severity.INFO:
-                out.append(np.array([[0, found.fault.length]]) + found.fault.offset)
+        for stretch in Walk(image, codec, context, check=False):
+            if isinstance(stretch, Stretch):
+                frames = stretch.frames
+                out.append(np.stack([frames.start, frames.end], 1) + stretch.window.offset)
+            elif stretch.fault.severity is not Severity.INFO:
+                out.append(np.array([[0, stretch.fault.length]]) + stretch.fault.offset)
             count = sum(map(len, out))
             if upto is not None and count > upto:
                 break
@@ -267,10 +267,10 @@ class Surgeon:
         return {"found": {"offset": start, "length": stop - start, "field": address.spell(path)}}
 
 
-def _like(wanted: str, names: list[str]) -> str:
+def _like(pattern: str, names: list[str]) -> str:
     """What may have been meant of many files."""
-    near = [name for name in names if wanted and wanted in name] or difflib.get_close_matches(
-        wanted, names, n=1
+    near = [name for name in names if pattern and pattern in name] or difflib.get_close_matches(
+        pattern, names, n=1
     )
     if near:
         return f"Did you mean {near[0]!r}?"
@@ -297,8 +297,8 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
     path: list[str | int] = []
     for step, number in operation.steps:
         names = [step, f"{step}s", re.sub("y$", "ies", step)]
-        found = next((item for item in names if item in known), None)
-        if found is None:
+        field = next((item for item in names if item in known), None)
+        if field is None:
             single = [
                 re.sub("ies$", "y", item) if item.endswith("ies") else item.removesuffix("s")
                 for item in _many(codec)
@@ -307,7 +307,7 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
                 f"there is no {step!r} to choose in {codec.name}",
                 advice=address.nearest(step, single) if single else "",
             )
-        path += [found, number]
+        path += [field, number]
     if tail and isinstance(tail[0], str) and tail[0] not in known:
         raise UsageError(f"{codec.name} has no field {tail[0]!r}", advice=address.nearest(tail[0], known))
     if path and tail and tail[0] not in _inner(codec, path) and tail[0] in _outer(codec):
@@ -405,8 +405,8 @@ def _set(operation: Operation, old: bytes, kind: Type) -> bytes:
                 raise UsageError(f"{label} is no number, nothing can be added to it")
             if operation["hex"] is not None:
                 return kind.pack(bytes.fromhex(operation["hex"]), {})
-            given = operation["text"] if operation["text"] is not None else operation["value"]
-            return kind.pack(content(replace(operation, given={"text": str(given)})), {})
+            text = operation["text"] if operation["text"] is not None else operation["value"]
+            return kind.pack(content(replace(operation, given={"text": str(text)})), {})
         if operation["hex"] is not None:
             return bytes.fromhex(operation["hex"])
         if isinstance(kind, Repeated | Struct):

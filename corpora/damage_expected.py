@@ -52,7 +52,7 @@ class Untouched:
         for image in images:
             for origin, start, stop in image.untouched():
                 runs.setdefault(origin, []).append((start, stop))
-        self._runs = {name: np.array(sorted(found), np.int64) for name, found in runs.items()}
+        self._runs = {name: np.array(sorted(spans), np.int64) for name, spans in runs.items()}
 
     def holds(self, name: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Any:
         """Of frames `[starts, ends)` of a file as it was: which are as they were."""
@@ -70,9 +70,9 @@ def expected(
     `folder`: they are read in a folder of that name."""
     out = Rows()
     for target in targets:
-        found = reading([target])
-        columns = found.table.select(None)
-        for task in _files(found.tasks, columns):
+        plan = reading([target])
+        columns = plan.table.select(None)
+        for task in _files(plan.tasks, columns):
             if folder is not None:
                 task = replace(task, hints={**task.hints, "directory": folder})
             _file(task, columns, untouched, named(task.real), out)
@@ -99,18 +99,18 @@ def _file(task: Task, columns: Sequence[str], untouched: Untouched, name: str, o
         columns = table.select(None)
     before = out.rows
     with task.open() as source, stream.named(source):
-        for found in Walk(source, codec, context, start=task.start, stop=task.stop):
-            if not isinstance(found, Stretch) or not len(found.frames):
+        for stretch in Walk(source, codec, context, start=task.start, stop=task.stop):
+            if not isinstance(stretch, Stretch) or not len(stretch.frames):
                 continue
-            frames: Frames = found.frames
-            offset = found.window.offset
+            frames: Frames = stretch.frames
+            offset = stretch.window.offset
             same = untouched.holds(name, frames.start + offset, frames.end + offset)
             out.frames += int(same.sum())
             out.frames_touched += int((~same).sum())
             frames = frames.pick(same)
             if not len(frames):
                 continue
-            for decoded in codec.decode(found.window, frames, task.table, columns, context):
+            for decoded in codec.decode(stretch.window, frames, task.table, columns, context):
                 out.rows += decoded.batch.num_rows
                 out.digest.update(lines(decoded.batch))
     out.files[name] = out.files.get(name, 0) + out.rows - before

@@ -69,10 +69,10 @@ class Image:
 
     def _bytes(self, piece: Piece) -> Bytes:
         if piece.origin is not None:
-            found = self._open(piece.origin).pread(piece.start, piece.size)
-            if len(found) < piece.size:
+            data = self._open(piece.origin).pread(piece.start, piece.size)
+            if len(data) < piece.size:
                 raise UsageError("it became shorter while it was read", path=self._open(piece.origin).path)
-            return found
+            return data
         if piece.data is not None:
             return np.frombuffer(piece.data, np.uint8)[piece.start : piece.stop].copy()
         return np.zeros(piece.size, np.uint8)
@@ -90,8 +90,8 @@ class Image:
 
     def splice(self, start: int, stop: int, new: Sequence[Piece]) -> None:
         """Put something else in the place of `[start, stop)`."""
-        whole = (*self.slice(0, start), *new, *self.slice(stop, self.size))
-        self.pieces = [piece for piece in whole if piece.size]
+        pieces = (*self.slice(0, start), *new, *self.slice(stop, self.size))
+        self.pieces = [piece for piece in pieces if piece.size]
         self.size = sum(piece.size for piece in self.pieces)
         self.changed = True
 
@@ -200,8 +200,8 @@ class Tree:
         """What the plan around a file says of it."""
         folder, _, own = name.rpartition("/")
         while not self.single:
-            found = self.plan(folder)
-            file = next((item for item in found[1].files if item.name == own), None) if found else None
+            entry = self.plan(folder)
+            file = next((item for item in entry[1].files if item.name == own), None) if entry else None
             if file is not None or not folder:
                 return file
             # It may be in a sub-folder of a store.
@@ -243,8 +243,8 @@ class TreeListing:
         }
 
     def entries(self) -> Sequence[Entry]:
-        found = sorted(self._below().items())
-        return [Entry(name, size) for name, size in found if holds_files(folder_of(name), self._patterns)]
+        sizes = sorted(self._below().items())
+        return [Entry(name, size) for name, size in sizes if holds_files(folder_of(name), self._patterns)]
 
     def folders(self) -> Sequence[str]:
         """The names of the sub-folders at the top."""

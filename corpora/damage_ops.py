@@ -93,18 +93,18 @@ class Operation:
         return {"op": self.name, **known, **dict(self.steps)}
 
 
-def parse(given: str | Mapping[str, Any]) -> Operation:
+def parse(spec: str | Mapping[str, Any]) -> Operation:
     """An operation from text (`flip:at=1234,bit=3`) or a mapping (`{"op": "flip", "at": 1234, "bit": 3}`). Raises `UsageError`."""
-    if isinstance(given, Mapping):
-        text = "{" + ", ".join(f"{name}: {value!r:.40}" for name, value in given.items()) + "}"
-        pairs = [(str(name), value) for name, value in given.items() if name not in ("op", "found")]
-        name = str(given.get("op", ""))
-    elif isinstance(given, str):
-        text = given if len(given) <= 100 else given[:97] + "..."
-        name, _, rest = given.partition(":")
+    if isinstance(spec, Mapping):
+        text = "{" + ", ".join(f"{name}: {value!r:.40}" for name, value in spec.items()) + "}"
+        pairs = [(str(name), value) for name, value in spec.items() if name not in ("op", "found")]
+        name = str(spec.get("op", ""))
+    elif isinstance(spec, str):
+        text = spec if len(spec) <= 100 else spec[:97] + "..."
+        name, _, rest = spec.partition(":")
         pairs = list(_words(rest, text))
     else:
-        raise UsageError(f"an operation is text or a mapping, not {given!r}")
+        raise UsageError(f"an operation is text or a mapping, not {spec!r}")
     name = _ALIASES.get(name.strip(), name.strip())
     if name not in OPERATIONS:
         raise UsageError(f"{text}: no operation {name!r}", advice=nearest(name, list(OPERATIONS)))
@@ -127,28 +127,28 @@ def parse(given: str | Mapping[str, Any]) -> Operation:
 
 def _mistyped(key: str, known: Sequence[str]) -> bool:
     """Whether a word is a parameter, here or elsewhere, and not what lies in a frame."""
-    every = {item for some in OPERATIONS.values() for item in some}
+    every = {item for keys in OPERATIONS.values() for item in keys}
     return key in every or bool(difflib.get_close_matches(key, known, n=1, cutoff=0.66))
 
 
 def _words(rest: str, text: str) -> Iterator[tuple[str, Any]]:
     at = 0
     while at < len(rest):
-        found = _WORD.match(rest, at)
-        if found is None:
+        match = _WORD.match(rest, at)
+        if match is None:
             raise UsageError(
                 f"{text}: {rest[at:]!r} can't be understood",
                 advice='It is written like flip:at=1234,bit=3; values with commas in quotes: text="a,b"',
             )
-        name = found["name"]
-        if found["quoted"] is not None:
-            value: Any = re.sub(r'\\"', '"', found["quoted"])
-        elif found["plain"] is not None:
-            value = found["plain"].strip() if name != "text" else found["plain"]
+        name = match["name"]
+        if match["quoted"] is not None:
+            value: Any = re.sub(r'\\"', '"', match["quoted"])
+        elif match["plain"] is not None:
+            value = match["plain"].strip() if name != "text" else match["plain"]
         else:
             value = True
         yield name, value
-        at = found.end()
+        at = match.end()
 
 
 def _is_number(value: Any) -> bool:
@@ -215,9 +215,9 @@ def _check(operation: Operation) -> None:
     )
     need(operation["field"] is None or operation["frames"] is None, "a field is in one frame, not in frames")
     need(operation["reseal"] is None or operation["frames"] is None, "one frame is resealed at a time")
-    said = [item for item in CONTENT if operation[item] is not None]
+    contents = [item for item in CONTENT if operation[item] is not None]
     if name in ("write", "insert", "create"):
-        need(len(said) == 1, f"it takes one of {', '.join(CONTENT)}")
+        need(len(contents) == 1, f"it takes one of {', '.join(CONTENT)}")
         size = operation["random"] if operation["random"] is not None else operation["zeros"]
         need(size is None or size >= 0, "how many bytes is a negative number")
         need(
@@ -237,12 +237,12 @@ def _check(operation: Operation) -> None:
         need(operation["frames"] is not None, "which frames is not said: frames=A..B")
     if name == "set":
         need(operation["field"] is not None, "which field is not said: field=")
-        given = [
+        values = [
             item
             for item in ("value", "add", "hex", "text", "null")
             if operation[item] is not None and operation[item] is not False
         ]
-        need(len(given) == 1, "it takes one of value, add, hex, text, null")
+        need(len(values) == 1, "it takes one of value, add, hex, text, null")
     if name in ("rename", "copy"):
         need(operation["to"] is not None, "the new name is not said: to=")
     if operation.on_files:
@@ -261,9 +261,9 @@ def content(operation: Operation) -> bytes | int:
 def unescape(text: str) -> bytes:
     """Text with \\n, \\r, \\t, \\0, \\xHH and \\\\ as bytes; all else as UTF-8."""
     out, at = bytearray(), 0
-    for found in _ESCAPE.finditer(text):
-        out += text[at : found.start()].encode()
-        code = found[1]
+    for match in _ESCAPE.finditer(text):
+        out += text[at : match.start()].encode()
+        code = match[1]
         out += bytes([int(code[1:], 16)]) if len(code) == 3 else _ESCAPES.get(code, code).encode()
-        at = found.end()
+        at = match.end()
     return bytes(out + text[at:].encode())

@@ -107,8 +107,8 @@ def _of_frames(surgeon: Surgeon, rng: Rng, name: str, word: str) -> Mapping[str,
         for field in codec.structures[0].fields
         if isinstance(field.type, Int | Flags) and not field.checksum
     ]
-    one = rng.choice(fields)
-    kind = one.type.base if isinstance(one.type, Flags) else one.type
+    chosen = rng.choice(fields)
+    kind = chosen.type.base if isinstance(chosen.type, Flags) else chosen.type
     assert isinstance(kind, Int)
     low, high = (-(1 << 8 * kind.width - 1), (1 << 8 * kind.width - 1) - 1)
     if not kind.signed:
@@ -120,8 +120,8 @@ def _of_frames(surgeon: Surgeon, rng: Rng, name: str, word: str) -> Mapping[str,
         lambda: {"value": rng.choice((low, high))},
         lambda: {"value": low + rng.word() % (high - low + 1)},
     )
-    given = rng.choice(values)()
-    return {"frame": frame, "field": one.name, **given, **({"reseal": True} if rng.below(2) else {})}
+    change = rng.choice(values)()
+    return {"frame": frame, "field": chosen.name, **change, **({"reseal": True} if rng.below(2) else {})}
 
 
 def _below(rng: Rng, bound: int) -> int:

@@ -108,9 +108,9 @@ def generate(
     done: list[str] = []
     with plain_errors(path):
         _refuse_existing(files, path, target.rstrip("/"))
-        made = chosen.make(order)
+        output = chosen.make(order)
         try:
-            return _make(files, codec, target.rstrip("/"), order, made, done)
+            return _make(files, codec, target.rstrip("/"), order, output, done)
         except BaseException:
             for item in reversed(done):
                 _remove(files, item)
@@ -143,18 +143,20 @@ def _refuse_existing(files: FileSystem, path: str, target: str) -> None:
             )
 
 
-def _make(files: FileSystem, codec: str, target: str, order: Order, made: Made, done: list[str]) -> Generated:
-    found = registry.find(codec)
+def _make(
+    files: FileSystem, codec: str, target: str, order: Order, output: Made, done: list[str]
+) -> Generated:
+    target_codec = registry.find(codec)
     done.append(target)
-    if made.batches is not None:
-        write(made.batches(), target, found, files=files, **made.options)
-    elif is_layout(found):
-        _put_directory(files, found, target, made.files or {})
+    if output.batches is not None:
+        write(output.batches(), target, target_codec, files=files, **output.options)
+    elif is_layout(target_codec):
+        _put_directory(files, target_codec, target, output.files or {})
     else:
-        data = (made.files or {})[""]
+        data = (output.files or {})[""]
         put_whole(files, target, "error", lambda: [data])
-    entries = list(_entries(files, target, made))
-    counts, expected = _put_expected(files, target, made, done)
+    entries = list(_entries(files, target, output))
+    counts, expected = _put_expected(files, target, output, done)
     manifest = {
         "manifest": 1,
         "codec": codec,
@@ -164,7 +166,7 @@ def _make(files: FileSystem, codec: str, target: str, order: Order, made: Made, 
         "options": {
             name: value for name, value in order.options.to_dict().items() if order.options.given(name)
         },
-        "read_options": dict(made.read_options),
+        "read_options": dict(output.read_options),
         "logwright": metadata.version("logwright"),
         "files": entries,
         "views": {
@@ -177,11 +179,11 @@ def _make(files: FileSystem, codec: str, target: str, order: Order, made: Made, 
     return Generated(target, target + MANIFEST, expected, order.rows, size, manifest)
 
 
-def _put_directory(files: FileSystem, layout: Layout, target: str, made: Mapping[str, bytes]) -> None:
+def _put_directory(files: FileSystem, layout: Layout, target: str, contents: Mapping[str, bytes]) -> None:
     transaction = Transaction.begin(files, layout, target, "error")
     try:
-        for name in layout.order(made):
-            transaction.stage.append(name, made[name])
+        for name in layout.order(contents):
+            transaction.stage.append(name, contents[name])
         transaction.commit()
     except BaseException:
         transaction.fail()
@@ -189,15 +191,15 @@ def _put_directory(files: FileSystem, layout: Layout, target: str, made: Mapping
 
 
 def _put_expected(
-    files: FileSystem, target: str, made: Made, done: list[str]
+    files: FileSystem, target: str, output: Made, done: list[str]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Write the rows of each view; one file does for views with the same rows. Returns numbers of rows, and paths."""
     counts: dict[str, int] = {}
     paths: dict[str, str] = {}
     digests: dict[str, str] = {}
-    for view, rows in made.expected.items():
+    for view, rows in output.expected.items():
         path = f"{target}{EXPECTED}{'-' + view if paths else ''}.jsonl"
-        same = next((name for name in paths if made.expected[name] is rows), None)
+        same = next((name for name in paths if output.expected[name] is rows), None)
         if same is not None:
             counts[view], paths[view] = counts[same], paths[same]
             continue
@@ -205,7 +207,7 @@ def _put_expected(
         counts[view] = 0
 
         def chunks(view: str = view, digest: Any = digest) -> Iterator[bytes]:
-            for batch in made.expected[view]():
+            for batch in output.expected[view]():
                 counts[view] += batch.num_rows
                 data = lines(batch)
                 digest.update(data)
@@ -222,11 +224,11 @@ def _put_expected(
     return counts, paths
 
 
-def _entries(files: FileSystem, target: str, made: Made) -> Iterator[dict[str, Any]]:
+def _entries(files: FileSystem, target: str, output: Made) -> Iterator[dict[str, Any]]:
     """Each file with its size and hash; with that of its content where its bytes depend on a compressor."""
-    found = files.stat(target)
-    assert found is not None
-    for name in sorted(_within(files, target)) if found.directory else [""]:
+    status = files.stat(target)
+    assert status is not None
+    for name in sorted(_within(files, target)) if status.directory else [""]:
         path = os.path.join(target, name) if name else target
         size, digest, at = files.stat(path).size, hashlib.sha256(), 0  # type: ignore[union-attr]
         while at < size:
@@ -236,7 +238,7 @@ def _entries(files: FileSystem, target: str, made: Made) -> Iterator[dict[str, A
             digest.update(piece)
             at += len(piece)
         entry = {"name": name or os.path.basename(target), "size": size, "sha256": digest.hexdigest()}
-        content = made.content(name, functools.partial(files.read, path), size)
+        content = output.content(name, functools.partial(files.read, path), size)
         yield entry if content is None else {**entry, "content_sha256": content}
 
 
@@ -250,10 +252,10 @@ def _within(files: FileSystem, folder: str) -> Iterator[str]:
 
 
 def _remove(files: FileSystem, path: str) -> None:
-    found = files.stat(path)
-    if found is None:
+    status = files.stat(path)
+    if status is None:
         return
-    if found.directory:
+    if status.directory:
         remove_tree(files, path)
     else:
         files.remove(path)

@@ -185,9 +185,9 @@ def roundtrip(
         if isinstance(target, FileTarget):
             work.append(_Piece(_file(target), chosen, law is not None))
         else:
-            found = list(_directory(target))
-            work += [_Piece(item, chosen, law is not None) for item in found]
-            rest = len(target.plan.files) - len(found)
+            files = list(_directory(target))
+            work += [_Piece(item, chosen, law is not None) for item in files]
+            rest = len(target.plan.files) - len(files)
             if rest:
                 notes.append(
                     f"{target.path}: {rest} file{'' if rest == 1 else 's'} of no kind that we know passed over"
@@ -198,13 +198,13 @@ def roundtrip(
 def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:
     if law is None:
         return tuple(LAWS)
-    wanted = [name.strip() for name in law.split(",")] if isinstance(law, str) else list(law)
-    for item in wanted:
+    names = [name.strip() for name in law.split(",")] if isinstance(law, str) else list(law)
+    for item in names:
         if item not in LAWS:
             near = difflib.get_close_matches(item, LAWS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(LAWS)}"
             raise UsageError(f"no law {item!r}", advice=hint)
-    return tuple(item for item in LAWS if item in wanted)
+    return tuple(item for item in LAWS if item in names)
 
 
 @dataclass(frozen=True)
@@ -257,35 +257,37 @@ class _Piece:
     asked: bool
 
     def __call__(self) -> FileOutcome:
-        given = self.given
-        found = FileOutcome(given.shown, given.codec, 0)
+        source_file = self.given
+        outcome = FileOutcome(source_file.shown, source_file.codec, 0)
         try:
-            with given.open() as source:
-                found = replace(found, bytes=source.size)
-                return self._look(source, found)
+            with source_file.open() as source:
+                outcome = replace(outcome, bytes=source.size)
+                return self._look(source, outcome)
         except LogwrightError as error:
-            return replace(found, error=str(error))
+            return replace(outcome, error=str(error))
 
-    def _look(self, source: Source, found: FileOutcome) -> FileOutcome:
-        given = self.given
-        codec = registry.get(given.codec)
+    def _look(self, source: Source, outcome: FileOutcome) -> FileOutcome:
+        source_file = self.given
+        codec = registry.get(source_file.codec)
         if codec.single_frame and source.size > WHOLE_LIMIT:
-            return replace(found, error=f"files of this kind are small, this one has {source.size} bytes")
-        whole = Specimen(codec, given.name, options=given.options, hints=given.hints)
+            return replace(outcome, error=f"files of this kind are small, this one has {source.size} bytes")
+        single = Specimen(codec, source_file.name, options=source_file.options, hints=source_file.hints)
         outcomes: dict[str, Outcome] = {}
         # Of the file itself: a stretch alone may lack what lies before and behind it.
-        report = FileReport(given.shown, codec.name)
+        report = FileReport(source_file.shown, codec.name)
         for _ in FileStream(source, codec, "rows", (), context=self._context(), report=report, mode=_MODE):
             pass
         damaged = any(fault.severity is Severity.ERROR for fault in report.faults)
         most = source.size if codec.indexed else HELD
         for start, stop in split(source, codec, self._context(), max(most, 1)):
-            specimen = whole.with_bytes(source.pread(start, stop - start).tobytes())
+            specimen = single.with_bytes(source.pread(start, stop - start).tobytes())
             for law in self.laws:
                 before = outcomes.get(law, Outcome(law, True, 0))
                 if before.holds:
                     outcomes[law] = self._hold(law, specimen, start, before)
-        return replace(found, outcomes=tuple(outcomes.values()), faults=report.faults_total, damaged=damaged)
+        return replace(
+            outcome, outcomes=tuple(outcomes.values()), faults=report.faults_total, damaged=damaged
+        )
 
     def _context(self) -> Any:
         codec = registry.get(self.given.codec)

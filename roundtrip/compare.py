@@ -9,40 +9,40 @@ import pyarrow as pa
 _SHOWN = 80
 
 
-def bytes_differ(expected: bytes, found: bytes) -> tuple[int, str] | None:
+def bytes_differ(expected: bytes, actual: bytes) -> tuple[int, str] | None:
     """The first byte that differs, and what is there; None when all are equal."""
-    if expected == found:
+    if expected == actual:
         return None
-    low, high = 0, min(len(expected), len(found))
-    if expected[:high] == found[:high]:
-        return high, f"{len(expected)} bytes expected, {len(found)} found, equal up to byte {high}"
+    low, high = 0, min(len(expected), len(actual))
+    if expected[:high] == actual[:high]:
+        return high, f"{len(expected)} bytes expected, {len(actual)} found, equal up to byte {high}"
     while high - low > 1:
         middle = (low + high) // 2
-        if expected[low:middle] == found[low:middle]:
+        if expected[low:middle] == actual[low:middle]:
             low = middle
         else:
             high = middle
     here = slice(low, low + 8)
-    return low, f"byte {low}: {expected[here].hex(' ')} expected, {found[here].hex(' ')} found"
+    return low, f"byte {low}: {expected[here].hex(' ')} expected, {actual[here].hex(' ')} found"
 
 
-def tables_differ(expected: pa.Table, found: pa.Table) -> tuple[int, str] | None:
+def tables_differ(expected: pa.Table, actual: pa.Table) -> tuple[int, str] | None:
     """The first row that differs and what is in it, over the columns of `expected`; None when all are equal."""
-    missing = [name for name in expected.schema.names if name not in found.schema.names]
+    missing = [name for name in expected.schema.names if name not in actual.schema.names]
     if missing:
         return 0, f"there is no column {missing[0]!r}"
-    expected, found = plain_times(expected), plain_times(found.select(expected.schema.names))
-    rows = min(len(expected), len(found))
+    expected, actual = plain_times(expected), plain_times(actual.select(expected.schema.names))
+    rows = min(len(expected), len(actual))
     worst: tuple[int, str] | None = None
     for name in expected.schema.names:
-        one, other = _whole(expected.column(name)), _whole(found.column(name))
-        if one.type != other.type:
-            return 0, f"column {name!r}: type {one.type} expected, {other.type} found"
-        at = _first(one.slice(0, rows), other.slice(0, rows))
+        left, right = _whole(expected.column(name)), _whole(actual.column(name))
+        if left.type != right.type:
+            return 0, f"column {name!r}: type {left.type} expected, {right.type} found"
+        at = _first(left.slice(0, rows), right.slice(0, rows))
         if at is not None and (worst is None or at < worst[0]):
-            worst = at, f"row {at}, {name}: {_short(one[at])} expected, {_short(other[at])} found"
-    if worst is None and len(expected) != len(found):
-        return rows, f"{len(expected)} rows expected, {len(found)} found, equal up to row {rows}"
+            worst = at, f"row {at}, {name}: {_short(left[at])} expected, {_short(right[at])} found"
+    if worst is None and len(expected) != len(actual):
+        return rows, f"{len(expected)} rows expected, {len(actual)} found, equal up to row {rows}"
     return worst
 
 
@@ -58,13 +58,13 @@ def _whole(column: Any) -> Any:
     return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
-def _first(one: Any, other: Any) -> int | None:
-    if one.equals(other):
+def _first(left: Any, right: Any) -> int | None:
+    if left.equals(right):
         return None
-    low, high = 0, len(one)
+    low, high = 0, len(left)
     while high - low > 1:
         middle = (low + high) // 2
-        if one.slice(low, middle - low).equals(other.slice(low, middle - low)):
+        if left.slice(low, middle - low).equals(right.slice(low, middle - low)):
             low = middle
         else:
             high = middle

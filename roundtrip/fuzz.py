@@ -67,11 +67,11 @@ def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
     file is written again as it was, where the codec keeps what is damaged.
     """
     specimen = Specimen.of(data, codec, name or samples(codec)[0].name)
-    found = {mode: attempt(specimen, mode) for mode in (Mode.FAILFAST, Mode.PERMISSIVE, Mode.DROPMALFORMED)}
-    strict, permissive, dropped = found.values()
+    results = {mode: attempt(specimen, mode) for mode in (Mode.FAILFAST, Mode.PERMISSIVE, Mode.DROPMALFORMED)}
+    strict, permissive, dropped = results.values()
     if isinstance(dropped, UnsupportedError):
         return
-    for mode, item in found.items():
+    for mode, item in results.items():
         if isinstance(item, LogwrightError) and not (
             mode is Mode.FAILFAST and isinstance(item, DamageError | UnsupportedError)
         ):
@@ -101,10 +101,10 @@ def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
             raise BrokenPromise(str(verdict))
 
 
-def _same(what: str, one: pa.Table, other: pa.Table) -> None:
-    differ = tables_differ(one.cast(other.schema), other)
+def _same(text: str, left: pa.Table, right: pa.Table) -> None:
+    differ = tables_differ(left.cast(right.schema), right)
     if differ is not None:
-        raise BrokenPromise(f"{what} differ: {differ[1]}")
+        raise BrokenPromise(f"{text} differ: {differ[1]}")
 
 
 # Mutations
@@ -154,9 +154,9 @@ def _field(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: S
         for item in struct.fields
         if item.name in (struct.head_dtype.names or ()) and isinstance(item.type, Int)
     ]
-    one = rng.choice(fields)
-    at = start + struct.offset(one.name)
-    width = one.type.min_size
+    field = rng.choice(fields)
+    at = start + struct.offset(field.name)
+    width = field.type.min_size
     value = (
         rng.choice(_EXTREMES)
         if rng.random() < 0.5
@@ -253,19 +253,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each codec (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--file", type=Path, help="try this one file instead")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     if "NUMBA_BOUNDSCHECK" not in os.environ and "NUMBA_DISABLE_JIT" not in os.environ:
         # Both are read when the kernels are first imported.
         os.environ.update(NUMBA_BOUNDSCHECK="1", LOGWRIGHT_INTERPRET_BELOW="0")
         words = list(sys.argv[1:] if arguments is None else arguments)
         os.execv(sys.executable, [sys.executable, "-m", "logwright.roundtrip.fuzz", *words])
-    names = [item.name for item in registry.codecs()] if "all" in given.codecs else given.codecs
+    names = [item.name for item in registry.codecs()] if "all" in parsed.codecs else parsed.codecs
     try:
         for codec in names:
-            if given.file is not None:
-                fuzz_one(codec, given.file.read_bytes())
+            if parsed.file is not None:
+                fuzz_one(codec, parsed.file.read_bytes())
                 continue
-            print(f"{codec}: {fuzz(codec, seconds=given.seconds, seed=given.seed)}", flush=True)
+            print(f"{codec}: {fuzz(codec, seconds=parsed.seconds, seed=parsed.seed)}", flush=True)
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2

@@ -76,10 +76,10 @@ def encoded_anew(
     specimen = Specimen.of(given, codec, name, **options)
     rows, frames, file = specimen.tables()
     frames = frames.select([item for item in frames.schema.names if item not in STORED])
-    again = specimen.with_bytes(specimen.encode(rows, frames, file)).read("rows").table
+    actual = specimen.with_bytes(specimen.encode(rows, frames, file)).read("rows").table
     places = getattr(specimen.codec, "places", ("position",))
     columns = [item for item in rows.schema.names if item not in places]
-    return _verdict("encoded_anew", specimen, len(rows), tables_differ(rows.select(columns), again))
+    return _verdict("encoded_anew", specimen, len(rows), tables_differ(rows.select(columns), actual))
 
 
 def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **options: Any) -> Verdict:
@@ -89,15 +89,15 @@ def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **opti
     """
     specimen = Specimen.of(b"", codec, name, **options)
     table = rows if isinstance(rows, pa.Table) else pa.table(rows)
-    wanted = specimen.codec.tables["rows"]
-    known = [item for item in table.schema.names if item in wanted.names(detail=True)]
+    schema = specimen.codec.tables["rows"]
+    known = [item for item in table.schema.names if item in schema.names(detail=True)]
     if not known:
         raise UsageError(
             f"none of the columns {', '.join(table.schema.names)} is one of {specimen.codec.name}"
         )
-    expected = table.select(known).cast(wanted.schema(known))
-    found = specimen.with_bytes(specimen.encode(table)).read("rows").table
-    return _verdict("encode_decode", specimen, len(table), tables_differ(expected, found))
+    expected = table.select(known).cast(schema.schema(known))
+    actual = specimen.with_bytes(specimen.encode(table)).read("rows").table
+    return _verdict("encode_decode", specimen, len(table), tables_differ(expected, actual))
 
 
 def any_split(
@@ -110,7 +110,7 @@ def any_split(
 ) -> Verdict:
     """Law 4: read in parts of at most so many bytes each, for each of `sizes`, the rows are those of the whole."""
     specimen = Specimen.of(given, codec, name, **options)
-    whole = specimen.read().table
+    expected = specimen.read().table
     checked = 0
     done: set[tuple[tuple[int, int], ...]] = set()
     for size in sizes:
@@ -119,8 +119,8 @@ def any_split(
         if tuple(parts) in done:
             continue
         done.add(tuple(parts))
-        found = pa.concat_tables([specimen.read(start=start, stop=stop).table for start, stop in parts])
-        differ = tables_differ(whole, found)
+        joined = pa.concat_tables([specimen.read(start=start, stop=stop).table for start, stop in parts])
+        differ = tables_differ(expected, joined)
         if differ is not None:
             text = f"in parts of {size} bytes ({len(parts)} parts): {differ[1]}"
             return Verdict("any_split", _what(specimen), checked, text, differ[0])
@@ -150,11 +150,11 @@ def kernel_equals_description(
     struct = reference.frame_of(specimen.codec)
     stop_at = len(data) if limit is None or len(data) <= limit else specimen.stretches(limit)[0][1]
     frames = specimen.read("frames", stop=stop_at).table
-    found = good_frames(specimen, stop_at)
+    scanned = good_frames(specimen, stop_at)
     rows_of = reference.rows_of(specimen.codec)
     described: list[dict[str, Any]] = []
-    for i, (start, end) in enumerate(found):
-        what = f"frame {i} at byte {start}"
+    for i, (start, end) in enumerate(scanned):
+        place = f"frame {i} at byte {start}"
         try:
             values, stop = struct.unpack(data, start, end)
             if rows_of is not None and stop == end:
@@ -162,26 +162,30 @@ def kernel_equals_description(
         except reference.Untold as error:
             if specimen.read().report.faults:
                 raise DamageError(str(error)) from None
-            return Verdict(law, _what(specimen), i, f"{what}: {error}; the kernel reads it", start)
+            return Verdict(law, _what(specimen), i, f"{place}: {error}; the kernel reads it", start)
         except ValueError as error:  # that of a description, or of a compressed stream
             # What the description can't read must be a frame whose rows can't be read either.
             lost = specimen.with_bytes(data[start:end]).read().report.faults
             if lost:
                 continue
             return Verdict(
-                law, _what(specimen), i, f"{what}: the description says: {error}; the kernel reads it", start
+                law, _what(specimen), i, f"{place}: the description says: {error}; the kernel reads it", start
             )
         if stop != end:
             return Verdict(
-                law, _what(specimen), i, f"{what}: ends at byte {stop} by description, {end} by kernel", start
+                law,
+                _what(specimen),
+                i,
+                f"{place}: ends at byte {stop} by description, {end} by kernel",
+                start,
             )
         differ = _fields_differ(struct, values, frames, i)
         if differ:
-            return Verdict(law, _what(specimen), i, f"{what}: {differ}", start)
+            return Verdict(law, _what(specimen), i, f"{place}: {differ}", start)
         wrong = struct.check(data, start, end)
         if wrong:
             field, stored, computed = wrong[0]
-            text = f"{what}: {field} is {stored}, {computed} by description, and the scan took it for right"
+            text = f"{place}: {field} is {stored}, {computed} by description, and the scan took it for right"
             return Verdict(law, _what(specimen), i, text, start)
         described.append(values)
     if rows_of is not None:
@@ -196,8 +200,8 @@ def kernel_equals_description(
         if differ_rows is None and len(rows) != len(kernel):
             differ_rows = len(rows), f"{len(rows)} rows by description, {len(kernel)} by kernel"
         if differ_rows is not None:
-            return Verdict(law, _what(specimen), len(found), differ_rows[1], differ_rows[0])
-    return Verdict(law, _what(specimen), len(found))
+            return Verdict(law, _what(specimen), len(scanned), differ_rows[1], differ_rows[0])
+    return Verdict(law, _what(specimen), len(scanned))
 
 
 def damage_is_seen(
@@ -244,8 +248,8 @@ class _Sound:
 
     def __init__(self, specimen: Specimen, data: bytes) -> None:
         self.specimen, self.data = specimen, data
-        found = _scan(specimen, data, specimen.context())
-        self.start, self.end = found.start.tolist(), found.end.tolist()
+        frames = _scan(specimen, data, specimen.context())
+        self.start, self.end = frames.start.tolist(), frames.end.tolist()
         self.rows = [
             self._rows(specimen.read(columns=None, start=a, stop=b).table) for a, b in self._frames()
         ]
@@ -262,12 +266,12 @@ class _Sound:
         return [repr(row) for row in plain_times(table).to_pylist()]
 
     def cut(self, at: int) -> str:
-        whole = [i for i, end in enumerate(self.end) if end <= at]
-        expected = [row for i in whole for row in self.rows[i]]
+        complete = [i for i, end in enumerate(self.end) if end <= at]
+        expected = [row for i in complete for row in self.rows[i]]
         boundary = at == 0 or at in self.end or at == len(self.data)
         start = max((end for end in self.end if end <= at), default=0)
         # Nothing is lost where what no frame covers is cut; what is left of it may look like the start of a frame.
-        tail = len(whole) == len(self.end) and at > start
+        tail = len(complete) == len(self.end) and at > start
         must_see = not boundary and self.checks is not None and not tail
         lost = None if self.checks is None or tail else [] if boundary else [(start, at)]
         # A text that was cut says less, and nothing tells.
@@ -337,25 +341,25 @@ class _Sound:
         return ranges(results[Mode.PERMISSIVE], data, lost)
 
 
-def ranges(found: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]] | None) -> str:
+def ranges(result: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]] | None) -> str:
     """Whether the damaged stretches are those that were lost, come in order, and hold what lies there; "" when so."""
-    if isinstance(found, LogwrightError):
+    if isinstance(result, LogwrightError):
         return ""
     columns = (
-        found.table[name].to_pylist() for name in ("_corrupt_offset", "_corrupt_length", "_corrupt_record")
+        result.table[name].to_pylist() for name in ("_corrupt_offset", "_corrupt_length", "_corrupt_record")
     )
-    said = [column for column in zip(*columns, strict=True) if column[0] is not None]
+    reported = [column for column in zip(*columns, strict=True) if column[0] is not None]
     at = 0
-    for offset, length, record in said:
+    for offset, length, record in reported:
         if offset < at or offset + length > len(data):
             return f"a damaged stretch of {length} bytes at {offset} is out of order, or out of the file"
         if record != data[offset : offset + length][: len(record)]:
             return f"the damaged stretch at {offset} is given with bytes that are not there"
         at = offset + length
-    if found.report.bytes != len(data):
-        return f"{found.report.bytes} bytes are said to be read, {len(data)} there are"
-    if lost is not None and [(offset, offset + length) for offset, length, _ in said if length] != lost:
-        stretches = ", ".join(f"{offset}..{offset + length}" for offset, length, _ in said) or "none"
+    if result.report.bytes != len(data):
+        return f"{result.report.bytes} bytes are said to be read, {len(data)} there are"
+    if lost is not None and [(offset, offset + length) for offset, length, _ in reported if length] != lost:
+        stretches = ", ".join(f"{offset}..{offset + length}" for offset, length, _ in reported) or "none"
         return f"damaged stretches are said to be {stretches}, and are {lost}"
     return ""
 
@@ -373,8 +377,8 @@ def _checked(codec: Codec) -> Callable[[bytes, int, int], bool] | None:
                 if here <= at < here + field.type.min_size:
                     return True
                 if field.until:
-                    found = struct.places(frame, 0, len(frame))
-                    if found[field.checksum[1]][0] <= at < found[field.until][1]:
+                    places = struct.places(frame, 0, len(frame))
+                    if places[field.checksum[1]][0] <= at < places[field.until][1]:
                         return True
                 elif struct.offset(field.checksum[1]) <= at:
                     return True
@@ -387,11 +391,11 @@ def good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:
     """Return the start and end of each good frame that ends at byte `stop` or before, also of those behind damage."""
     out: list[tuple[int, int]] = []
     with specimen.open() as source:
-        for found in Walk(source, specimen.codec, specimen.context()):
-            if isinstance(found, Stretch):
+        for stretch in Walk(source, specimen.codec, specimen.context()):
+            if isinstance(stretch, Stretch):
                 starts, ends = (
-                    found.frames.start + found.window.offset,
-                    found.frames.end + found.window.offset,
+                    stretch.frames.start + stretch.window.offset,
+                    stretch.frames.end + stretch.window.offset,
                 )
                 out += [
                     start for start in zip(starts.tolist(), ends.tolist(), strict=True) if start[1] <= stop

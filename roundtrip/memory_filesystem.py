@@ -251,12 +251,12 @@ class MemoryFileSystem:
         names = ((*self._entry(old), inode, None), (*self._entry(new), replaced, inode))
         self._change(Change("rename", names))
 
-    def exchange(self, one: str, other: str) -> bool:
-        self._tick(one)
-        first, second = self._there(one), self._there(other)
-        if not self.can_exchange or (one != other and os.path.commonpath([one, other]) in (one, other)):
+    def exchange(self, left: str, right: str) -> bool:
+        self._tick(left)
+        first, second = self._there(left), self._there(right)
+        if not self.can_exchange or (left != right and os.path.commonpath([left, right]) in (left, right)):
             return False
-        names = ((*self._entry(one), first, second), (*self._entry(other), second, first))
+        names = ((*self._entry(left), first, second), (*self._entry(right), second, first))
         self._change(Change("exchange", names))
         return True
 
@@ -458,13 +458,13 @@ def _crashed(start: _State, trace: list[Change], kept: Kept, rng: random.Random)
 
 def _settle(disk: _State, pending: list[Change], chosen: list[bool]) -> list[Change]:
     """Put the chosen changes on the disk, and those before them that touch the same names. Returns the others."""
-    wanted: set[tuple[int, str]] = set()
+    settled: set[tuple[int, str]] = set()
     chosen = list(chosen)
     for at in reversed(range(len(pending))):
         names = {(folder, name) for folder, name, _, _ in pending[at].names}
-        chosen[at] = chosen[at] or bool(names & wanted)
+        chosen[at] = chosen[at] or bool(names & settled)
         if chosen[at]:
-            wanted |= names
+            settled |= names
     for change, take in zip(pending, chosen, strict=True):
         if take:
             for folder, name, _, after in change.names:

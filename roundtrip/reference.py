@@ -27,30 +27,30 @@ class Untold(ValueError):
 
 @cache
 def _known(name: str) -> Mapping[str, Any]:
-    found = registry.modules(str(__package__), "reference")
-    return {codec: value for module in found for codec, value in getattr(module, name, {}).items()}
+    known = registry.modules(str(__package__), "reference")
+    return {codec: value for module in known for codec, value in getattr(module, name, {}).items()}
 
 
 def rows_of(codec: Codec) -> Described | None:
     """None where nothing describes rows."""
-    found: Described | None = _known("ROWS").get(codec.name)
-    return found
+    described: Described | None = _known("ROWS").get(codec.name)
+    return described
 
 
 def frame_of(codec: Codec) -> Struct:
     """What describes a frame. A framed codec says so itself: its frames may be of several kinds."""
-    found: Struct = _known("FRAMES").get(codec.name) or getattr(codec, "frame", None) or codec.structures[0]
-    return found
+    struct: Struct = _known("FRAMES").get(codec.name) or getattr(codec, "frame", None) or codec.structures[0]
+    return struct
 
 
 def struct_of(codec: Codec, frame: bytes, at: int) -> Struct:
     """The structure of one frame, at byte `at` of its file."""
     choose = getattr(codec, "struct_at", None)
-    found: Struct = codec.structures[0] if choose is None else choose(frame, at)
-    return found
+    struct: Struct = codec.structures[0] if choose is None else choose(frame, at)
+    return struct
 
 
 def unchecked(codec: Codec) -> Callable[[bytes], bool] | None:
     """Which frames have no checksum, where the first of the codec's structures has one."""
-    found: Callable[[bytes], bool] | None = _known("UNCHECKED").get(codec.name)
-    return found
+    test: Callable[[bytes], bool] | None = _known("UNCHECKED").get(codec.name)
+    return test

@@ -10,14 +10,18 @@ from logwright.roundtrip import reference, specimens, strategies
 def lacks(codec: Codec) -> list[str]:
     """Return one sentence for each thing that is missing."""
     home = f"roundtrip/{codec.name.partition('.')[0]}"
-    said = faults(codec)
+    messages = faults(codec)
     if not any(sample.codec == codec.name for sample in specimens.SAMPLES):
-        said.append(f"{codec.name} has no sample: add one to SAMPLES in {home}/specimens.py")
+        messages.append(f"{codec.name} has no sample: add one to SAMPLES in {home}/specimens.py")
     if codec.name not in strategies.ROWS:
-        said.append(f"{codec.name} has no strategy for rows: add one to ROWS in {home}/strategies.py")
+        messages.append(f"{codec.name} has no strategy for rows: add one to ROWS in {home}/strategies.py")
     if codec.structures:
         if codec.name not in strategies.FILES:
-            said.append(f"{codec.name} has no strategy for files: add one to FILES in {home}/strategies.py")
+            messages.append(
+                f"{codec.name} has no strategy for files: add one to FILES in {home}/strategies.py"
+            )
         if reference.rows_of(codec) is None and not codec.single_frame:
-            said.append(f"{codec.name} has no reference for its rows: add one to ROWS in {home}/reference.py")
-    return said
+            messages.append(
+                f"{codec.name} has no reference for its rows: add one to ROWS in {home}/reference.py"
+            )
+    return messages

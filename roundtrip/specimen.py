@@ -61,14 +61,14 @@ class Specimen:
             name = name or os.path.basename(path)
             hints = {"directory": os.path.basename(os.path.dirname(os.path.abspath(path)))}
         name = name or "memory"
-        found = registry.get(codec) if isinstance(codec, str) else codec or registry.detect(name, head)
-        if found is None:
+        detected = registry.get(codec) if isinstance(codec, str) else codec or registry.detect(name, head)
+        if detected is None:
             known = ", ".join(item.name for item in registry.codecs())
             raise UsageError(
                 "this file is none that we know", path=path, advice=f"Say what it is, one of: {known}"
             )
-        Options(found.options, options)
-        return cls(found, name, path, data, options, hints)
+        Options(detected.options, options)
+        return cls(detected, name, path, data, options, hints)
 
     def open(self) -> Source:
         return open_source(self.path) if self.path is not None else MemorySource(self.data, self.name)

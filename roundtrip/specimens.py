@@ -19,8 +19,8 @@ DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = tuple(
 
 def samples(codec: str | None = None) -> list[Sample]:
     """All of them, or those of one codec. Raises `UsageError` for a codec without any."""
-    found = [sample for sample in SAMPLES if codec in (None, sample.codec)]
-    if not found:
+    chosen = [sample for sample in SAMPLES if codec in (None, sample.codec)]
+    if not chosen:
         registry.get(str(codec))  # raises for a name that is none
         raise UsageError(f"{codec} has no sample", advice="Add one in logwright.roundtrip.<system>.specimens")
-    return found
+    return chosen

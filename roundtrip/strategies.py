@@ -83,21 +83,21 @@ def damage(data: bytes) -> Strategy:
 
 
 def _edited(data: bytes, edits: Sequence[tuple[str, int, Any]]) -> bytes:
-    for kind, at, what in edits:
+    for kind, at, content in edits:
         if kind == "flip" and at < len(data):
-            data = data[:at] + bytes([data[at] ^ 1 << what]) + data[at + 1 :]
+            data = data[:at] + bytes([data[at] ^ 1 << content]) + data[at + 1 :]
         elif kind == "zero":
-            data = data[:at] + bytes(len(data[at : at + what])) + data[at + what :]
+            data = data[:at] + bytes(len(data[at : at + content])) + data[at + content :]
         elif kind == "cut":
             data = data[:at]
         elif kind == "insert":
-            data = data[:at] + what + data[at:]
+            data = data[:at] + content + data[at:]
         elif kind == "repeat":
-            data = data[: at + what] + data[at:]
+            data = data[: at + content] + data[at:]
         elif kind == "drop":
-            data = data[:at] + data[at + what :]
+            data = data[:at] + data[at + content :]
         elif kind == "put":
-            data = data[:at] + what[: len(data) - at] + data[at + len(what) :]
+            data = data[:at] + content[: len(data) - at] + data[at + len(content) :]
     return data
 
 

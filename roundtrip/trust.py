@@ -87,8 +87,8 @@ class Figures:
             "crashes": "crash points",
         }
         words["mutations"] = "mutated files"
-        said = [f"{getattr(self, name):,} {text}" for name, text in words.items() if getattr(self, name)]
-        return ", ".join(said) or "nothing was tried"
+        texts = [f"{getattr(self, name):,} {text}" for name, text in words.items() if getattr(self, name)]
+        return ", ".join(texts) or "nothing was tried"
 
 
 # Bounds
@@ -222,8 +222,10 @@ def every_crash(
     command(copy)
     figures = Figures()
     for prefix in range(len(copy.trace) + 1):
-        for what, seed in kept:
-            judge(copy.crash(prefix, what, seed), f"a crash behind change {prefix}, with {what} kept")
+        for kept_part, seed in kept:
+            judge(
+                copy.crash(prefix, kept_part, seed), f"a crash behind change {prefix}, with {kept_part} kept"
+            )
             figures.crashes += 1
     return figures
 
@@ -262,10 +264,10 @@ def reading(sample: Sample) -> Figures:
         for mode in (Mode.FAILFAST, Mode.DROPMALFORMED):
             sound, _ = _read(path, specimen.codec, sample, mode)
 
-            def judge(found: Any, error: LogwrightError | None, text: str, sound: Any = sound) -> None:
-                if error is None and found[0] != sound and not found[1]:
+            def judge(table: Any, error: LogwrightError | None, text: str, sound: Any = sound) -> None:
+                if error is None and table[0] != sound and not table[1]:
                     raise BrokenPromise(f"{sample.label}: {text}: rows are gone and nothing is said")
-                if error is None and not set(found[0]) <= set(sound):
+                if error is None and not set(table[0]) <= set(sound):
                     raise BrokenPromise(f"{sample.label}: {text}: rows that were never there")
                 if error is not None and not error.path:
                     raise BrokenPromise(f"{sample.label}: {text}: an error that names no path: {error}")
@@ -376,14 +378,14 @@ class BoxReader:
                 os.makedirs(path)
                 files.dump(path, path)
             try:
-                found = read_directory(self.target, self.box.key, self.roots) if trees[self.target] else []
+                result = read_directory(self.target, self.box.key, self.roots) if trees[self.target] else []
             except UsageError:
                 if not self.roots:
                     raise
-                found = []
-            found = [item for item in found if item not in self.box.own]
+                result = []
+            result = [item for item in result if item not in self.box.own]
             # The directories of several roots are made before anything is committed.
-            self._known[known] = found or ([] if not self.roots else None)
+            self._known[known] = result or ([] if not self.roots else None)
         return self._known[known]
 
     def settled(self, files: MemoryFileSystem) -> list[Any] | None:
@@ -405,8 +407,8 @@ class BoxReader:
 
 def read_directory(path: str, column: str, options: Mapping[str, Any]) -> list[Any]:
     """One column of the default view of a directory. Raises on the first damage."""
-    found = plan.reading(resolve(path, None, options))
-    batches = run(found.tasks, [column], Report(path), mode=Mode.FAILFAST)
+    planned = plan.reading(resolve(path, None, options))
+    batches = run(planned.tasks, [column], Report(path), mode=Mode.FAILFAST)
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
@@ -424,9 +426,9 @@ def boxes(
         half = len(rows) // 2
         try:
             messages = []
-            for number, some in enumerate((rows[:half], rows[half:])):
+            for number, part in enumerate((rows[:half], rows[half:])):
                 task = staged.task(number)
-                task.add(pa.RecordBatch.from_pylist([dict(row) for row in some]))
+                task.add(pa.RecordBatch.from_pylist([dict(row) for row in part]))
                 messages.append(task.commit())
             staged.commit(messages)
         except BaseException:
@@ -520,10 +522,10 @@ def everything(names: Sequence[str] = (), *, every_bit: bool = False) -> Iterato
             ("reading", functools.partial(reading, sample)),
             ("writing", functools.partial(writing, sample)),
         ]
-        for what, step in steps:
+        for title, step in steps:
             start = time.perf_counter()
             figures = step()
-            yield f"{what}: {sample.label}", figures, time.perf_counter() - start
+            yield f"{title}: {sample.label}", figures, time.perf_counter() - start
     for box in DIRECTORY_SAMPLES:
         if not names or box.layout in names:
             start = time.perf_counter()
@@ -540,14 +542,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--every-bit", action="store_true", help="flip all eight bits of each byte, not one of them"
     )
-    given = parser.parse_args(arguments)
-    for name in given.names:
+    parsed = parser.parse_args(arguments)
+    for name in parsed.names:
         registry.find(name)
     total = Figures()
     try:
-        for what, figures, seconds in everything(given.names, every_bit=given.every_bit):
+        for title, figures, seconds in everything(parsed.names, every_bit=parsed.every_bit):
             total += figures
-            print(f"{what:45} {seconds:7.1f} s  {figures}", flush=True)
+            print(f"{title:45} {seconds:7.1f} s  {figures}", flush=True)
     except BrokenPromise as error:
         print(f"broken: {error}", file=sys.stderr)
         return 1

@@ -73,8 +73,8 @@ class SystemsContract(_ImportContract):
     blind: Any = fields.ListField(subfield=fields.StringField(), required=False, default=[])
 
     def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
-        found = graph.find_children(self.package) - set(self.shared)
-        systems = [child for child in found if graph.find_children(child)]
+        folders = graph.find_children(self.package) - set(self.shared)
+        systems = [child for child in folders if graph.find_children(child)]
 
         def system_of(module: str) -> str | None:
             return next((system for system in systems if _inside(module, system)), None)

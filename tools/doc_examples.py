@@ -69,22 +69,22 @@ def blocks(text: str) -> Iterator[Block]:
 
 def examples(text: str) -> list[Example]:
     """Return the examples of a page, in order."""
-    found: list[Example] = []
+    out: list[Example] = []
     previous: Block | None = None
     for block in blocks(text):
         if block.mark == "console":
-            found.extend(_commands(block))
+            out.extend(_commands(block))
         elif block.mark == "python":
             end = block.start + len(block.lines)
-            found.append(Example("\n".join(block.lines), True, [], end, end))
+            out.append(Example("\n".join(block.lines), True, [], end, end))
         elif block.mark == "text" and previous is not None and previous.mark == "python":
             between = text.split("\n")[previous.start + len(previous.lines) + 1 : block.start - 1]
             if not any(line.strip() for line in between):
-                found[-1] = Example(
-                    found[-1].source, True, block.lines, block.start, block.start + len(block.lines)
+                out[-1] = Example(
+                    out[-1].source, True, block.lines, block.start, block.start + len(block.lines)
                 )
         previous = block
-    return found
+    return out
 
 
 def _commands(block: Block) -> Iterator[Example]:
@@ -216,11 +216,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run the examples of the documentation.")
     parser.add_argument("--update", action="store_true", help="write the outputs into the pages")
     parser.add_argument("pages", nargs="*", type=Path, default=PAGES)
-    wanted = parser.parse_args()
+    arguments = parser.parse_args()
     wrong = []
-    for page in wanted.pages:
+    for page in arguments.pages:
         page = page.resolve()
-        if wanted.update:
+        if arguments.update:
             text = page.read_text(encoding="utf-8")
             page.write_text(updated(text, run_page(page)), encoding="utf-8")
         else:

@@ -34,7 +34,7 @@ _ZIGZAG = "value % 2 == 0 ? s128(value / 2) : -s128(value / 2) - 1"
 def hexpat(codec: Codec) -> str:
     """The text of the `.hexpat`."""
     first = described(codec)[0]
-    found = _inner_first(described(codec))
+    structs = _inner_first(described(codec))
     lines = [
         "// Made from the descriptions in codec/ by `make docs`: change those.",
         f"#pragma description {codec.title}",
@@ -44,7 +44,7 @@ def hexpat(codec: Codec) -> str:
         "import std.mem;",
         "",
     ]
-    kinds = [kind for each in found for field in each.fields for kind in _parts(field.type)]
+    kinds = [kind for each in structs for field in each.fields for kind in _parts(field.type)]
     for bits, zigzag in sorted({(each.bits, each.zigzag) for each in kinds if isinstance(each, Varint)}):
         lines += _varint(Varint(bits, zigzag))
     for end in sorted({each.end for each in kinds if isinstance(each, Word)}):
@@ -56,7 +56,7 @@ def hexpat(codec: Codec) -> str:
             lines += _measured(name, kind)
     tails = optional(kinds)
     rooms = {(each.item, each.every) for each in kinds if isinstance(each, Repeated) and each.every}
-    for each in found:
+    for each in structs:
         lines += _struct(each, tails.get(id(each), ()))
         lines += [line for item, every in rooms if item is each for line in _room(each, every)]
     place = "file" if once(codec) else "entries[while(!std::mem::eof())]"
@@ -78,12 +78,12 @@ def _parts(kind: Type) -> Iterator[Type]:
 def _inner_first(outer: Sequence[Struct]) -> list[Struct]:
     """The structures and all they contain or lead to; what another one needs comes before it."""
     named = {item.name: item for item in outer}
-    found: dict[str, Struct] = {}
+    ordered: dict[str, Struct] = {}
 
-    def visit(one: Struct) -> None:
-        if one.name in found:
+    def visit(struct: Struct) -> None:
+        if struct.name in ordered:
             return
-        for field in one.fields:
+        for field in struct.fields:
             cases = (field.holds.kind,) if field.holds is not None and expressible(field.holds) else ()
             for kind in (field.type, *cases):
                 for part in _parts(kind):
@@ -91,10 +91,10 @@ def _inner_first(outer: Sequence[Struct]) -> list[Struct]:
                         visit(part)
             if field.points is not None:
                 visit(named[field.points.to])
-        found[one.name] = one
+        ordered[struct.name] = struct
 
     visit(outer[0])
-    return list(found.values())
+    return list(ordered.values())
 
 
 def _varint(kind: Varint) -> Iterator[str]:
@@ -178,13 +178,13 @@ def _ahead(struct: Struct, name: str) -> Iterator[str]:
     yield f"    u128 {name}_ahead = {_read(kind, f'stop - {struct.behind(name)}')};"
 
 
-def _condition_ahead(struct: Struct, one: Field) -> list[str]:
+def _condition_ahead(struct: Struct, conditional: Field) -> list[str]:
     """Fields behind this one that say what lies in it."""
-    if one.holds is None or not one.holds.when or not behind(struct, one):
+    if conditional.holds is None or not conditional.holds.when or not behind(struct, conditional):
         return []
     names = [field.name for field in struct.fields]
-    words = expression(one.holds.when).names
-    return [name for name in names[names.index(one.name) :] if name in words]
+    words = expression(conditional.holds.when).names
+    return [name for name in names[names.index(conditional.name) :] if name in words]
 
 
 class Pattern(Spelling):
@@ -205,43 +205,43 @@ class Pattern(Spelling):
         return _read(Int(4, signed), f"stop - $ < {place + PEEK_SIZE} ? 0 : {at}")
 
 
-def _field(struct: Struct, one: Field, *, optional: bool) -> Iterator[str]:
-    size = Pattern(struct, ahead(struct, one)).of(one.size) if one.size else ""
-    if size and not isinstance(one.type, Bytes | Repeated):
+def _field(struct: Struct, field: Field, *, optional: bool) -> Iterator[str]:
+    size = Pattern(struct, ahead(struct, field)).of(field.size) if field.size else ""
+    if size and not isinstance(field.type, Bytes | Repeated):
         raise TypeError(
-            f"{struct.name}.{one.name}: only bytes and lists have a size that an expression tells"
+            f"{struct.name}.{field.name}: only bytes and lists have a size that an expression tells"
         )
-    doc = one.doc.replace("\\", "\\\\").replace('"', '\\"')
+    doc = field.doc.replace("\\", "\\\\").replace('"', '\\"')
     comment = f' [[comment("{doc}")]];' if doc else ";"
-    holds = one.holds
+    holds = field.holds
     if holds is None or not expressible(holds):
         if optional:
-            yield f"if (stop - $ >= {one.type.min_size})"
+            yield f"if (stop - $ >= {field.type.min_size})"
         yield from (
-            f"{'    ' * optional}{line}" for line in _value(struct, one.name, one.type, comment, size)
+            f"{'    ' * optional}{line}" for line in _value(struct, field.name, field.type, comment, size)
         )
         return
-    kind = one.type
+    kind = field.type
     assert isinstance(kind, Bytes)
     if isinstance(kind.length, Type):
-        yield f"{_named(kind.length)} {one.name}_length;"
-        size = _length(kind, one.name)
+        yield f"{_named(kind.length)} {field.name}_length;"
+        size = _length(kind, field.name)
     elif not size:
         size = Pattern(struct).of(str(kind.length))
     inner = holds.kind
     assert isinstance(inner, Struct)
-    yield f"u128 {one.name}_stop = $ + {size};"
-    there = f"{_of(inner, f'{one.name}_stop')} {one.name}{comment}"
+    yield f"u128 {field.name}_stop = $ + {size};"
+    there = f"{_of(inner, f'{field.name}_stop')} {field.name}{comment}"
     if holds.when:
-        yield f"if ({Pattern(struct, _condition_ahead(struct, one)).of(holds.when)}) {{"
+        yield f"if ({Pattern(struct, _condition_ahead(struct, field)).of(holds.when)}) {{"
         yield f"    {there}"
-        yield f"    $ = {one.name}_stop;"
+        yield f"    $ = {field.name}_stop;"
         yield "} else {"
-        yield f"    u8 {one.name}[{one.name}_stop - $]{comment}"
+        yield f"    u8 {field.name}[{field.name}_stop - $]{comment}"
         yield "}"
     else:
         yield there
-        yield f"$ = {one.name}_stop;"
+        yield f"$ = {field.name}_stop;"
 
 
 def _value(

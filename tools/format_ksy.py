@@ -55,13 +55,13 @@ def identifier(name: str) -> str:
 def ksy(codec: Codec) -> str:
     """The text of the `.ksy`."""
     first = described(codec)[0]
-    found = list(structures(described(codec)))
+    structs = list(structures(described(codec)))
     lines = [
         "# Made from the descriptions in codec/ by `make docs`: change those.",
         "meta:",
         f"  id: {codec.name.replace('.', '_')}",
         f"  title: {_quoted(codec.title)}",
-        f"  endian: {'le' if any(map(_little, found)) else 'be'}",
+        f"  endian: {'le' if any(map(_little, structs)) else 'be'}",
         "  encoding: UTF-8",
         f"doc: {_quoted(first.doc)}",
         "seq:",
@@ -71,12 +71,12 @@ def ksy(codec: Codec) -> str:
     if not once(codec):
         lines.append("    repeat: eos")
     lines.append("types:")
-    kinds = [kind for each in found for kind in _kinds(each)]
+    kinds = [kind for each in structs for kind in _kinds(each)]
     if not once(codec):
         _check_frames(first)
     tails = optional(kinds)
     listed = {id(kind.item): kind.until for kind in kinds if isinstance(kind, Repeated) and kind.until}
-    for each in found:
+    for each in structs:
         lines += _type(each, listed.get(id(each)), tails.get(id(each), ()))
     items = {_named(kind.item): kind.item for kind in kinds if isinstance(kind, Repeated)}
     for name, item in sorted(items.items()):
@@ -108,15 +108,15 @@ def _little(struct: Struct) -> bool:
 
 def optional(kinds: Iterable[Type]) -> dict[int, tuple[str, ...]]:
     """Return the fields that a structure has only where bytes are left for them: where it may also be cut short before them."""
-    found = {}
+    out = {}
     for kind in kinds:
         if isinstance(kind, Either) and isinstance(kind.second, Struct):
             assert isinstance(kind.first, Struct)
             short = len(kind.second.fields)
             if kind.first.fields[:short] != kind.second.fields:
                 raise TypeError(f"{kind.second.name} is not {kind.first.name} cut short")
-            found[id(kind.first)] = tuple(field.name for field in kind.first.fields[short:])
-    return found
+            out[id(kind.first)] = tuple(field.name for field in kind.first.fields[short:])
+    return out
 
 
 def _check_frames(struct: Struct) -> None:
@@ -146,8 +146,8 @@ class Kaitai(Spelling):
     def name(self, name: str) -> str:
         if name == LEFT:
             return _HERE
-        one = field_of(self.struct, name)
-        more = ".value" if isinstance(one.type, Varint) else ".to_i" if isinstance(one.type, Word) else ""
+        field = field_of(self.struct, name)
+        more = ".value" if isinstance(field.type, Varint) else ".to_i" if isinstance(field.type, Word) else ""
         return f"{self.within and self.within + '.'}{name}{'_ahead' * (name in self.later)}{more}"
 
     def peek(self, place: int, *, signed: bool) -> str:
@@ -158,10 +158,10 @@ class Kaitai(Spelling):
 
 def field_of(struct: Struct, name: str) -> Field:
     """Return a field. Raises `TypeError` where there is none."""
-    found = next((field for field in struct.fields if field.name == name), None)
-    if found is None:
+    match = next((field for field in struct.fields if field.name == name), None)
+    if match is None:
         raise TypeError(f"{struct.name} has no field {name!r}, which an expression in it names")
-    return found
+    return match
 
 
 def peeked(name: str, place: int, *, signed: bool) -> str:
@@ -222,52 +222,54 @@ def _sequence(
             yield "        repeat: eos"
 
 
-def _instances(struct: Struct, one: Field) -> Iterator[str]:
+def _instances(struct: Struct, field: Field) -> Iterator[str]:
     """What is no stretch of the structure: bits, what is known from its end, what lies in bytes, what lies elsewhere."""
-    if isinstance(one.type, Flags):
-        for bit in one.type.bits:
+    if isinstance(field.type, Flags):
+        for bit in field.type.bits:
             values = ", ".join(f"{number} {value}" for number, value in (bit.values or {}).items())
-            said = "; ".join(part for part in (bit.doc, values) if part)
-            value = f"({one.name} >> {bit.low}) & {(1 << bit.count) - 1}"
-            yield from _instance(f"{one.name}_{bit.name.lower()}", said, value=_quoted(value))
-    if isinstance(one.type, Repeated) and one.type.until is not None:
-        yield from _ahead(f"{one.name}_ahead", one.type.until, f"{one.type.until.doc}, where there are none")
-    if isinstance(one.type, Switch):
-        for place, signed in expression(one.type.on).peeks:
+            text = "; ".join(part for part in (bit.doc, values) if part)
+            value = f"({field.name} >> {bit.low}) & {(1 << bit.count) - 1}"
+            yield from _instance(f"{field.name}_{bit.name.lower()}", text, value=_quoted(value))
+    if isinstance(field.type, Repeated) and field.type.until is not None:
+        yield from _ahead(
+            f"{field.name}_ahead", field.type.until, f"{field.type.until.doc}, where there are none"
+        )
+    if isinstance(field.type, Switch):
+        for place, signed in expression(field.type.on).peeks:
             yield from _instance(
-                peeked(one.name, place, signed=signed),
-                f"the integer {place} bytes behind the start of {one.name}",
+                peeked(field.name, place, signed=signed),
+                f"the integer {place} bytes behind the start of {field.name}",
                 pos=f"_io.pos + {place}" if place else "_io.pos",
                 type="s4be" if signed else "u4be",
                 when=_quoted(f"{_HERE} >= {place + PEEK_SIZE}"),
             )
-    for later in ahead(struct, one):
+    for later in ahead(struct, field):
         yield from _instance(
             f"{later}_ahead",
             f"{later}, which comes behind what it is about",
             pos=f"_io.size - {struct.behind(later)}",
             type=_named(struct[later].type),
         )
-    if behind(struct, one):
-        assert one.holds is not None
+    if behind(struct, field):
+        assert field.holds is not None
         yield from _instance(
-            f"{one.name}_parsed",
-            f"{one.name}, where it is as it lies",
-            pos=str(struct.offset(one.name)),
-            size=_quoted(Kaitai(struct, one).of(one.size).replace(_HERE, "_io.size")),
-            type=_named(one.holds.kind),
-            when=_quoted(_condition(struct, one)),
+            f"{field.name}_parsed",
+            f"{field.name}, where it is as it lies",
+            pos=str(struct.offset(field.name)),
+            size=_quoted(Kaitai(struct, field).of(field.size).replace(_HERE, "_io.size")),
+            type=_named(field.holds.kind),
+            when=_quoted(_condition(struct, field)),
         )
-    if one.points is not None:
-        inner = one.type if isinstance(one.type, Struct) else one.holds.kind if one.holds else None
+    if field.points is not None:
+        inner = field.type if isinstance(field.type, Struct) else field.holds.kind if field.holds else None
         assert isinstance(inner, Struct)
         yield from _instance(
-            f"{one.name}_block",
-            f"what lies where {one.name} leads to",
+            f"{field.name}_block",
+            f"what lies where {field.name} leads to",
             io="_root._io",
-            pos=Kaitai(inner, within=one.name).of(one.points.at),
-            size=Kaitai(inner, within=one.name).of(one.points.size),
-            type=identifier(one.points.to),
+            pos=Kaitai(inner, within=field.name).of(field.points.at),
+            size=Kaitai(inner, within=field.name).of(field.points.size),
+            type=identifier(field.points.to),
         )
 
 
@@ -282,18 +284,18 @@ def _ahead(name: str, until: Until, doc: str) -> Iterator[str]:
     )
 
 
-def _instance(name: str, doc: str, **said: str) -> Iterator[str]:
+def _instance(name: str, doc: str, **attributes: str) -> Iterator[str]:
     yield f"      {name}:"
-    yield from (f"        {'if' if key == 'when' else key}: {text}" for key, text in said.items())
+    yield from (f"        {'if' if key == 'when' else key}: {text}" for key, text in attributes.items())
     if doc:
         yield f"        doc: {_quoted(doc)}"
 
 
-def ahead(struct: Struct, one: Field) -> list[str]:
+def ahead(struct: Struct, conditional: Field) -> list[str]:
     """Fields behind this one that say how many bytes it has."""
     names = [field.name for field in struct.fields]
-    words = expression(one.size).names if one.size else ()
-    return [name for name in names[names.index(one.name) + 1 :] if name in words] if words else []
+    words = expression(conditional.size).names if conditional.size else ()
+    return [name for name in names[names.index(conditional.name) + 1 :] if name in words] if words else []
 
 
 def expressible(holds: Content | None) -> bool:
@@ -305,46 +307,50 @@ def expressible(holds: Content | None) -> bool:
     )
 
 
-def _condition(struct: Struct, one: Field, *, other: bool = False) -> str:
+def _condition(struct: Struct, field: Field, *, other: bool = False) -> str:
     """When a field holds something as it lies, or when not; empty for always."""
-    if one.holds is None or not one.holds.when:
+    if field.holds is None or not field.holds.when:
         return ""
-    condition = Kaitai(struct).of(one.holds.when)
+    condition = Kaitai(struct).of(field.holds.when)
     return f"not ({condition})" if other else condition
 
 
-def behind(struct: Struct, one: Field) -> bool:
+def behind(struct: Struct, conditional: Field) -> bool:
     """Whether a field that comes later says what lies in this one."""
-    if one.holds is None or not one.holds.when or not expressible(one.holds):
+    if conditional.holds is None or not conditional.holds.when or not expressible(conditional.holds):
         return False
     names = [field.name for field in struct.fields]
-    return any(name in expression(one.holds.when).names for name in names[names.index(one.name) :])
+    return any(
+        name in expression(conditional.holds.when).names for name in names[names.index(conditional.name) :]
+    )
 
 
 # Fields
 
 
-def _field(struct: Struct, one: Field, owner: str, *, optional: bool) -> Iterator[str]:
-    kind, size = one.type, ""
-    if one.size:
-        size = Kaitai(struct, one).of(one.size)
+def _field(struct: Struct, field: Field, owner: str, *, optional: bool) -> Iterator[str]:
+    kind, size = field.type, ""
+    if field.size:
+        size = Kaitai(struct, field).of(field.size)
         if isinstance(kind, Repeated):
-            yield from _lines(one.name, [f"size: {_quoted(size)}", f"type: {owner}_{one.name}"], one.doc)
+            yield from _lines(
+                field.name, [f"size: {_quoted(size)}", f"type: {owner}_{field.name}"], field.doc
+            )
             return
         if not isinstance(kind, Bytes):
             raise TypeError(
-                f"{struct.name}.{one.name}: only bytes and lists have a size that an expression tells"
+                f"{struct.name}.{field.name}: only bytes and lists have a size that an expression tells"
             )
-    holds = one.holds
-    if holds is None or not expressible(holds) or behind(struct, one):
+    holds = field.holds
+    if holds is None or not expressible(holds) or behind(struct, field):
         there = f"{_HERE} >= {kind.min_size}" if optional else ""
-        yield from _value(struct, one.name, kind, one.doc, one.only, there, size)
+        yield from _value(struct, field.name, kind, field.doc, field.only, there, size)
         return
-    inner, test = _named(holds.kind), _condition(struct, one)
-    yield from _value(struct, one.name, kind, one.doc, one.only, test, size, inner)
+    inner, test = _named(holds.kind), _condition(struct, field)
+    yield from _value(struct, field.name, kind, field.doc, field.only, test, size, inner)
     if test:
-        other = _condition(struct, one, other=True)
-        yield from _value(struct, f"{one.name}_other", kind, one.doc, one.only, other, size)
+        other = _condition(struct, field, other=True)
+        yield from _value(struct, f"{field.name}_other", kind, field.doc, field.only, other, size)
 
 
 def _value(

@@ -36,22 +36,22 @@ _MADE = "<!-- Made from the descriptions in codec/ by `make docs`: change those.
 
 def pages() -> dict[str, str]:
     """Every file of the folder, by name."""
-    made = {"README.md": _index()}
+    out = {"README.md": _index()}
     for codec in registry.codecs():
-        made[f"{codec.name}.md"] = _page(codec)
-        made[f"{codec.name}.ksy"] = ksy(codec)
-        made[f"{codec.name}.hexpat"] = hexpat(codec)
-    return made
+        out[f"{codec.name}.md"] = _page(codec)
+        out[f"{codec.name}.ksy"] = ksy(codec)
+        out[f"{codec.name}.hexpat"] = hexpat(codec)
+    return out
 
 
 def write(home: Path = HOME) -> None:
     """All of it, and nothing else."""
     home.mkdir(parents=True, exist_ok=True)
-    made = pages()
+    out = pages()
     for path in home.iterdir():
-        if path.name not in made:
+        if path.name not in out:
             path.unlink()
-    for name, text in made.items():
+    for name, text in out.items():
         (home / name).write_text(text, encoding="utf-8")
 
 
@@ -78,12 +78,12 @@ def _index() -> str:
 
 def _page(codec: Codec) -> str:
     blocks = [f"# {codec.name}", _MADE, f"{codec.title}."]
-    found = list(structures(described(codec)))
+    structs = list(structures(described(codec)))
     blocks.append("## Bytes")
-    for item in found:
+    for item in structs:
         blocks += _structure(item)
     blocks.append("## Tables")
-    taken = {item.name for item in found}
+    taken = {item.name for item in structs}
     for table in codec.tables.values():
         blocks += _table(table, f"{table.name} (table)" if table.name in taken else table.name)
     if codec.options:
@@ -146,26 +146,26 @@ def _type(kind: Type) -> str:
 
 
 def _said(field: Field) -> str:
-    said = [_cell(field.doc)]
+    parts = [_cell(field.doc)]
     if field.only is not None:
-        said.append(f"always {field.only.hex(' ') if isinstance(field.only, bytes) else field.only}")
+        parts.append(f"always {field.only.hex(' ') if isinstance(field.only, bytes) else field.only}")
     if isinstance(field.type, Int) and field.type.values:
-        said.append(", ".join(f"{number} {name}" for number, name in field.type.values.items()))
+        parts.append(", ".join(f"{number} {name}" for number, name in field.type.values.items()))
     if isinstance(field.type, Int) and field.type.unit == "ms":
-        said.append("milliseconds since 1970")
+        parts.append("milliseconds since 1970")
     if field.checksum is not None:
         upto = f"up to `{field.until}`" if field.until else "and what follows, to the end or to itself"
-        said.append(f"covers `{field.checksum[1]}` {upto}")
+        parts.append(f"covers `{field.checksum[1]}` {upto}")
     kind = getattr(field.type, "item", field.type)
     if isinstance(kind, Switch):
-        said.append(f"which of them: `{kind.on}`")
+        parts.append(f"which of them: `{kind.on}`")
     if field.size:
-        said.append(f"`{field.size}` bytes")
+        parts.append(f"`{field.size}` bytes")
     if field.points is not None:
-        said.append(f"leads to [{field.points.to}](#{field.points.to.lower()})")
+        parts.append(f"leads to [{field.points.to}](#{field.points.to.lower()})")
     if field.holds is not None:
-        said.append(f"holds {_type(field.holds.kind)}{''.join(_when(field.holds))}")
-    return "; ".join(item for item in said if item)
+        parts.append(f"holds {_type(field.holds.kind)}{''.join(_when(field.holds))}")
+    return "; ".join(item for item in parts if item)
 
 
 def _keys(keys: Sequence[int] | None) -> str:

@@ -32,10 +32,10 @@ class Fold(Protocol[T_co]):
 
 def run(files: Files, *folds: Fold[Any]) -> None:
     """Read files once for all folds."""
-    for file, found in files:
+    for file, windows in files:
         for fold in folds:
             fold.begin(file)
-        for window, frames in found:
+        for window, frames in windows:
             for fold in folds:
                 fold.add(window, frames)
 

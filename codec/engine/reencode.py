@@ -127,8 +127,8 @@ class Stored:
     def runs(self) -> Iterator[tuple[int, int, bool]]:
         """Return runs of usual frames whose records follow one another, and runs of the others: (start, stop, usual)."""
         usual = self.usual
-        apart = (usual[1:] != usual[:-1]) | (usual[1:] & (np.diff(self.owner) != 1))
-        edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(usual)]
+        breaks = (usual[1:] != usual[:-1]) | (usual[1:] & (np.diff(self.owner) != 1))
+        edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(usual)]
         return ((start, stop, bool(usual[start])) for start, stop in pairwise(edges) if stop > start)
 
 

@@ -118,11 +118,11 @@ class RepairPlan(ABC):
 
     def files(self) -> Iterator[OutputFile]:
         """Yield every file of the result, and note which files are not in it."""
-        made: set[str] = set()
+        names: set[str] = set()
         for file in self.outputs():
-            made.add(file.name)
+            names.add(file.name)
             yield file
-        self.removes = [name for name in self.sizes if name not in made]
+        self.removes = [name for name in self.sizes if name not in names]
 
     def unchanged(self, name: str, new_name: str | None = None) -> OutputFile:
         """Return a file of the first copy as it is, perhaps under another name."""

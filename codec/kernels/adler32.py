@@ -78,10 +78,10 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
         # The first unit begins before `at` where the bytes are no whole number of units: what does not count is made zero.
         pad = builder.and_(builder.neg(n), constant(_UNIT - 1))
         first = builder.sub(at, pad)
-        one = builder.insert_element(
+        padded = builder.insert_element(
             ir.Constant(bytes_, ir.Undefined), builder.trunc(pad, byte), ir.Constant(wide, 0)
         )
-        pads = builder.shuffle_vector(one, one, ir.Constant(wides, [0] * _LANES))
+        pads = builder.shuffle_vector(padded, padded, ir.Constant(wides, [0] * _LANES))
         zeros = ir.Constant(bytes_, [0] * _LANES)
 
         def begin(k: int) -> Any:
@@ -145,8 +145,8 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
 def _sums(buf: Bytes, at: int, n: int) -> tuple[int, int]:
     """The sum of 1 to `_BLOCK` bytes from `at` on, and that of all sums up to each of them. Unchecked: `at` is `_UNIT` at least, as
     some bytes before it are read."""
-    some = buf[at : at + n].astype(np.int64)
-    return int(some.sum()), int((some * np.arange(n, 0, -1)).sum())
+    values = buf[at : at + n].astype(np.int64)
+    return int(values.sum()), int((values * np.arange(n, 0, -1)).sum())
 
 
 @kernel("const u1[], i8, i8", python=_by_zlib, inline=True)
@@ -187,11 +187,11 @@ def adler32(buf: Bytes, at: int, end: int) -> int:
 
 
 @kernel("i8, i8, i8")
-def adler32_combine(one: int, two: int, length: int) -> int:
+def adler32_combine(first: int, second: int, length: int) -> int:
     """The checksum of two pieces one after the other, of which the second has so many bytes."""
-    a1 = one & 0xFFFF
-    a = (a1 + (two & 0xFFFF) + MOD - 1) % MOD
-    b = ((one >> 16) + (two >> 16) + (length % MOD) * ((a1 + MOD - 1) % MOD)) % MOD
+    a1 = first & 0xFFFF
+    a = (a1 + (second & 0xFFFF) + MOD - 1) % MOD
+    b = ((first >> 16) + (second >> 16) + (length % MOD) * ((a1 + MOD - 1) % MOD)) % MOD
     return b << 16 | a
 
 

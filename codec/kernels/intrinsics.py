@@ -187,8 +187,8 @@ def _emit_prefetch(typing_context: Any, buf: Any, at: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [place, number, number, number])
         function = declared(builder.module, kind, "llvm.prefetch.p0")
         # To be read, to be kept in all caches, data.
-        how = [ir.Constant(number, value) for value in (0, 3, 1)]
-        builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), place), *how])
+        hints = [ir.Constant(number, value) for value in (0, 3, 1)]
+        builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), place), *hints])
         return context.get_dummy_value()
 
     return types.none(buf, types.int64), generate
@@ -387,11 +387,11 @@ def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
             return look
 
         def one_to_three() -> None:
-            one, two, three = (
+            first, middle, last = (
                 load(byte, place)
                 for place in (constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
             )
-            builder.store(builder.zext(builder.or_(one, builder.or_(two, three)), wide), seen)
+            builder.store(builder.zext(builder.or_(first, builder.or_(middle, last)), wide), seen)
 
         def long() -> None:
             last = builder.sub(n, constant(_ASCII))
@@ -400,10 +400,10 @@ def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
             body, after = (builder.append_basic_block(name) for name in ("look", "looked"))
             builder.cbranch(builder.icmp_signed(">", last, constant(0)), body, after)
             builder.position_at_end(body)
-            place, found = builder.phi(n.type), builder.phi(many)
-            more = builder.or_(found, load(many, place))
+            place, bits = builder.phi(n.type), builder.phi(many)
+            more = builder.or_(bits, load(many, place))
             following = builder.add(place, constant(_ASCII))
-            for phi, first, next_one in ((place, constant(0), following), (found, end, more)):
+            for phi, first, next_one in ((place, constant(0), following), (bits, end, more)):
                 phi.add_incoming(first, before)
                 phi.add_incoming(next_one, body)
             builder.cbranch(builder.icmp_signed("<", following, last), body, after)

@@ -211,21 +211,21 @@ class Kernel(Generic[P, R]):
             # Without the reference counts that numba keeps of arrays: two atomic operations for each call of a kernel from a
             # kernel, which take longer than reading a varint, for arrays that outlive the call anyway.
             options["_nrt"] = False
-        made = self._making = njit(**options)(self.py_func)
+        dispatcher = self._making = njit(**options)(self.py_func)
         try:
             place = _cache_place()
             digest = None if place is None else fingerprint(self.py_func)
             if place is not None and digest is not None:
-                made._cache = _disk_cache(place, self.name, digest, options)
+                dispatcher._cache = _disk_cache(place, self.name, digest, options)
             if self.signature is not None:
-                made.compile(_numba_signature(self.signature, self.py_func.__globals__))
+                dispatcher.compile(_numba_signature(self.signature, self.py_func.__globals__))
                 # Other types would be compiled one by one: a missing conversion is an error instead.
-                made.disable_compile()
-                for form in made.overloads.values():
+                dispatcher.disable_compile()
+                for form in dispatcher.overloads.values():
                     _check_result(self.name, form.signature.return_type)
         finally:
             self._making = None
-        return made
+        return dispatcher
 
     @property
     def _numba_type_(self) -> Any:
@@ -300,9 +300,9 @@ class Intrinsic(Generic[P, R]):
             from numba.core.registry import cpu_target
             from numba.extending import intrinsic as numba_intrinsic
 
-            made = numba_intrinsic(self.emit)
+            function = numba_intrinsic(self.emit)
             cpu_target.typing_context.refresh()
-            self._type = cpu_target.typing_context.resolve_value_type(made)
+            self._type = cpu_target.typing_context.resolve_value_type(function)
         return self._type
 
     def __reduce__(self) -> str:

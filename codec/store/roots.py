@@ -78,8 +78,8 @@ def holds_files(folder: str, patterns: Sequence[str]) -> bool:
     """
     parts = folder.split("/")
     return not folder or any(
-        len(parts) <= len(wanted) and all(map(_matches, parts, wanted))
-        for wanted in (pattern.split("/") for pattern in patterns)
+        len(parts) <= len(levels) and all(map(_matches, parts, levels))
+        for levels in (pattern.split("/") for pattern in patterns)
     )
 
 
@@ -89,5 +89,5 @@ def _matches(name: str, pattern: str) -> bool:
 
 def patterns_in(root: str, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return the patterns of the folders in a further root, from those of the tree."""
-    found = (pattern.partition("/") for pattern in patterns)
-    return tuple(inner for first, _, inner in found if inner and fnmatchcase(root, first))
+    split_patterns = (pattern.partition("/") for pattern in patterns)
+    return tuple(inner for first, _, inner in split_patterns if inner and fnmatchcase(root, first))

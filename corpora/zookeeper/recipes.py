@@ -179,10 +179,10 @@ def _one_snapshot(order: Order) -> Made:
 
 def _named(name: str, kind: str) -> int:
     """The name says what the file is, and its zxid."""
-    found = names.parse(name)
-    if found is None or found.kind != kind:
+    parsed = names.parse(name)
+    if parsed is None or parsed.kind != kind:
         raise UsageError(f"{name!r} is no name of such a file", advice=f"A name like {kind}.1")
-    return found.zxid
+    return parsed.zxid
 
 
 def _batches(

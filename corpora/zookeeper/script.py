@@ -159,19 +159,19 @@ class Script:
     def _choose(self, zxid: int) -> tuple[int, dict[str, Any] | None, int]:
         rng = self._rng
         session = rng.choice(sorted(self.sessions)) if self.sessions else 0
-        what = rng.below(20)
-        if not session or what == 0:
+        kind = rng.below(20)
+        if not session or kind == 0:
             return CREATE_SESSION, {"time_out": 1000 * (4 + rng.below(40))}, 0x100000000000000 + zxid
-        if what == 1 and len(self.sessions) > 1:
+        if kind == 1 and len(self.sessions) > 1:
             mine = sorted(
                 path for path, node in self.nodes.items() if node.stat["ephemeral_owner"] == session
             )
             # Without a body as in old versions, or with.
             body = None if rng.below(3) == 0 else {"paths_to_delete": [path.encode() for path in mine]}
             return CLOSE_SESSION, body, session
-        if what == 2:
+        if kind == 2:
             return ERROR, {"err": rng.choice([-101, -110, -103])}, session
-        if what == 3:
+        if kind == 3:
             return MULTI, {"txns": self._multi(session)}, session
         return (*self._change(session), session)
 
@@ -185,9 +185,9 @@ class Script:
                 {"type": ERROR, "data": {"err": -2}},
             ]
         kind, body = self._change(session, allowed=(CREATE, SET_DATA))
-        found = self.nodes[""]
+        root = self.nodes[""]
         return [
-            {"type": CHECK, "data": {"path": b"/", "version": found.stat["version"] + 1}},
+            {"type": CHECK, "data": {"path": b"/", "version": root.stat["version"] + 1}},
             {"type": kind, "data": body},
         ][self._rng.below(2) :]
 

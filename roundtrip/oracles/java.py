@@ -62,12 +62,12 @@ def why_not() -> str | None:
             return f"needs a JDK {JAVA_AT_LEAST} or newer, and there is no `{name}`: install one or set JAVA_HOME"
     java = command("java")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"needs Java {JAVA_AT_LEAST} or newer, and {java} does not start ({error})"
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
     if version is None or int(version[1]) < JAVA_AT_LEAST:
-        return f"needs Java {JAVA_AT_LEAST} or newer, and {java} says: {said.splitlines()[0] if said else 'nothing'}"
+        return f"needs Java {JAVA_AT_LEAST} or newer, and {java} says: {output.splitlines()[0] if output else 'nothing'}"
     return None
 
 
@@ -78,10 +78,10 @@ def _tool(name: str) -> str | None:
 
 def command(name: str) -> str:
     """The path of `java` or `javac`."""
-    found = _tool(name)
-    if found is None:
+    path = _tool(name)
+    if path is None:
         raise OracleError(f"there is no `{name}`", advice="Install a JDK 17 or set JAVA_HOME")
-    return found
+    return path
 
 
 def cache_dir() -> Path:
@@ -117,22 +117,22 @@ class Project:
             maven = shutil.which("mvn")
             if maven is None:
                 raise OracleError("needs Maven to fetch the jars, and there is no `mvn`: install Maven")
-            with _appearing(target) as (_, made):
+            with _appearing(target) as (_, staging):
                 run = subprocess.run(
                     [
                         *(maven, "-q", "-B", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
-                        *("-DincludeScope=runtime", f"-DoutputDirectory={made}"),
+                        *("-DincludeScope=runtime", f"-DoutputDirectory={staging}"),
                     ],
                     capture_output=True,
                     text=True,
                     timeout=1200,
                 )
                 if run.returncode:
-                    said = next(
+                    error = next(
                         (line for line in run.stdout.splitlines() if "ERROR" in line), run.stderr.strip()
                     )
                     raise OracleError(
-                        f"Maven could not fetch the jars of {self.pom.parent.name} (is there a network?): {said[:300]}"
+                        f"Maven could not fetch the jars of {self.pom.parent.name} (is there a network?): {error[:300]}"
                     )
         return target
 
@@ -140,10 +140,10 @@ class Project:
         sources = sorted(path for folder in self._sources for path in folder.glob("*.java"))
         target = jars.parent / f"classes-{_hash(sources)}"
         if not target.is_dir():
-            with _appearing(target) as (directory, made):
+            with _appearing(target) as (directory, staging):
                 classpath = os.pathsep.join(_jars_of(jars))
                 run = subprocess.run(
-                    [command("javac"), "-nowarn", "-proc:none", "-cp", classpath, "-d", made, *sources],
+                    [command("javac"), "-nowarn", "-proc:none", "-cp", classpath, "-d", staging, *sources],
                     capture_output=True,
                     text=True,
                     timeout=600,
@@ -176,9 +176,9 @@ class _appearing:
     def __enter__(self) -> tuple[Path, Path]:
         self._target.parent.mkdir(parents=True, exist_ok=True)
         self._work = tempfile.TemporaryDirectory(prefix=".making-", dir=self._target.parent)
-        made = Path(self._work.name, "made")
-        made.mkdir()
-        return Path(self._work.name), made
+        staging = Path(self._work.name, "made")
+        staging.mkdir()
+        return Path(self._work.name), staging
 
     def __exit__(self, kind: object, *rest: object) -> None:
         try:

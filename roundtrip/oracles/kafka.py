@@ -79,11 +79,11 @@ def batches(path: str | Path, *, records: bool = True) -> list[dict[str, Any]]:
     a batch, `error` holds its exception as a dict, and `records` what came before. Raises `JavaError` where it can't go on
     to the next batch. Like Kafka it ends silently at a tail shorter than what the last header claims.
     """
-    found, _ = SESSION.ask("batches", path=str(Path(path).absolute()), records=records)
-    for batch in found:
+    result, _ = SESSION.ask("batches", path=str(Path(path).absolute()), records=records)
+    for batch in result:
         for record in batch.get("records", ()):
             unhex(record)
-    return found
+    return result
 
 
 def summary(path: str | Path) -> dict[str, Any]:
@@ -170,15 +170,15 @@ def dump(path: str | Path | Iterable[str | Path], *flags: str, check: bool = Tru
                 item = beside / item.name
             paths[number] = item
         _, done = SESSION.ask("dump", args=["--files", ",".join(map(str, paths)), *flags], timeout=600)
-    said = str(done["out"])
+    output = str(done["out"])
     if check and done["status"]:
         raise OracleError(
-            f"DumpLogSegments ended with status {done['status']}: {done['err'].strip() or said}"
+            f"DumpLogSegments ended with status {done['status']}: {done['err'].strip() or output}"
         )
-    said += str(done["err"])
+    output += str(done["err"])
     for copy, original in shown.items():
-        said = said.replace(copy, original)
-    return said
+        output = output.replace(copy, original)
+    return output
 
 
 def sanity(directory: str | Path) -> list[dict[str, Any]]:

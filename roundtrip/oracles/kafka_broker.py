@@ -191,10 +191,10 @@ class Broker:
         if placed:
             return placed.directory
         # The broker puts a new partition into the log directory that has the fewest.
-        found = next(self.home.glob(f"logs*/{topic}-{partition}"), None)
-        if found is None:
+        directory = next(self.home.glob(f"logs*/{topic}-{partition}"), None)
+        if directory is None:
             raise OracleError(f"there is no partition {topic}-{partition}")
-        return found
+        return directory
 
     def files(self, topic: str, partition: int = 0) -> dict[str, bytes]:
         """The files of a partition: name to bytes."""
@@ -547,17 +547,17 @@ def _uuid() -> str:
 
 def _topic_id(metadata: Path) -> str | None:
     try:
-        found = re.fullmatch(r"version: 0\ntopic_id: ([\w-]{22})\n?", metadata.read_text())
+        match = re.fullmatch(r"version: 0\ntopic_id: ([\w-]{22})\n?", metadata.read_text())
     except (OSError, UnicodeDecodeError):
         return None
-    return found[1] if found and found[1].strip("A") else None
+    return match[1] if match and match[1].strip("A") else None
 
 
 def _directory_id(log_dir: Path) -> str:
-    found = re.search(r"^directory\.id=(\S+)$", (log_dir / "meta.properties").read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^directory\.id=(\S+)$", (log_dir / "meta.properties").read_text(), re.MULTILINE)
+    if match is None:
         raise OracleError("formatting gave the directory no id", path=str(log_dir))
-    return found[1]
+    return match[1]
 
 
 def free_ports(count: int) -> list[int]:

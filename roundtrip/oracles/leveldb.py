@@ -85,21 +85,21 @@ class LevelDB:
         line = self._process.stdout.readline()
         if not line:
             return Answer(DIED)
-        said = json.loads(line)
-        said["rows"] = [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in said["rows"]]
-        return Answer(**said)
+        answer = json.loads(line)
+        answer["rows"] = [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in answer["rows"]]
+        return Answer(**answer)
 
 
 def _library() -> Any:
     import plyvel._plyvel  # type: ignore[import-untyped]
 
-    found = ctypes.CDLL(plyvel._plyvel.__file__)
+    library = ctypes.CDLL(plyvel._plyvel.__file__)
     for name in (
         "options_create", "open", "readoptions_create", "create_iterator", "iter_key", "iter_value", "filterpolicy_create_bloom",
     ):  # fmt: skip
-        getattr(found, f"leveldb_{name}").restype = ctypes.c_void_p
-    found.leveldb_iter_valid.restype = ctypes.c_ubyte
-    return found
+        getattr(library, f"leveldb_{name}").restype = ctypes.c_void_p
+    library.leveldb_iter_valid.restype = ctypes.c_ubyte
+    return library
 
 
 class _Caller:
@@ -113,31 +113,31 @@ class _Caller:
 
     def open(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         library = self.library
-        given = ctypes.c_void_p(library.leveldb_options_create())
+        settings = ctypes.c_void_p(library.leveldb_options_create())
         for switch in _SWITCHES:
             getattr(library, f"leveldb_options_set_{switch}")(
-                given, ctypes.c_ubyte(bool(options.get(switch)))
+                settings, ctypes.c_ubyte(bool(options.get(switch)))
             )
         if "write_buffer_size" in options:
             library.leveldb_options_set_write_buffer_size(
-                given, ctypes.c_size_t(options["write_buffer_size"])
+                settings, ctypes.c_size_t(options["write_buffer_size"])
             )
         if options.get("bloom_bits_per_key"):
             policy = library.leveldb_filterpolicy_create_bloom(ctypes.c_int(options["bloom_bits_per_key"]))
-            library.leveldb_options_set_filter_policy(given, ctypes.c_void_p(policy))
-        assert given.value is not None
-        ctypes.c_ubyte.from_address(given.value + _REUSE_LOGS).value = bool(options.get("reuse_logs"))
+            library.leveldb_options_set_filter_policy(settings, ctypes.c_void_p(policy))
+        assert settings.value is not None
+        ctypes.c_ubyte.from_address(settings.value + _REUSE_LOGS).value = bool(options.get("reuse_logs"))
         error = ctypes.c_char_p()
-        database = library.leveldb_open(given, ctypes.c_char_p(name.encode()), ctypes.byref(error))
-        said: dict[str, Any] = {"status": self._error(error), "rows": [], "iterated": ""}
+        database = library.leveldb_open(settings, ctypes.c_char_p(name.encode()), ctypes.byref(error))
+        answer: dict[str, Any] = {"status": self._error(error), "rows": [], "iterated": ""}
         if database:
-            self._iterate(ctypes.c_void_p(database), said, verify=bool(options.get("verify_checksums")))
+            self._iterate(ctypes.c_void_p(database), answer, verify=bool(options.get("verify_checksums")))
             library.leveldb_close(ctypes.c_void_p(database))
-        said["after"] = sorted(os.listdir(name)) if os.path.isdir(name) else []
-        said["dropped"] = _dropped(os.path.join(name, "LOG"))
-        return said
+        answer["after"] = sorted(os.listdir(name)) if os.path.isdir(name) else []
+        answer["dropped"] = _dropped(os.path.join(name, "LOG"))
+        return answer
 
-    def _iterate(self, database: Any, said: dict[str, Any], *, verify: bool) -> None:
+    def _iterate(self, database: Any, answer: dict[str, Any], *, verify: bool) -> None:
         library = self.library
         reading = ctypes.c_void_p(library.leveldb_readoptions_create())
         library.leveldb_readoptions_set_verify_checksums(reading, ctypes.c_ubyte(verify))
@@ -149,11 +149,11 @@ class _Caller:
             for get in (library.leveldb_iter_key, library.leveldb_iter_value):
                 place = get(iterator, ctypes.byref(size))
                 pair.append(ctypes.string_at(place, size.value).hex() if size.value else "")
-            said["rows"].append(pair)
+            answer["rows"].append(pair)
             library.leveldb_iter_next(iterator)
         error = ctypes.c_char_p()
         library.leveldb_iter_get_error(iterator, ctypes.byref(error))
-        said["iterated"] = self._error(error)
+        answer["iterated"] = self._error(error)
         library.leveldb_iter_destroy(iterator)
 
 

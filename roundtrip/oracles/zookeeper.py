@@ -45,22 +45,22 @@ class Bundled(Project):
     """Sources compiled against jars that are installed with pyspark."""
 
     def jars(self) -> Path:
-        found = importlib.util.find_spec("pyspark")
-        if found is None or not found.submodule_search_locations:
+        spec = importlib.util.find_spec("pyspark")
+        if spec is None or not spec.submodule_search_locations:
             raise OracleError("needs the jars in pyspark, which is not installed")
-        folder = Path(found.submodule_search_locations[0]) / "jars"
-        wanted = [path for path in sorted(folder.glob("*.jar")) if path.name.startswith(_NEEDED)]
-        if not any(path.name.startswith("zookeeper-3") for path in wanted):
+        folder = Path(spec.submodule_search_locations[0]) / "jars"
+        needed = [path for path in sorted(folder.glob("*.jar")) if path.name.startswith(_NEEDED)]
+        if not any(path.name.startswith("zookeeper-3") for path in needed):
             raise OracleError(f"there is no ZooKeeper among the jars of pyspark in {folder}")
         # Links into this environment: another one, or one that is gone, has a place of its own.
-        place = hashlib.sha256("\n".join(map(str, wanted)).encode()).hexdigest()[:16]
+        place = hashlib.sha256("\n".join(map(str, needed)).encode()).hexdigest()[:16]
         target = cache_dir() / "zookeeper" / place / "jars"
-        names = {path.name for path in wanted}
+        names = {path.name for path in needed}
         if not target.is_dir() or {path.name for path in target.glob("*.jar")} != names:
             target.mkdir(parents=True, exist_ok=True)
             for path in target.glob("*.jar"):
                 path.unlink(missing_ok=True)
-            for path in wanted:
+            for path in needed:
                 (target / path.name).symlink_to(path)
         return target
 

@@ -33,8 +33,8 @@ def messages(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _properties(stored: bytes) -> Iterator[tuple[str, str]]:
     for part in java_string(stored).split("\x02"):
-        name, found, value = part.partition("\x01")
-        if found and name and value:
+        name, separator, value = part.partition("\x01")
+        if separator and name and value:
             yield name, value
 
 

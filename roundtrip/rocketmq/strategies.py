@@ -44,12 +44,12 @@ def _messages(draw: Any) -> pa.Table:
     rows = []
     for _ in range(draw(st.integers(0, 10))):
         properties = [{"key": draw(_NAMES), "value": draw(_TEXT)} for _ in range(draw(st.integers(0, 2)))]
-        found = {name: draw(st.none() | _TEXT) for name in ("KEYS", "TAGS")}
-        properties += [{"key": name, "value": value} for name, value in found.items() if value is not None]
+        drawn = {name: draw(st.none() | _TEXT) for name in ("KEYS", "TAGS")}
+        properties += [{"key": name, "value": value} for name, value in drawn.items() if value is not None]
         born, store = draw(_HOSTS), draw(_HOSTS)
         flags = draw(st.sampled_from([0, 0, 2, 4, 8, 12, 0x001, 0x101, 0x201, 0x301, 1 << 20]))
         row = {
-            "topic": draw(_TOPICS), "tags": found["TAGS"], "keys": found["KEYS"], "properties": properties, "body": draw(_BODIES),
+            "topic": draw(_TOPICS), "tags": drawn["TAGS"], "keys": drawn["KEYS"], "properties": properties, "body": draw(_BODIES),
             "born_host": born, "store_host": store, "born_timestamp_ms": draw(TIMES), "store_timestamp_ms": draw(TIMES),
             "sys_flag": flags | (BORN_V6 if "[" in born else 0) | (STORE_V6 if "[" in store else 0),
             "queue_id": draw(INT31), "queue_offset": draw(INT63), "flag": draw(INT31), "reconsume_times": draw(INT31),

@@ -136,27 +136,27 @@ def _section(struct: Struct, file: bytes, at: int, end: int | None = None) -> tu
 @functools.lru_cache(maxsize=1)
 def _sections(file: bytes) -> dict[int, tuple[dict[str, Any], int]]:
     """What they say and where they end, by where they start, from the start of the file on: it is read once, not for each of them."""
-    found: dict[int, tuple[dict[str, Any], int]] = {}
+    sections: dict[int, tuple[dict[str, Any], int]] = {}
     if not file.startswith(SNAPSHOT_MAGIC):
-        return found
+        return sections
     # Of a file that is damaged or cut off, those before.
     with contextlib.suppress(DescriptionError):
         at = 0
         for struct in (SNAPSHOT_HEADER, SESSIONS, ACLS):
-            found[at] = _section(struct, file, at)
-            at = found[at][1]
+            sections[at] = _section(struct, file, at)
+            at = sections[at][1]
         while file[at : at + len(END_MARK)] != END_MARK:
-            found[at] = _section(NODE, file, at)
-            at = found[at][1]
+            sections[at] = _section(NODE, file, at)
+            at = sections[at][1]
         left = len(file) - at - END.min_size - 2
         behind = {0: (), 33: (DIGEST,), 21: (LAST_PROCESSED,)}.get(left, (DIGEST, LAST_PROCESSED))
         for struct in (END, *behind):
             values, stop = _section(struct, file, at)
             if values["checksum"] != zlib.adler32(file[: stop - SEAL_SIZE]):
                 break
-            found[at] = values, stop
+            sections[at] = values, stop
             at = stop
-    return found
+    return sections
 
 
 def snapshot(sections: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -195,7 +195,7 @@ class Journal(FramedCodec):
         wrong = np.flatnonzero(self._sizes(part, context) == -2).tolist()
         return [(i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong]
 
-    def columns(self, part: Part, wanted: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
+    def columns(self, part: Part, names: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
         sizes = self._sizes(part, context)
         entries = part.head["entry_id"].astype(np.int64)
         meta = sizes == -1

@@ -120,19 +120,19 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
     # may: it is made where the last one was, and copied, since fresh memory of so many sizes costs more than the copy.
     room = min(most, limit + block_size)
     out = _scratch(room) if room <= _SCRATCH else np.empty(room, np.uint8)
-    made = 0
+    done = 0
     for at, length, stored in blocks:
         block = data[at : at + length]
         if checksum:
             _check_block(data, at, length)
         if stored:
-            out[made : made + length] = array(block)
-            made += length
+            out[done : done + length] = array(block)
+            done += length
         else:
-            made += _block(block, out[made : made + block_size], at)
-        if made > limit:
+            done += _block(block, out[done : done + block_size], at)
+        if done > limit:
             raise BombError.over(codec, limit)
-    return out[:made].copy() if room <= _SCRATCH else out[:made]
+    return out[:done].copy() if room <= _SCRATCH else out[:done]
 
 
 _SCRATCH = 256 << 10
@@ -141,10 +141,10 @@ _own = threading.local()
 
 def _scratch(size: int) -> Bytes:
     """Memory of this thread, the same each time."""
-    found: Bytes | None = getattr(_own, "scratch", None)
-    if found is None:
-        found = _own.scratch = np.empty(_SCRATCH, np.uint8)
-    return found[:size]
+    scratch: Bytes | None = getattr(_own, "scratch", None)
+    if scratch is None:
+        scratch = _own.scratch = np.empty(_SCRATCH, np.uint8)
+    return scratch[:size]
 
 
 def _header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
@@ -175,11 +175,11 @@ def _header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
 
 
 def _check_block(data: memoryview, at: int, length: int) -> None:
-    (found,) = struct.unpack_from("<I", data, at + length)
+    (stored,) = struct.unpack_from("<I", data, at + length)
     expected = xxhash32(array(data[at : at + length]), 0, length)
-    if found != expected:
+    if stored != expected:
         raise CompressionError(
-            f"lz4: the checksum of the block at byte {at} is {found:#010x}, and {expected:#010x} was expected"
+            f"lz4: the checksum of the block at byte {at} is {stored:#010x}, and {expected:#010x} was expected"
         )
 
 
@@ -205,13 +205,13 @@ def _frame(data: memoryview, level: int, header_checksum: int) -> bytes:
     # Imported when written: reading needs none of it.
     import lz4.block
 
-    how: dict[str, Any] = {"mode": "default"}
+    settings: dict[str, Any] = {"mode": "default"}
     if level != _FAST_LEVEL:
-        how = {"mode": "high_compression", "compression": min(level, _HIGHEST)}
+        settings = {"mode": "high_compression", "compression": min(level, _HIGHEST)}
     parts = [_MAGIC, _DESCRIPTOR, bytes([header_checksum])]
     for at in range(0, len(data), _BLOCK):
         raw = data[at : at + _BLOCK]
-        block = lz4.block.compress(raw, store_size=False, **how)
+        block = lz4.block.compress(raw, store_size=False, **settings)
         if len(block) < len(raw):
             parts += struct.pack("<I", len(block)), block
         else:

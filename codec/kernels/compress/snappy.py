@@ -60,10 +60,10 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
         chunks.append((at, length, size))
         at += length
     out = np.empty(total, np.uint8)
-    made = 0
+    done = 0
     for at, length, size in chunks:
-        _block(data[at : at + length], out[made : made + size], at)
-        made += size
+        _block(data[at : at + length], out[done : done + size], at)
+        done += size
     return out
 
 
@@ -94,11 +94,11 @@ def _length(block: memoryview, at: int) -> int:
 
 def _block(block: memoryview, out: Bytes, at: int) -> None:
     try:
-        made = _into(block, out) if len(out) else _empty(block)
+        size = _into(block, out) if len(out) else _empty(block)
     except cramjam.DecompressionError as error:
         raise CompressionError(f"snappy: the block at byte {at} is damaged: {_reason(error)}") from None
-    if made != len(out):
-        raise CompressionError(f"snappy: the block at byte {at} makes {made} bytes, and declares {len(out)}")
+    if size != len(out):
+        raise CompressionError(f"snappy: the block at byte {at} makes {size} bytes, and declares {len(out)}")
 
 
 def _empty(block: memoryview) -> int:
@@ -123,9 +123,9 @@ def write_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
     held = b""
     for piece in pieces:
         held += bytes(piece)
-        whole = len(held) - len(held) % _BLOCK
-        yield write(memoryview(held)[:whole], 0)[len(_HEADER) :]
-        held = held[whole:]
+        full = len(held) - len(held) % _BLOCK
+        yield write(memoryview(held)[:full], 0)[len(_HEADER) :]
+        held = held[full:]
     yield write(memoryview(held), 0)[len(_HEADER) :]
 
 

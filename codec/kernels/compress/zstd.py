@@ -92,11 +92,11 @@ def _objects() -> _Local:
 def read(codec: str, data: memoryview, limit: int) -> Bytes:
     import zstandard
 
-    given = array(data)
+    buffer = array(data)
     parts: list[bytes] = []
     at = total = 0
     while at < len(data):
-        end, most, wrong = _frame(given, at)
+        end, most, wrong = _frame(buffer, at)
         if wrong:
             raise CompressionError(f"zstd: at byte {at} of {len(data)}: {_WRONG[wrong]}")
         allowed = limit - total
@@ -151,5 +151,5 @@ def write(data: memoryview, level: int) -> bytes:
 def write_sized(data: memoryview, level: int) -> bytes:
     import zstandard
 
-    made = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
-    return made.compress(data)
+    compressor = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+    return compressor.compress(data)

@@ -16,8 +16,8 @@ VERSION = 1
 class Explanation:
     """Some bytes of a file and every field in them. `str()` is the text for people; `html()` a page that stands on its own."""
 
-    def __init__(self, found: Explained) -> None:
-        self.found = found
+    def __init__(self, explained: Explained) -> None:
+        self.found = explained
 
     @property
     def path(self) -> str:
@@ -51,16 +51,16 @@ class Explanation:
         return page(self.found)
 
     def to_dict(self) -> dict[str, Any]:
-        found = self.found
+        explained = self.found
         return {
             "explain": VERSION,
-            "path": found.path,
-            "codec": found.codec.name,
-            "title": found.codec.title,
-            "bytes": found.size,
-            "focus": spell(found.focus) if found.focus else None,
-            "pieces": [_piece(piece) for piece in found.pieces],
-            "notes": list(found.notes),
+            "path": explained.path,
+            "codec": explained.codec.name,
+            "title": explained.codec.title,
+            "bytes": explained.size,
+            "focus": spell(explained.focus) if explained.focus else None,
+            "pieces": [_piece(piece) for piece in explained.pieces],
+            "notes": list(explained.notes),
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -134,10 +134,10 @@ def _node(node: Node, data: bytes, base: int, around: tuple[int, ...]) -> dict[s
             for b in node.bits
         ]
     if node.check is not None:
-        one = node.check
+        check = node.check
         out["checksum"] = {
-            "stored": one.stored, "computed": one.computed, "right": one.right,
-            "offset": one.start, "length": one.end - one.start,
+            "stored": check.stored, "computed": check.computed, "right": check.right,
+            "offset": check.start, "length": check.end - check.start,
         }  # fmt: skip
     if node.space is not None:
         out["inside"] = _space(node.space, around)

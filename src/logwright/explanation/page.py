@@ -24,23 +24,23 @@ _VALUE = 240
 _COLUMNS = ("depth", "space", "start", "length", "kind", "name", "value", "meaning", "doc", "type", "problem")
 
 
-def page(found: Explained) -> str:
+def page(explained: Explained) -> str:
     """The whole page."""
-    made = _Data()
-    for piece in found.pieces:
-        made.piece(piece)
+    builder = _Data()
+    for piece in explained.pieces:
+        builder.piece(piece)
     data = {
-        "path": safe(found.path),
-        "codec": found.codec.name,
-        "title": found.codec.title,
-        "size": found.size,
-        "notes": [safe(note) for note in found.notes],
-        "strings": [safe(string) for string in made.strings],
-        "nodes": {name: made.columns[name] for name in _COLUMNS},
-        "more": made.more,
-        "spaces": made.finished(),
-        "focus": list(found.focus),
-        "row": next((item.row for item in found.pieces if item.row is not None), None),
+        "path": safe(explained.path),
+        "codec": explained.codec.name,
+        "title": explained.codec.title,
+        "size": explained.size,
+        "notes": [safe(note) for note in explained.notes],
+        "strings": [safe(string) for string in builder.strings],
+        "nodes": {name: builder.columns[name] for name in _COLUMNS},
+        "more": builder.more,
+        "spaces": builder.finished(),
+        "focus": list(explained.focus),
+        "row": next((item.row for item in explained.pieces if item.row is not None), None),
     }
     # Within a script element only "</" and "<!--" mean anything.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -48,12 +48,12 @@ def page(found: Explained) -> str:
     style, script, frame = (
         (home / name).read_text(encoding="utf-8") for name in ("page.css", "page.js", "page.html")
     )
-    name = found.path.rstrip("/").rpartition("/")[2]
+    name = explained.path.rstrip("/").rpartition("/")[2]
     # What comes from outside is put in last, so that no mark in it is taken for one of ours.
     before, after = frame.split("__DATA__")
     before = before.replace("__STYLE_HASH__", _hash(style)).replace("__SCRIPT_HASH__", _hash(script))
     before = before.replace("__STYLE__", style)
-    before = before.replace("__TITLE__", html.escape(safe(f"{name}: {found.codec.name}")))
+    before = before.replace("__TITLE__", html.escape(safe(f"{name}: {explained.codec.name}")))
     return before + text + after.replace("__SCRIPT__", script)
 
 
@@ -84,12 +84,12 @@ class _Data:
         depth = 0
         if faults or len(piece.nodes) != 1 or piece.unread:
             name = f"bytes {piece.start:,} to {piece.stop - 1:,}"
-            said = "; ".join(fault.detail for fault in faults)
+            text = "; ".join(fault.detail for fault in faults)
             problem = (
-                said if piece.fault is not None or any(fault.severity == "error" for fault in faults) else ""
+                text if piece.fault is not None or any(fault.severity == "error" for fault in faults) else ""
             )
             i = self._add(
-                0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else said, "", "", problem
+                0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else text, "", "", problem
             )
             systems = [fault.system for fault in faults if fault.system]
             if systems:
@@ -121,8 +121,14 @@ class _Data:
         if node.bits:
             more["bits"] = [[b.name, b.pattern(), str(b.value), b.meaning or b.doc] for b in node.bits]
         if node.check is not None:
-            one = node.check
-            more["check"] = [f"{one.stored:#010x}", f"{one.computed:#010x}", one.start, one.end, one.right]
+            check = node.check
+            more["check"] = [
+                f"{check.stored:#010x}",
+                f"{check.computed:#010x}",
+                check.start,
+                check.end,
+                check.right,
+            ]
         for child in node.children:
             self._node(child, depth + 1, space)
         if node.space is not None:
@@ -152,10 +158,10 @@ class _Data:
         return len(self.columns["depth"]) - 1
 
     def _string(self, text: str) -> int:
-        found = self.strings.get(text)
-        if found is None:
-            found = self.strings[text] = len(self.strings)
-        return found
+        number = self.strings.get(text)
+        if number is None:
+            number = self.strings[text] = len(self.strings)
+        return number
 
     def finished(self) -> list[dict[str, Any]]:
         for space in self.spaces:

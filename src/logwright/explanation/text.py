@@ -27,9 +27,9 @@ _COLOURS = {
 }
 
 
-def render(found: Explained, *, colour: bool, items: int, width: int) -> str:
+def render(explained: Explained, *, colour: bool, items: int, width: int) -> str:
     """All of it, a line a field."""
-    return "\n".join(_Text(found, colour, items, width).lines())
+    return "\n".join(_Text(explained, colour, items, width).lines())
 
 
 @dataclass
@@ -40,11 +40,11 @@ class _Text:
     width: int
 
     def lines(self) -> Iterator[str]:
-        found = self.found
-        head = f"{self._ink('bold', safe(found.path))}  {found.codec.name}: {found.codec.title}, {found.size:,} bytes"
+        explained = self.found
+        head = f"{self._ink('bold', safe(explained.path))}  {explained.codec.name}: {explained.codec.title}, {explained.size:,} bytes"
         yield head
-        yield from (f"  {safe(note)}" for note in found.notes)
-        for piece in found.pieces:
+        yield from (f"  {safe(note)}" for note in explained.notes)
+        for piece in explained.pieces:
             yield ""
             yield from self._piece(piece)
 
@@ -87,13 +87,13 @@ class _Text:
         if not nodes:
             return
         if len(nodes) == 1 and nodes[0].kind == SKIPPED:
-            said = nodes[0].meaning
+            text = nodes[0].meaning
         else:
-            said = f"{len(nodes)} more, not shown"
+            text = f"{len(nodes)} more, not shown"
         size = nodes[-1].end - nodes[0].start
         name = f"{nodes[0].name} …" if nodes[0].name != nodes[-1].name else nodes[0].name
         yield self._line(
-            _address(nodes[0].start, around), f"… {size:,} bytes", depth, name, "", said, ink="dim"
+            _address(nodes[0].start, around), f"… {size:,} bytes", depth, name, "", text, ink="dim"
         )
 
     def _asked(self, node: Node, around: tuple[int, ...], piece: Piece) -> bool:
@@ -131,11 +131,11 @@ class _Text:
                 else:
                     yield from self._leaf(child, node.name, data, base, around, depth, False, node.doc)
         else:
-            said = node.meaning or (summary(node) if node.kind == "struct" and depth else "") or node.doc
+            text = node.meaning or (summary(node) if node.kind == "struct" and depth else "") or node.doc
             name = (
                 f"{node.name}  {node.type}" if node.kind == "struct" and node.name != node.type else node.name
             )
-            yield self._line(address, size, depth, name, "", said, ink="bold", mark=mark)
+            yield self._line(address, size, depth, name, "", text, ink="bold", mark=mark)
             yield from self._problem(node, depth)
             fields = node.kind == "struct"
             yield from self._nodes(node.children, data, base, around, depth + 1, piece, fields=fields)
@@ -148,8 +148,8 @@ class _Text:
         self, node: Node, space: Space, around: tuple[int, ...], depth: int, piece: Piece
     ) -> Iterator[str]:
         here = (*around, space.start)
-        said = f"{space.how}: {len(space.data):,} bytes, from {spell((*here, 0))} on"
-        yield self._line("", "", depth + 1, f"▼ {node.name}, {said}", "", "", ink="magenta")
+        text = f"{space.how}: {len(space.data):,} bytes, from {spell((*here, 0))} on"
+        yield self._line("", "", depth + 1, f"▼ {node.name}, {text}", "", "", ink="magenta")
         yield from self._nodes(space.nodes, space.data, 0, here, depth + 1, piece)
 
     def _leaf(
@@ -169,12 +169,12 @@ class _Text:
         if len(rows) > _LINES:
             more = len(raw) - _LINES * _BYTES
             rows = rows[:_LINES]
-        said = (node.meaning if node.kind != "text" else "") or node.doc or doc
+        text = (node.meaning if node.kind != "text" else "") or node.doc or doc
         ink = {PADDING: "dim", UNEXPLAINED: "yellow"}.get(node.kind, "")
         if node.check is not None:
-            one = node.check
-            said = f"right, of bytes {one.start:,} to {one.end - 1:,}" if one.right else said
-            ink = "green" if one.right else "red"
+            check = node.check
+            text = f"right, of bytes {check.start:,} to {check.end - 1:,}" if check.right else text
+            ink = "green" if check.right else "red"
         if node.problem:
             ink = "red"
         size = f"{len(raw):,} bytes" if node.kind in (PADDING, UNEXPLAINED) else ""
@@ -184,7 +184,7 @@ class _Text:
             depth,
             name,
             size or short(node, _VALUE),
-            said,
+            text,
             ink=ink,
             mark=mark,
         )
@@ -195,10 +195,12 @@ class _Text:
         yield from (self._bits(bit, depth + 1) for bit in node.bits)
         yield from self._problem(node, depth)
 
-    def _bits(self, one: Bits, depth: int) -> str:
-        pattern = one.pattern()
-        pattern = pattern if len(pattern) <= 3 * _BYTES - 1 else f"bits {one.low}..{one.low + one.count - 1}"
-        return self._line("", pattern, depth, one.name, str(one.value), one.meaning or one.doc, ink="dim")
+    def _bits(self, bits: Bits, depth: int) -> str:
+        pattern = bits.pattern()
+        pattern = (
+            pattern if len(pattern) <= 3 * _BYTES - 1 else f"bits {bits.low}..{bits.low + bits.count - 1}"
+        )
+        return self._line("", pattern, depth, bits.name, str(bits.value), bits.meaning or bits.doc, ink="dim")
 
     def _problem(self, node: Node, depth: int) -> Iterator[str]:
         if node.problem:
@@ -215,25 +217,25 @@ class _Text:
         return not holds or (node.kind in ("bytes", "text") and not holds[0].children)
 
     def _line(
-        self, address: str, data: str, depth: int, name: str, value: str, said: str,
+        self, address: str, data: str, depth: int, name: str, value: str, text: str,
         *, ink: str = "", mark: bool = False,
     ) -> str:  # fmt: skip
         indent = "  " * min(depth, 10)
         left = f"{address:>10}  {data:<{3 * _BYTES - 1}}  "
-        wide = max(_NAME, len(indent) + len(name)) if name and (value or said) else len(indent) + len(name)
+        wide = max(_NAME, len(indent) + len(name)) if name and (value or text) else len(indent) + len(name)
         right = f"{indent}{name}".ljust(wide)
-        if value or said:
-            right += f" {value:<{_VALUE}}" if said and value else f" {value}".rstrip()
+        if value or text:
+            right += f" {value:<{_VALUE}}" if text and value else f" {value}".rstrip()
         room = self.width - len(left) - 2
-        if said:
+        if text:
             free = room - len(right) - 1
-            said = cut(safe(said), free) if free > 8 else ""
-        if not said:
+            text = cut(safe(text), free) if free > 8 else ""
+        if not text:
             right = right.rstrip()
         plain = f"{'►' if mark else ' '} {left if right else left.rstrip()}"
         if mark:
             plain = self._ink("cyan", plain)
-        return plain + self._ink(ink, right) + (f" {self._ink(ink or 'dim', said)}" if said else "")
+        return plain + self._ink(ink, right) + (f" {self._ink(ink or 'dim', text)}" if text else "")
 
     def _ink(self, ink: str, text: str) -> str:
         return f"\x1b[{_COLOURS[ink]}m{text}\x1b[0m" if self.colour and ink and text else text

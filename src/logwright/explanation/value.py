@@ -43,18 +43,18 @@ def short(node: Node, most: int = 60) -> str:
 def summary(node: Node, most: int = 110) -> str:
     """What is in a structure, on one line: what its fields mean, and its keys and values."""
     few = len(node.children) <= _FEW
-    said: list[str] = []
+    texts: list[str] = []
     for child in node.children:
         if child.role in ("length", "checksum") or child.broken or child.kind in WITHOUT:
             continue
         if child.kind in ("bytes", "text"):
             if child.space is None and not (child.children and child.children[-1].children):
-                said.append(f"{child.name} {short(child, 28)}")
+                texts.append(f"{child.name} {short(child, 28)}")
         elif child.meaning and child.kind != "list":
-            said.append(child.meaning)
+            texts.append(child.meaning)
         elif (child.kind == "list" and child.value) or (few and child.kind in ("int", "varint")):
-            said.append(f"{child.name} {child.value}")
-    return cut(", ".join(said), most)
+            texts.append(f"{child.name} {child.value}")
+    return cut(", ".join(texts), most)
 
 
 _FEW = 4

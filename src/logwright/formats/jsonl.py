@@ -207,13 +207,13 @@ def _objects(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[tuple[in
     full = ((number, line) for number, line in lines if line.strip())
     for number, line in itertools.islice(full, _ROWS):
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except ValueError as error:
             raise UsageError(f"line {number} is no JSON: {error}", path=path) from None
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             shown = line[:40].decode("utf-8", "replace")
             raise UsageError(f"line {number} is no object but {shown!r}", path=path)
-        yield number, found
+        yield number, value
 
 
 def _read(field: pa.Field, rows: list[tuple[int, dict[str, Any]]], path: str) -> pa.Array:
