@@ -33,7 +33,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.build import Summary
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
-from logwright.codec.store.roots import gathered
+from logwright.codec.store.roots import name_without_roots
 from logwright.codec.window import Chunk, Zeros
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
@@ -174,7 +174,7 @@ class Mender:
         done = Done()
         for mended in mending.files():
             pieces = _joined(mended.pieces)
-            name = checked(gathered(mended.name, self._roots) if self._gathers else mended.name)
+            name = checked(name_without_roots(mended.name, self._roots) if self._gathers else mended.name)
             if name in done.untouched or name in done.written:
                 raise LogwrightError(f"layout {self._layout.name} made {name} twice")
             same = _same(copies, name, pieces, before.get(name))

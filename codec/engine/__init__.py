@@ -1,1 +1,1 @@
-"""What systems do alike, once for all of them."""
+"""Engines that all systems share: fold, derive, startup, repair, reencode and merge."""

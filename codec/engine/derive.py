@@ -1,7 +1,7 @@
-"""Rebuild derived files: make them again, and leave everything else as it is.
+"""Rebuild derived files and keep everything else.
 
-A derived file is what a fold over the frames of primary files yields. The builder, the repair and the rebuild of a system feed the
-same fold; a check compares its result with the file that is there, or tests each entry where real systems write different files.
+A derived file is the result of a fold over the frames of primary files. The builder, the repair and the rebuild of a system use the
+same fold. A check compares its result with the existing file, or tests each entry if real systems may write different files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from logwright.codec.store.listing import Listing
 
 
 class Rebuild(RepairPlan):
-    """A directory in which some files are made again."""
+    """A directory with some files rebuilt."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class Rebuild(RepairPlan):
         made_files: Mapping[str, Iterable[bytes]],
         dropped: Sequence[str] = (),
     ) -> None:
-        """`made_files` are read when it is their turn, so a generator makes its file late. `dropped` files are not in the result."""
+        """`made_files` are consumed one after the other, so a generator runs late. `dropped` files are not in the result."""
         super().__init__(listing)
         self.made_files, self.dropped = made_files, dropped
 

@@ -18,11 +18,11 @@ class Fold(Protocol[T_co]):
     """Consumes the good frames of files in order, and yields a result."""
 
     def begin(self, file: PlannedFile) -> None:
-        """Begin a file. Files come in the order of the plan, those without a good frame too."""
+        """Begin a file. Files come in the order of the plan, including those without a good frame."""
         ...
 
     def add(self, window: Window, frames: Frames) -> None:
-        """Take good frames of the file, one at least, in order. What lies between them is damaged, or cannot be read."""
+        """Take one or more good frames of the file, in order. The bytes between them are damaged or unreadable."""
         ...
 
     def finish(self) -> T_co:

@@ -1,8 +1,8 @@
-"""Rows written back into the frames that they came from.
+"""Write rows back into the frames that they came from.
 
-`match` says which frame each record of the rows belongs to. `Reencoder` holds the one rule of what is passed through and what is encoded:
-damaged bytes pass through; a stored payload passes through where it says what the rows say; frames of which nothing is stored but their
-rows are encoded in runs; a frame whose rows are gone is left out.
+`match` finds the frame of each record. `Reencoder` decides which frames are copied and which are encoded:
+damaged bytes are copied; a stored payload is copied if it decodes to the same rows; frames without a stored payload
+are encoded in runs; a frame without rows is dropped.
 
 A record is one row, or several rows in a format whose frames hold several.
 """
@@ -32,16 +32,16 @@ def stored(frames: pa.Table, name: str) -> list[Any]:
 
 
 def absent(values: list[Any]) -> Mask:
-    """Return which values are None."""
+    """Return a mask of the values that are None."""
     return np.array([value is None for value in values], np.bool_)
 
 
 def integer_column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column as int64. Raises `UsageError` where it holds no integers."""
+    """Return a column as int64. Raises `UsageError` for a column that does not hold integers."""
     column = table[name]
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        raise UsageError(f"column {name!r} has type {kind}, a whole number is needed")
+        raise UsageError(f"column {name!r} has type {kind}, expected integers")
     return column.cast(pa.int64())
 
 
@@ -51,7 +51,7 @@ def integers(table: pa.Table, name: str) -> Int64s:
 
 
 def need(codec: str, frames: pa.Table, *names: str) -> None:
-    """Raise `UsageError` where the frames table lacks a column."""
+    """Raise `UsageError` if the frames table lacks a column."""
     for name in names:
         if name not in frames.column_names:
             raise UsageError(f"{codec} needs a column {name!r} in the frames table")
@@ -66,8 +66,8 @@ def frames_of(codec: str, rows: pa.Table, frames: Int64s, holds: Mask) -> Int64s
         return np.empty(0, np.int64)
     if "position" not in rows.column_names or rows["position"].null_count == rows.num_rows:
         raise UsageError(
-            f"{codec}: rows don't say which frame they are in",
-            advice="Give the detail column 'position', or leave the frames out",
+            f"{codec}: rows have no positions that assign them to frames",
+            advice="Pass the detail column 'position', or leave out the frames table",
         )
     places = np.flatnonzero(holds)
     if not len(places):
@@ -81,15 +81,15 @@ def frames_of(codec: str, rows: pa.Table, frames: Int64s, holds: Mask) -> Int64s
 def unplaced(codec: str, row: int) -> UsageError:
     """Return the error for a row that has no frame."""
     return UsageError(
-        f"{codec}: row {row} is in no frame of the frames table, or not in their order",
-        advice="New rows have no place in old frames: encode them without the frames table",
+        f"{codec}: row {row} belongs to no frame of the frames table, or is out of order",
+        advice="New rows do not fit into old frames: encode them without the frames table",
     )
 
 
 def match(codec: str, rows: pa.Table, cuts: Int64s, frames: Int64s, holds: Mask) -> Int64s:
     """Return the record that each frame holds, -1 for none. Record `i` is the rows `cuts[i]` to `cuts[i + 1]`.
 
-    Raises `UsageError` for a record that has no frame of its own, or whose frame does not come behind that of the record before.
+    Raises `UsageError` for a record without its own frame, and for frames that are not in the order of the records.
     """
     first = cuts[:-1]
     frame = frames_of(codec, rows, frames, holds)[first]
@@ -119,10 +119,10 @@ class Stored:
     owner: Int64s
     """The record of each, -1 for none."""
     raw: list[Any]
-    """Bytes that could not be read."""
+    """The bytes of damaged ranges."""
     payload: list[Any]
     usual: Mask
-    """Nothing but the rows is stored of it."""
+    """Marks frames of which only the rows are stored."""
 
     def runs(self) -> Iterator[tuple[int, int, bool]]:
         """Return runs of usual frames whose records follow one another, and runs of the others: (start, stop, usual)."""
@@ -133,7 +133,7 @@ class Stored:
 
 
 class Reencoder(ABC):
-    """Writes the frames of a table with the records that are given now."""
+    """Writes the frames of a table with new records."""
 
     def __init__(self, table: Stored) -> None:
         self.table = table
@@ -142,18 +142,18 @@ class Reencoder(ABC):
 
     @abstractmethod
     def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
-        """Encode the records `first` to `last` as the usual frames from `frame` on, or one record as a frame in place of a stored one."""
+        """Encode records `first` to `last` as usual frames from `frame` on, or one record in place of a stored frame."""
 
     @abstractmethod
     def wrap(self, payload: bytes, frame: int) -> Chunk:
-        """Return a stored payload as its frame."""
+        """Return the frame of a stored payload."""
 
     @abstractmethod
     def says(self, payload: bytes, record: int, frame: int) -> bool:
-        """Return whether a stored payload says what a record says; without a record (-1), whether it holds no rows."""
+        """Return whether a stored payload decodes to a record; without a record (-1), whether it has no rows."""
 
     def other(self, frame: int) -> Chunk | None:
-        """Return a frame of a kind that holds no rows; None for a frame that may hold some."""
+        """Return a frame of a kind that never holds rows; None for other frames."""
         return None
 
     def write(self) -> Iterator[Chunk]:
@@ -172,7 +172,7 @@ class Reencoder(ABC):
             yield chunk
 
     def _frame(self, frame: int) -> Iterator[Chunk]:
-        """The rule for a frame of which more is stored than its rows."""
+        """Copy or encode a frame of which more than the rows is stored."""
         raw, payload, record = self.table.raw[frame], self.table.payload[frame], int(self.table.owner[frame])
         other = raw if raw is not None else self.other(frame)
         if other is not None:

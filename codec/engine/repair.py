@@ -1,8 +1,8 @@
-"""Repair, rebuild and edit a directory: the phases that all systems share, and the form of every result.
+"""Repair, rebuild and edit a directory: the phases that all systems share, and the form of the result.
 
 A repair has five phases. A system implements the first four in a subclass of `Repairer`:
 
-1. survey: read every file once. Note what is sound, what can be corrected for certain and what is damaged.
+1. survey: read every file once. Classify its parts as sound, certainly correctable or damaged.
 2. reorder: put the sound parts into the system's order. Merge replicas.
 3. choose, by strategy. `salvage` keeps every sound part, `go_back` (strategy prefix) keeps everything before the first loss,
    and strategy system keeps the state that the real system leaves when it starts.
@@ -34,7 +34,7 @@ from logwright.codec.store.listing import Listing, Plan
 
 
 class Strategy(StrEnum):
-    """The choice of the parts of a directory that a repair keeps."""
+    """Selects the parts of a directory that a repair keeps."""
 
     SALVAGE = "salvage"  # every undamaged frame
     PREFIX = "prefix"  # everything before the first damage
@@ -53,7 +53,7 @@ class Removed:
     rows_lost: int | None = None
     lost: Mapping[str, Any] = field(default_factory=dict)
     redacted: int = 0
-    """Rows that are still there, with other values."""
+    """The number of rows that are kept with other values."""
 
     @classmethod
     def damaged(cls, file: str, fault: Fault, copy: int = 0) -> Self:
@@ -65,34 +65,34 @@ class Removed:
     def edited(
         cls, file: str, start: int, stop: int, dropped: int, redacted: int, lost: Mapping[str, Any]
     ) -> Self:
-        """Return the range of a frame in which an edit dropped or redacted rows. `lost` says where the dropped ones were."""
+        """Return the range of a frame in which an edit dropped or redacted rows. `lost` identifies the dropped rows."""
         why = edit_text(dropped, redacted)
         return cls(file, start, stop - start, why, 0, dropped, lost if dropped else {}, redacted)
 
     def to_end(self, size: int) -> Self:
-        """Return the range from here to the end of a file of `size` bytes: it is not known how many rows are in it."""
-        why = f"{self.why}; all behind it is cut too"
+        """Extend the range to the end of a file of `size` bytes. The number of rows in it is unknown."""
+        why = f"{self.why}; everything behind it is removed too"
         return replace(self, length=size - self.offset, why=why, rows_lost=None, lost={})
 
 
 def edit_text(dropped: int, redacted: int) -> str:
-    """Return a report sentence on an edit of rows."""
+    """Return the report's text about an edit."""
     counts = [f"{count} {verb}" for count, verb in ((dropped, "dropped"), (redacted, "redacted")) if count]
     return f"edited: {', '.join(counts)}"
 
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A file of the result and the pieces that it is made of, in order. One piece that is all of a file of the same name: unchanged."""
+    """A file of the result and its extents. It is unchanged if the only extent is the complete file of the same name."""
 
     name: str
     pieces: Sequence[Extent]
     like: str | None = None
-    """The file of the first copy whose owner and mode it takes; None: those of the directory's primary files."""
+    """The file of the first copy whose owner and mode it gets; None: those of the directory's primary files."""
 
 
 class RepairPlan(ABC):
-    """The result of a repair, a rebuild or an edit. `files` is run once; everything else is complete when it is exhausted."""
+    """The result of a repair, a rebuild or an edit. `files` runs once; the other attributes are complete after it."""
 
     def __init__(self, listing: Listing) -> None:
         self.listing = listing
@@ -101,18 +101,18 @@ class RepairPlan(ABC):
         self.removes: Sequence[str] = ()
         """Files of the first copy that are not in the result."""
         self.rows = 0
-        """Rows kept."""
+        """The number of rows kept."""
         self.ids: Mapping[str, Any] = {}
-        """Their first and last ids."""
+        """The first and last ids of these rows."""
         self.notes: list[str] = []
         self.before_you_start: list[str] = []
-        """What the real system needs before it is started on the result."""
+        """Steps for the user before the real system starts on the result."""
 
     @abstractmethod
     def outputs(self) -> Iterator[OutputFile]:
-        """Yield every file of the result, unchanged ones too, in the order in which the writer commits them.
+        """Yield every file of the result, including unchanged ones, in commit order.
 
-        A derived file comes soon after its primary file, and is in memory only until the next one.
+        A derived file follows its primary file, and is held in memory until the next file.
         """
         ...
 
@@ -125,15 +125,15 @@ class RepairPlan(ABC):
         self.removes = [name for name in self.sizes if name not in names]
 
     def unchanged(self, name: str, new_name: str | None = None) -> OutputFile:
-        """Return a file of the first copy as it is, perhaps under another name."""
+        """Return an unchanged file of the first copy, optionally renamed."""
         return OutputFile(new_name or name, [Copy(name, 0, self.sizes[name])], name)
 
     def made(self, name: str, *data: Extent) -> OutputFile:
-        """Return a file of new bytes. It takes owner and mode of the file that it replaces."""
+        """Return a file of new bytes, with owner and mode of the file that it replaces."""
         return OutputFile(name, list(data), name if name in self.sizes else None)
 
     def summary(self) -> Summary:
-        """Return rows kept, first and last ids, warnings, and what the system needs before it is started."""
+        """Return the rows kept, their ids, the warnings, and the steps before the system starts."""
         return Summary(self.rows, self.ids, tuple(dict.fromkeys(self.notes)), tuple(self.before_you_start))
 
 
@@ -141,7 +141,7 @@ class Repairer(ABC):
     """The phases of a repair: see the top of this file."""
 
     one_copy: ClassVar[tuple[str, str]]
-    """What to say where several copies are given and one is taken: an error, in which `{}` is their number, and an advice."""
+    """Error (with `{}` for their number) and advice if several copies are passed to a repair of one."""
     merges_copies: ClassVar[bool] = False
     """Whether salvage and prefix merge several copies."""
 
@@ -171,7 +171,7 @@ class Repairer(ABC):
     @classmethod
     @abstractmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
-        """Keep what the real system leaves when it starts. Raises `DamageError` where it does not start."""
+        """Keep the state that the real system leaves when it starts. Raises `DamageError` if it does not start."""
         ...
 
     @abstractmethod
@@ -181,7 +181,7 @@ class Repairer(ABC):
 
     @abstractmethod
     def reorder(self) -> None:
-        """Put the sound parts into the system's order, and merge copies. Raises `UsageError` where copies diverged."""
+        """Put the sound parts into the system's order, and merge copies. Raises `UsageError` for diverged copies."""
         ...
 
     @abstractmethod
@@ -191,16 +191,16 @@ class Repairer(ABC):
 
     @abstractmethod
     def go_back(self) -> RepairPlan:
-        """Keep everything before the first loss. Raises `DamageError` where the directory never had such a state."""
+        """Keep everything before the first loss. Raises `DamageError` if the directory never had such a state."""
         ...
 
 
 class Change(Protocol):
-    """What an edit does to rows."""
+    """The changes of an edit: dropped and redacted rows."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns that it looks at."""
+        """The columns that it reads."""
         ...
 
     @property
@@ -210,13 +210,13 @@ class Change(Protocol):
 
     @property
     def every(self) -> bool:
-        """Whether all frames are written again, whatever happens to their rows."""
+        """Whether all frames are rewritten, including those without changed rows."""
         ...
 
     def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return which rows are dropped."""
+        """Return a mask of the rows to drop."""
         ...
 
     def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return which rows get new values."""
+        """Return a mask of the rows to redact."""
         ...

@@ -1,7 +1,7 @@
-"""Simulate the start of a real system on a directory: what it does to the files, what its clients then get, and what is lost.
+"""Simulate the start of a real system on a directory: its changes to files, the rows that clients get, and the rows that are lost.
 
-A system gives one function, `start(overlay, settings) -> Served | Refused`, which follows the system's own code and changes an overlay of
-the directory. All else is here, once for all systems: the verdict, the lost rows, what mode AS_SYSTEM reads, and the repair strategy
+A system provides one function, `start(overlay, settings) -> Served | Refused`, which follows the system's own code and changes an overlay
+of the directory. This module derives the verdict, the lost rows, the rows of mode AS_SYSTEM, and the repair strategy
 `system`.
 """
 
@@ -28,7 +28,7 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Group, Part
 
 MAX_RANGES = 1000
-"""The most ranges of lost rows that a verdict lists; rows of further ones are counted."""
+"""The number of ranges of lost rows that a verdict lists. Rows of further ranges are only counted."""
 
 # The interface of a system
 
@@ -49,12 +49,12 @@ class ServerDirectory:
     path: str
     state: DirectoryState
     error: str = ""
-    """Error of the operating system, where it cannot be listed."""
+    """The error of the operating system if it cannot be listed."""
     listing: Listing | None = None
     folders: frozenset[str] = frozenset()
     """The names of the sub-directories."""
     open: Callable[[str], Listing | None] = lambda name: None
-    """List a sub-directory; None where that fails."""
+    """List a sub-directory; None if that fails."""
     read_only: bool = False
     """The file system is mounted read-only."""
     locked: bool = False
@@ -63,41 +63,41 @@ class ServerDirectory:
 
 @dataclass(frozen=True)
 class Settings:
-    """The conditions of a start that are not in the files of its directory."""
+    """The conditions of a start that are not stored in the directory."""
 
     options: Options
     version: str
     """One of `Startup.versions`."""
     version_given: bool
-    """False where no version was asked for, and this is the newest."""
+    """Whether the user chose the version. Otherwise it is the newest."""
     clean: bool
-    """Whether the last stop counts as clean, and `clean_from` how that is known."""
+    """Whether the last stop was clean; `clean_from` is the source of that."""
     clean_from: str
     plan: Plan
-    """What the layout says of the directory as it is."""
+    """The layout's plan of the directory before the start."""
     roots: Sequence[ServerDirectory] = ()
-    """The directories of a whole server, where it is started and not one of its stores."""
+    """All directories of a server, if it is started and not a single store."""
     configuration: Mapping[str, str] | None = None
-    """What the configuration of a server says (`Configuration.settings`); None: its directories were given without it."""
+    """The settings of a server (`Configuration.settings`); None without a configuration file."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A mode of operation, in the system's own word, and how it is known."""
+    """A mode of operation in the system's own term, and the source of that information."""
 
     name: str
     known_from: str
     title: str = ""
-    """Name of the system in a sentence, where its name and version do not say it."""
+    """The name of the system in a sentence, if name and version do not suffice."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a client gets when it reads everything."""
+    """The answers to a client that reads everything."""
 
     rows: int | None
     serves: Mapping[str, Any]
-    """First and last of the system's own numbers that are served, and where the client stops with an error (or None)."""
+    """The first and last of the system's own numbers that are served, and where the client stops with an error (or None)."""
     error: str | None = None
     error_class: str | None = None
     warnings: Sequence[str] = ()
@@ -105,27 +105,27 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class LostRows:
-    """Some undamaged rows, next to each other, that no client gets. `rows` is None where their number is not known."""
+    """A run of undamaged rows that no client gets. `rows` is None if their number is unknown."""
 
     rows: int | None
     where: Mapping[str, Any]
-    """As `Fault.lost`; empty where it is not known."""
+    """As `Fault.lost`; empty if unknown."""
     continues: bool = False
-    """They follow on the lost rows before, with no row between that is served."""
+    """Whether they directly follow the previous run, with no served row between."""
     warning: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the real system would do with a directory if it were started on it now. Nothing is started for it.
+    """The predicted outcome of starting the real system on a directory. Nothing is started.
 
-    `error` of a directory that opens is what its client stops with. See `Refused` and `Answers` for the other fields.
+    If the directory opens, `error` is the error that stops a client. See `Refused` and `Answers` for the other fields.
     """
 
     name: str
     version: str
     clean: bool
-    """Whether the last stop counts as a clean one, and `clean_from` how that is known; "" where it makes no difference."""
+    """Whether the last stop was clean; `clean_from` is the source of that, "" if it makes no difference."""
     clean_from: str
     opens: bool = True
     scope: str | None = None
@@ -133,22 +133,22 @@ class Verdict:
     error_class: str | None = None
     rows: int | None = None
     rows_lost: int | None = None
-    """Undamaged rows that a client does not get."""
+    """The number of undamaged rows that a client does not get."""
     lost: tuple[Mapping[str, Any], ...] = ()
     serves: Mapping[str, Any] = field(default_factory=dict)
     truncates: Mapping[str, int] = field(default_factory=dict)
-    """File by the size that it is cut to."""
+    """New sizes by file."""
     removes: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     mode: str | None = None
-    """Mode of operation, and `mode_from` how it is known, as in `Mode`."""
+    """See `Mode`."""
     mode_from: str = ""
     title: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report's form: plain lists and dictionaries, without what only some systems say."""
+        """Return plain lists and dictionaries for the report. Fields of only some systems are omitted if empty."""
         out = asdict(self)
         for name in ("lost", "removes", "rewrites", "creates", "warnings"):
             out[name] = list(out[name])
@@ -166,17 +166,17 @@ class Served(ABC):
 
     @abstractmethod
     def answers(self) -> Answers:
-        """Read everything by the default view, as a client does."""
+        """Read everything through the default view, as a client does."""
         ...
 
     @abstractmethod
     def lost(self) -> Iterable[LostRows] | None:
-        """Return the rows that can be salvaged and are not served; None where that is not known."""
+        """Return the rows that can be salvaged but are not served; None if unknown."""
         ...
 
     @abstractmethod
     def parts(self, view: str) -> Sequence[Part | Group] | None:
-        """Return what clients get by a view, in order, as stretches of the overlay's files; None where `rows` gives it.
+        """Return the rows of a view, in order, as ranges of the overlay's files; None if `rows` provides them.
 
         Files after the place where a client stops with an error are not included. Raises `UsageError` for a view that
         no client has.
@@ -184,12 +184,12 @@ class Served(ABC):
         ...
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a view that are not stretches of files, with these columns of its table, in bounded memory."""
+        """Yield the rows of a view that are not ranges of files, with these columns of its table, in bounded memory."""
         raise NotImplementedError(f"view {view} is read as parts")
 
     def settle(self, repair: SystemRepair) -> None:
-        """For strategy system: change the overlay where the repair leaves other files than the system does, and note what of primary
-        files is not kept."""
+        """For strategy system: adapt the overlay where the repair leaves other files than the system, and add the removed ranges of primary
+        files."""
         repair.cut += [
             Removed(file.name, start, stop - start, "the system truncates or deletes it")
             for file, start, stop in repair.removed_ranges()
@@ -198,10 +198,10 @@ class Served(ABC):
 
 @dataclass(frozen=True)
 class Refused:
-    """The system does not come up.
+    """The system does not start.
 
-    `scope` is what does not: the whole "process", the "log_dir" (or the system's word for one disk), or the "partition"
-    (or ledger, or queue) alone. `error` is what it would print, `error_class` its exception.
+    `scope` is the part that fails: the "process", the "log_dir" (or the system's term for one disk), or the "partition"
+    (or ledger, or queue). `error` is the message it would print, `error_class` its exception.
     """
 
     scope: str
@@ -216,7 +216,7 @@ class Refused:
 
 
 class Start(Protocol):
-    """Follow the system's own code on an overlay of the directory, which then has every change that the system would make."""
+    """Follow the system's own code on an overlay of the directory, and make its changes there."""
 
     def __call__(self, overlay: Overlay, settings: Settings) -> Served | Refused: ...
 
@@ -224,9 +224,9 @@ class Start(Protocol):
 def lost_runs(
     salvaged: Iterable[tuple[npt.NDArray[np.bool_], Callable[[int, int], Mapping[str, Any]]]],
 ) -> Iterator[LostRows]:
-    """Return the runs of rows that are lost, of salvaged rows piece by piece.
+    """Yield the runs of lost rows among batches of salvaged rows.
 
-    Each piece is a mask of the rows that are lost, and a function that describes the rows `[start, stop)` of the piece.
+    A batch is a mask of the lost rows and a function that describes the rows `[start, stop)` of the batch.
     """
     open_run = False
     for lost, where in salvaged:
@@ -252,15 +252,15 @@ class Startup:
     """The versions that can be simulated, the newest first."""
     start: Start
     last_stop: Callable[[Listing, bool | None], tuple[bool, str]] | None = None
-    """Return whether the last stop was clean, and how that is known. Its second argument is what the user says, None where that is
-    nothing. The field is None for a system that starts alike after any stop: the option `clean` is refused."""
+    """Return whether the last stop was clean, and the source of that. The second argument is the option `clean`, None if it is absent.
+    The field is None for a system that starts the same way after any stop; it refuses the option."""
     refusal: str = "the system does not start on it: {reason}"
-    """The error of strategy `system` where the system does not start. `{error}` is its error, `{reason}` the error with its class."""
+    """The error of strategy `system` if the system does not start. `{error}` is its error, `{reason}` the error with its class."""
     advice: str = ""
     """The advice of that error: which strategy to use instead."""
 
     def version_of(self, asked: str | None, path: str | None = None) -> str:
-        """Return the version that is meant: "4.3.0" and "kafka 4.3" are 4.3, and a line like "3.9" is its newest release.
+        """Resolve a version: "4.3.0" and "kafka 4.3" are 4.3, and a line like "3.9" is its newest release.
 
         Raises `UsageError`.
         """
@@ -271,7 +271,7 @@ class Startup:
             if f"{known}.".startswith(f"{number}.") or f"{number}.".startswith(f"{known}."):
                 return known
         raise UsageError(
-            f"no version {asked!r} of the system is known",
+            f"unknown version {asked!r} of the system",
             path=path,
             advice=f"There are: {', '.join(self.versions)}",
         )
@@ -279,9 +279,9 @@ class Startup:
     def run(
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
     ) -> Started:
-        """Simulate the start. `version` None is the newest; `clean` None: the system's own marker decides.
+        """Simulate the start. `version`: None is the newest. `clean`: None leaves it to the system's own marker.
 
-        Raises `UsageError` for a version that is not known.
+        Raises `UsageError` for an unknown version.
         """
         return Started(self, Overlay(listing), self._settings(listing, plan, options, version, clean))
 
@@ -292,7 +292,7 @@ class Startup:
         *,
         version: str | None,
     ) -> Started:
-        """Simulate the start of a server on all its directories, before it loads data. Raises `UsageError` as `run` does."""
+        """Simulate the start of a server on all its directories, up to loading data. Raises `UsageError` as `run` does."""
         listing = _Roots(roots)
         settings = self._settings(listing, Plan(()), Options(()), version, None)
         return Started(self, Overlay(listing), replace(settings, roots=roots, configuration=configuration))
@@ -315,7 +315,7 @@ class Startup:
 
 
 class _Roots:
-    """The files of the directories of a server as one listing, each under the path of its directory."""
+    """All files of a server's directories as one listing. Names are paths."""
 
     name = ""
 
@@ -338,9 +338,9 @@ class _Roots:
 
 
 class Started:
-    """A directory after the simulated start. Nothing is started, and nothing is written.
+    """A directory after the simulated start. Nothing is written.
 
-    `after` is the directory as the system leaves it, `served` None where it does not come up.
+    `after` is the directory as the system leaves it. `served` is None if the system does not start.
     """
 
     def __init__(self, startup: Startup, overlay: Overlay, settings: Settings) -> None:
@@ -353,7 +353,7 @@ class Started:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """All that is served is read for it."""
+        """The verdict. Computing it reads everything that is served."""
         outcome, settings, after = self._outcome, self.settings, self.after
         verdict = Verdict(self.startup.system, settings.version, settings.clean, settings.clean_from)
         answers: Answers | Refused = outcome if isinstance(outcome, Refused) else outcome.answers()
@@ -380,7 +380,7 @@ class Started:
         )
 
     def parts(self, view: str) -> Sequence[Part | Group] | None:
-        """Return what clients get by a view, as stretches of the files as they are now; None where `rows` gives it.
+        """Return the rows of a view as ranges of the original files; None if `rows` provides them.
 
         Raises `UsageError` for a view that no client has.
         """
@@ -427,9 +427,9 @@ def _lost(lost: Iterable[LostRows]) -> tuple[int | None, tuple[Mapping[str, Any]
 
 
 class SystemRepair(RepairPlan):
-    """Leave of a directory what the real system leaves when it starts.
+    """Strategy system: keep the state that the real system leaves when it starts.
 
-    `order` is that of the layout (`Layout.order`). Raises `DamageError` where the system does not start.
+    `order` is `Layout.order`. Raises `DamageError` if the system does not start.
     """
 
     def __init__(self, started: Started, order: Callable[[Iterable[str]], Sequence[str]]) -> None:
@@ -448,7 +448,7 @@ class SystemRepair(RepairPlan):
         served.settle(self)
 
     def removed_ranges(self) -> Iterator[tuple[PlannedFile, int, int]]:
-        """Return the ranges `[start, stop)` of primary files of which no file of the result is made."""
+        """Yield the ranges `[start, stop)` of primary files that are in no file of the result."""
         kept: dict[str, list[tuple[int, int]]] = {}
         for entry in self.overlay.entries():
             for piece in self.overlay.pieces(entry.name):

@@ -1,4 +1,4 @@
-"""Adler-32, the checksum of transactions and the seal of snapshots (`java.util.zip.Adler32`, initial value 1)."""
+"""Adler-32, the checksum of ZooKeeper's transactions and snapshots (`java.util.zip.Adler32`, initial value 1)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from logwright.codec.window import Bytes
 MOD = 65521
 """The largest prime below 2**16 (`BASE` in RFC 1950)."""
 _STEP = 1 << 20
-"""So many bytes may be summed before the sums are reduced: they fit 64 bits by far."""
+"""The number of bytes summed before the sums are reduced. They fit easily into 64 bits."""
 _LANES = 32
 _UNIT = 4 * _LANES
-"""So many bytes are summed without a decision: to guess wrong how many there are takes a processor longer than to sum some zeros."""
+"""The number of bytes summed without a branch. A mispredicted branch costs more than summing some zeros."""
 _BLOCK = 5 * _UNIT
-"""So many bytes fit the 16 bits of a lane: 20 sums of bytes, the last of 20 of these, are 255 * 20 * 21 / 2 in all."""
+"""The number of bytes whose sums fit the 16 bits of a lane: after 20 steps at most 255 * 20 * 21 / 2."""
 
 
 _LARGE = 1 << 18
-"""From so many bytes on the kernel is worth asking for, which is several times as fast as zlib."""
+"""The size in bytes from which on the kernel, several times as fast as zlib, is worth a call."""
 
 
 def _by_zlib(buf: Bytes, at: int, end: int) -> int:
@@ -35,7 +35,7 @@ def _by_zlib(buf: Bytes, at: int, end: int) -> int:
 
 
 def adler32_of(data: bytes | bytearray | memoryview | Bytes, value: int = 1) -> int:
-    """The checksum of what `value` is that of, followed by these bytes, as `zlib.adler32`."""
+    """Continue a checksum with more bytes, like `zlib.adler32`."""
     if len(data) < _LARGE or not _compiles():
         return zlib.adler32(data, value)  # type: ignore[arg-type]
     buf = np.frombuffer(data, np.uint8)
@@ -43,7 +43,7 @@ def adler32_of(data: bytes | bytearray | memoryview | Bytes, value: int = 1) -> 
 
 
 def _compiles() -> bool:
-    """Whether the kernel is compiled, or is to be had at once. Nobody waits for a compiler for it."""
+    """Return whether the kernel is available without waiting for the compiler."""
     return kernel_mode() != INTERPRETED and "numba" in sys.modules and _kept()
 
 
@@ -75,7 +75,7 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
         def widened(values: Any) -> Any:
             return builder.zext(values, halves)
 
-        # The first unit begins before `at` where the bytes are no whole number of units: what does not count is made zero.
+        # The first unit begins before `at` unless the size is a multiple of a unit. The bytes before `at` are masked.
         pad = builder.and_(builder.neg(n), constant(_UNIT - 1))
         first = builder.sub(at, pad)
         padded = builder.insert_element(
@@ -129,7 +129,7 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
                 )
             return builder.zext(builder.extract_element(values, ir.Constant(wide, 0)), long)
 
-        # A byte counts as often as there are bytes from it on: by blocks, less its place in one.
+        # A byte is weighted by the number of bytes from it to the end: by blocks, minus its position in the block.
         lanes, weights = builder.zext(lanes, wides), builder.zext(weights, wides)
         weighted = builder.sub(
             builder.mul(weights, ir.Constant(wides, [_LANES] * _LANES)),
@@ -143,20 +143,20 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
 
 @intrinsic(_emit_sums)
 def _sums(buf: Bytes, at: int, n: int) -> tuple[int, int]:
-    """The sum of 1 to `_BLOCK` bytes from `at` on, and that of all sums up to each of them. Unchecked: `at` is `_UNIT` at least, as
-    some bytes before it are read."""
+    """Return the sum of 1 to `_BLOCK` bytes from `at` on, and the sum of all prefix sums. Unchecked: `at` must be at least `_UNIT`, because
+    bytes before it are read."""
     values = buf[at : at + n].astype(np.int64)
     return int(values.sum()), int((values * np.arange(n, 0, -1)).sum())
 
 
 @kernel("const u1[], i8, i8", python=_by_zlib, inline=True)
 def adler32(buf: Bytes, at: int, end: int) -> int:
-    """The checksum of `buf[at:end]`. Raises IndexError when the range is not within the buffer."""
+    """Return the checksum of `buf[at:end]`. Raises IndexError for a range outside of the buffer."""
     if at < 0 or end > len(buf):
         raise IndexError("checksum outside of the buffer")
     n = end - at
     if at >= _UNIT and 0 < n <= _BLOCK:
-        # Nearly all records. 2**16 is `MOD` and 15, and the sums are small: nothing needs to be divided.
+        # The common case. 2**16 is `MOD` + 15 and the sums are small, so no division is needed.
         total, weighted = _sums(buf, at, n)
         a = total + 1
         b = weighted + n
@@ -188,7 +188,7 @@ def adler32(buf: Bytes, at: int, end: int) -> int:
 
 @kernel("i8, i8, i8")
 def adler32_combine(first: int, second: int, length: int) -> int:
-    """The checksum of two pieces one after the other, of which the second has so many bytes."""
+    """Return the checksum of A followed by B, from the checksums of A and B and the length of B."""
     a1 = first & 0xFFFF
     a = (a1 + (second & 0xFFFF) + MOD - 1) % MOD
     b = ((first >> 16) + (second >> 16) + (length % MOD) * ((a1 + MOD - 1) % MOD)) % MOD
@@ -197,13 +197,13 @@ def adler32_combine(first: int, second: int, length: int) -> int:
 
 @kernel("i8, const u1[], i8, i8")
 def adler32_update(value: int, buf: Bytes, start: int, end: int) -> int:
-    """The checksum of what `value` is the checksum of, followed by `buf[start:end]`."""
+    """Continue a checksum with `buf[start:end]`."""
     return adler32_combine(value, adler32(buf, start, end), end - start)
 
 
 @kernel("i8, i8, i8")
 def adler32_between(first: int, second: int, length: int) -> int:
-    """The checksum of the last `length` bytes, from that of what lies before them and that of all."""
+    """Return the checksum of the last `length` bytes, from the checksums without and with them."""
     a1 = first & 0xFFFF
     a = ((second & 0xFFFF) - a1 + 1) % MOD
     b = ((second >> 16) - (first >> 16) - length % MOD * (a1 - 1)) % MOD

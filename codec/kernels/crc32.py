@@ -1,6 +1,6 @@
-"""CRC-32 (zlib, IEEE 802.3), inside kernels and from Python: by carry-less products where the processor has them, else from tables.
+"""CRC-32 (zlib, IEEE 802.3), inside kernels and from Python: by carry-less multiplication if the processor has it, else from tables.
 
-"Raw" is the register: all bits inverted before and after.
+A "raw" checksum is the register, without the inversion before and after.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from logwright.codec.kernels.kernel import intrinsic, kernel
 _POLYNOMIAL = 0xEDB88320
 _ONES = 0xFFFFFFFF
 _SLICES = slicing(_POLYNOMIAL, 16).astype(np.uint32).view(np.int32)
-"""As signed numbers, whose upper bits don't count."""
+"""Stored as signed numbers; the upper bits are masked."""
 
 
 def _multiplier(bits: int) -> int:
-    """x**bits modulo the polynomial, reflected, as the carry-less product of two reflected numbers wants it: a bit to the left."""
+    """Return x**bits modulo the polynomial, reflected and shifted left by one for carry-less products of reflected numbers."""
     value = 1 << 31
     for _ in range(bits):
         value = (value >> 1) ^ (value & 1) * _POLYNOMIAL
@@ -31,7 +31,7 @@ def _multiplier(bits: int) -> int:
 
 
 _FAR, _NEAR = _multiplier(128 + 32), _multiplier(128 - 32)
-"""What brings the first and the second eight bytes sixteen bytes on."""
+"""The factors that move the first and the second eight bytes sixteen bytes forward."""
 
 
 def _has_product(triple: str, features: str) -> bool:
@@ -51,7 +51,7 @@ def _emit_can_fold(typing_context: Any) -> Any:
 
 @intrinsic(_emit_can_fold)
 def _can_fold() -> bool:
-    """Whether the processor multiplies without carries; known when a kernel is compiled."""
+    """Return whether the processor has carry-less multiplication. Known when a kernel is compiled."""
     return False
 
 
@@ -75,7 +75,7 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
 
         def product(value: Any, which: int) -> Any:
             if not _has_product(triple, features):
-                return value  # in a branch that is never taken
+                return value  # in a branch that never runs
             declared: Any = cgutils.get_or_insert_function
             kind = ir.FunctionType(pair, [pair, pair, byte])
             function = declared(builder.module, kind, "llvm.x86.pclmulqdq")
@@ -112,8 +112,8 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
 
 @intrinsic(_emit_fold)
 def _fold(crc: int, buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Sixteen bytes, as two words, whose checksum from a register of 0 on is that of `buf[at:end]` from `crc` on: a multiple of sixteen
-    bytes, one at least. Unchecked."""
+    """Fold `buf[at:end]`, a positive multiple of 16 bytes, to two words whose checksum from register 0 is that of the range from `crc`.
+    Unchecked."""
     raise NotImplementedError("only where `_can_fold`")
 
 
@@ -127,7 +127,7 @@ def _by_zlib(crc: int, buf: Bytes, at: int, end: int) -> int:
 
 @kernel("i8, const u1[], i8, i8", python=_by_zlib)
 def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
-    """The register of a CRC-32 (all bits inverted before and after) after `buf[at:end]`."""
+    """Return the raw checksum after `buf[at:end]`."""
     if at < 0 or end > len(buf):
         raise IndexError("checksum outside of the buffer")
     folds = _can_fold() and end - at >= 32
@@ -187,7 +187,7 @@ def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
 
 
 def _powers() -> npt.NDArray[np.int64]:
-    """x**(8 * 2**k) for k from 0 to 62: what appending 2**k zero bytes multiplies a checksum by."""
+    """Return x**(8 * 2**k) for k from 0 to 62, the factors for appending 2**k zero bytes."""
     powers = [0x00800000]
     while len(powers) < 63:
         a, b, product = powers[-1], powers[-1], 0
@@ -204,19 +204,19 @@ _POWERS = _powers()
 
 @kernel("i8, const u1[], i8, i8")
 def crc32_update(crc: int, buf: Bytes, start: int, end: int) -> int:
-    """The checksum of what `crc` is the checksum of, followed by `buf[start:end]`. 0 is the checksum of nothing."""
+    """Continue a checksum with `buf[start:end]`. 0 is the checksum of nothing."""
     return crc32_raw(crc ^ _ONES, buf, start, end) ^ _ONES
 
 
 @kernel("const u1[], i8, i8")
 def crc32(buf: Bytes, start: int, end: int) -> int:
-    """The CRC-32 of `buf[start:end]`, from 0 to 2**32 - 1. Raises IndexError when the range is not within the buffer."""
+    """Return the CRC-32 of `buf[start:end]`. Raises IndexError for a range outside of the buffer."""
     return crc32_raw(_ONES, buf, start, end) ^ _ONES
 
 
 @kernel("i8, i8, i8")
 def crc32_combine(crc1: int, crc2: int, len2: int) -> int:
-    """The checksum of A followed by B, from that of A, that of B and the length of B. As `crc32c_combine`, it undoes itself."""
+    """Return the checksum of A followed by B, from those of A and B and the length of B. Self-inverse like `crc32c_combine`."""
     k = 0
     while len2 > 0:
         if len2 & 1:

@@ -1,7 +1,7 @@
-"""CRC-32C (Castagnoli, RFC 3720 B.4): reflected, as all of its users have it. "Raw" is the register: all bits inverted before and
+"""CRC-32C (Castagnoli, RFC 3720 B.4), reflected. A "raw" checksum is the register, without the inversion before and
 after.
 
-By the processor's own instruction where it has one, else from tables; called inside kernels and from Python alike, as `intrinsics`.
+Uses the processor's instruction if it has one, else tables. Callable inside kernels and from Python, like `intrinsics`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ONES = 0xFFFFFFFF
 
 
 def _multiplied(a: int, b: int) -> int:
-    """The product of two polynomials, reflected (the highest bit is x**0), modulo the CRC's."""
+    """Return the product of two reflected polynomials (the highest bit is x**0) modulo the CRC's."""
     product = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:
@@ -34,7 +34,7 @@ def _multiplied(a: int, b: int) -> int:
 
 
 def _powers() -> npt.NDArray[np.int64]:
-    """x**(8 * 2**k) for k from 0 to 62: what appending 2**k zero bytes multiplies a raw checksum by."""
+    """Return x**(8 * 2**k) for k from 0 to 62, the factors for appending 2**k zero bytes to a raw checksum."""
     powers = [0x00800000]
     while len(powers) < 63:
         powers.append(_multiplied(powers[-1], powers[-1]))
@@ -42,7 +42,7 @@ def _powers() -> npt.NDArray[np.int64]:
 
 
 def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
-    """Of a reflected CRC of 32 bits, rows of 256 values. Row k: what a byte contributes when k more bytes follow it."""
+    """Return tables of a reflected 32-bit CRC. Row k holds the contribution of a byte that is followed by k more bytes."""
     row = np.arange(256, dtype=np.int64)
     for _ in range(8):
         row = (row >> 1) ^ (row & 1) * polynomial
@@ -53,7 +53,7 @@ def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
 
 
 def _shifting(zeros: int) -> npt.NDArray[np.int64]:
-    """For each byte of a raw checksum 256 values: what `zeros` appended zero bytes, a power of two, make of it."""
+    """Return tables, 256 values for each byte of a raw checksum, for appending `zeros` zero bytes (a power of two)."""
     by = int(_POWERS[zeros.bit_length() - 1])
     basis = [_multiplied(1 << bit, by) for bit in range(32)]
     table = np.zeros((4, 256), np.int64)
@@ -65,15 +65,15 @@ def _shifting(zeros: int) -> npt.NDArray[np.int64]:
 
 _POWERS = _powers()
 _SLICES = slicing(_POLYNOMIAL, 8)
-# Three streams side by side keep the CRC instruction busy, which takes three cycles but can start in each. Two sizes: the
-# larger the streams, the fewer the combinations, the longer the rest.
+# Three parallel streams keep the CRC instruction busy: its latency is three cycles, its throughput one per cycle. Two sizes: the
+# larger the streams, the fewer the combinations but the longer the remainder.
 _LONG, _SHORT = 1024, 128
 _SHIFT_LONG, _SHIFT_LONG_2 = _shifting(_LONG), _shifting(2 * _LONG)
 _SHIFT_SHORT, _SHIFT_SHORT_2 = _shifting(_SHORT), _shifting(2 * _SHORT)
 
 
 def _crc_instruction(triple: str, features: str, width: int) -> str | None:
-    """LLVM's name of a processor's CRC-32C instruction for `width` bytes, if it has one."""
+    """Return LLVM's name of the CRC-32C instruction for `width` bytes, if the processor has one."""
     has = features.split(",")
     if triple.startswith("x86_64") and "+sse4.2" in has:
         return "llvm.x86.sse42.crc32.64.64" if width == 8 else f"llvm.x86.sse42.crc32.32.{8 * width}"
@@ -83,7 +83,7 @@ def _crc_instruction(triple: str, features: str, width: int) -> str | None:
 
 
 def _our_crc_instruction(width: int) -> str | None:
-    """The one of the processor that numba compiles for."""
+    """Return the instruction of the processor that numba compiles for."""
     from numba.core.registry import cpu_target
 
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()
@@ -91,13 +91,13 @@ def _our_crc_instruction(width: int) -> str | None:
 
 
 def _emit_crc(builder: Any, instruction: str, crc: Any, word: Any, width: int) -> Any:
-    """Call the instruction on a checksum and a word, both in 64 bits."""
+    """Emit a call of the instruction on a checksum and a word, both in 64 bits."""
     from llvmlite import ir
     from numba.core import cgutils
 
     declared: Any = cgutils.get_or_insert_function
     i64, i32 = ir.IntType(64), ir.IntType(32)
-    # Arm's take and give 32 bits but for the word of eight bytes; Intel's take words as wide as they are.
+    # Arm's instructions use 32 bits except for the word of eight bytes; Intel's take words of their own width.
     arm = "aarch64" in instruction
     result = i64 if width == 8 and not arm else i32
     operand = i64 if width == 8 else i32 if arm else ir.IntType(8 * width)
@@ -121,12 +121,12 @@ def _emit_has_instruction(typing_context: Any) -> Any:
 
 @intrinsic(_emit_has_instruction)
 def _has_instruction() -> bool:
-    """Whether the processor computes CRC-32C; known when a kernel is compiled, so the other branch costs nothing."""
+    """Return whether the processor computes CRC-32C. Known when a kernel is compiled, so the other branch costs nothing."""
     return False
 
 
 def _step(name: str, width: int) -> Any:
-    """An intrinsic `(crc, buf, at) -> crc`: the raw checksum after `width` more bytes. Nothing is checked here."""
+    """Make an unchecked intrinsic `(crc, buf, at) -> crc`: the raw checksum after `width` more bytes."""
 
     def emit(typing_context: Any, crc: Any, buf: Any, at: Any) -> Any:
         from numba.core import types
@@ -134,7 +134,7 @@ def _step(name: str, width: int) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             instruction = _our_crc_instruction(width)
             if instruction is None:
-                # Compiled in a branch that is never taken.
+                # In a branch that never runs.
                 return args[0]
             data, _ = view(context, builder, signature.args[1], args[1])
             word = emit_load(builder, data, args[2], width, "little", False)
@@ -170,13 +170,13 @@ def _load_unchecked(typing_context: Any, buf: Any, at: Any) -> Any:
 
 @intrinsic(_load_unchecked)
 def _word(buf: Bytes, at: int) -> int:
-    """Eight bytes, unchecked."""
+    """Load eight bytes, unchecked."""
     return int.from_bytes(buf[at : at + 8].tobytes(), "little", signed=True)
 
 
 @kernel("i8, const i8[]")
 def _shifted(crc: int, table: npt.NDArray[np.int64]) -> int:
-    """The raw checksum after as many zero bytes as the table is for."""
+    """Return the raw checksum after appending the zero bytes that the table is for."""
     return (
         int(table[crc & 0xFF])
         ^ int(table[256 + (crc >> 8 & 0xFF)])
@@ -187,7 +187,7 @@ def _shifted(crc: int, table: npt.NDArray[np.int64]) -> int:
 
 @kernel("i8, const u1[], i8, i8")
 def _by_instruction(crc: int, buf: Bytes, at: int, end: int) -> int:
-    """The raw checksum after `buf[at:end]`, by the processor's instruction. The range has been checked."""
+    """Return the raw checksum after `buf[at:end]`, computed by the processor's instruction. Unchecked."""
     while end - at >= 3 * _LONG:
         second = third = 0
         for i in range(at, at + _LONG, 8):
@@ -220,7 +220,7 @@ def _by_instruction(crc: int, buf: Bytes, at: int, end: int) -> int:
 
 @kernel("i8, const u1[], i8, i8")
 def _by_slicing(crc: int, buf: Bytes, at: int, end: int) -> int:
-    """The same from tables, eight bytes a step, for processors without the instruction."""
+    """Return the same from tables, eight bytes per step."""
     while end - at >= 8:
         word = _word(buf, at) ^ crc
         crc = (
@@ -252,7 +252,7 @@ def _crc32c_by_package(buf: Bytes, start: int, end: int) -> int:
 
 @kernel("i8, const u1[], i8, i8", python=_update_by_package)
 def crc32c_update(crc: int, buf: Bytes, start: int, end: int) -> int:
-    """The checksum of what `crc` is the checksum of, followed by `buf[start:end]`. 0 is the checksum of nothing.
+    """Continue a checksum with `buf[start:end]`. 0 is the checksum of nothing.
 
     Raises IndexError when the range is not within the buffer.
     """
@@ -265,13 +265,13 @@ def crc32c_update(crc: int, buf: Bytes, start: int, end: int) -> int:
 
 @kernel("const u1[], i8, i8", python=_crc32c_by_package)
 def crc32c(buf: Bytes, start: int, end: int) -> int:
-    """The CRC-32C of `buf[start:end]`, from 0 to 2**32 - 1. Raises IndexError when the range is not within the buffer."""
+    """Return the CRC-32C of `buf[start:end]`. Raises IndexError for a range outside of the buffer."""
     return crc32c_update(0, buf, start, end)
 
 
 @kernel("const u1[], i8, i8, i8, i8")
 def crc32c_of_three(buf: Bytes, first: int, second: int, third: int, size: int) -> tuple[int, int, int]:
-    """The checksums of three ranges of the same size: the processor goes on with one while it waits for another.
+    """Return the checksums of three ranges of the same size, computed in parallel to hide the instruction's latency.
 
     Raises IndexError when a range is not within the buffer.
     """
@@ -299,12 +299,12 @@ def crc32c_of_three(buf: Bytes, first: int, second: int, third: int, size: int) 
 
 @kernel("i8, i8, i8")
 def crc32c_combine(crc1: int, crc2: int, len2: int) -> int:
-    """The checksum of A followed by B, from that of A, that of B and the length of B.
+    """Return the checksum of A followed by B, from those of A and B and the length of B.
 
-    It undoes itself: from the checksums of a prefix and of a longer prefix it makes that of the bytes between, so the
+    It is self-inverse: from the checksums of two prefixes it computes that of the bytes between, so the
     checksum of any range comes from two checksums of prefixes: `crc32c_combine(crc[start], crc[end], end - start)`.
     """
-    # Appending zero bytes is multiplying by a power of x, which is made of the powers for the ones in the length.
+    # Appending zero bytes multiplies by a power of x: the product of the powers for the one bits of the length.
     k = 0
     while len2 > 0:
         if len2 & 1:

@@ -1,4 +1,4 @@
-"""Buffers that the kernel fills quickly."""
+"""Buffers that the operating system fills quickly."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 _LINE = 64
-"""Bytes of a line of the cache."""
+"""The size of a cache line in bytes."""
 
 
 def aligned(size: int) -> npt.NDArray[np.uint8]:
-    """So many bytes to be filled, from the start of a line of the cache on.
+    """Return an uninitialised buffer of `size` bytes that starts at a cache line.
 
-    The C library gives large arrays 16 bytes behind the start of a page. What the kernel copies there from the start of another page,
-    as it does for files, takes some processors twice as long (`rep movsb` of AMD's Zen 3 and 4).
+    The C library places large arrays 16 bytes behind the start of a page. Copies by the operating system to such an address,
+    as for file reads, take twice as long on some processors (`rep movsb` of AMD's Zen 3 and 4).
     """
     raw = np.empty(size + _LINE - 1, np.uint8)
     start = -raw.__array_interface__["data"][0] % _LINE

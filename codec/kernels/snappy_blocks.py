@@ -1,7 +1,7 @@
-"""Snappy's raw format, read by a kernel: many small blocks are decompressed at once, where calls of a library would cost more than
-their work.
+"""Decompress many small raw Snappy blocks in one kernel call, where library calls would cost more than
+the decompression itself.
 
-What it refuses is left to the library, which says why. Source: `format_description.txt` of Snappy.
+Blocks that fail here are passed to the library, which reports the reason. Source: `format_description.txt` of Snappy.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from logwright.codec.window import Bytes
 Int64s = npt.NDArray[np.int64]
 
 LITERAL, NEAR, FAR, FARTHEST = range(4)
-"""The low two bits of a tag: bytes as they are; a copy from up to 2**11, 2**16, 2**32 bytes before."""
+"""The low two bits of a tag: literal bytes, or a copy from up to 2**11, 2**16, 2**32 bytes before."""
 _SHORT = 60
-"""A literal of more bytes has its length behind the tag."""
+"""The length of a longer literal follows the tag."""
 RATIO = 22
-"""No byte makes more: a copy of 64 bytes takes three."""
+"""The largest number of bytes that one byte decompresses to: a copy of 64 bytes takes three."""
 
 
 @kernel("const u1[], const i8[], const i8[], i8, i8[]")
 def lengths(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64s) -> int:
-    """The length that each block `buf[starts[i]:ends[i]]` says it has decompressed; -1 where there is none, it is above `limit`, or so
-    few bytes can't make as many. Returns the sum of the others."""
+    """Read the decompressed length of each block `buf[starts[i]:ends[i]]` into `out`; -1 if it is missing, above `limit`, or impossible
+    for the size of the block. Returns the sum of the lengths."""
     total = 0
     for i in range(len(starts)):
         size, at = read_uvarint(buf, starts[i], ends[i])
@@ -39,7 +39,7 @@ def lengths(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64s) -
 
 @kernel("const u1[], i8, i8, u1[], i8, i8")
 def decompress(buf: Bytes, at: int, end: int, out: Bytes, start: int, stop: int) -> int:
-    """Decompress the block `buf[at:end]` to `out[start:stop]`, which is just as long as it says. Returns `stop`, or -1 for a block that
+    """Decompress the block `buf[at:end]` to `out[start:stop]`, which has the declared length. Returns `stop`, or -1 for a block that
     is damaged."""
     _, at = read_uvarint(buf, at, end)
     if at < 0:
@@ -86,7 +86,7 @@ def decompress(buf: Bytes, at: int, end: int, out: Bytes, start: int, stop: int)
         if back == 0 or back > to - start or size > stop - to:
             return -1
         source = to - back
-        # What is copied may be what the copy makes: then twice as much is there each time.
+        # Source and target may overlap: the available source doubles with each step.
         while size > 0:
             step = min(size, to - source)
             copy(out, to, out, source, step)

@@ -1,1 +1,1 @@
-"""A directory of files: its listing, what stands for it in tests and predictions, how it is built."""
+"""A store of files: listing, roots, overlay, views, and building."""

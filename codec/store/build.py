@@ -1,4 +1,4 @@
-"""Writing a directory: builders turn rows into bytes of named files, and placements say where staged files go."""
+"""Write a directory: builders turn rows into bytes of named files, and placements name the final paths of staged files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logwright.codec.window import Chunk
 class Piece:
     """Bytes for a file of the store being written. `done` closes the file.
 
-    Without an `offset` they are appended. With one they overwrite bytes that were appended before: a place that was left out as `Zeros`, say.
+    Without an `offset` they are appended. With one they overwrite bytes that were appended before, such as a reserved range of `Zeros`.
     """
 
     name: str
@@ -27,27 +27,27 @@ class Piece:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a builder made, in the system's words. Picklable: tasks send it to the driver."""
+    """The output of a builder, in the system's terms. Picklable: tasks send it to the driver."""
 
     rows: int
     ids: Mapping[str, Any] = field(default_factory=dict)
-    """First and last of the system's own numbers: `{"first_offset": 0, "last_offset": 9}`."""
+    """The first and last of the system's own numbers: `{"first_offset": 0, "last_offset": 9}`."""
     warnings: tuple[str, ...] = ()
     before_you_start: tuple[str, ...] = ()
-    """What the real system needs before it is started on the result."""
+    """Steps for the user before the real system starts on the result."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What `Layout.place` needs to know of a staged part; of the size of the number of files at most."""
+    """Facts about a staged part for `Layout.assemble`; at most a few values per file."""
 
 
 class Builder(Protocol):
-    """Makes the files of a directory from rows, in order; any chunking of the same rows gives the same bytes."""
+    """Builds the files of a directory from rows in order. The chunking of the rows does not change the bytes."""
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]: ...
 
     def finish(self) -> Iterator[Piece]: ...
 
     def summary(self) -> Summary:
-        """After `finish`."""
+        """Return the summary, after `finish`."""
         ...
 
 
@@ -55,27 +55,27 @@ class Stage(Listing, Protocol):
     """A directory of staged files that may still be changed."""
 
     def patch(self, name: str, offset: int, data: Chunk) -> None:
-        """Overwrite bytes of a staged file. Raises `ValueError` for bytes that it does not have."""
+        """Overwrite bytes of a staged file. Raises `ValueError` for bytes beyond its end."""
         ...
 
     def append(self, name: str, data: Chunk) -> None:
-        """Add bytes to a staged file, made if absent."""
+        """Append bytes to a staged file, which is created if absent."""
         ...
 
     def take(self, pieces: Iterable[Piece]) -> None:
-        """Carry out what a builder says."""
+        """Write the pieces of a builder."""
         ...
 
     def drop(self, name: str) -> None:
-        """Make a staged file not to have been."""
+        """Delete a staged file."""
         ...
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How staged files become the directory: `(stage, staged name, final name)` in the order of the renames.
+    """The renames that turn staged files into the directory: `(stage, staged name, final name)` in order.
 
-    The order is such that the system, started between any two renames, sees a sound directory.
+    If the system starts between any two renames, it finds a sound directory.
     """
 
     renames: tuple[tuple[Stage, str, str], ...]
@@ -83,7 +83,7 @@ class Placement:
 
 
 def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
-    """All pieces put together, by file name. For small directories and tests."""
+    """Join pieces to the contents of files. For small directories and tests."""
     files: dict[str, bytearray] = {}
     for piece in pieces:
         content = files.setdefault(piece.name, bytearray())

@@ -1,4 +1,4 @@
-"""What a file of a result is made of: ranges copied from the input, new bytes, and zeros that become holes."""
+"""The extents of an output file: ranges copied from the input, new bytes, and zeros that become holes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logwright.codec.window import Zeros
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes `[start, stop)` of a file of one of the copies given, which go into the result as they are."""
+    """Bytes `[start, stop)` of a file of one of the input copies."""
 
     file: str
     start: int

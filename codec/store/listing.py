@@ -1,4 +1,4 @@
-"""A directory as a layout sees it: its files, and what a plan says of each.
+"""The interface through which a layout reads a directory, and the plan that it makes of it.
 
 Nothing here opens a file: readers and writers implement `Listing`.
 """
@@ -15,13 +15,13 @@ from logwright.codec.window import Bytes
 
 
 class Role(StrEnum):
-    """What a file is to its directory."""
+    """The role of a file in its directory."""
 
-    PRIMARY = "primary"  # what can't be made again
-    DERIVED = "derived"  # made from primary files
-    METADATA = "metadata"  # small facts of its own
-    LEFTOVER = "leftover"  # of an operation that was cut short; the system removes or finishes it
-    FOREIGN = "foreign"  # not the system's
+    PRIMARY = "primary"  # cannot be rebuilt
+    DERIVED = "derived"  # can be rebuilt from primary files
+    METADATA = "metadata"  # small facts about the directory
+    LEFTOVER = "leftover"  # of an interrupted operation; the system removes or finishes it
+    FOREIGN = "foreign"  # not a file of the system
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +34,47 @@ class Entry:
 
 
 class Listing(Protocol):
-    """A store as a layout sees it: a tree of names, sizes, windows of bytes. Sub-folders are listed as far as the layout asks for them
+    """A tree of files with names, sizes and windows of bytes. Sub-folders are listed as requested by the layout
     (`Layout.folders`)."""
 
     name: str
-    """The directory's own name, without its parents. A single file that is read as a directory has an attribute `lone` too."""
+    """The directory's own name, without its parents. The listing of a single file also has an attribute `lone`."""
 
     def entries(self) -> Sequence[Entry]: ...
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Up to `length` bytes of a file."""
+        """Return up to `length` bytes of a file."""
         ...
 
     def parent(self) -> Listing | None:
-        """The directory above, where it can be read: what lies above a partition counts too."""
+        """Return the parent directory if it can be read. A partition's parent holds files that concern it."""
         ...
 
 
 @runtime_checkable
 class Preads(Protocol):
-    """What a listing may offer besides: bytes as they were read, an array of the caller's own, without a copy of them."""
+    """Optional for a listing: read bytes into an array without a copy."""
 
     def pread(self, name: str, offset: int, length: int) -> Bytes:
-        """Up to `length` bytes of a file."""
+        """Return up to `length` bytes of a file."""
         ...
 
 
 @runtime_checkable
 class Folders(Protocol):
-    """Optional for a listing: the names of the sub-directories."""
+    """Optional for a listing: list the sub-directories."""
 
     def folders(self) -> Sequence[str]: ...
 
 
 def folders_of(listing: Listing) -> Sequence[str]:
-    """Return the names of the sub-directories at the top, as far as the listing knows them."""
+    """Return the names of the top-level sub-directories, if the listing knows them."""
     return listing.folders() if isinstance(listing, Folders) else ()
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """One file in a plan: what it is, and what the plan says of it."""
+    """One file in a plan, with its role and codec."""
 
     name: str
     size: int
@@ -87,10 +87,10 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """A directory understood: its files in the system's order, and what is wrong with it as a whole.
+    """The files of a directory in the system's order, and the faults of the directory.
 
-    `faults` name the file ("" is the directory itself). `facts` are what `inspect` shows. `missing` are files that other files
-    prove to be lost: readers report them, and a check reports them with what it knows besides.
+    `faults` name the file ("" is the directory itself). `facts` are for `inspect`. `missing` are files that other files
+    prove to be lost: readers report them, and a check reports them with further details.
     """
 
     files: tuple[PlannedFile, ...]

@@ -16,7 +16,7 @@ from logwright.codec.store.listing import Entry, Listing
 
 
 class _Content:
-    """The content of one file: its extents. `later` makes it when it is first read."""
+    """The extents of one file. `later` makes its content when it is first read."""
 
     def __init__(self, pieces: Sequence[Extent], later: Callable[[], bytes] | None = None) -> None:
         self._pieces, self.later = pieces, later
@@ -27,7 +27,7 @@ class _Content:
 
     @cached_property
     def ends(self) -> Sequence[int]:
-        """Where each piece ends in the file."""
+        """The end of each piece in the file."""
         return list(accumulate(map(len, self.pieces)))
 
     @property
@@ -48,9 +48,9 @@ class _Content:
 
 
 class Overlay:
-    """A `Listing` that can be changed. `below` is the directory as it is.
+    """A `Listing` that can be changed. `below` is the original directory.
 
-    With `files` it has these files only, and not those below.
+    With `files` it consists of these files only.
     """
 
     def __init__(self, below: Listing, files: Iterable[OutputFile] | None = None) -> None:
@@ -90,7 +90,7 @@ class Overlay:
     # Changes
 
     def put(self, name: str, content: bytes | Callable[[], bytes]) -> None:
-        """Write a file. One that has these bytes already stays as it is. A function is called when the file is first read."""
+        """Write a file, unless it already has this content. A function is called when the file is first read."""
         if callable(content):
             self._files[name] = _Content((), content)
         elif name not in self._files or self.size(name) != len(content) or self.read(name) != content:
@@ -112,7 +112,7 @@ class Overlay:
         self._files.pop(name, None)
 
     def restore(self, name: str) -> None:
-        """Make a file what it is below; delete one that is not there."""
+        """Revert a file to its original content, or delete it if there is none."""
         self.delete(name)
         if name in self._before:
             self.assemble(name, [Copy(name, 0, self._before[name])])
@@ -127,7 +127,7 @@ class Overlay:
         return self._files[name].pieces
 
     def origin(self, name: str) -> Copy | None:
-        """Return the range of a file below that a file is; None for new content."""
+        """Return the single range of an original file that a file consists of; None for other content."""
         content = self._files[name]
         if content.later is not None or len(content.pieces) != 1:
             return None
@@ -139,7 +139,7 @@ class Overlay:
 
     @property
     def truncated(self) -> dict[str, int]:
-        """The new sizes of files that became a shorter prefix of themselves."""
+        """The new sizes of truncated files."""
         kept = {name: self.origin(name) for name in self._before if name in self._files}
         return {
             name: origin.stop
@@ -155,7 +155,7 @@ class Overlay:
 
     @property
     def rewritten(self) -> list[str]:
-        """Files that have other content than before, but for truncated ones."""
+        """Files with changed content, except truncated ones."""
         truncated = self.truncated
         return [
             name

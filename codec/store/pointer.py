@@ -1,17 +1,17 @@
-"""Pointer files: what Git LFS and git-annex leave in the place of a file whose contents were not fetched."""
+"""Recognise the pointer files that Git LFS and git-annex leave in place of files that were not fetched."""
 
 from __future__ import annotations
 
 import re
 
 LARGEST = 1024
-"""Bytes of a pointer file at most."""
+"""The maximum size of a pointer file."""
 _LFS = re.compile(rb"version https://(git-lfs\.github\.com|hawser\.github\.com)/spec/")
 _ANNEX = re.compile(rb"(\.\./)*(\.git)?/?annex/objects/\S")
 
 
 def pointer_of(head: bytes) -> tuple[str, str] | None:
-    """What a file that starts so is a pointer of, and the command that fetches the contents; None for any other file."""
+    """Return the kind of a pointer file that starts with `head`, and the command that fetches the content; None for other files."""
     if _LFS.match(head):
         return "a Git LFS pointer", "git lfs pull"
     if _ANNEX.match(head):

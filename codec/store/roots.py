@@ -1,7 +1,7 @@
 """The directories of a store, and the names of the files in them.
 
-A store is a tree of files. Most of it lies in the directory that people name. An option or the system's configuration may move a part of
-it to another directory, a further root, such as the `dataLogDir` of ZooKeeper. A file is named by its path in the store's own directory
+A store is a tree of files. Most of it is in the directory that the user names. An option or the system's configuration may move a part
+of it to another directory, a further root, such as the `dataLogDir` of ZooKeeper. A file is named by its path in the store's own directory
 (`consumequeue/orders/3/00000000000000000000`), or by the name of its root and its path in that (`dataLogDir/log.1`).
 """
 
@@ -19,14 +19,14 @@ class Root:
     name: str
     """The first part of the names of its files. No slash."""
     path: str
-    """The directory, as it was named."""
+    """The directory, as the user named it."""
     otherwise: str = ""
-    """The folder of the store's own directory that holds these files where the root is not named; "" is the directory itself."""
+    """The folder of the store's own directory that holds these files if the option is absent; "" is the directory itself."""
 
 
 @dataclass(frozen=True)
 class Roots:
-    """Directories that hold a tree together: the store's own, and the further ones by name."""
+    """The directories of one tree: the store's own, and further ones by name."""
 
     own: str
     further: Mapping[str, str] = field(default_factory=dict)
@@ -59,8 +59,8 @@ def split(name: str, roots: Collection[str]) -> tuple[str, str]:
     return (first, rest) if first in roots else ("", name)
 
 
-def gathered(name: str, roots: Iterable[Root]) -> str:
-    """Return the name that a file has where no further root is named."""
+def name_without_roots(name: str, roots: Iterable[Root]) -> str:
+    """Return the name that a file has in a store without further roots."""
     otherwise = {root.name: root.otherwise for root in roots}
     root, inner = split(name, otherwise)
     return f"{otherwise[root]}/{inner}".lstrip("/") if root else name
@@ -72,7 +72,7 @@ def folder_of(name: str) -> str:
 
 
 def holds_files(folder: str, patterns: Sequence[str]) -> bool:
-    """Return whether the files in a folder belong to a tree with these patterns (`Layout.folders`), or those in folders below it.
+    """Return whether a folder, or a folder below it, holds files of a tree with these patterns (`Layout.folders`).
 
     A wildcard does not match a name that begins with a dot.
     """

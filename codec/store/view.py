@@ -1,4 +1,4 @@
-"""Views of a directory: which stretches of which files are read for one, and how their rows are put together."""
+"""Views of a directory: the ranges of files that are read, and how their rows are merged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logwright.codec.window import RowFrames
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of one file to be read for a view: `[start, stop)` owns the frames that start in it."""
+    """A range `[start, stop)` of one file that is read for a view. It owns the frames that start in it."""
 
     file: str
     codec: str
@@ -23,13 +23,13 @@ class Part:
     start: int = 0
     stop: int | None = None
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    """The smallest and largest value that a column can have in it, both included, None where there is no bound: a filter
+    """The smallest and largest value that a column can have in it, both inclusive, None without a bound: a filter
     skips the part without opening the file. `{"offset": (0, 4182)}`; times as integers, as they are in Arrow."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Parts that are read one after the other, as one of the streams that are combined. `params` is the layout's own word on it."""
+    """Parts that are read in sequence, as one input stream of a merge. `params` are the layout's own parameters."""
 
     parts: tuple[Part, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -37,11 +37,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs whose rows make the rows of a view only together (`Combines`), by one task. `params` as in `Run`; all of it is picklable.
+    """Runs that one task merges to rows of a view (`capability.Combine`). `params` as in `Run`. Picklable.
 
-    `key` names the column whose equal values belong together: a filter on it may be used before they do, and where every part has
-    its bounds, the group may be cut into ranges of it, each of which is combined on its own. None: there is no such column.
-    Of the rows of its parts only those belong to it whose key is from `low` on and before `high`, where there is such a bound.
+    `key` names the column whose equal values are merged: a filter on it may be applied before the merge, and if every part has
+    bounds of it, the group may be split into key ranges that are merged independently. None: there is no such column.
+    The group owns the rows with `low` <= key < `high`; None is no bound.
     """
 
     runs: tuple[Run, ...]
@@ -53,9 +53,9 @@ class Group:
 
 @dataclass(frozen=True)
 class View:
-    """What a system's users would see through the directory, in their words.
+    """The rows that users of a system see in a directory.
 
-    Its rows are those of a table of a codec, or of a table of its own (`rows`); then `codec` is that of most of what is read.
+    They have the schema of a codec's table, or their own (`rows`); then `codec` is the codec of most files read.
     """
 
     name: str
@@ -64,11 +64,11 @@ class View:
     doc: str
     rows: Table | None = None
     leaves: str = ""
-    """What is on disk and not seen through it, for people: "the markers of transactions"."""
+    """The stored data that it does not show, for messages: "the markers of transactions"."""
 
 
 class RowStream(Protocol):
-    """The rows of one run of a group. Each call reads them from the start; damage is reported once."""
+    """The rows of one run of a group. Each call reads them from the start; damage is reported only once."""
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -77,18 +77,18 @@ class RowStream(Protocol):
 
     @property
     def damaged(self) -> bool:
-        """Whether something is wrong with its files, as far as they were read: rows may be missing, or not be what they were."""
+        """Whether damage was found in its files so far: rows may be missing or wrong."""
         ...
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Rows with these columns, in the order of the parts. Of a part where all rows are wanted, and of the others perhaps only
-        those that a filter on `Group.key` lets pass."""
+        """Yield rows with these columns, in the order of the parts. A filter on `Group.key` may be applied, except to parts of which
+        all rows are needed."""
         ...
 
 
 class Stream(RowStream, Protocol):
-    """One run of a group, as rows or as frames."""
+    """The rows or frames of one run of a group."""
 
     def frames(self) -> Iterator[RowFrames]:
-        """Return the frames that hold these rows, as they are stored, in the order of the parts. No filter is used on them."""
+        """Yield the stored frames of these rows, in the order of the parts. No filter is applied."""
         ...

@@ -514,7 +514,7 @@ def test_append_time_of_a_batch_is_that_of_its_rows() -> None:
     [
         ("compression", "brotli", "none of none, gzip"),
         ("base_sequence", 1 << 40, "base_sequence 1099511627776 does not fit"),
-        ("base_timestamp", "x", "a whole number is needed"),
+        ("base_timestamp", "x", "expected integers"),
     ],
 )
 def test_invalid_frames_are_refused(column: str, value: Any, says: str) -> None:

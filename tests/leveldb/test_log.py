@@ -295,7 +295,7 @@ def test_core_frame_columns_are_enough_for_an_ordinary_log() -> None:
 def test_rows_without_a_position() -> None:
     log = log_specimen(THREE_BATCHES)
     rows, frames, _ = log.tables()
-    with pytest.raises(UsageError, match="rows don't say which frame they are in"):
+    with pytest.raises(UsageError, match="rows have no positions"):
         log.encode(rows.drop_columns(["position"]), frames)
     with pytest.raises(UsageError, match="row 3 is in no frame of the frames table"):
         log.encode(with_value(rows, "position", 3, 5000), frames)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logwright.codec.store.build import Piece, take
-from logwright.codec.store.roots import Root, Roots, gathered, holds_files, patterns_in
+from logwright.codec.store.roots import Root, Roots, holds_files, name_without_roots, patterns_in
 from logwright.codec.window import Zeros
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.filesystem import FileSystem, LocalFileSystem
@@ -66,9 +66,9 @@ def test_names_of_a_tree() -> None:
     assert roots.at("log/1") == "/other/1"
     assert roots.at("queues/a/1") == "/store/queues/a/1"
     assert [*roots.below("x/y")] == ["/store/x/y", "/other/x/y"]
-    assert gathered("log/1", [Root("log", "/other")]) == "1"
-    assert gathered("log/1", [Root("log", "/other", "in/log")]) == "in/log/1"
-    assert gathered("queues/a/1", [Root("log", "/other")]) == "queues/a/1"
+    assert name_without_roots("log/1", [Root("log", "/other")]) == "1"
+    assert name_without_roots("log/1", [Root("log", "/other", "in/log")]) == "in/log/1"
+    assert name_without_roots("queues/a/1", [Root("log", "/other")]) == "queues/a/1"
 
 
 def test_folders_of_a_tree() -> None:

@@ -724,7 +724,7 @@ def test_rows_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_invalid_rows_are_refused() -> None:
     specimen = _of(_made(_payload(1), _payload(2)))
     rows, frames, file = specimen.tables()
-    with pytest.raises(UsageError, match="rows don't say which frame"):
+    with pytest.raises(UsageError, match="rows have no positions"):
         specimen.encode(rows.drop_columns(["position"]), frames, file)
     with pytest.raises(UsageError, match="row 0 is in no frame"):
         specimen.encode(rows, frames.slice(0, 1), file)

@@ -1,22 +1,22 @@
-"""The door to the compressors: one call a payload, output bounded, damage told in a sentence.
+"""Compression front end: one call per payload, bounded output, one-line errors.
 
 `decompress("zstd", data, limit=...)` and `compress("zstd", data)`, for these names:
 
-- `none`: the bytes as they are.
-- `gzip`: RFC 1952. Several members are read as one, what follows the last is ignored, as java.util.zip.GZIPInputStream does.
-- `snappy`: the stream of snappy-java (xerial): 16 bytes of header, then lengths and raw blocks. A raw block alone is read too.
+- `none`: uncompressed.
+- `gzip`: RFC 1952. All members are read; bytes after the last are ignored, as by java.util.zip.GZIPInputStream.
+- `snappy`: the stream of snappy-java (xerial): a header of 16 bytes, then lengths and raw blocks. A single raw block is read too.
 - `snappy-raw`: one raw block.
-- `lz4`: one LZ4 frame, as org.apache.kafka.common.compress.Lz4BlockInputStream takes it: independent blocks, checksums of the
-  header and of blocks verified, size and checksum of the content skipped, what follows the frame ignored.
-- `lz4-magic0`: the same with the header checksum of Kafka before 0.10, which is counted over the magic number too. It is not
-  verified, since files have both.
+- `lz4`: one LZ4 frame, read as by org.apache.kafka.common.compress.Lz4BlockInputStream: independent blocks, checksums of the
+  header and of blocks verified, size and checksum of the content skipped, bytes after the frame ignored.
+- `lz4-magic0`: the same with the header checksum of Kafka before 0.10, which also covers the magic number. It is not
+  verified, because files have both kinds.
 - `zstd`: any number of frames (RFC 8878), skippable ones included.
-- `zstd-sized`: the same; written as one frame whose header says the size of the content, as LevelDB wants it.
-- `zlib`: one zlib stream (RFC 1950). What follows it is ignored, as by inflate().
-- `deflate`: one raw deflate stream (RFC 1951), without header and checksum. What follows it is ignored too.
+- `zstd-sized`: the same; written as one frame with the content size in its header, as LevelDB requires.
+- `zlib`: one zlib stream (RFC 1950). Bytes after it are ignored, as by inflate().
+- `deflate`: one raw deflate stream (RFC 1951), without header and checksum. Bytes after it are ignored.
 
-Nothing here trusts a length: no buffer is larger than the limit (and one block), nor than the compressed bytes could fill.
-Written payloads have the layout of the Java clients; compressed bytes themselves depend on the compressor's version.
+Stored lengths are not trusted: no buffer exceeds the limit (plus one block), or the size that the compressed bytes could fill.
+Written payloads have the layout of the Java clients; the compressed bytes depend on the compressor's version.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _Writer = Callable[[memoryview, int], bytes]
 
 
 def decompress(codec: str, data: Data, limit: int) -> Bytes:
-    """The decompressed bytes, as an array that may be read-only; at most `limit` of them.
+    """Decompress to at most `limit` bytes. The array may be read-only.
 
-    Raises CompressionError where the payload is damaged, BombError where it holds more than `limit` bytes.
+    Raises CompressionError for a damaged payload, BombError for more than `limit` bytes.
     """
     read: _Reader = _one_of(_READERS, codec)
     return read(codec, memoryview(data).cast("B"), limit)  # type: ignore[arg-type]
 
 
 def compress(codec: str, data: Data, *, level: int | None = None) -> bytes:
-    """The compressed bytes. Levels and their defaults are Kafka's (KIP-390): gzip -1 or 1 to 9 (default -1), lz4 1 to 17
+    """Compress. Levels and their defaults are Kafka's (KIP-390): gzip -1 or 1 to 9 (default -1), lz4 1 to 17
     (default 9, which stands for the fast compressor), zstd -131072 to 22 (default 3); the others have none."""
     low, high, default = _LEVELS.get(codec, (0, 0, 0))
     if level is None:
@@ -57,7 +57,7 @@ def compress(codec: str, data: Data, *, level: int | None = None) -> bytes:
 
 
 def compress_pieces(codec: str, pieces: Iterable[Any]) -> Iterator[bytes]:
-    """What `compress` makes of these bytes one after the other, gzip or snappy, without holding them."""
+    """Compress a stream of pieces with gzip or snappy; the result is that of `compress` for the joined pieces."""
     yield from _one_of(_PIECES, codec)(pieces)
 
 

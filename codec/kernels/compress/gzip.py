@@ -12,7 +12,7 @@ from logwright.codec.kernels.compress.payload import BombError, Bytes, Compressi
 _MAGIC = b"\x1f\x8b\x08"
 _HEADER, _TRAILER = 10, 8
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
-# The first piece of a member that is fed to zlib, which copies what follows the member: small, or many members take for ever.
+# zlib copies the bytes behind a member, so the first piece is small. Otherwise many members take quadratic time.
 _FIRST_PIECE, _PIECE = 1 << 14, 1 << 20
 
 
@@ -29,7 +29,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
                 )
             fed = data[at : at + piece]
             try:
-                # One byte more than allowed tells a bomb from what just fits.
+                # One byte more than allowed distinguishes a payload that is too large from one that just fits.
                 part = member.decompress(fed, limit - total + 1)
             except zlib.error as error:
                 raise CompressionError(f"gzip: {reason(error)}, at or before byte {at + len(fed)}") from None
@@ -43,7 +43,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
 
 
 def _member_follows(data: memoryview, at: int) -> bool:
-    """Whether a whole member header starts at `at`; whatever else is there, Java ignores."""
+    """Return whether a complete member header starts at `at`. Java ignores anything else."""
     if at + _HEADER + _TRAILER >= len(data) or data[at : at + 3] != _MAGIC:
         return False
     flags = data[at + 3]

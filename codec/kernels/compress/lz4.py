@@ -1,4 +1,4 @@
-"""LZ4 frames, as Kafka's `Lz4BlockInputStream` takes them, and the checksum that they have."""
+"""LZ4 frames, read as by Kafka's `Lz4BlockInputStream`, and their checksum xxHash32."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _into: Callable[..., int] = cramjam.lz4.decompress_block_into
 _MAGIC = b"\x04\x22\x4d\x18"
 _BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _STORED = 1 << 31
-# The longest match that a byte can lengthen.
+# The largest number of bytes by which one byte can extend a match.
 _RATIO = 255
 # The bits of FLG, the first byte of the frame descriptor.
 _FLG_VERSION, _FLG_INDEPENDENT, _FLG_BLOCK_CHECKSUM = 0xC0, 0x20, 0x10
 _FLG_SIZE, _FLG_CHECKSUM, _FLG_RESERVED = 0x08, 0x04, 0x03
-# What is written: version 1, independent blocks of 64 KiB, nothing else.
+# Written frames: version 1, independent blocks of 64 KiB, no options.
 _DESCRIPTOR = b"\x60\x40"
 _BLOCK = 1 << 16
 _FAST_LEVEL, _HIGHEST = 9, 12
@@ -38,25 +38,25 @@ _LOW = 0xFFFFFFFF
 
 @kernel("i8, i8")
 def _rotated(value: int, by: int) -> int:
-    """32 bits rotated left."""
+    """Rotate 32 bits left."""
     return (value << by | value >> 32 - by) & _LOW
 
 
 @kernel("i8, i8")
 def _round(lane: int, word: int) -> int:
-    """One lane of xxHash32 and four more bytes."""
+    """Update a lane of xxHash32 with four bytes."""
     return _product(_rotated((lane + _product(word, _PRIME_2)) & _LOW, 13), _PRIME_1)
 
 
 @kernel("i8, i8")
 def _product(a: int, b: int) -> int:
-    """The low 32 bits of the product of two numbers of 32 bits, without leaving 63 bits on the way."""
+    """Return the low 32 bits of the product of two 32-bit numbers. Intermediate values fit 63 bits."""
     return (a * (b & 0xFFFF) + ((a * (b >> 16) & 0xFFFF) << 16)) & _LOW
 
 
 @kernel("const u1[], i8, i8")
 def xxhash32(buf: Bytes, at: int, end: int) -> int:
-    """xxHash32 of `buf[at:end]` with seed 0, the checksum of the LZ4 frame format."""
+    """Return xxHash32 of `buf[at:end]` with seed 0, the checksum of the LZ4 frame format."""
     length = end - at
     if length >= 16:
         first, second = (_PRIME_1 + _PRIME_2) & _LOW, _PRIME_2
@@ -116,8 +116,8 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
         at += length + checksum
     if flags & _FLG_CHECKSUM and at + 4 > len(data):
         raise CompressionError(f"lz4: the frame is cut off after {len(data)} bytes, in its content checksum")
-    # What one block more than the limit takes is enough to notice a bomb. The usual frame is one block that fills a part of what it
-    # may: it is made where the last one was, and copied, since fresh memory of so many sizes costs more than the copy.
+    # Room for one block beyond the limit is enough to detect a bomb. A typical frame is one block much smaller than its maximum: it is
+    # decompressed to a reused buffer and copied, because allocating memory of varying sizes costs more than the copy.
     room = min(most, limit + block_size)
     out = _scratch(room) if room <= _SCRATCH else np.empty(room, np.uint8)
     done = 0
@@ -140,7 +140,7 @@ _own = threading.local()
 
 
 def _scratch(size: int) -> Bytes:
-    """Memory of this thread, the same each time."""
+    """Return this thread's reusable buffer."""
     scratch: Bytes | None = getattr(_own, "scratch", None)
     if scratch is None:
         scratch = _own.scratch = np.empty(_SCRATCH, np.uint8)
@@ -148,7 +148,7 @@ def _scratch(size: int) -> Bytes:
 
 
 def _header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
-    """Where the first block starts, the largest block size, and FLG."""
+    """Return the start of the first block, the maximum block size, and FLG."""
     if len(data) < 7:
         raise CompressionError(f"lz4: a frame header has 7 bytes at least, and there are {len(data)}")
     if data[:4] != _MAGIC:
@@ -187,7 +187,7 @@ def _block(block: memoryview, room: Bytes, at: int) -> int:
     try:
         return _into(block, room, output_len=len(room))
     except cramjam.DecompressionError:
-        # The library says no more than this either.
+        # The library gives no details.
         raise CompressionError(
             f"lz4: the block of {len(block)} bytes at byte {at} is damaged, or makes more than {len(room)} bytes"
         ) from None

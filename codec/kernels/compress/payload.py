@@ -1,4 +1,4 @@
-"""What the compressors share: bytes as arrays, and how damage is told."""
+"""Types and errors that the compressors share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Data = bytes | bytearray | memoryview | Bytes
 
 
 class CompressionError(ValueError):
-    """A payload that does not decompress: what was expected, and what was found."""
+    """A payload cannot be decompressed."""
 
 
 class BombError(CompressionError):
-    """A payload that would decompress to more bytes than allowed."""
+    """A payload decompresses to more bytes than allowed."""
 
     @classmethod
     def over(cls, codec: str, limit: int) -> BombError:
@@ -22,10 +22,10 @@ class BombError(CompressionError):
 
 
 def array(data: bytes | memoryview) -> Bytes:
-    """The bytes as an array, not copied."""
+    """Return the bytes as an array, without a copy."""
     return np.frombuffer(data, np.uint8)
 
 
 def reason(error: Exception) -> str:
-    """zlib's own words without the frame around: "Error -3 while decompressing data: incorrect data check"."""
+    """Return the last part of zlib's message "Error -3 while decompressing data: incorrect data check"."""
     return str(error).rpartition(": ")[2]

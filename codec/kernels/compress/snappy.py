@@ -1,4 +1,4 @@
-"""Snappy: the stream of snappy-java (xerial), and one raw block. Many small blocks at once are in `logwright.codec.kernels.snappy_blocks`."""
+"""Snappy: the stream of snappy-java (xerial), and single raw blocks. See `logwright.codec.kernels.snappy_blocks` for many small blocks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import snappy
 
 from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError
 
-# python-snappy decompresses into new bytes only, which takes 1.2 times as long as straight into the array (measured).
+# python-snappy cannot decompress into an existing array, which is 1.2 times as fast (measured).
 # Arrays are buffers, which the type checker does not know before Python 3.12.
 _into: Callable[[memoryview, Any], int] = cramjam.snappy.decompress_raw_into
 
 _MAGIC = b"\x82SNAPPY\x00"
 _HEADER = _MAGIC + struct.pack(">ii", 1, 1)
 _BLOCK = 32768
-# A header in place of a chunk's length: streams put together.
+# Concatenated streams have a header in place of a chunk's length.
 _AGAIN = int.from_bytes(_MAGIC[:4], "big", signed=True)
-# An element of a raw block makes at most 64 bytes from 3.
+# An element of a raw block decompresses at most 3 bytes to 64.
 _RATIO = 22
 
 
@@ -31,7 +31,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
     chunks: list[tuple[int, int, int]] = []
     at = len(_HEADER)
     total = 0
-    # Fewer than four bytes are the end of the stream.
+    # Fewer than four remaining bytes end the stream.
     while at + 4 <= len(data):
         (length,) = struct.unpack_from(">i", data, at)
         if length == _AGAIN:
@@ -77,7 +77,7 @@ def read_raw(codec: str, data: memoryview, limit: int) -> Bytes:
 
 
 def _length(block: memoryview, at: int) -> int:
-    """The decompressed length that a raw block declares, if so few bytes can make so many."""
+    """Return the declared decompressed length of a raw block. Raises `CompressionError` if it is impossible for the block's size."""
     size = 0
     for i, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << 7 * i
@@ -102,7 +102,7 @@ def _block(block: memoryview, out: Bytes, at: int) -> None:
 
 
 def _empty(block: memoryview) -> int:
-    """Decompress a block that declares no bytes: there is nothing to write into."""
+    """Decompress a block that declares zero bytes."""
     return len(cramjam.snappy.decompress_raw(block))
 
 

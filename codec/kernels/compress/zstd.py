@@ -27,9 +27,9 @@ _WRONG = {
 
 @kernel("const u1[], i8")
 def _frame(data: Bytes, at: int) -> tuple[int, int, int]:
-    """Walk the block headers of the frame at `at` (RFC 8878, 3.1.1): (where it ends, the most it can make, what is wrong).
+    """Walk the block headers of the frame at `at` (RFC 8878, 3.1.1). Returns (end, maximum decompressed size, error code).
 
-    A skippable frame makes -1 bytes.
+    The size of a skippable frame is -1.
     """
     length = len(data)
     if length - at < 4:
@@ -75,7 +75,7 @@ def _frame(data: Bytes, at: int) -> tuple[int, int, int]:
 
 
 class _Local(threading.local):
-    """Compressors and decompressors are used again, but not by two threads at once."""
+    """Reused compressors and decompressors, one set per thread."""
 
     def __init__(self) -> None:
         import zstandard
@@ -103,7 +103,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
         frame = data[at:end]
         if most >= 0:
             try:
-                # The library takes the declared size at its word, so it is compared first. -1 is "not declared".
+                # The library trusts the declared size, so it is checked first. -1 is "not declared".
                 declared = zstandard.frame_content_size(frame)
                 if declared > most:
                     raise CompressionError(
@@ -125,7 +125,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
 
 
 def _makes_more(frame: memoryview, allowed: int) -> bool:
-    """Whether a frame that did not fit is sound for one byte more than allowed: too large then, rather than damaged."""
+    """Return whether a frame that did not fit decompresses to more than allowed, and so is too large, not damaged."""
     import zstandard
 
     try:
@@ -144,7 +144,7 @@ def write(data: memoryview, level: int) -> bytes:
             level=level, write_content_size=False, write_checksum=False
         )
     stream = compressors[level].compressobj()
-    # As zstd-jni closes its stream: what there is as a block that is not the last, then an empty last one.
+    # Like zstd-jni on close: the data as a block that is not the last, then an empty last block.
     return b"".join((stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
 
 
