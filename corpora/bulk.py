@@ -1,4 +1,4 @@
-"""Columns of rows made in bulk, whole arrays at a time."""
+"""Generate columns of many rows at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def numbered(prefix: bytes, numbers: Any, digits: int) -> Any:
-    """`user-007`: a prefix and a number with leading zeros."""
+    """Return values like `user-007`: a prefix and a number with leading zeros."""
     out = np.empty((len(numbers), len(prefix) + digits), np.uint8)
     out[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
     for i in range(digits):
@@ -19,7 +19,7 @@ def numbered(prefix: bytes, numbers: Any, digits: int) -> Any:
 
 
 def cut(pool: Any, places: Any, sizes: Any) -> Any:
-    """Pieces of the pool."""
+    """Return slices of the pool."""
     ends = np.cumsum(sizes)
     within = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes)
     data = pool[np.repeat(places, sizes) + within]

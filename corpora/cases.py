@@ -1,6 +1,6 @@
-"""The golden files: what real systems wrote, and what they said of it, case by case.
+"""The golden files: files that real systems wrote, and how these systems read them, case by case.
 
-They lie in `corpora/golden/<system>/<case>/` of the repository (see the README there) and are not part of an installed package.
+They are in `corpora/golden/<system>/<case>/` of the repository (see the README there) and not part of an installed package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from logwright.codec.fault import NotFoundError
 
 _HOME = Path(__file__).resolve().parent / "golden"
-"""Resolved: the package is reached through a link."""
+"""Resolved, because the package is a symbolic link."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Case:
 
     @cached_property
     def about(self) -> Mapping[str, Any]:
-        """case.json: kind, description, who wrote it, settings; for damage `base` and `changed`."""
+        """case.json: kind, description, writer, settings; for damaged cases `base` and `changed`."""
         content: Mapping[str, Any] = json.loads(self._text("case.json") or "{}")
         return content
 
@@ -38,7 +38,7 @@ class Case:
 
     @property
     def base(self) -> str | None:
-        """The undamaged case that a damaged one was made from."""
+        """The undamaged case that a damaged case was made from."""
         return self.about.get("base")
 
     @property
@@ -60,11 +60,11 @@ class Case:
 
     @cached_property
     def runs(self) -> Mapping[str, Any]:
-        """recovery.json: for each run of a broker on it what happened. Empty where none was made."""
+        """recovery.json: the outcome of each run of a broker on the case, if any."""
         return dict(json.loads(self._text("recovery.json") or '{"runs": {}}')["runs"])
 
     def records(self, *, committed: bool = False) -> list[dict[str, Any]] | None:
-        """What a consumer got, one mapping a record; None where that is not recorded."""
+        """Return the records that a consumer got, if they are stored."""
         text = self._text("records-committed.jsonl") if committed else None
         if text is None:
             text = self._text("records.jsonl")
@@ -84,7 +84,7 @@ class Case:
 
 
 def cases(system: str) -> dict[str, Case]:
-    """All golden cases of a system by name. Raises `NotFoundError` where there are none, as in an installed package."""
+    """Return all golden cases of a system by name. Raises `NotFoundError` if there are none, as in an installed package."""
     home = _HOME / system
     if not home.is_dir():
         raise NotFoundError(

@@ -1,11 +1,11 @@
-"""`damage`: a copy of files with damage on purpose, and beside it what was done and what must still be read.
+"""`damage`: make a damaged copy of files, with a record of the damage and of the rows that must still be read.
 
-    OUT/<name>          the copy, with the name that the file or directory has
+    OUT/<name>          the copy, with the original name
     OUT/damage.json     the operations, each explicitly; sizes and SHA-256 of all files before and after; the rows of all frames
                         that no operation touched; what `verify` finds, and what the real system would do, predicted
 
-`OUT` comes to be by one rename. damage.json lies beside the copy, not in it: a real system never sees it in a directory of its
-own. With it the same is done again to the same files (`apply`), without the seed.
+`OUT` is created by one rename. damage.json is placed beside the copy, so that a real system does not find it in its data
+directory. `apply` repeats the recorded operations on the same files, without the seed.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from logwright.writers.filesystem import (
 MANIFEST = "damage.json"
 VERSION = 1
 MOST_FAULTS = 100
-"""So many faults are listed."""
+"""The number of faults listed."""
 _UNREAD = ("the disk can't read", "can't be read: ")
-"""So a fault begins that is an error of the operating system (`UnreadableError`, `readers.verify`)."""
+"""Texts of faults that are errors of the operating system (`UnreadableError`, `readers.verify`)."""
 _MOST_APPLY = 64 << 20
 Given = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """What was made: the copy, and the file that tells of it. `manifest` is what that holds."""
+    """The damaged copy and its damage.json. `manifest` is the content of that file."""
 
     path: str
     manifest_path: str
@@ -88,14 +88,14 @@ def damage(
     if record is not None:
         if operations or number("count", count):
             raise UsageError(
-                "either what damage.json says is done, or new operations", advice="Leave one of them away"
+                "damage.json and new operations exclude each other", advice="Leave out one of them"
             )
         operations = [parse(text) for text in record["operations"]]
     by_chance = number("count", count)
     if not operations and not by_chance and record is None:
         raise UsageError(
-            "no operation is given",
-            advice="Say what to do, like --op 'flip:at=1234,bit=3', or let chance choose with --seed and --count",
+            "no operation",
+            advice="Pass one, like --op 'flip:at=1234,bit=3', or random ones with --seed and --count",
         )
     with plain_errors(target), Input(source, codec) as given:
         return _Work(
@@ -104,7 +104,7 @@ def damage(
 
 
 def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a damage.json says."""
+    """Load and check a damage.json."""
     if isinstance(apply, Mapping):
         record: Any = apply
         name = "the mapping"
@@ -112,11 +112,11 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
         name = os.fspath(apply)
         with open_source(name) as source:
             if source.size > _MOST_APPLY:
-                raise UsageError(f"{source.size} bytes are no damage.json", path=name)
+                raise UsageError(f"not a damage.json: the file has {source.size} bytes", path=name)
             try:
                 record = json.loads(source.pread(0, source.size).tobytes())
             except ValueError as error:
-                raise UsageError(f"is no damage.json: {error}", path=name) from None
+                raise UsageError(f"not a damage.json: {error}", path=name) from None
     try:
         if record["damage"] != VERSION:
             raise UsageError(f"{name}: version {record['damage']} of damage.json, {VERSION} is known")
@@ -124,14 +124,14 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
             for entry in record[part]["files"]:
                 entry["name"], entry["size"], entry["sha256"]
         if not isinstance(record["operations"], list):
-            raise TypeError("operations are no list")
+            raise TypeError("operations are not a list")
     except (KeyError, TypeError) as error:
-        raise UsageError(f"{name} is no damage.json: {type(error).__name__} {error}") from None
+        raise UsageError(f"{name} is not a damage.json: {type(error).__name__} {error}") from None
     return record  # type: ignore[no-any-return]
 
 
 class Input:
-    """The files that are to be damaged: one, or all below a directory. They are only read."""
+    """The original files: one, or all below a directory. They are only read."""
 
     def __init__(self, path: str, codec: str | None) -> None:
         self.path, self.codec = path, codec
@@ -142,7 +142,7 @@ class Input:
         self.targets: list[Target] = []
         if self.directory:
             self.sizes = dict(sorted(_below(self.real)))
-            with contextlib.suppress(UsageError):  # none that we know: then bytes are damaged
+            with contextlib.suppress(UsageError):  # an unrecognised directory is damaged by bytes
                 self.targets = resolve(path, codec, passed=[])
         else:
             with open_source(path) as source:
@@ -159,11 +159,11 @@ class Input:
         return os.path.join(self.real, name) if name else self.real
 
     def named(self, path: str) -> str:
-        """The name of the file at a path."""
+        """Return the name of the file at a path."""
         return os.path.relpath(os.path.abspath(local_path(path)), self.real) if self.directory else ""
 
     def open(self, name: str) -> Source:
-        """One of the files; a few stay open."""
+        """Open a file. The last few stay open."""
         source = self._open.get(name)
         if source is None:
             if len(self._open) >= 16:
@@ -196,7 +196,7 @@ class Input:
 
 
 def _below(path: str) -> Iterator[tuple[str, int]]:
-    """All regular files below a directory, with their sizes, by names relative to it."""
+    """Yield the relative names and sizes of all regular files below a directory."""
 
     def failed(error: OSError) -> None:
         raise error
@@ -207,7 +207,7 @@ def _below(path: str) -> Iterator[tuple[str, int]]:
             try:
                 status = os.stat(inner)
             except FileNotFoundError:
-                continue  # a link to nowhere, or gone meanwhile; a disk that fails is another matter
+                continue  # a dangling link, or deleted meanwhile; other errors are raised
             if stat.S_ISREG(status.st_mode):
                 yield os.path.relpath(inner, path), status.st_size
 
@@ -248,7 +248,7 @@ class _Work:
         )  # fmt: skip
 
     def _write(self, tree: Tree, top: str) -> dict[str, dict[str, Any]]:
-        """Write all files; returns size and hash of each. Those of the input are hashed on the way."""
+        """Write all files, and return size and hash of each. Unchanged input files are hashed on the way."""
         files = self.files
         if not tree.single:
             files.mkdir(top)
@@ -322,7 +322,7 @@ class _Work:
         }
 
     def _expected(self, tree: Tree, targets: Sequence[Target], top: str) -> Rows:
-        """The rows of frames that no operation touched, and that lie in files which are read."""
+        """Return the rows of untouched frames in files that are read."""
         read = set()
         for target in targets:
             if isinstance(target, FileTarget) and not tree.single:
@@ -337,13 +337,13 @@ class _Work:
         before = [
             item for item in self.given.targets if isinstance(item, DirectoryTarget) or not self.given.directory
         ]  # fmt: skip
-        # The folder that a single file lies in says what it is of, and that is another one now.
+        # The name of a single file's folder is a hint for decoding, and the copy is in another folder.
         folder = os.path.basename(self.files.real(local_path(self.out))) if tree.single else None
         return expected(before, Untouched(images), self.given.named, folder)
 
 
 def _targets(path: str, source: Input) -> list[Target]:
-    """What the damaged copy is, as far as that can still be told."""
+    """Recognise the damaged copy, if that is still possible."""
     if not source.targets:
         return []
     try:
@@ -356,17 +356,17 @@ def _targets(path: str, source: Input) -> list[Target]:
 
 
 def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str, Any]:
-    """What `verify` finds, and what the real system would do."""
+    """Return the result of `verify`, and the predicted behaviour of the real system."""
     if not targets:
         return {"verify": None, "system": []}
     report = Report(source.name, max_faults=MOST_FAULTS)
     _verify.verify(targets, report, _verify.VerifyOptions(max_faults=MOST_FAULTS))
     prefix = re.compile(re.escape(os.path.join(staging, source.name)) + "/?")
     for name, fault in report.faults:
-        # What was written just now is read back: that the disk fails at it is no damage made on purpose.
+        # A disk error while reading back the copy is not deliberate damage.
         if any(said in fault.detail for said in _UNREAD):
             raise StorageError(
-                f"what was written can't be read back: {fault.detail}",
+                f"the copy cannot be read back: {fault.detail}",
                 path=os.path.basename(name) or source.name,
             )
     verified = report.to_dict()
@@ -391,24 +391,24 @@ def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str
 
 
 def refuse(files: FileSystem, source: Input, out: str) -> None:
-    """Raise where the result can't go to `out`."""
+    """Raise an error if the result cannot be written to `out`."""
     path = files.real(local_path(out))
     inside = files.real(source.real)
     if path == inside or path.startswith(f"{inside}/"):
         raise UsageError(
-            "the copy can't go into what it is made from", path=out, advice="Name another directory"
+            "the copy cannot be inside of the original", path=out, advice="Choose another directory"
         )
     status = files.stat(path)
     if status is not None and (not status.directory or files.listdir(path)):
         raise ExistsError(
             "it exists" if not status.directory else "it is not empty",
             path=out,
-            advice="A new directory is made for the copy and its damage.json: name one that is absent or empty",
+            advice="The copy and damage.json need a new directory: name one that is absent or empty",
         )
 
 
 def _refuse_other(source: Input, hashes: Mapping[str, str], record: Mapping[str, Any]) -> None:
-    """Raise `UsageError` where the files are not those that the record is of."""
+    """Raise `UsageError` if the files are not those of the record."""
     recorded = {entry["name"]: entry["sha256"] for entry in record["input"]["files"]}
     actual = dict(hashes)
     if not source.directory:
@@ -419,11 +419,11 @@ def _refuse_other(source: Input, hashes: Mapping[str, str], record: Mapping[str,
         difference = (
             "is not there" if name not in actual else "was not there" if name not in recorded else "differs"
         )
-        more = f", and {len(differ) - 1} more do" if len(differ) > 1 else ""
+        more = f", and {len(differ) - 1} more" if len(differ) > 1 else ""
         raise UsageError(
-            f"these are not the files that were damaged then: {name or source.name} {difference}{more}",
+            f"these are not the files of damage.json: {name or source.name} {difference}{more}",
             path=source.path,
-            advice="damage.json is applied to the same files as they were: sizes and SHA-256 are in it",
+            advice="Apply damage.json to the original files. It records their sizes and SHA-256",
         )
 
 
@@ -435,13 +435,13 @@ def _refuse_different(entries: Mapping[str, Mapping[str, Any]], record: Mapping[
     if recorded != actual:
         name = sorted(item for item in {*recorded, *actual} if recorded.get(item) != actual.get(item))[0]
         raise LogwrightError(
-            f"{name} comes out otherwise than in damage.json (made by logwright {record.get('logwright')})",
-            advice="Records compressed again depend on the compressor's version: use the versions of then, or damage the files anew",
+            f"{name} differs from the result in damage.json (made by logwright {record.get('logwright')})",
+            advice="Recompressed records depend on the compressor's version: use the same versions, or damage the files again",
         )
 
 
 class Staging:
-    """A new directory that comes to be by one rename, or not at all. What killed runs left of the same one is removed."""
+    """A new directory that is created by one rename or not at all. Leftovers of killed runs for the same target are removed."""
 
     def __init__(self, files: FileSystem, out: str) -> None:
         self.files, self.out = files, files.real(out)
@@ -479,7 +479,7 @@ class Staging:
             files.sync_directory(self.above)
         except OSError as error:
             raise StorageError(
-                f"the copy is there, but the disk did not confirm its name ({error.strerror})", path=self.out
+                f"the copy is complete, but syncing its directory failed ({error.strerror})", path=self.out
             ) from error
 
     def _clean(self) -> None:

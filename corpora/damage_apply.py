@@ -1,4 +1,4 @@
-"""Operations, carried out on files in pieces. Each refers to the bytes, frames and files as they are when it runs."""
+"""Apply damage operations to files. Each refers to the bytes, frames and files as they are when it runs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from logwright.corpora.damage_ops import Operation, content
 from logwright.corpora.rng import Rng
 
 IN_MEMORY = 256 << 20
-"""A frame that is changed by its fields, or resealed, is held in memory, with what is put into it."""
+"""The maximum size of a frame that is changed by fields or resealed, which happens in memory."""
 
 
 class Stretches:
-    """Where things lie: (start, stop) of each. There may be millions."""
+    """A sequence of ranges (start, stop), possibly millions."""
 
     def __init__(self, spans: npt.NDArray[np.int64]) -> None:
         self._found = spans
@@ -44,15 +44,15 @@ class Stretches:
 
 
 class Surgeon:
-    """Carries out operations on a tree. `seed` is that of `random=N` bytes."""
+    """Carries out operations on a tree. `seed` determines the bytes of `random=N`."""
 
     def __init__(self, tree: Tree, seed: int = 0, codec: Codec | None = None) -> None:
         self.tree, self.seed, self.codec = tree, seed, codec
         self._done = 0
 
     def run(self, operation: Operation) -> list[dict[str, Any]]:
-        """Carry out an operation, on each file that it names. Returns what was done, explicitly enough to be done again without
-        the seed. Raises `UsageError`, and may have changed the tree by then."""
+        """Carry out an operation on each file that it selects. Returns explicit operations that can be repeated without
+        the seed. Raises `UsageError`, possibly after changing the tree."""
         if operation["random"] is not None:
             data = Rng(self.seed, "random", str(self._done)).bytes(operation["random"])
             params = {name: value for name, value in operation.given.items() if name != "random"}
@@ -69,7 +69,7 @@ class Surgeon:
                 raise
         return done
 
-    # Which files
+    # Selecting files
 
     def _files(self, operation: Operation) -> list[str]:
         tree, pattern = self.tree, operation["file"]
@@ -77,15 +77,15 @@ class Surgeon:
             return [pattern]
         if tree.single:
             if operation.on_files or pattern not in (None, "first", "last", tree.name):
-                raise UsageError(f"{operation.text}: there is one file, {tree.name}", path=tree.shown)
+                raise UsageError(f"{operation.text}: the only file is {tree.name}", path=tree.shown)
             return [""]
         if pattern in (None, "first", "last"):
             primary = self.primary()
             if not primary:
                 raise UsageError(
-                    f"{operation.text}: no file in it is a primary one that we know",
+                    f"{operation.text}: the directory has no recognised primary file",
                     path=tree.shown,
-                    advice="Say which one: file=NAME",
+                    advice="Name a file: file=NAME",
                 )
             return [primary[0] if pattern == "first" else primary[-1]]
         if pattern in tree.images:
@@ -102,11 +102,11 @@ class Surgeon:
                 advice=_like(pattern, names),
             )
         if operation.name in ("rename", "copy") and len(matches) > 1:
-            raise UsageError(f"{operation.text}: {len(matches)} files are named so", path=tree.shown)
+            raise UsageError(f"{operation.text}: {len(matches)} files match", path=tree.shown)
         return matches
 
     def primary(self) -> list[str]:
-        """The primary files, in the system's order."""
+        """Return the primary files, in the system's order."""
         out = []
         for folder in self.tree.folders():
             planned = self.tree.plan(folder)
@@ -115,7 +115,7 @@ class Surgeon:
                 out += [prefix + file.name for file in planned[1].files if file.role is Role.PRIMARY]
         return out
 
-    # What is done
+    # Operations
 
     def _one(self, operation: Operation, name: str) -> dict[str, Any]:
         if operation.on_files:
@@ -169,9 +169,9 @@ class Surgeon:
             else [self._ordinal(number, every) for number in order]
         )
         if sorted(order) != list(range(first, last + 1)):
-            raise UsageError(f"the order names other frames than {first} to {last}, each once")
+            raise UsageError(f"the order must name each of the frames {first} to {last} once")
         start, stop = every[first][0], every[last][1]
-        # What lies between two frames, if anything does, stays behind the place of the one before.
+        # Bytes between two frames keep their place.
         pieces: list[Piece] = []
         for place, number in enumerate(order, first):
             moved = number != place
@@ -181,19 +181,19 @@ class Surgeon:
         image.splice(start, stop, pieces)
         return {"order": order, "found": {"offset": start, "length": stop - start}}
 
-    # Where
+    # Selecting frames
 
     def known(self, name: str) -> Known:
         file = self.tree.known(name, self.codec)
         if file is None:
             raise UsageError(
-                "this file is none that we know, it has no frames",
+                "unrecognised file format: the file has no known frames",
                 advice="Name bytes instead, with at= and length=",
             )
         return file
 
     def frames(self, name: str, image: Image, upto: int | None = None) -> Stretches:
-        """Where the frames lie; a damaged stretch is one. Checksums are not looked at. At least the first `upto`."""
+        """Return the ranges of at least the first `upto` frames. A damaged range counts as a frame. Checksums are not verified."""
         known = self.known(name)
         codec = known.codec
         own = name.rpartition("/")[2] or self.tree.name
@@ -213,12 +213,12 @@ class Surgeon:
 
     def _ordinal(self, number: int, every: Stretches) -> int:
         if not -len(every) <= number < len(every):
-            count = f"there are {len(every)}, from 0 to {len(every) - 1}" if every else "there are none"
-            raise UsageError(f"there is no frame {number}: {count}")
+            count = f"frames are numbered 0 to {len(every) - 1}" if every else "the file has no frames"
+            raise UsageError(f"no frame {number}; {count}")
         return number % len(every)
 
     def _frames(self, operation: Operation, name: str, image: Image) -> tuple[int, int]:
-        """The stretch that `frame` or `frames` choose; all of the file without them."""
+        """Return the range that `frame` or `frames` select; the complete file without them."""
         chosen = operation["frames"]
         if chosen is None and operation["frame"] is not None:
             chosen = [operation["frame"]] * 2
@@ -227,7 +227,7 @@ class Surgeon:
         if chosen is None:
             every = self.frames(name, image, 1)
             if len(every) != 1:
-                raise UsageError("which frame is not said: frame=")
+                raise UsageError("the file has several frames: pass frame=")
             return every[0]
         every = self.frames(name, image, None if min(chosen) < 0 else max(chosen))
         first, last = (self._ordinal(number, every) for number in chosen)
@@ -244,7 +244,7 @@ class Surgeon:
         more = operation["zeros"] or 0
         if stop - start + more > IN_MEMORY:
             raise UsageError(
-                f"the frame has {stop - start + more} bytes, at most {IN_MEMORY} can be changed by fields"
+                f"the frame has {stop - start + more} bytes; the limit for changes by field is {IN_MEMORY}"
             )
         frame = image.pread(start, stop - start).tobytes()
 
@@ -253,10 +253,10 @@ class Surgeon:
                 return _set(operation, old, kind)
             if not isinstance(kind, Bytes) or not isinstance(kind.length, Type):
                 return _changed(operation, old)
-            # Bytes with a length before them: the length has a name of its own.
+            # The length prefix of bytes is addressed separately.
             content, _ = kind.unpack(old, 0, len(old), {})
             if content is None:
-                raise UsageError(f"{operation['field']} is null: there are no bytes")
+                raise UsageError(f"{operation['field']} is null, so it has no bytes")
             new = _changed(operation, content)
             return kind.pack(new, {}) if reseal else old[: len(old) - len(content)] + new
 
@@ -268,22 +268,22 @@ class Surgeon:
 
 
 def _like(pattern: str, names: list[str]) -> str:
-    """What may have been meant of many files."""
+    """Suggest a file name."""
     near = [name for name in names if pattern and pattern in name] or difflib.get_close_matches(
         pattern, names, n=1
     )
     if near:
         return f"Did you mean {near[0]!r}?"
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"It holds {', '.join(names[:4])}{more}" if names else "It is empty"
+    return f"Files: {', '.join(names[:4])}{more}" if names else "The directory is empty"
 
 
 _TOKEN = re.compile(r"(\w+)|\[(-?\d+)\]")
 
 
 def _path(operation: Operation, codec: Codec) -> list[str | int]:
-    """From the words of an operation to a path: `record=0,field=key` to `records`, 0, `key`. A field of the frame itself may be
-    named with what lies in it all the same."""
+    """Return the path of an operation: `record=0,field=key` is `records`, 0, `key`. A field of the frame itself may be
+    named together with items."""
     known = list(codec.field_names())
     if not known:
         raise UsageError(
@@ -292,7 +292,7 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
         )
     words = operation["field"] or ""
     if re.sub(_TOKEN, "", words).strip("."):
-        raise UsageError(f"field {words!r} is no name like records[0].key")
+        raise UsageError(f"field {words!r} is not a name like records[0].key")
     tail: list[str | int] = [int(number) if number else name for name, number in _TOKEN.findall(words)]
     path: list[str | int] = []
     for step, number in operation.steps:
@@ -304,7 +304,7 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
                 for item in _many(codec)
             ]
             raise UsageError(
-                f"there is no {step!r} to choose in {codec.name}",
+                f"{codec.name} has no items named {step!r}",
                 advice=address.nearest(step, single) if single else "",
             )
         path += [field, number]
@@ -316,7 +316,7 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
 
 
 def _many(codec: Codec) -> list[str]:
-    """What there may be several of."""
+    """Return the names of list fields."""
     return [
         field.name for struct in structures(codec.structures) for field in struct.fields
         if any(isinstance(kind, Repeated) for kind in _cases(field.type))
@@ -333,7 +333,7 @@ def _outer(codec: Codec) -> list[str]:
 
 
 def _inner(codec: Codec, path: list[str | int]) -> list[str]:
-    """The fields of what a path of names and numbers leads to."""
+    """Return the names of the fields of the structure that a path leads to."""
     struct: Struct | None = None
     within: Sequence[Struct] = codec.structures
     for name in path[::2]:
@@ -344,14 +344,14 @@ def _inner(codec: Codec, path: list[str | int]) -> list[str]:
     return [] if struct is None else [field.name for field in struct.fields]
 
 
-# What comes in the place of bytes
+# Replacing bytes
 
 New = bytes | int | tuple[int, int, int]
-"""Bytes; so many zeros; or the stretch from, to, so many times."""
+"""New bytes, a number of zeros, or (start, stop, times) for repeated bytes."""
 
 
 def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
-    """What an operation does to `size` bytes: what comes in the place of which of them. `read(at, length)` gives bytes."""
+    """Return (start, stop, replacement) for an operation on `size` bytes. `read(at, length)` returns bytes."""
     name, at, length = operation.name, operation["at"], operation["length"]
     chosen = at is None
     if at in (None, "end"):
@@ -359,7 +359,7 @@ def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
     elif at < 0:
         at += size
     if not 0 <= at <= size:
-        raise UsageError(f"byte {operation['at']} is not there: there are {size} bytes")
+        raise UsageError(f"byte {operation['at']} is outside of the {size} bytes")
     if name == "insert":
         return at, at, content(operation)
     if name == "cut":
@@ -370,7 +370,7 @@ def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
     elif length is None:
         length = 1 if not chosen or name == "flip" else size
     if at + length > size:
-        raise UsageError(f"bytes {at} to {at + length} are not all there: there are {size} bytes")
+        raise UsageError(f"bytes {at} to {at + length} exceed the {size} bytes")
     if name == "flip":
         mask = operation["mask"] or 1 << (operation["bit"] or 0)
         return at, at + length, bytes(byte ^ mask for byte in read(at, length))
@@ -389,20 +389,20 @@ def _changed(operation: Operation, old: bytes) -> bytes:
         new = bytes(new)
     elif not isinstance(new, bytes):
         if new[2] * (new[1] - new[0]) > IN_MEMORY:
-            raise UsageError(f"that would be more than {IN_MEMORY} bytes in one frame")
+            raise UsageError(f"the frame would exceed {IN_MEMORY} bytes")
         new = old[new[0] : new[1]] * new[2]
     return old[:low] + new + old[high:]
 
 
 def _set(operation: Operation, old: bytes, kind: Type) -> bytes:
-    """The bytes of a field with another value."""
+    """Return the bytes of a field with another value."""
     label = f"{operation['field']} ({kind.label()})"
     try:
         if operation["null"]:
             return kind.pack(None, {})
         if isinstance(kind, Bytes):
             if operation["add"] is not None:
-                raise UsageError(f"{label} is no number, nothing can be added to it")
+                raise UsageError(f"{label} is not a number, so add= does not apply")
             if operation["hex"] is not None:
                 return kind.pack(bytes.fromhex(operation["hex"]), {})
             text = operation["text"] if operation["text"] is not None else operation["value"]
@@ -411,13 +411,13 @@ def _set(operation: Operation, old: bytes, kind: Type) -> bytes:
             return bytes.fromhex(operation["hex"])
         if isinstance(kind, Repeated | Struct):
             raise UsageError(
-                f"{label} is made of several fields: name one of them, or give its bytes with hex="
+                f"{label} consists of several fields: name one of them, or pass its bytes with hex="
             )
         value = operation["value"]
         if operation["add"] is not None:
             value = kind.unpack(old, 0, len(old), {})[0] + operation["add"]
         if not isinstance(value, int):
-            raise UsageError(f"{label} is a number, not {operation['text'] or value!r}")
+            raise UsageError(f"{label} is a number; found {operation['text'] or value!r}")
         return kind.pack(value, {})
     except DescriptionError as error:
         raise UsageError(f"{label}: {error.message}") from None

@@ -1,6 +1,6 @@
-"""What must be read from damaged files at least: the rows of all frames that no operation touched, from the files as they were.
+"""The rows that must still be read from damaged files: those of all frames that no operation touched.
 
-More may be read: of a frame that was changed where no checksum looks, or resealed.
+More rows may be read, from frames that were changed outside of their checksums or resealed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from logwright.readers.task import Task, Work
 
 @dataclass
 class Rows:
-    """A number of rows, and the SHA-256 of them as `logwright dump --format jsonl` prints them."""
+    """The number of rows, and the SHA-256 of their form in `logwright dump --format jsonl`."""
 
     rows: int = 0
     frames: int = 0
@@ -45,7 +45,7 @@ class Rows:
 
 
 class Untouched:
-    """Which stretches of the files as they were are still in some files."""
+    """The ranges of the original files that the damaged files still contain."""
 
     def __init__(self, images: Iterable[Image]) -> None:
         runs: dict[str, list[tuple[int, int]]] = {}
@@ -55,7 +55,7 @@ class Untouched:
         self._runs = {name: np.array(sorted(spans), np.int64) for name, spans in runs.items()}
 
     def holds(self, name: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Any:
-        """Of frames `[starts, ends)` of a file as it was: which are as they were."""
+        """Return which frames `[starts, ends)` of an original file are untouched."""
         runs = self._runs.get(name)
         if runs is None:
             return np.zeros(len(starts), np.bool_)
@@ -66,8 +66,8 @@ class Untouched:
 def expected(
     targets: Sequence[Target], untouched: Untouched, named: Callable[[str], str], folder: str | None = None
 ) -> Rows:
-    """The rows of `targets`, which are as they were, in the default view. `named`: from a path to the name that `untouched` has.
-    `folder`: they are read in a folder of that name."""
+    """Return the untouched rows of the original `targets` in the default view. `named` maps paths to the names in `untouched`.
+    `folder`: the name of the folder in which the damaged files are read."""
     out = Rows()
     for target in targets:
         plan = reading([target])
@@ -80,7 +80,7 @@ def expected(
 
 
 def _files(works: Sequence[Work], columns: Sequence[str]) -> Iterator[Task]:
-    """The files that are read, as rows of the view; where these are made of other things than rows, each file once, as rows of its own."""
+    """Yield the files of a view. If its rows are merged from frames, yield each file once with the rows of its codec."""
     seen = set()
     for task in (file for work in works for file in work.files):
         tables = registry.get(task.codec).tables

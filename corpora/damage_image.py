@@ -1,6 +1,6 @@
-"""Files being damaged, as pieces: stretches of the files as they were, new bytes, zeros. Nothing is copied until it is written.
+"""Files that are being damaged, as lists of pieces: ranges of original files, new bytes and zeros. Writing copies them.
 
-What is left of a file as it was is known from the pieces, and so are the frames that no operation touched.
+The pieces show which ranges of the original files remain, and so which frames are untouched.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from logwright.codec.window import Bytes
 from logwright.readers.source import Source
 
 HEAD = 4096
-"""So many first bytes are looked at to recognise a file."""
+"""The number of first bytes that identify a file."""
 STEP = 4 << 20
-"""Files are read in pieces of so many bytes."""
+"""The number of bytes read at a time."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `[start, stop)` of a file as it was (`origin`), of `data`, or, with neither, so many zeros."""
+    """Bytes `[start, stop)` of an original file (`origin`) or of `data`; zeros without both."""
 
     start: int
     stop: int
     origin: str | None = None
     data: bytes | None = None
     moved: bool = False
-    """They are elsewhere than they were, or here once more."""
+    """Whether they are a copy, or moved."""
 
     @property
     def size(self) -> int:
@@ -52,7 +52,7 @@ class Piece:
 
 
 class Image:
-    """One file as it is now. A `readers.source.Source`."""
+    """The current content of one file. A `readers.source.Source`."""
 
     def __init__(self, path: str, pieces: Sequence[Piece], open: Callable[[str], Source]) -> None:
         self.path, self._open = path, open
@@ -78,7 +78,7 @@ class Image:
         return np.zeros(piece.size, np.uint8)
 
     def slice(self, start: int, stop: int) -> list[Piece]:
-        """The pieces of a stretch."""
+        """Return the pieces of a range."""
         out = []
         at = 0
         for piece in self.pieces:
@@ -89,14 +89,14 @@ class Image:
         return out
 
     def splice(self, start: int, stop: int, new: Sequence[Piece]) -> None:
-        """Put something else in the place of `[start, stop)`."""
+        """Replace `[start, stop)`."""
         pieces = (*self.slice(0, start), *new, *self.slice(stop, self.size))
         self.pieces = [piece for piece in pieces if piece.size]
         self.size = sum(piece.size for piece in self.pieces)
         self.changed = True
 
     def untouched(self) -> Iterator[tuple[str, int, int]]:
-        """What is as it was: (file, start, stop), neighbours put together."""
+        """Yield the untouched ranges of original files: (file, start, stop). Adjacent ranges are joined."""
         last: Piece | None = None
         for piece in self.pieces:
             if piece.origin is None or piece.moved:
@@ -111,7 +111,7 @@ class Image:
             yield str(last.origin), last.start, last.stop
 
     def read(self) -> Iterator[Bytes]:
-        """All of it, in portions."""
+        """Yield the content in chunks."""
         for piece in self.pieces:
             for at in range(piece.start, piece.stop, STEP):
                 yield self._bytes(replace(piece, start=at, stop=min(at + STEP, piece.stop)))
@@ -130,16 +130,16 @@ class Image:
 
 @dataclass(frozen=True)
 class Known:
-    """What a file is: its codec, and what decoding is told of it."""
+    """The codec of a file, and the hints for decoding it."""
 
     codec: Codec
     hints: Mapping[str, object]
 
 
 class Tree:
-    """The files of a directory, or one file, as they are now. Names are relative, with `/`; `name` is that of the whole.
+    """The current files of a directory, or one file. Names are relative paths; `name` is that of the directory.
 
-    `single`: the one file has the name "" here, and `name` is its own.
+    `single`: the key of the only file is "", and `name` is its name.
     """
 
     def __init__(
@@ -151,25 +151,27 @@ class Tree:
             item: Image(self.path(item), [Piece(0, size, item)], open) for item, size in sizes.items()
         }
         self.only: Known | None = None
-        """Of a single file: what it is."""
+        """The codec and hints of a single file."""
         self._plans: dict[str, tuple[Layout, Plan] | None] = {}
 
     def path(self, name: str) -> str:
-        """As people see it."""
+        """Return the path for messages."""
         return f"{self.shown.rstrip('/')}/{name}" if name else self.shown
 
     def add(self, name: str, pieces: Sequence[Piece]) -> None:
-        """A new file. Raises `UsageError` where there is one."""
+        """Add a file. Raises `UsageError` if it exists."""
         if self.single:
-            raise UsageError("there is but one file, no directory", path=self.shown)
+            raise UsageError("this is a single file, not a directory", path=self.shown)
         if name in self.images or any(image.startswith(f"{name}/") for image in self.images):
             raise UsageError(
-                "it is there already", path=self.path(name), advice="Remove it first, or name another"
+                "the file already exists",
+                path=self.path(name),
+                advice="Remove it first, or choose another name",
             )
         parts = name.split("/")
         above = {"/".join(parts[:i]) for i in range(1, len(parts))}
         if not name or {"", ".", ".."} & set(parts) or "\0" in name or above & set(self.images):
-            raise UsageError(f"{name!r} is no name of a file in it", path=self.shown)
+            raise UsageError(f"{name!r} is not a valid file name", path=self.shown)
         self.images[name] = Image(self.path(name), pieces, self._open)
         self.images[name].changed = True
         self._plans.clear()
@@ -178,14 +180,14 @@ class Tree:
         self._plans.clear()
         return self.images.pop(name)
 
-    # What the files are
+    # Recognising files
 
     def folders(self) -> list[str]:
-        """The directories that hold files; "" is the outermost."""
+        """Return the directories that hold files; "" is the top."""
         return sorted({image.rpartition("/")[0] for image in self.images} | {""})
 
     def plan(self, folder: str) -> tuple[Layout, Plan] | None:
-        """How a directory is understood, None where it is none that we know."""
+        """Return the layout and plan of a directory; None if it is not recognised."""
         if folder not in self._plans:
             listing = TreeListing(self, folder)
             layout = registry.detect_layout(listing)
@@ -197,20 +199,20 @@ class Tree:
         return self._plans[folder]
 
     def planned(self, name: str) -> PlannedFile | None:
-        """What the plan around a file says of it."""
+        """Return the entry of a file in the plan of its directory."""
         folder, _, own = name.rpartition("/")
         while not self.single:
             entry = self.plan(folder)
             file = next((item for item in entry[1].files if item.name == own), None) if entry else None
             if file is not None or not folder:
                 return file
-            # It may be in a sub-folder of a store.
+            # The file may be in a sub-folder of a store.
             folder, _, above = folder.rpartition("/")
             own = f"{above}/{own}"
         return None
 
     def known(self, name: str, codec: Codec | None = None) -> Known | None:
-        """What a file is; None where it is none that we know. `codec`: take it for one of that."""
+        """Recognise a file, unless `codec` is set; None if it is unknown."""
         if self.single:
             return self.only
         planned = self.planned(name)
@@ -224,7 +226,7 @@ class Tree:
 
 
 class TreeListing:
-    """A directory of a tree, as layouts see it (`codec.layout.Listing`)."""
+    """A `codec.store.listing.Listing` of a directory of a tree."""
 
     def __init__(self, tree: Tree, folder: str, patterns: Sequence[str] = ()) -> None:
         self._tree, self._folder, self._patterns = tree, folder, patterns
@@ -234,7 +236,7 @@ class TreeListing:
         return f"{self._folder}/{name}" if self._folder else name
 
     def _below(self) -> dict[str, int]:
-        """The sizes of all files below it."""
+        """Return the sizes of all files below the directory."""
         prefix = self._at("")
         return {
             name.removeprefix(prefix): image.size
@@ -247,7 +249,7 @@ class TreeListing:
         return [Entry(name, size) for name, size in sizes if holds_files(folder_of(name), self._patterns)]
 
     def folders(self) -> Sequence[str]:
-        """The names of the sub-folders at the top."""
+        """Return the names of the direct sub-folders."""
         return sorted({name.partition("/")[0] for name in self._below() if "/" in name})
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:

@@ -1,21 +1,21 @@
-"""What may be done to files, as text or as mappings, checked before anything is read.
+"""The damage operations, given as text or mappings. They are checked before any file is read.
 
-    flip:at=1234,bit=3                          one bit of one byte; or mask=0x81
-    zero:at=100,length=64                       zeros over bytes
-    write:at=100,hex=00ff                       other bytes in their place
-    insert:at=100,text="a,b\\n"                  new bytes before byte 100; at=end behind all
-    drop:at=100,length=64                       bytes taken out
-    duplicate:at=100,length=64,times=2          once more, or more often, right behind
-    cut:at=586                                  the file ends there
-    reorder:frames=2..4,order=4/2/3             frames in another order; without order: back to front
-    set:frame=3,field=crc,value=7               a field by its name
+    flip:at=1234,bit=3                          flip a bit of a byte; or mask=0x81
+    zero:at=100,length=64                       overwrite with zeros
+    write:at=100,hex=00ff                       overwrite with other bytes
+    insert:at=100,text="a,b\\n"                  insert bytes before byte 100; at=end appends
+    drop:at=100,length=64                       remove bytes
+    duplicate:at=100,length=64,times=2          repeat bytes, once or more, right behind
+    cut:at=586                                  truncate the file
+    reorder:frames=2..4,order=4/2/3             reorder frames; without order: reverse them
+    set:frame=3,field=crc,value=7               set a field by name
     remove:file=*.index   rename:file=a,to=b   copy:file=a,to=b   create:file=a,text=...
 
-Where: `file` chooses files of a directory (a name, a pattern, `first` or `last` of the primary files; the default is `last`).
-`frame=3` or `frames=2..4` choose frames, from the end with negative numbers; what is damaged so that it has no frames counts as
-one. `field` and what it lies in (`record=0`, `header=1`, `entry=2`) choose within a frame. `at` and `length` are bytes within what
-is so chosen, from its end with negative numbers. `reseal` makes lengths and checksums of the frame right again around the damage.
-New bytes are `hex`, `text` (with \\n, \\t, \\xHH), `random=N` or `zeros=N`. `set` takes `value`, `add` (to what is there), `hex`,
+Location: `file` selects files of a directory (a name, a pattern, `first` or `last` of the primary files; default `last`).
+`frame=3` or `frames=2..4` select frames; negative numbers count from the end, and a damaged range counts as
+one frame. `field` and the items around it (`record=0`, `header=1`, `entry=2`) select a part of a frame. `at` and `length` are bytes
+of the selection; a negative `at` counts from its end. `reseal` recomputes the lengths and checksums around the damage.
+New bytes are `hex`, `text` (with \\n, \\t, \\xHH), `random=N` or `zeros=N`. `set` takes `value`, `add` (to the old value), `hex`,
 `text` or `null`.
 """
 
@@ -48,14 +48,14 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "copy": ("file", "to"),
     "create": ("file", *CONTENT),
 }
-"""By operation, the parameters that it takes."""
+"""The parameters of each operation."""
 _WITHIN = ("flip", "zero", "write", "insert", "drop", "duplicate", "set")
-"""Operations on something within a frame: further parameters are numbers of things in it (`record=0`)."""
+"""Operations that may select a part of a frame by item numbers as further parameters (`record=0`)."""
 _ALIASES = {"truncate": "cut"}
 _FLAGS = ("reseal", "null")
 _NUMBERS = ("frame", "bit", "mask", "random", "zeros", "times", "length", "add")
 MOST = 1 << 20
-"""So many random bytes may be asked for: they are written out in damage.json."""
+"""The maximum number of random bytes, which are written to damage.json."""
 _WORD = re.compile(
     r'(?P<name>[A-Za-z_]\w*)(?:=(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^,]*)))?\s*(?:,|$)'
 )
@@ -65,13 +65,13 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation, checked: `given` has parameters of the right types, `steps` lead into a frame: `(("record", 0),)`."""
+    """One checked operation. `given` holds its typed parameters, `steps` the path into a frame: `(("record", 0),)`."""
 
     name: str
     given: Mapping[str, Any]
     steps: tuple[tuple[str, int], ...] = ()
     text: str = field(default="", compare=False)
-    """As it was given, for messages."""
+    """The original text, for messages."""
 
     def __getitem__(self, name: str) -> Any:
         return self.given.get(name)
@@ -82,11 +82,11 @@ class Operation:
 
     @property
     def in_frame(self) -> bool:
-        """Whether it changes something in a frame that has to be found by its description."""
+        """Whether it changes a part of a frame that is found by the description."""
         return bool(self.steps or self["field"] is not None or self["reseal"])
 
     def to_dict(self) -> dict[str, Any]:
-        """As damage.json has it, and `parse` takes it."""
+        """Return the form in damage.json, which `parse` accepts."""
         known = {
             operation: self.given[operation] for operation in OPERATIONS[self.name] if operation in self.given
         }
@@ -94,7 +94,7 @@ class Operation:
 
 
 def parse(spec: str | Mapping[str, Any]) -> Operation:
-    """An operation from text (`flip:at=1234,bit=3`) or a mapping (`{"op": "flip", "at": 1234, "bit": 3}`). Raises `UsageError`."""
+    """Parse an operation from text (`flip:at=1234,bit=3`) or a mapping (`{"op": "flip", "at": 1234, "bit": 3}`). Raises `UsageError`."""
     if isinstance(spec, Mapping):
         text = "{" + ", ".join(f"{name}: {value!r:.40}" for name, value in spec.items()) + "}"
         pairs = [(str(name), value) for name, value in spec.items() if name not in ("op", "found")]
@@ -119,14 +119,14 @@ def parse(spec: str | Mapping[str, Any]) -> Operation:
         elif name in _WITHIN and _is_number(value) and not _mistyped(key, known):
             steps.append((key, parse_int(value)))
         else:
-            raise UsageError(f"{text}: {name} takes no {key!r}", advice=nearest(key, known))
+            raise UsageError(f"{text}: {name} has no parameter {key!r}", advice=nearest(key, known))
     operation = Operation(name, {key: out[key] for key in known if key in out}, tuple(steps), text)
     _check(operation)
     return operation
 
 
 def _mistyped(key: str, known: Sequence[str]) -> bool:
-    """Whether a word is a parameter, here or elsewhere, and not what lies in a frame."""
+    """Return whether a key is a parameter of any operation, and not the name of items in a frame."""
     every = {item for keys in OPERATIONS.values() for item in keys}
     return key in every or bool(difflib.get_close_matches(key, known, n=1, cutoff=0.66))
 
@@ -137,8 +137,8 @@ def _words(rest: str, text: str) -> Iterator[tuple[str, Any]]:
         match = _WORD.match(rest, at)
         if match is None:
             raise UsageError(
-                f"{text}: {rest[at:]!r} can't be understood",
-                advice='It is written like flip:at=1234,bit=3; values with commas in quotes: text="a,b"',
+                f"{text}: cannot parse {rest[at:]!r}",
+                advice='Expected a form like flip:at=1234,bit=3. Quote values with commas: text="a,b"',
             )
         name = match["name"]
         if match["quoted"] is not None:
@@ -160,7 +160,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _value(name: str, key: str, value: Any, text: str) -> Any:
-    """A parameter in its own type."""
+    """Convert a parameter to its type."""
     try:
         if key in _FLAGS:
             if value not in (True, False, "true", "false"):
@@ -201,7 +201,7 @@ def _range(value: Any) -> list[int]:
 
 
 def _check(operation: Operation) -> None:
-    """Raise `UsageError` for what is missing or does not go together."""
+    """Raise `UsageError` for missing or conflicting parameters."""
     text, name = operation.text, operation.name
 
     def need(ok: bool, why: str) -> None:
@@ -209,34 +209,37 @@ def _check(operation: Operation) -> None:
             raise UsageError(f"{text}: {why}")
 
     frames = operation["frame"] is not None or operation["frames"] is not None
-    need(operation["frame"] is None or operation["frames"] is None, "either frame or frames")
+    need(operation["frame"] is None or operation["frames"] is None, "frame and frames exclude each other")
+    need(not operation.steps or not operation["frames"], "items are selected in one frame, not in frames")
     need(
-        not operation.steps or not operation["frames"], "what lies in a frame is in one frame, not in frames"
+        operation["field"] is None or operation["frames"] is None,
+        "a field is selected in one frame, not in frames",
     )
-    need(operation["field"] is None or operation["frames"] is None, "a field is in one frame, not in frames")
-    need(operation["reseal"] is None or operation["frames"] is None, "one frame is resealed at a time")
+    need(
+        operation["reseal"] is None or operation["frames"] is None, "reseal works on one frame, not on frames"
+    )
     contents = [item for item in CONTENT if operation[item] is not None]
     if name in ("write", "insert", "create"):
         need(len(contents) == 1, f"it takes one of {', '.join(CONTENT)}")
         size = operation["random"] if operation["random"] is not None else operation["zeros"]
-        need(size is None or size >= 0, "how many bytes is a negative number")
+        need(size is None or size >= 0, "the number of bytes is negative")
         need(
             operation["random"] is None or operation["random"] <= MOST,
-            f"at most {MOST} random bytes are made",
+            f"the limit is {MOST} random bytes",
         )
     if not operation.on_files and name not in ("reorder", "set"):
         here = operation["at"] is not None or frames or operation.in_frame
-        need(here, "where is not said: at=, frame= or field=")
+        need(here, "no location: pass at=, frame= or field=")
     need(operation["length"] is None or operation["length"] >= 0, "length is negative")
     need(operation["times"] is None or operation["times"] >= 1, "times is below 1")
     if name == "flip":
-        need(operation["bit"] is None or operation["mask"] is None, "either bit or mask")
+        need(operation["bit"] is None or operation["mask"] is None, "bit and mask exclude each other")
         need(operation["bit"] is None or 0 <= operation["bit"] <= 7, "a byte has the bits 0 to 7")
         need(operation["mask"] is None or 1 <= operation["mask"] <= 255, "mask is 1 to 255")
     if name == "reorder":
-        need(operation["frames"] is not None, "which frames is not said: frames=A..B")
+        need(operation["frames"] is not None, "no frames: pass frames=A..B")
     if name == "set":
-        need(operation["field"] is not None, "which field is not said: field=")
+        need(operation["field"] is not None, "no field: pass field=")
         values = [
             item
             for item in ("value", "add", "hex", "text", "null")
@@ -244,13 +247,13 @@ def _check(operation: Operation) -> None:
         ]
         need(len(values) == 1, "it takes one of value, add, hex, text, null")
     if name in ("rename", "copy"):
-        need(operation["to"] is not None, "the new name is not said: to=")
+        need(operation["to"] is not None, "no new name: pass to=")
     if operation.on_files:
-        need(operation["file"] is not None, "which file is not said: file=")
+        need(operation["file"] is not None, "no file: pass file=")
 
 
 def content(operation: Operation) -> bytes | int:
-    """The new bytes, or so many zeros. `random` has been replaced by `hex`."""
+    """Return the new bytes, or a number of zeros. `random` was replaced by `hex`."""
     if operation["hex"] is not None:
         return bytes.fromhex(operation["hex"])
     if operation["text"] is not None:
@@ -259,7 +262,7 @@ def content(operation: Operation) -> bytes | int:
 
 
 def unescape(text: str) -> bytes:
-    """Text with \\n, \\r, \\t, \\0, \\xHH and \\\\ as bytes; all else as UTF-8."""
+    """Convert text with \\n, \\r, \\t, \\0, \\xHH and \\\\ to bytes; everything else is UTF-8."""
     out, at = bytearray(), 0
     for match in _ESCAPE.finditer(text):
         out += text[at : match.start()].encode()

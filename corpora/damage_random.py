@@ -1,4 +1,4 @@
-"""Operations by chance, from a seed: each is made for the files as they are then, and is explicit."""
+"""Random damage operations from a seed. Each is drawn for the current files and recorded explicitly."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _WORDS = (
     "set",
     "set",
 )
-"""Operations, the frequent ones more often."""
+"""Operations, repeated according to their weights."""
 _OF_FRAMES = ("duplicate", "reorder", "set")
 _PRIMARY = 4
-"""Primary files are so many times as likely as others."""
+"""The weight of a primary file, relative to other files."""
 
 
 def at_random(surgeon: Surgeon, seed: int, count: int) -> Iterator[dict[str, Any]]:
-    """Carry out so many operations by chance, and give each as `Surgeon.run` does. Raises `UsageError` where there is nothing to
+    """Carry out `count` random operations, and yield each as `Surgeon.run` does. Raises `UsageError` if there is nothing left to
     damage."""
     rng = Rng(seed, "damage")
     for number in range(count):
@@ -42,14 +42,12 @@ def at_random(surgeon: Surgeon, seed: int, count: int) -> Iterator[dict[str, Any
                 drawn = _draw(surgeon, rng)
                 done = [] if drawn is None else surgeon.run(parse(drawn))
             except UsageError:
-                continue  # it is so damaged, or of such a kind, that this can't be done
+                continue  # the operation does not apply to this file, or not any more
             if done:
                 yield from done
                 break
         else:
-            raise UsageError(
-                f"after {number} operations nothing is left to be damaged", path=surgeon.tree.shown
-            )
+            raise UsageError(f"after {number} operations nothing is left to damage", path=surgeon.tree.shown)
 
 
 def _draw(surgeon: Surgeon, rng: Rng) -> Mapping[str, Any] | None:
@@ -125,5 +123,5 @@ def _of_frames(surgeon: Surgeon, rng: Rng, name: str, word: str) -> Mapping[str,
 
 
 def _below(rng: Rng, bound: int) -> int:
-    """From 0 up to `bound`, which may be larger than what `Rng.below` takes."""
+    """Return a number in [0, `bound`), which may exceed the limit of `Rng.below`."""
     return rng.below(bound) if bound <= 1 << 32 else rng.word() % bound

@@ -1,6 +1,6 @@
-"""Rows as JSON lines, in the form of `logwright dump --format jsonl`, so that what is read can be held against them.
+"""Rows as JSON lines, in the form of `logwright dump --format jsonl`, for comparison with its output.
 
-Bytes are a string where they are UTF-8 and `{"$hex": ...}` where not, times are integers in milliseconds, null is null.
+Bytes are a string if they are valid UTF-8, else `{"$hex": ...}`. Times are integers in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SAFE[[ord('"'), ord("\\")]] = False
 
 
 def lines(batch: pa.RecordBatch) -> bytes:
-    """One line a row."""
+    """Return one line per row."""
     if not batch.num_rows:
         return b""
     pieces: list[Any] = []
@@ -32,7 +32,7 @@ def lines(batch: pa.RecordBatch) -> bytes:
 
 
 def _json(column: Any) -> Any:
-    """The JSON text of each value."""
+    """Return the JSON text of each value."""
     kind = column.type
     if column.null_count == len(column):
         return pa.scalar("null")
@@ -51,7 +51,7 @@ def _json(column: Any) -> Any:
 
 
 def _plain(column: Any) -> bool:
-    """Whether nothing in it has to be escaped."""
+    """Return whether no value needs escaping."""
     data = column.buffers()[2]
     return data is None or bool(_SAFE[np.frombuffer(data, np.uint8)].all())
 

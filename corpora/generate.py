@@ -1,10 +1,10 @@
-"""`generate`: files of a format by recipe and seed, and beside them what must be read from them.
+"""`generate`: make files of a format by recipe and seed, together with the rows that must be read from them.
 
-The same recipe, seed, options and version give the same bytes on every machine, but for compressed payloads, whose bytes are
-the compressor's: their content is the same. Beside the target `x` there are
+The same recipe, seed, options and version give the same bytes on every machine, except for compressed payloads, whose bytes
+depend on the compressor. The following files are written beside the target `x`:
 
-x.expected.jsonl               the rows that reading it must give, as `logwright dump --format jsonl` prints them
-x.expected-read_committed.jsonl    the same for another view, where it differs
+x.expected.jsonl               the rows that must be read, in the form of `logwright dump --format jsonl`
+x.expected-read_committed.jsonl    the same for another view, if it differs
 x.manifest.json                recipe, seed, options, version; each file with its size and SHA-256; the number of rows by view
 """
 
@@ -39,7 +39,7 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class Generated:
-    """What was made: the target, and the files beside it. `manifest` is what the manifest holds."""
+    """The generated target and the files beside it. `manifest` is the content of the manifest."""
 
     path: str
     manifest_path: str
@@ -51,7 +51,7 @@ class Generated:
 
 
 def generators() -> list[Generator]:
-    """Those of all systems: what `logwright.corpora.<system>.recipes` has."""
+    """Return the generators of all systems, from `logwright.corpora.<system>.recipes`."""
     return [
         generator
         for module in registry.modules(str(__package__), "recipes")
@@ -60,13 +60,13 @@ def generators() -> list[Generator]:
 
 
 def recipes(codec: str) -> Sequence[Recipe]:
-    """The recipes of a codec or layout, the default one first. Raises `UsageError` where there are none."""
+    """Return the recipes of a codec or layout, the default one first. Raises `UsageError` if there are none."""
     registry.find(codec)  # raises, with the nearest name
     for generator in generators():
         if generator.name == codec:
             return generator.recipes
     there = ", ".join(generator.name for generator in generators())
-    raise UsageError(f"there are no recipes for {codec}", advice=f"There are some for: {there}")
+    raise UsageError(f"no recipes for {codec}", advice=f"There are recipes for: {there}")
 
 
 def _recipe(codec: str, name: str | None) -> Recipe:
@@ -93,9 +93,9 @@ def generate(
     files: FileSystem | None = None,
     **options: Any,
 ) -> Generated:
-    """Make `rows` rows by a recipe into a new file or directory, and what must be read from it beside it.
+    """Generate a new file or directory with `rows` rows by a recipe, and the expected rows beside it.
 
-    Raises `ExistsError` when any of it is there already; what has been made is removed again when something fails.
+    Raises `ExistsError` if any of the files exists. After an error all files made are removed.
     """
     path = os.fspath(path)
     refuse_remote(path)
@@ -130,16 +130,14 @@ def _number(name: str, value: int | str, low: int | None = None) -> int:
 def _refuse_existing(files: FileSystem, path: str, target: str) -> None:
     above, name = os.path.split(target)
     if files.stat(target) is not None:
-        raise ExistsError(
-            "it exists", path=path, advice="A new file or directory is made: name one that is not there"
-        )
+        raise ExistsError("it exists", path=path, advice="Name a new file or directory")
     if files.stat(above or ".") is None:
         return
     for item in files.listdir(above or "."):
         if item.name == name + MANIFEST or item.name.startswith(name + EXPECTED):
             beside = os.path.join(above, item.name)
             raise ExistsError(
-                "it exists, and is to be made", path=beside, advice="Remove it, or name another target"
+                "it exists and would be overwritten", path=beside, advice="Remove it, or name another target"
             )
 
 
@@ -193,7 +191,7 @@ def _put_directory(files: FileSystem, layout: Layout, target: str, contents: Map
 def _put_expected(
     files: FileSystem, target: str, output: Made, done: list[str]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Write the rows of each view; one file does for views with the same rows. Returns numbers of rows, and paths."""
+    """Write the rows of each view, once for views with the same rows. Returns numbers of rows, and paths."""
     counts: dict[str, int] = {}
     paths: dict[str, str] = {}
     digests: dict[str, str] = {}
@@ -225,7 +223,7 @@ def _put_expected(
 
 
 def _entries(files: FileSystem, target: str, output: Made) -> Iterator[dict[str, Any]]:
-    """Each file with its size and hash; with that of its content where its bytes depend on a compressor."""
+    """Yield each file with its size and hash, and the hash of its content if its bytes depend on a compressor."""
     status = files.stat(target)
     assert status is not None
     for name in sorted(_within(files, target)) if status.directory else [""]:
@@ -234,7 +232,7 @@ def _entries(files: FileSystem, target: str, output: Made) -> Iterator[dict[str,
         while at < size:
             piece = files.read(path, at, _PIECE)
             if not piece:
-                raise StorageError("the file became shorter while it was read", path=path)
+                raise StorageError("the file was truncated while it was read", path=path)
             digest.update(piece)
             at += len(piece)
         entry = {"name": name or os.path.basename(target), "size": size, "sha256": digest.hexdigest()}
@@ -243,7 +241,7 @@ def _entries(files: FileSystem, target: str, output: Made) -> Iterator[dict[str,
 
 
 def _within(files: FileSystem, folder: str) -> Iterator[str]:
-    """The files in a folder and those in it, with their paths from there."""
+    """Yield the relative paths of all files below a folder."""
     for item in files.listdir(folder):
         if not item.directory:
             yield item.name

@@ -1,4 +1,4 @@
-"""What a generator of corpora is: recipes by name, each of which makes the files of a target and says what must be read."""
+"""Generators of corpora: named recipes that make files, together with the rows that must be read from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logwright.codec.option import Option, Options
 from logwright.corpora.rng import Rng
 
 Reads = Callable[[int, int], bytes]
-"""Bytes of a file: offset, and how many at most."""
+"""Reads at most `length` bytes of a file from an offset: (offset, length)."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Order:
         return Rng(self.seed, *names)
 
     def given(self, own: Iterable[Option]) -> dict[str, Any]:
-        """What was said of the writer's settings: all options that were given but the recipe's `own`."""
+        """Return the writer's options that the caller set, without the recipe's `own`."""
         names = {option.name for option in own}
         options = self.options
         return {
@@ -61,7 +61,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Recipe:
-    """`doc` is one sentence. `make` takes the order; `options` are those that it heeds."""
+    """`doc` is one sentence. `options` are the options that `make` uses."""
 
     name: str
     doc: str
@@ -72,7 +72,7 @@ class Recipe:
 def settings(
     written: Iterable[Option], left_out: Container[str], own: Iterable[Option]
 ) -> tuple[Option, ...]:
-    """What a recipe heeds whose rows the product's own writer writes: the writer's options but for some, and its own."""
+    """Return the options of a recipe whose rows logwright's own writer writes: the writer's options, without some, and its own."""
     return (*(option for option in written if option.name not in left_out), *own)
 
 

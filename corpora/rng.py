@@ -1,4 +1,4 @@
-"""Random numbers that are the same on every version of Python and NumPy: SplitMix64, in 64-bit integers and nothing else.
+"""Random numbers that are the same in every version of Python and NumPy: SplitMix64 on 64-bit integers.
 
 Word `i` of a stream is a mix of its key and of `i` (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014),
 so that any stretch of it can be had at once, and in any order. Distributions of `random` and `numpy.random` change between
@@ -28,7 +28,7 @@ def _mix(word: int) -> int:
 
 
 class Rng:
-    """A stream of random words. `names` make independent streams of one seed: `Rng(7, "keys")`.
+    """A stream of random words. `names` select independent streams of one seed: `Rng(7, "keys")`.
 
     The vectorised methods take a stretch of the stream and change nothing; the scalar ones go through it one by one.
     """
@@ -43,13 +43,13 @@ class Rng:
         self._key, self._at = key, 0
 
     def stream(self, *names: str) -> Rng:
-        """An independent stream of the same seed."""
+        """Return an independent stream of the same seed."""
         return Rng(self._seed, *self._names, *names)
 
     # Vectorised
 
     def words(self, start: int, count: int) -> npt.NDArray[np.uint64]:
-        """Words `start` to `start + count` of the stream."""
+        """Return words `start` to `start + count` of the stream."""
         first = self._key + (start + 1) * _GAMMA & _MASK
         out = np.arange(count, dtype=np.uint64) * np.uint64(_GAMMA) + np.uint64(first)
         for shift, factor in _MIX:
@@ -58,7 +58,7 @@ class Rng:
         return out ^ out >> np.uint64(_LAST)
 
     def numbers(self, start: int, count: int, below: int) -> npt.NDArray[np.int64]:
-        """Numbers from 0 up to `below`, which is at most 2**32, from the words of that stretch."""
+        """Return numbers in [0, `below`), from these words of the stream. `below` is at most 2**32."""
         high = self.words(start, count) >> np.uint64(32)
         return (high * np.uint64(below) >> np.uint64(32)).astype(np.int64)
 
@@ -69,11 +69,11 @@ class Rng:
         return _mix(self._key + self._at * _GAMMA & _MASK)
 
     def below(self, bound: int) -> int:
-        """A number from 0 up to `bound`, which is at most 2**32."""
+        """Return a number in [0, `bound`). `bound` is at most 2**32."""
         return (self.word() >> 32) * bound >> 32
 
     def between(self, low: int, high: int) -> int:
-        """A number from `low` to `high`, both included."""
+        """Return a number in [`low`, `high`]."""
         return low + self.below(high - low + 1)
 
     def choice(self, items: Sequence[T]) -> T:
@@ -92,7 +92,7 @@ WORDS = (
 
 
 def text(rng: Rng, size: int) -> bytes:
-    """So many bytes of words, the same for the same state of `rng`."""
+    """Return `size` bytes of English words, determined by the state of `rng`."""
     words, out = WORDS.split(), bytearray()
     while len(out) < size:
         out += rng.choice(words).encode() + b" "

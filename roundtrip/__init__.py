@@ -1,4 +1,4 @@
-"""The laws that every codec keeps, and what holds them. The package can be called: `logwright.roundtrip(path)` is the verb."""
+"""The laws that every codec obeys, and their checks. The package is callable: `logwright.roundtrip(path)` is the verb."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Verb(ModuleType):
-    """A verb and a package have one name; whichever of them is meant, this is it."""
+    """A module that is also callable, because the verb and the package have the same name."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from logwright.roundtrip.check import roundtrip

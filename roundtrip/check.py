@@ -1,11 +1,11 @@
-"""`roundtrip`: the laws, held on files that people have.
+"""`roundtrip`: check the laws on the user's files.
 
-A file of up to 64 MiB is held in memory, and so are its tables, decoded and encoded again. A larger one is looked at in stretches
-of that size, cut where frames start: each as if it were a file of its own. A file with an index of its frames (a LevelDB table) is
-never cut. The slow law, that the kernels read what the description says, is held on the frames of the first MiB of a file,
-unless it is asked for by name.
+A file of up to 64 MiB is held in memory, together with its tables, decoded and encoded again. A larger file is split at frames into
+parts of that size, and each part is checked like a file. A file with an index of its frames (a LevelDB table) is
+never split. The slow law `kernel_equals_description` is checked on the frames of the first MiB of a file,
+unless it is requested by name.
 
-Damaged files keep the laws too: what can't be understood comes back as it was. That they are damaged is told besides.
+Damaged files obey the laws too: damaged bytes are reproduced. The damage is reported as well.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
 
 HELD = 64 << 20
-"""So many bytes of a file are held at a time, or one frame where that is larger."""
+"""The number of bytes held in memory at a time, or one frame if that is larger."""
 DESCRIBED = 1 << 20
-"""So many bytes of a file are read by its description, unless asked for."""
+"""The number of bytes checked by the slow law by default."""
 _FINE = 64 << 10
-"""Files up to this size are cut before every frame too."""
+"""Files up to this size are also split before every frame."""
 
 
 def _any_split(specimen: Specimen) -> laws.Verdict:
@@ -48,10 +48,10 @@ LAWS: Mapping[str, Callable[[Specimen], laws.Verdict]] = {
     "any_split": _any_split,
     "kernel_equals_description": laws.kernel_equals_description,
 }
-"""By name, in the order in which they are held."""
+"""The laws by name, in the order of the checks."""
 SAID = {
     "decode_encode": "decoded and encoded again: the same bytes",
-    "encoded_anew": "everything encoded anew: the same rows",
+    "encoded_anew": "everything encoded again: the same rows",
     "any_split": "read in parts: the same rows",
     "kernel_equals_description": "the kernels read what the description says",
 }
@@ -61,12 +61,12 @@ _SLOW = "kernel_equals_description"
 
 @dataclass(frozen=True)
 class Outcome:
-    """One law on one file. `holds` is None where it could not be held; `difference` says why, or where it does not hold."""
+    """The result of one law on one file. `holds` is None if it could not be checked. `difference` is the reason or the first difference."""
 
     law: str
     holds: bool | None
     bytes: int
-    """So many of the file's were looked at."""
+    """The number of bytes of the file that were checked."""
     difference: str = ""
     at: int | None = None
 
@@ -82,7 +82,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class FileOutcome:
-    """The laws on one file. `faults` is how many were met, `damaged` whether one of them is an error."""
+    """The results of all laws on one file. `faults` is the number of faults, `damaged` whether one of them is an error."""
 
     path: str
     codec: str
@@ -91,7 +91,7 @@ class FileOutcome:
     faults: int = 0
     damaged: bool = False
     error: str = ""
-    """Why it could not be looked at."""
+    """The reason why it could not be checked."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -107,19 +107,19 @@ class FileOutcome:
 
 @dataclass(frozen=True)
 class Roundtrip:
-    """What came of it. `str()` is the text for people."""
+    """The results of all files. `str()` is the report's text."""
 
     files: tuple[FileOutcome, ...]
     notes: tuple[str, ...] = field(default=())
 
     @property
     def ok(self) -> bool:
-        """Whether all laws hold on all files, and none is damaged."""
+        """Whether all laws hold on all files, and no file is damaged."""
         return self.holds and not self.damaged
 
     @property
     def holds(self) -> bool:
-        """Whether no law is broken."""
+        """Whether all checked laws hold."""
         return not any(outcome.holds is False for file in self.files for outcome in file.outcomes)
 
     @property
@@ -128,7 +128,7 @@ class Roundtrip:
 
     @property
     def unchecked(self) -> bool:
-        """Whether something could not be looked at."""
+        """Whether something could not be checked."""
         return any(
             file.error or any(outcome.holds is None for outcome in file.outcomes) for file in self.files
         )
@@ -143,7 +143,7 @@ class Roundtrip:
         }
 
     def text(self) -> str:
-        """A line for each file and law."""
+        """Return one line per file and law."""
         lines = []
         width = max((len(law) for law in LAWS), default=0)
         wide = max((len(file.path) for file in self.files), default=0)
@@ -189,9 +189,7 @@ def roundtrip(
             work += [_Piece(item, chosen, law is not None) for item in files]
             rest = len(target.plan.files) - len(files)
             if rest:
-                notes.append(
-                    f"{target.path}: {rest} file{'' if rest == 1 else 's'} of no kind that we know passed over"
-                )
+                notes.append(f"{target.path}: skipped {rest} unrecognised file{'' if rest == 1 else 's'}")
     return Roundtrip(tuple(_jobs.run(work, number("jobs", jobs, 1))), tuple(notes))
 
 
@@ -209,7 +207,7 @@ def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Given:
-    """A file, as another process finds it."""
+    """A picklable reference to a file."""
 
     shown: str
     real: str
@@ -218,7 +216,7 @@ class _Given:
     options: Mapping[str, Any]
     hints: Mapping[str, Any]
     data: bytes | None = None
-    """Of standard input."""
+    """The content of standard input."""
 
     def open(self) -> Source:
         if self.data is not None:
@@ -250,7 +248,7 @@ def _directory(target: DirectoryTarget) -> Iterator[_Given]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A piece of work: one file. `asked`: laws were named, the slow one too then."""
+    """A job: one file. `asked`: the laws were requested by name, so the slow one is not limited."""
 
     given: _Given
     laws: tuple[str, ...]
@@ -273,7 +271,7 @@ class _Piece:
             return replace(outcome, error=f"files of this kind are small, this one has {source.size} bytes")
         single = Specimen(codec, source_file.name, options=source_file.options, hints=source_file.hints)
         outcomes: dict[str, Outcome] = {}
-        # Of the file itself: a stretch alone may lack what lies before and behind it.
+        # Faults are those of the complete file, because a part lacks the context around it.
         report = FileReport(source_file.shown, codec.name)
         for _ in FileStream(source, codec, "rows", (), context=self._context(), report=report, mode=_MODE):
             pass
@@ -294,7 +292,7 @@ class _Piece:
         return codec.context(self.given.name, codec_options(codec, self.given.options), **self.given.hints)
 
     def _hold(self, law: str, specimen: Specimen, start: int, before: Outcome) -> Outcome:
-        """A law on a stretch of a file, after those before it."""
+        """Check a law on a part of a file, and add the result to that of the earlier parts."""
         size = len(specimen.data)
         if law == _SLOW and not self.asked:
             if before.bytes:
@@ -307,7 +305,7 @@ class _Piece:
                 verdict = LAWS[law](specimen)
         except LogwrightError as error:
             return replace(before, holds=None, difference=str(error))
-        except Exception as error:  # a mistake of ours, which is what this is for
+        except Exception as error:  # a bug in logwright, which is what this verb looks for
             return replace(before, holds=False, difference=f"{type(error).__name__}: {error}", at=start)
         if verdict:
             return replace(before, bytes=before.bytes + size)

@@ -1,4 +1,4 @@
-"""Where two things that should be equal first differ, in a sentence."""
+"""Find and describe the first difference between bytes or tables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SHOWN = 80
 
 
 def bytes_differ(expected: bytes, actual: bytes) -> tuple[int, str] | None:
-    """The first byte that differs, and what is there; None when all are equal."""
+    """Return the first differing byte and a description; None if equal."""
     if expected == actual:
         return None
     low, high = 0, min(len(expected), len(actual))
     if expected[:high] == actual[:high]:
-        return high, f"{len(expected)} bytes expected, {len(actual)} found, equal up to byte {high}"
+        return high, f"expected {len(expected)} bytes, found {len(actual)}, equal up to byte {high}"
     while high - low > 1:
         middle = (low + high) // 2
         if expected[low:middle] == actual[low:middle]:
@@ -23,31 +23,31 @@ def bytes_differ(expected: bytes, actual: bytes) -> tuple[int, str] | None:
         else:
             high = middle
     here = slice(low, low + 8)
-    return low, f"byte {low}: {expected[here].hex(' ')} expected, {actual[here].hex(' ')} found"
+    return low, f"byte {low}: expected {expected[here].hex(' ')}, found {actual[here].hex(' ')}"
 
 
 def tables_differ(expected: pa.Table, actual: pa.Table) -> tuple[int, str] | None:
-    """The first row that differs and what is in it, over the columns of `expected`; None when all are equal."""
+    """Return the first differing row over the columns of `expected`, and a description; None if equal."""
     missing = [name for name in expected.schema.names if name not in actual.schema.names]
     if missing:
-        return 0, f"there is no column {missing[0]!r}"
+        return 0, f"no column {missing[0]!r}"
     expected, actual = plain_times(expected), plain_times(actual.select(expected.schema.names))
     rows = min(len(expected), len(actual))
     worst: tuple[int, str] | None = None
     for name in expected.schema.names:
         left, right = _whole(expected.column(name)), _whole(actual.column(name))
         if left.type != right.type:
-            return 0, f"column {name!r}: type {left.type} expected, {right.type} found"
+            return 0, f"column {name!r}: expected type {left.type}, found {right.type}"
         at = _first(left.slice(0, rows), right.slice(0, rows))
         if at is not None and (worst is None or at < worst[0]):
-            worst = at, f"row {at}, {name}: {_short(left[at])} expected, {_short(right[at])} found"
+            worst = at, f"row {at}, {name}: expected {_short(left[at])}, found {_short(right[at])}"
     if worst is None and len(expected) != len(actual):
-        return rows, f"{len(expected)} rows expected, {len(actual)} found, equal up to row {rows}"
+        return rows, f"expected {len(expected)} rows, found {len(actual)}, equal up to row {rows}"
     return worst
 
 
 def plain_times(table: pa.Table) -> pa.Table:
-    """With timestamps as the numbers that they are: Python's own end with the year 9999."""
+    """Convert timestamps to integers, because Python's end with the year 9999."""
     kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in table.schema]
     fields = [field.with_type(kind) for field, kind in zip(table.schema, kinds, strict=True)]
     return table.cast(pa.schema(fields))

@@ -1,7 +1,7 @@
-"""An operating system of which any one call fails: for commands that are run as they are, on real files.
+"""Make any operating-system call of logwright fail, for commands that run on real files.
 
-`MemoryFileSystem` is the better place to let writers fail and crash, since it knows what is on the disk; but readers, and what
-lies around both, call the operating system themselves.
+`MemoryFileSystem` is better for failures and crashes of writers, because it knows the state of the disk. But readers, and the code
+around both, call the operating system directly.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _CHANGING = (
     "pwrite", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir", "link", "chmod", "chown", "utime", "ftruncate",
 )  # fmt: skip
 _OUR_OWN = ("logwright.codec.kernels.kernel", "logwright.roundtrip")
-"""Whose calls are left alone: the cache of kernels, and the harness."""
+"""Modules whose calls never fail: the kernel cache and the harness."""
 _DEPTH = 6
 
 
 class FaultyCalls:
-    """While it is entered, call number `at` of those that logwright makes fails: once, or (`forever`) with all of its kind after it.
+    """A context in which call number `at` of logwright fails: once, or (`forever`) with all later calls of the same function.
 
-    `ticks` counts the calls, `what` says which one failed. `Failure.SHORT` halves a read or write and lets other calls be. A full disk
-    (ENOSPC) is met by calls that change something.
+    `ticks` counts the calls, `what` names the failed function. `Failure.SHORT` halves a read or write and skips other calls. A full disk
+    (ENOSPC) affects calls that change something.
     """
 
     def __init__(self, at: int = -1, failure: Failure = Failure.EIO, *, forever: bool = False) -> None:
@@ -87,7 +87,7 @@ def _half_write(real: Callable[..., int], fd: int, data: Any, offset: int) -> in
 
 
 def _ours() -> bool:
-    """Whether the call comes from logwright, perhaps through a function or two of Python's library."""
+    """Return whether the call comes from logwright, directly or through functions of the standard library."""
     frame = sys._getframe(2)
     for _ in range(_DEPTH):
         name = frame.f_globals.get("__name__", "")

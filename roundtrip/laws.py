@@ -1,16 +1,16 @@
-"""The laws that every codec keeps, as functions that anyone runs on files of their own.
+"""The laws that every codec obeys, as functions that can be called on any file.
 
 1. `encode_decode`: rows encoded and decoded again are the same rows.
-2. `decode_encode`: a file decoded and encoded again is the same bytes. `encoded_anew`: the same rows, when no stored payload
-   is used again.
-3. `kernel_equals_description`: the fast kernels read what the written-down structure says.
-4. `any_split`: however a file is cut into parts, each row comes once.
-5. `damage_is_seen`: cut anywhere, flip any bit: no crash, no wrong row, and a fault that names the place, but for bytes that
-   the format's checksums don't cover.
+2. `decode_encode`: a file decoded and encoded again has the same bytes. `encoded_anew`: the same rows, if no stored payload
+   is reused.
+3. `kernel_equals_description`: the fast kernels read the same values as the description.
+4. `any_split`: however a file is split into parts, each row is read once.
+5. `damage_is_seen`: after truncating anywhere or flipping any bit there is no crash, no wrong row, and a fault with the position,
+   except for bytes that the format's checksums do not cover.
 
-(6, that the real systems agree, is in `oracles`.) A law that does not hold is a `Verdict` that is false and says where;
-nothing is raised for it. What is raised on purpose (`LogwrightError`) is a file that can't be read at all, or of no kind
-that we know.
+(6, that the real systems agree, is in `oracles`.) A broken law is a false `Verdict` with the position;
+nothing is raised. `LogwrightError` is raised for a file that cannot be read at all, or of an unknown
+format.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from logwright.roundtrip.specimen import Given, Read, Specimen, attempt
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a law held. `difference` names the first place where not, `at` is its byte or row."""
+    """Whether a law held. `difference` describes the first violation, `at` is its byte or row."""
 
     law: str
     what: str
     checked: int
-    """How much was compared: bytes, rows, frames, sizes or damaged copies."""
+    """The number of bytes, rows, frames, sizes or damaged copies that were compared."""
     difference: str = ""
     at: int | None = None
 
@@ -55,7 +55,7 @@ class Verdict:
 def decode_encode(
     given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
 ) -> Verdict:
-    """Law 2: decoded and encoded again, the bytes are the same. `given`: a path, or bytes with `codec` or `name`."""
+    """Law 2: a file decoded and encoded again has the same bytes. `given`: a path, or bytes with `codec` or `name`."""
     specimen = Specimen.of(given, codec, name, **options)
     before = specimen.all_bytes()
     differ = bytes_differ(before, specimen.encode(*specimen.tables()))
@@ -63,15 +63,15 @@ def decode_encode(
 
 
 STORED = ("payload",)
-"""Columns of a frames table that hold what was stored, to be used again: without them everything is encoded anew."""
+"""Columns of a frames table with stored bytes that encoding reuses. Without them everything is encoded again."""
 
 
 def encoded_anew(
     given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
 ) -> Verdict:
-    """Law 2, the other half: encoded without the stored payloads, the rows are the same.
+    """Law 2, second half: a file encoded without the stored payloads has the same rows.
 
-    Places in the file (`position`) may differ: what a compressor makes depends on its version.
+    Positions in the file may differ, because compressed sizes depend on the compressor's version.
     """
     specimen = Specimen.of(given, codec, name, **options)
     rows, frames, file = specimen.tables()
@@ -83,18 +83,16 @@ def encoded_anew(
 
 
 def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **options: Any) -> Verdict:
-    """Law 1: rows, encoded with the upstream's defaults and these options, are decoded to the same rows.
+    """Law 1: rows encoded with upstream's defaults and these options are decoded to the same rows.
 
-    `rows`: a table. Compared are its columns that the codec has, as the codec's types.
+    `rows`: a table. The columns that the codec has are compared, cast to the codec's types.
     """
     specimen = Specimen.of(b"", codec, name, **options)
     table = rows if isinstance(rows, pa.Table) else pa.table(rows)
     schema = specimen.codec.tables["rows"]
     known = [item for item in table.schema.names if item in schema.names(detail=True)]
     if not known:
-        raise UsageError(
-            f"none of the columns {', '.join(table.schema.names)} is one of {specimen.codec.name}"
-        )
+        raise UsageError(f"{specimen.codec.name} has none of the columns {', '.join(table.schema.names)}")
     expected = table.select(known).cast(schema.schema(known))
     actual = specimen.with_bytes(specimen.encode(table)).read("rows").table
     return _verdict("encode_decode", specimen, len(table), tables_differ(expected, actual))
@@ -108,7 +106,7 @@ def any_split(
     name: str | None = None,
     **options: Any,
 ) -> Verdict:
-    """Law 4: read in parts of at most so many bytes each, for each of `sizes`, the rows are those of the whole."""
+    """Law 4: for each of `sizes`, reading the file in parts of at most that many bytes gives the same rows."""
     specimen = Specimen.of(given, codec, name, **options)
     expected = specimen.read().table
     checked = 0
@@ -135,12 +133,12 @@ def kernel_equals_description(
     limit: int | None = None,
     **options: Any,
 ) -> Verdict:
-    """Law 3: for each frame, the columns of the frames table are the fields of the described structure, its checksums are
-    judged alike, and its rows are those that the description gives.
+    """Law 3: for each frame, the frames table has the fields of the described structure, the scan and the description agree on
+    its checksums, and its rows are those of the description.
 
-    Slow: the description is read field by field. A codec without a described structure (text, say) has nothing to compare.
-    `limit`: compare only the frames of the first `limit` bytes, at least one. The file stays whole: what its frames are
-    may be said at its end.
+    Slow: the description is read field by field. A codec without a described structure (such as text) has nothing to compare.
+    `limit`: compare only the frames of the first `limit` bytes, at least one. The complete file is read, because the positions of
+    frames may be stored at its end.
     """
     law = "kernel_equals_description"
     specimen = Specimen.of(given, codec, name, **options)
@@ -163,13 +161,13 @@ def kernel_equals_description(
             if specimen.read().report.faults:
                 raise DamageError(str(error)) from None
             return Verdict(law, _what(specimen), i, f"{place}: {error}; the kernel reads it", start)
-        except ValueError as error:  # that of a description, or of a compressed stream
-            # What the description can't read must be a frame whose rows can't be read either.
+        except ValueError as error:  # of a description or a compressed stream
+            # If the description cannot read a frame, its rows must be unreadable too.
             lost = specimen.with_bytes(data[start:end]).read().report.faults
             if lost:
                 continue
             return Verdict(
-                law, _what(specimen), i, f"{place}: the description says: {error}; the kernel reads it", start
+                law, _what(specimen), i, f"{place}: description: {error}; the kernel reads it", start
             )
         if stop != end:
             return Verdict(
@@ -185,13 +183,13 @@ def kernel_equals_description(
         wrong = struct.check(data, start, end)
         if wrong:
             field, stored, computed = wrong[0]
-            text = f"{place}: {field} is {stored}, {computed} by description, and the scan took it for right"
+            text = f"{place}: {field} is {stored}, {computed} by description, but the scan accepted it"
             return Verdict(law, _what(specimen), i, text, start)
         described.append(values)
     if rows_of is not None:
         rows = list(rows_of(described))
         kernel = specimen.read("rows", stop=stop_at).table
-        # A reference leaves out what it does not tell of a row, a packed payload say.
+        # A reference may omit columns, such as a compressed payload.
         names = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
         schema = specimen.codec.tables["rows"].schema(names)
         differ_rows = (
@@ -214,13 +212,13 @@ def damage_is_seen(
     guard: Callable[[], AbstractContextManager[None]] = nullcontext,
     **options: Any,
 ) -> Verdict:
-    """Law 5, on a copy in memory: `cuts` are lengths to cut the file to, `flips` (byte, bit) pairs; None means all of them.
-    Each copy is looked at within a `guard`.
+    """Law 5, on copies in memory: `cuts` are truncated sizes, `flips` (byte, bit) pairs; None means all of them.
+    Each copy is read inside of a `guard`.
 
-    Held is, for each damaged copy and in each mode: only errors made on purpose; no row that the sound file does not have, but
-    from a frame one of whose unchecked bytes was changed; all rows of untouched checksummed frames; and a fault (or, where
-    nothing but unchecked bytes were changed, perhaps none). What is dropped is said to the byte: the damaged stretches are
-    the frames that were hit, and with the rest they are the whole file.
+    For each damaged copy and mode: only `LogwrightError`s; no row that the sound file does not have, except
+    from a frame with a changed unchecked byte; all rows of untouched checksummed frames; and a fault (optional if
+    only unchecked bytes were changed). Dropped bytes are reported exactly: the damaged ranges are
+    the changed frames, and together with the others they cover the file.
     """
     law = "damage_is_seen"
     specimen = Specimen.of(given, codec, name, **options)
@@ -244,7 +242,7 @@ def damage_is_seen(
 
 
 class _Sound:
-    """A sound file, and what damaged copies of it must give."""
+    """A sound file, and the checks of damaged copies."""
 
     def __init__(self, specimen: Specimen, data: bytes) -> None:
         self.specimen, self.data = specimen, data
@@ -262,7 +260,7 @@ class _Sound:
         return zip(self.start, self.end, strict=True)
 
     def _rows(self, table: pa.Table) -> list[str]:
-        # Text is a key that any value has; times as numbers, since Python's end with the year 9999.
+        # The text of any value is hashable. Times become numbers, because Python's end with the year 9999.
         return [repr(row) for row in plain_times(table).to_pylist()]
 
     def cut(self, at: int) -> str:
@@ -270,11 +268,11 @@ class _Sound:
         expected = [row for i in complete for row in self.rows[i]]
         boundary = at == 0 or at in self.end or at == len(self.data)
         start = max((end for end in self.end if end <= at), default=0)
-        # Nothing is lost where what no frame covers is cut; what is left of it may look like the start of a frame.
+        # Truncating bytes behind the last frame loses nothing; the rest of them may look like the start of a frame.
         tail = len(complete) == len(self.end) and at > start
         must_see = not boundary and self.checks is not None and not tail
         lost = None if self.checks is None or tail else [] if boundary else [(start, at)]
-        # A text that was cut says less, and nothing tells.
+        # Truncating a text file may be undetectable.
         allowed: set[str] | None = set() if self.specimen.codec.structures else None
         return self._judge(self.data[:at], expected, allowed, must_see=must_see, lost=lost)
 
@@ -295,7 +293,7 @@ class _Sound:
         allowed = (
             None if hit is not None and not covered else set(self.rows[hit]) if hit is not None else set()
         )
-        # Uncovered bytes say where other frames start or come in order: these may be lost, but not in silence.
+        # Unchecked bytes determine positions and order of other frames, which may be lost, but not silently.
         lost = [(self.start[hit], self.end[hit])] if hit is not None and covered else None
         return self._judge(bytes(damaged), others if covered else None, allowed, must_see=covered, lost=lost)
 
@@ -314,25 +312,25 @@ class _Sound:
             try:
                 results[mode] = attempt(copy, mode)
             except Exception as error:
-                return f"{mode}: {type(error).__name__}: {error}, an error not made on purpose"
+                return f"{mode}: unexpected {type(error).__name__}: {error}"
         dropped = results[Mode.DROPMALFORMED]
         if isinstance(dropped, LogwrightError):
             return "" if not isinstance(dropped, DamageError) else f"{Mode.DROPMALFORMED} raised: {dropped}"
         got = self._rows(dropped.table)
         strange = [row for row in got if row not in self.every]
         if strange and allowed is not None:
-            return f"a row that was never there: {strange[0]}"
+            return f"a row that the sound file does not have: {strange[0]}"
         if expected is not None:
             rest = set(got)
             missing = [row for row in expected if row not in rest]
             if missing:
-                return f"a row of a sound frame is gone: {missing[0]}"
+                return f"a row of a sound frame is missing: {missing[0]}"
         faults = dropped.report.faults_total
         if must_see and not faults:
-            return "not seen"
+            return "the damage is not reported"
         gone = [row for row in self.every if row not in set(got)] if expected is None and self.checks else []
         if gone and not faults and not strange:
-            return f"rows are gone and nothing is said: {gone[0]}"
+            return f"rows are missing without a fault: {gone[0]}"
         failed = results[Mode.FAILFAST]
         if isinstance(failed, DamageError) and dropped.report.errors == 0:
             return f"{Mode.FAILFAST} raised, and the report has no error: {failed}"
@@ -342,7 +340,7 @@ class _Sound:
 
 
 def ranges(result: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]] | None) -> str:
-    """Whether the damaged stretches are those that were lost, come in order, and hold what lies there; "" when so."""
+    """Check that the reported damaged ranges are those that were lost, in order and with the right bytes. Returns "" or an error."""
     if isinstance(result, LogwrightError):
         return ""
     columns = (
@@ -352,20 +350,20 @@ def ranges(result: Read | LogwrightError, data: bytes, lost: list[tuple[int, int
     at = 0
     for offset, length, record in reported:
         if offset < at or offset + length > len(data):
-            return f"a damaged stretch of {length} bytes at {offset} is out of order, or out of the file"
+            return f"a damaged range of {length} bytes at {offset} is out of order or outside of the file"
         if record != data[offset : offset + length][: len(record)]:
-            return f"the damaged stretch at {offset} is given with bytes that are not there"
+            return f"the damaged range at {offset} is reported with wrong bytes"
         at = offset + length
     if result.report.bytes != len(data):
-        return f"{result.report.bytes} bytes are said to be read, {len(data)} there are"
+        return f"the report says {result.report.bytes} bytes, the file has {len(data)}"
     if lost is not None and [(offset, offset + length) for offset, length, _ in reported if length] != lost:
         stretches = ", ".join(f"{offset}..{offset + length}" for offset, length, _ in reported) or "none"
-        return f"damaged stretches are said to be {stretches}, and are {lost}"
+        return f"the reported damaged ranges are {stretches}, expected {lost}"
     return ""
 
 
 def _checked(codec: Codec) -> Callable[[bytes, int, int], bool] | None:
-    """Which bytes of a frame its checksums cover, or are: (frame, its place in the file, byte of the frame). None when it has none."""
+    """Return a test (frame, its position, byte of the frame) for bytes that a checksum covers; None without checksums."""
     if not any(field.checksum for struct in codec.structures[:1] for field in struct.fields):
         return None
 
@@ -388,7 +386,7 @@ def _checked(codec: Codec) -> Callable[[bytes, int, int], bool] | None:
 
 
 def good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:
-    """Return the start and end of each good frame that ends at byte `stop` or before, also of those behind damage."""
+    """Return the start and end of each good frame up to byte `stop`, including those behind damage."""
     out: list[tuple[int, int]] = []
     with specimen.open() as source:
         for stretch in Walk(source, specimen.codec, specimen.context()):
@@ -411,7 +409,7 @@ def _scan(specimen: Specimen, data: bytes, context: Any) -> Frames:
 
 
 _PLACE = ("position", "size")
-"""Columns of all frames tables that say where a frame lies; a field of the same name is something else."""
+"""Columns of all frames tables with the position of a frame. A field of the same name is unrelated."""
 
 
 def _fields_differ(struct: Struct, values: dict[str, Any], frames: pa.Table, i: int) -> str:

@@ -1,6 +1,6 @@
-"""The rows of frames, from their described values: slow, obviously right, what the kernels are held to.
+"""Reference decoders of rows from described values: slow and simple, to verify the kernels.
 
-What is a system's own is in its folder here: `logwright.roundtrip.<system>.reference` has `ROWS`, and `FRAMES` and `UNCHECKED` where they
+The decoders are in `logwright.roundtrip.<system>.reference`, which has `ROWS`, and `FRAMES` and `UNCHECKED` if they
 are needed.
 """
 
@@ -15,14 +15,14 @@ from logwright.codec.base import Codec
 from logwright.codec.describe import Struct
 
 Described = Callable[[Iterable[Mapping[str, Any]]], Iterator[dict[str, Any]]]
-"""From the described values of all frames to the rows. The columns given are compared, others are not."""
+"""Returns the rows for the described values of all frames. Only the columns that it returns are compared."""
 
 LIMIT = 256 << 20
-"""Bytes that may come out of a compressor."""
+"""The maximum size of decompressed bytes."""
 
 
 class Untold(ValueError):
-    """The file is damaged where it says what its frames are: no description tells their rows."""
+    """The file is damaged where it describes its frames, so their rows cannot be determined."""
 
 
 @cache
@@ -32,25 +32,25 @@ def _known(name: str) -> Mapping[str, Any]:
 
 
 def rows_of(codec: Codec) -> Described | None:
-    """None where nothing describes rows."""
+    """Return the reference decoder of a codec, if it has one."""
     described: Described | None = _known("ROWS").get(codec.name)
     return described
 
 
 def frame_of(codec: Codec) -> Struct:
-    """What describes a frame. A framed codec says so itself: its frames may be of several kinds."""
+    """Return the structure of a frame. A framed codec may have frames of several kinds."""
     struct: Struct = _known("FRAMES").get(codec.name) or getattr(codec, "frame", None) or codec.structures[0]
     return struct
 
 
 def struct_of(codec: Codec, frame: bytes, at: int) -> Struct:
-    """The structure of one frame, at byte `at` of its file."""
+    """Return the structure of the frame at byte `at` of its file."""
     choose = getattr(codec, "struct_at", None)
     struct: Struct = codec.structures[0] if choose is None else choose(frame, at)
     return struct
 
 
 def unchecked(codec: Codec) -> Callable[[bytes], bool] | None:
-    """Which frames have no checksum, where the first of the codec's structures has one."""
+    """Return a test for frames without a checksum, if the codec's first structure has one."""
     test: Callable[[bytes], bool] | None = _known("UNCHECKED").get(codec.name)
     return test

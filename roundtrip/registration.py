@@ -1,4 +1,4 @@
-"""What a codec needs besides its code, so that the laws and the trust harness take it: what is missing, and where it goes."""
+"""Check that a codec has what the laws and the trust harness need, such as samples and strategies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from logwright.roundtrip import reference, specimens, strategies
 
 
 def lacks(codec: Codec) -> list[str]:
-    """Return one sentence for each thing that is missing."""
+    """Return one message for each missing part."""
     home = f"roundtrip/{codec.name.partition('.')[0]}"
     messages = faults(codec)
     if not any(sample.codec == codec.name for sample in specimens.SAMPLES):

@@ -1,4 +1,4 @@
-"""What a small file or directory is that the trust harness tries its promises on."""
+"""Small sample files and directories for the trust harness."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logwright.roundtrip.specimen import Specimen
 
 @dataclass(frozen=True)
 class Sample:
-    """A file: the codec that makes it, its name (which codecs go by), its rows, and how they are encoded."""
+    """A file: its codec, its name (by which codecs recognise it), its rows and encoding options."""
 
     codec: str
     name: str
@@ -26,7 +26,7 @@ class Sample:
         return " ".join([self.codec, *(str(value) for value in self.options.values())])
 
     def specimen(self) -> Specimen:
-        """In memory; the same bytes each time, but for what a compressor's version makes of them."""
+        """Encode the sample in memory. The bytes are reproducible, except for the compressor's version."""
         empty = Specimen.of(b"", self.codec, self.name, **self.options)
         table = registry.get(self.codec).tables["rows"]
         names = [name for name in table.names(detail=True) if any(name in row for row in self.rows)]
@@ -36,8 +36,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class DirectorySample:
-    """A directory: the layout that makes it, its name, the rows that it is made of and those written next, and the column that
-    tells them apart. `own`: what that column has for rows that are there in any case."""
+    """A directory: its layout, its name, the old rows and the new rows written next, and the key column that
+    distinguishes them. `own`: the keys of rows that exist in any case."""
 
     layout: str
     name: str
@@ -47,4 +47,4 @@ class DirectorySample:
     options: Mapping[str, Any] = field(default_factory=dict)
     own: Sequence[Any] = ()
     roots: Sequence[str] = ()
-    """Options that name further roots: it is written with a directory for each."""
+    """Options that name further roots. Each gets a directory."""

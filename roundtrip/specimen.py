@@ -1,4 +1,4 @@
-"""Some bytes of a known format, decoded into its three tables and encoded again: what the laws are made of."""
+"""A file in memory or on disk that can be decoded to its three tables and encoded again, for the laws."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from logwright.readers.split import split
 from logwright.readers.stream import FileStream, Mode, output_schema
 
 HEAD = 4096
-"""So many first bytes are looked at to recognise a file."""
+"""The number of first bytes that identify a file."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """The rows of one table, and the report of the reading."""
+    """The rows of one table, and the report of the read."""
 
     table: pa.Table
     report: FileReport
@@ -33,7 +33,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Specimen:
-    """A file, on disk or in memory, with its codec. `name` and `hints` are what decoding is told besides the bytes."""
+    """A file, on disk or in memory, with its codec. `name` and `hints` are for the decoding context."""
 
     codec: Codec
     name: str
@@ -46,8 +46,7 @@ class Specimen:
     def of(
         cls, given: Given, codec: str | Codec | None = None, name: str | None = None, **options: Any
     ) -> Specimen:
-        """A path, bytes, or a specimen already. Raises `UsageError` when it is of no kind that we know, or of another than `codec`
-        says."""
+        """Make a specimen from a path or bytes. Raises `UsageError` for an unrecognised format, or another one than `codec`."""
         if isinstance(given, Specimen):
             return given
         path: str | None = None
@@ -64,9 +63,7 @@ class Specimen:
         detected = registry.get(codec) if isinstance(codec, str) else codec or registry.detect(name, head)
         if detected is None:
             known = ", ".join(item.name for item in registry.codecs())
-            raise UsageError(
-                "this file is none that we know", path=path, advice=f"Say what it is, one of: {known}"
-            )
+            raise UsageError("unrecognised file format", path=path, advice=f"Pass its codec, one of: {known}")
         Options(detected.options, options)
         return cls(detected, name, path, data, options, hints)
 
@@ -90,7 +87,7 @@ class Specimen:
         stop: int | None = None,
         window: int = WINDOW,
     ) -> Read:
-        """One table, whole. Raises what reading raises."""
+        """Read a complete table. Raises the errors of reading."""
         chosen = self.codec.tables[table].select(columns)
         report = FileReport(self.name, self.codec.name)
         with self.open() as source:
@@ -113,9 +110,9 @@ class Specimen:
         return Read(pa.Table.from_batches(batches), report)
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """Rows, frames and file, with all columns: what encoding takes to write the same bytes again.
+        """Return rows, frames and file with all columns, from which encoding restores the same bytes.
 
-        Damaged stretches are among the frames, where the codec has a column for their bytes.
+        Damaged ranges are among the frames if the codec has a column for their bytes.
         """
         rows = self.read("rows").table
         frames = self.read("frames", mode=Mode.PERMISSIVE).table
@@ -127,7 +124,7 @@ class Specimen:
             return split(source, self.codec, self.context(), max_bytes)
 
     def with_bytes(self, data: bytes) -> Specimen:
-        """The same file with other bytes."""
+        """Return a copy with other bytes."""
         return Specimen(self.codec, self.name, None, data, self.options, self.hints)
 
     def encode(self, rows: pa.Table, frames: pa.Table | None = None, file: pa.Table | None = None) -> bytes:
@@ -138,7 +135,7 @@ Given = str | os.PathLike[str] | bytes | bytearray | memoryview | Specimen
 
 
 def attempt(specimen: Specimen, mode: Mode, columns: str | None = None) -> Read | LogwrightError:
-    """The rows, or the error that is raised on purpose. Any other error passes: it is a mistake."""
+    """Return the rows or the `LogwrightError`. Any other exception is a bug and is raised."""
     try:
         return specimen.read(columns=columns, mode=mode)
     except LogwrightError as error:

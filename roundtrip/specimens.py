@@ -1,6 +1,6 @@
-"""Small files of every kind, made by our own codecs: what the trust harness damages and the fuzzer starts from.
+"""Small files of every format, made by our own codecs, for the trust harness and the fuzzer.
 
-A new codec or layout needs a line in `logwright.roundtrip.<system>.specimens`, and nothing else, to be damaged, cut, fuzzed, and written
+With one line in `logwright.roundtrip.<system>.specimens`, a new codec or layout is damaged, truncated, fuzzed, and written
 through failures and crashes like all others.
 """
 
@@ -18,9 +18,9 @@ DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = tuple(
 
 
 def samples(codec: str | None = None) -> list[Sample]:
-    """All of them, or those of one codec. Raises `UsageError` for a codec without any."""
+    """Return all samples, or those of one codec. Raises `UsageError` for a codec without a sample."""
     chosen = [sample for sample in SAMPLES if codec in (None, sample.codec)]
     if not chosen:
-        registry.get(str(codec))  # raises for a name that is none
+        registry.get(str(codec))  # raises for an unknown codec
         raise UsageError(f"{codec} has no sample", advice="Add one in logwright.roundtrip.<system>.specimens")
     return chosen

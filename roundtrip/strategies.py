@@ -1,9 +1,9 @@
-"""Hypothesis strategies for the formats: rows that can be written, files put together from the description, and damage.
+"""Hypothesis strategies for the formats: rows, files built from the description, and damage.
 
     from logwright.roundtrip import strategies
     @given(strategies.rows("kafka.log"), strategies.options("kafka.log"))
 
-Hypothesis is no dependency of the package: importing this module without it says so.
+Hypothesis is not a dependency of the package. Without it, importing this module raises an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MODULES = tuple(registry.modules(str(__package__), "strategies"))
 
 
 def _joined(name: str) -> Mapping[str, Callable[[], Strategy]]:
-    """By codec, of all systems: what `logwright.roundtrip.<system>.strategies` has."""
+    """Join a table by codec from `logwright.roundtrip.<system>.strategies` of all systems."""
     return {codec: make for module in _MODULES for codec, make in getattr(module, name).items()}
 
 
@@ -38,33 +38,33 @@ _NAMES: Mapping[str, str] = {
 
 
 def name_of(codec: str) -> str:
-    """The name of the codec's files here: that of its module's `NAMES`, else that of its first sample."""
+    """Return the name of the codec's test files, from its module's `NAMES` or its first sample."""
     return _NAMES.get(codec) or specimens.samples(codec)[0].name
 
 
 def rows(codec: str) -> Strategy:
-    """Tables of rows that the codec encodes. Raises `UsageError` where there is no strategy."""
+    """Generate tables of rows that the codec encodes. Raises `UsageError` if there is no strategy."""
     return _known(ROWS, codec)()
 
 
 def options(codec: str) -> Strategy:
-    """Options for encoding, as a mapping."""
+    """Generate options for encoding, as a mapping."""
     registry.find(codec)
     return OPTIONS.get(codec, lambda: st.just({}))()
 
 
 def files(codec: str) -> Strategy:
-    """Bytes of legal files, put together from the description: also what our own encoder never writes."""
+    """Generate valid files from the description, including variants that our own encoder never writes."""
     return _known(FILES, codec)()
 
 
 def damaged(codec: str) -> Strategy:
-    """Bytes of files of which some have been changed: flipped, zeroed, cut, inserted, repeated or left out."""
+    """Generate files with flipped, zeroed, truncated, inserted, repeated or dropped bytes."""
     return files(codec).flatmap(damage)
 
 
 def damage(data: bytes) -> Strategy:
-    """The same bytes after one to four edits."""
+    """Apply one to four edits to the bytes."""
     places = st.integers(0, max(0, len(data) - 1))
     edit = st.one_of(
         st.tuples(st.just("flip"), places, st.integers(0, 7)),
@@ -104,7 +104,5 @@ def _edited(data: bytes, edits: Sequence[tuple[str, int, Any]]) -> bytes:
 def _known(table: Mapping[str, Callable[[], Strategy]], codec: str) -> Callable[[], Strategy]:
     if codec not in table:
         registry.find(codec)
-        raise UsageError(
-            f"there is no strategy for {codec}", advice=f"There are some for: {', '.join(table)}"
-        )
+        raise UsageError(f"no strategy for {codec}", advice=f"There are strategies for: {', '.join(table)}")
     return table[codec]

@@ -159,7 +159,7 @@ def test_a_version_may_be_a_line_or_a_patch(asked: str | None, version: str) -> 
 
 @pytest.mark.parametrize("asked", ["3", "2.10", "1.9-rc0", "kafka"])
 def test_other_versions_are_refused(asked: str) -> None:
-    with pytest.raises(UsageError, match="no version") as caught:
+    with pytest.raises(UsageError, match="unknown version") as caught:
         startup(Store()).version_of(asked, "/data")
     assert caught.value.path == "/data"
 

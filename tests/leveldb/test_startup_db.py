@@ -428,7 +428,7 @@ def test_versions() -> None:
     assert [STARTUP.version_of(version) for version in (None, "", "leveldb", "true", "main", "1.23", "1.22.0", "v1.22")] == [
         "main", "main", "main", "main", "main", "1.23", "1.22", "1.22",
     ]  # fmt: skip
-    with pytest.raises(UsageError, match=r"no version '1\.14'"):
+    with pytest.raises(UsageError, match=r"unknown version '1\.14'"):
         STARTUP.version_of("1.14")
 
 

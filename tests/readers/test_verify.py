@@ -166,7 +166,7 @@ def test_verdict_can_be_requested(watched: Watched, tmp_path: Path) -> None:
     assert report.safe
     assert "toys 1, after a clean stop: opens, loses nothing" in report.text()
     assert lw.verify(place, as_system=False).system is None
-    with pytest.raises(lw.UsageError, match="no version '3'") as caught:
+    with pytest.raises(lw.UsageError, match="unknown version '3'") as caught:
         lw.verify(place, as_system="3")
     assert "There are: 2, 1" in str(caught.value)
     with pytest.raises(lw.UsageError, match="this is a file"):

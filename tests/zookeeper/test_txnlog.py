@@ -726,9 +726,9 @@ def test_invalid_rows_are_refused() -> None:
     rows, frames, file = specimen.tables()
     with pytest.raises(UsageError, match="rows have no positions"):
         specimen.encode(rows.drop_columns(["position"]), frames, file)
-    with pytest.raises(UsageError, match="row 0 is in no frame"):
+    with pytest.raises(UsageError, match="row 0 belongs to no frame"):
         specimen.encode(rows, frames.slice(0, 1), file)
-    with pytest.raises(UsageError, match="row 0 is in no frame"):
+    with pytest.raises(UsageError, match="row 0 belongs to no frame"):
         specimen.encode(rows, frames.slice(2), file)
     with pytest.raises(UsageError, match="needs a column 'kind'"):
         specimen.encode(rows, frames.drop_columns(["kind"]), file)

@@ -1,4 +1,4 @@
-"""An explanation: what bytes mean, for people on a terminal, for people with a browser, and for programs."""
+"""The explanation of a file's bytes, as text for a terminal, as an HTML page, and as data for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 class Explanation:
-    """Some bytes of a file and every field in them. `str()` is the text for people; `html()` a page that stands on its own."""
+    """A range of a file and every field in it. `str()` is text for a terminal; `html()` is a self-contained page."""
 
     def __init__(self, explained: Explained) -> None:
         self.found = explained
@@ -30,22 +30,22 @@ class Explanation:
 
     @property
     def pieces(self) -> list[Piece]:
-        """The stretches that are explained: frames, damage, and what is neither."""
+        """The explained ranges: frames, damage, and other bytes."""
         return self.found.pieces
 
     @property
     def problems(self) -> int:
-        """How much is wrong with what is shown."""
+        """The number of problems in the shown range."""
         return sum(1 for _ in self._problems())
 
     def text(self, *, colour: bool = False, items: int = 16, width: int = 118) -> str:
-        """For a terminal. `items`: of a longer list the first few, and those around what was asked for."""
+        """Return text for a terminal. `items`: the number of items shown of a longer list, besides those around the requested one."""
         from logwright.explanation.text import render
 
         return render(self.found, colour=colour, items=items, width=width)
 
     def html(self) -> str:
-        """A page of its own: bytes on one side, fields on the other. It takes nothing from anywhere else."""
+        """Return a self-contained page: bytes on one side, fields on the other."""
         from logwright.explanation.page import page
 
         return page(self.found)

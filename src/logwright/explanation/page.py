@@ -1,4 +1,4 @@
-"""The explanation as a page that stands on its own: it opens from disk, takes nothing from anywhere, and runs no script but its own.
+"""The explanation as a self-contained page: it opens from disk, loads nothing, and runs only its own script.
 
 Bytes and fields are data in it, not markup: whatever the file holds is only ever shown as text (`page.js` makes elements, never
 HTML). Fields are columns of numbers and a table of strings, so that some hundred thousand of them are a few megabytes; the page
@@ -20,12 +20,12 @@ from logwright.explanation.value import safe, short, summary
 from logwright.readers.explain import Explained, Piece
 
 _VALUE = 240
-"""So many characters of a value are in the page; all of its bytes are."""
+"""The number of characters of a value in the page. All of its bytes are included."""
 _COLUMNS = ("depth", "space", "start", "length", "kind", "name", "value", "meaning", "doc", "type", "problem")
 
 
 def page(explained: Explained) -> str:
-    """The whole page."""
+    """Return the page."""
     builder = _Data()
     for piece in explained.pieces:
         builder.piece(piece)
@@ -42,14 +42,14 @@ def page(explained: Explained) -> str:
         "focus": list(explained.focus),
         "row": next((item.row for item in explained.pieces if item.row is not None), None),
     }
-    # Within a script element only "</" and "<!--" mean anything.
+    # Within a script element only "</" and "<!--" are special.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     home = resources.files("logwright.explanation")
     style, script, frame = (
         (home / name).read_text(encoding="utf-8") for name in ("page.css", "page.js", "page.html")
     )
     name = explained.path.rstrip("/").rpartition("/")[2]
-    # What comes from outside is put in last, so that no mark in it is taken for one of ours.
+    # External text is inserted last, so that placeholders in it are not replaced.
     before, after = frame.split("__DATA__")
     before = before.replace("__STYLE_HASH__", _hash(style)).replace("__SCRIPT_HASH__", _hash(script))
     before = before.replace("__STYLE__", style)
@@ -68,14 +68,14 @@ class _Data:
     columns: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
     strings: dict[str, int] = field(default_factory=lambda: {"": 0})
     more: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What few nodes have, by their number."""
+    """Rare attributes of nodes, by node number."""
     spaces: list[dict[str, Any]] = field(
         default_factory=lambda: [{"node": -1, "around": -1, "start": 0, "how": "", "ranges": [], "bytes": []}]
     )
-    """The first is the file."""
+    """The spaces. The first is the file."""
 
     def piece(self, piece: Piece) -> None:
-        """A stretch of the file, with what is in it."""
+        """Add a range of the file and its nodes."""
         file = self.spaces[0]
         kind = "damage" if piece.fault is not None else "piece"
         file["ranges"].append([piece.start, len(piece.data)])

@@ -1,4 +1,4 @@
-"""The explanation on a terminal: bytes as people draw them by hand, a line a field."""
+"""The explanation as text for a terminal: a hex dump with one line per field."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from logwright.explanation.value import cut, safe, short, summary
 from logwright.readers.explain import Explained, Piece, spell
 
 _BYTES = 8
-"""Bytes on a line."""
+"""The number of bytes per line."""
 _LINES = 4
-"""Lines of bytes that one field may take; it ends in how many there are besides."""
+"""The maximum number of lines for the bytes of one field; a count of the rest follows."""
 _NAME = 30
 _VALUE = 24
 _COLOURS = {
@@ -28,7 +28,7 @@ _COLOURS = {
 
 
 def render(explained: Explained, *, colour: bool, items: int, width: int) -> str:
-    """All of it, a line a field."""
+    """Return the text, one line per field."""
     return "\n".join(_Text(explained, colour, items, width).lines())
 
 
@@ -69,7 +69,7 @@ class _Text:
         self, nodes: Sequence[Node], data: bytes, base: int, around: tuple[int, ...], depth: int, piece: Piece,
         *, fields: bool = False,
     ) -> Iterator[str]:  # fmt: skip
-        """Nodes side by side. Those that are no `fields` of one thing may be many: the first are shown, and what is asked for."""
+        """Yield the lines of sibling nodes. Unless they are the `fields` of one structure, only the first and the requested are shown."""
         shown = 0
         passed: list[Node] = []
         for node in nodes:
@@ -97,7 +97,7 @@ class _Text:
         )
 
     def _asked(self, node: Node, around: tuple[int, ...], piece: Piece) -> bool:
-        """Whether what is asked for is in a node."""
+        """Return whether a node contains the requested position or row."""
         if piece.row is not None and any(each.row == piece.row for each in node.walk()):
             return True
         focus = self.found.focus
@@ -207,7 +207,7 @@ class _Text:
             yield self._line("", "", depth, f"✗ {safe(node.problem)}", "", "", ink="red")
 
     def _marked(self, node: Node, around: tuple[int, ...], piece: Piece) -> bool:
-        """Whether it is what was asked for: the row, or the innermost field of that byte."""
+        """Return whether the node is the requested row, or the innermost field of the requested byte."""
         if piece.row is not None:
             return node.row == piece.row
         focus = self.found.focus

@@ -1,4 +1,4 @@
-"""Values as people and programs see them."""
+"""Format values for terminals and JSON."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Node
 
 WITHOUT = ("struct", PADDING, SKIPPED, UNEXPLAINED)
-"""Kinds of nodes whose bytes say all that there is to say of a value."""
+"""Kinds of nodes whose value is fully shown by their bytes."""
 _WIDEST = (1 << 53) - 1
-"""A larger number is no number in JavaScript, and in much else that reads JSON."""
+"""Larger integers lose precision in JavaScript and many JSON parsers."""
 
 
 def plain(value: Any) -> Any:
-    """For JSON: bytes as text where they are, else as `{"$hex": ...}`, as everywhere."""
+    """Convert a value for JSON: bytes become text if valid UTF-8, else `{"$hex": ...}`."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
 
 
 def short(node: Node, most: int = 60) -> str:
-    """The value of a field on one line. Nothing but printable characters, whatever the bytes."""
+    """Format the value of a field on one line of printable characters."""
     value = node.value
     if node.kind in WITHOUT or (value is None and not node.children):
         return ""
@@ -41,7 +41,7 @@ def short(node: Node, most: int = 60) -> str:
 
 
 def summary(node: Node, most: int = 110) -> str:
-    """What is in a structure, on one line: what its fields mean, and its keys and values."""
+    """Summarise a structure on one line: the meanings of its fields, its keys and values."""
     few = len(node.children) <= _FEW
     texts: list[str] = []
     for child in node.children:
@@ -58,18 +58,18 @@ def summary(node: Node, most: int = 110) -> str:
 
 
 _FEW = 4
-"""Of a structure with no more fields, numbers are told that mean nothing more."""
+"""Up to this number of fields, a summary includes plain numbers."""
 
 
 def of_bytes(value: bytes, most: int = 60) -> str:
-    """Text in quotes where all of it is printable, else hexadecimal."""
+    """Format bytes as quoted text if printable, else in hexadecimal."""
     if not value:
         return '""'
     head = value[: 4 * most]
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
-        # Cut in the middle of a character, it is text all the same.
+        # Text may be truncated in the middle of a character.
         text = head[: error.start].decode() if len(head) < len(value) and error.start >= len(head) - 3 else ""
     if text and (text.isprintable() or all(char.isprintable() or char in "\t\n\r" for char in text)):
         return cut(quoted(text) if len(head) == len(value) else quoted(text)[:-1], most)
@@ -77,7 +77,7 @@ def of_bytes(value: bytes, most: int = 60) -> str:
 
 
 def quoted(text: str) -> str:
-    """In quotes, without anything that a terminal would take for a command."""
+    """Quote text and escape control characters."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     out = []
@@ -96,7 +96,7 @@ def cut(text: str, most: int) -> str:
 
 
 def safe(text: str) -> str:
-    """A line of prose that may have bytes of a file in it, without control characters."""
+    """Escape control characters in a line that may contain bytes of a file."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,1 +1,1 @@
-"""What rows look like outside: JSON lines, text, CSV, Parquet and Arrow."""
+"""Output formats of rows: JSON lines, text, CSV, Parquet and Arrow."""

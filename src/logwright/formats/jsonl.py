@@ -25,13 +25,13 @@ BYTES = ("auto", "hex", "base64", "utf8")
 
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 
-# What else must be escaped is rare enough to be left to json.dumps.
+# Other escapes are rare, so json.dumps handles them.
 _CONTROL = [byte for byte in [*range(32), 127] if byte not in (9, 10, 13)]
 _CONTROL_PATTERN = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
 
 def to_lines(batch: pa.RecordBatch, form: str = "auto") -> bytes:
-    """The rows of a batch as JSON, one line each."""
+    """Return the rows of a batch as JSON, one line each."""
     if batch.num_rows == 0:
         return b""
     pieces: list[Any] = []
@@ -52,7 +52,7 @@ def _large(piece: Any) -> Any:
 
 
 def _bytes_of(lines: pa.Array) -> bytes:
-    """The characters of a string array without nulls, joined."""
+    """Join the values of a string array without nulls."""
     _, offsets, data = lines.buffers()
     first = int.from_bytes(offsets[8 * lines.offset : 8 * lines.offset + 8].to_pybytes(), "little")
     at = 8 * (lines.offset + len(lines))
@@ -61,7 +61,7 @@ def _bytes_of(lines: pa.Array) -> bytes:
 
 
 def _json(column: pa.Array, form: str) -> pa.Array:
-    """The JSON text of each value, "null" for null."""
+    """Return the JSON text of each value."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _json(column.dictionary_decode(), form)
@@ -85,7 +85,7 @@ def _json(column: pa.Array, form: str) -> pa.Array:
 
 
 def _quoted(column: pa.Array) -> pa.Array:
-    """Strings in quotes, escaped; nulls stay null."""
+    """Quote and escape strings. Nulls stay null."""
     present = np.bincount(_characters(column), minlength=256) > 0
     text = column
     for sign, escaped in _ESCAPES:
@@ -99,13 +99,13 @@ def _quoted(column: pa.Array) -> pa.Array:
 
 
 def _characters(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of a string array (and perhaps of its neighbours in the same buffer)."""
+    """Return the bytes of a string array, possibly with those of its neighbours in the same buffer."""
     data = column.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
 
 def _replaced(text: pa.Array, where: pa.Array, column: pa.Array, make: Callable[[Any], str]) -> pa.Array:
-    """`text` with `make(value)` in the places where `where` is true."""
+    """Replace the elements of `text` where `where` is true by `make(value)`."""
     if not pc.any(where).as_py():
         return text
     values = [make(v) for v in column.filter(where).to_pylist()]
@@ -131,7 +131,7 @@ def _bytes(column: pa.Array, form: str) -> pa.Array:
 
 
 def _list(column: pa.Array, form: str) -> pa.Array:
-    """Lists are mostly empty (record headers): only the others are made one by one."""
+    """Most lists (record headers) are empty; only the others are converted one by one."""
     full = pc.greater(pc.list_value_length(column), 0)
     text = pc.if_else(column.is_valid(), pa.scalar("[]"), pa.scalar(None, pa.string()))
 
@@ -142,7 +142,7 @@ def _list(column: pa.Array, form: str) -> pa.Array:
 
 
 def plain(value: Any, form: str) -> Any:
-    """A Python value as JSON takes it."""
+    """Convert a Python value for JSON."""
     if isinstance(value, bytes):
         if form == "hex":
             return value.hex()
@@ -161,14 +161,14 @@ def plain(value: Any, form: str) -> Any:
     return value
 
 
-# And back
+# Reading
 
 _ROWS = 1 << 14
-"""So many lines are made a batch."""
+"""The number of lines per batch."""
 
 
 def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
-    """The rows of JSON lines as columns of a table: those named in the first lines, in the order of the table.
+    """Read JSON lines as the columns of a table that the first lines name, in the order of the table.
 
     Bytes are text or `{"$hex": "..."}`, times integers in milliseconds or ISO 8601, what a line does not name is null. Raises
     `UsageError` with the number of the line, for what is no JSON and for values that do not fit.
@@ -203,7 +203,7 @@ def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
 
 
 def _objects(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The next lines, with their numbers; empty ones count for nothing."""
+    """Return the next non-empty lines, with their numbers."""
     full = ((number, line) for number, line in lines if line.strip())
     for number, line in itertools.islice(full, _ROWS):
         try:
@@ -243,7 +243,7 @@ def _misfit(number: int, field: pa.Field, value: Any, path: str) -> UsageError:
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
-    """A value of JSON as Arrow takes it for a type."""
+    """Convert a JSON value for an Arrow type."""
     if value is None:
         return None
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):

@@ -1,4 +1,4 @@
-"""Where rows go on their way out: one writer per format, all to a binary stream."""
+"""Writers of rows, one per format, to a binary stream."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SUFFIXES = {
 
 
 def format_of(name: str) -> str | None:
-    """The format that a file name's ending stands for."""
+    """Return the format of a file name's extension."""
     return next((kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)), None)
 
 
 class Sink(AbstractContextManager["Sink"]):
-    """Takes record batches of one schema; what it writes is complete after `close`."""
+    """Writes record batches of one schema. The output is complete after `close`."""
 
     def __init__(
         self, stream: IO[bytes], kind: str, schema: pa.Schema, *, form: str = "auto", hexadecimal: Collection[str] = ()
     ) -> None:  # fmt: skip
-        """`form` of bytes; `hexadecimal`: the columns whose numbers people read so."""
+        """`form`: the format of bytes. `hexadecimal`: columns printed in hexadecimal."""
         if form not in jsonl.BYTES:
             raise UsageError(f"no form of bytes {form!r}", advice=f"There are: {', '.join(jsonl.BYTES)}")
         self._stream, self._kind, self._form = stream, kind, form
@@ -82,7 +82,7 @@ def _csv_field(field: pa.Field) -> pa.Field:
 
 
 def _csv_batch(batch: pa.RecordBatch, form: str) -> pa.RecordBatch:
-    """Times as milliseconds; bytes as text, what is not text and lists as JSON."""
+    """Convert times to milliseconds, bytes to text, and lists and other bytes to JSON."""
     columns = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if pa.types.is_timestamp(field.type):

@@ -1,5 +1,5 @@
-"""Rows for the eye: one line each, times in UTC, control characters escaped. Bytes are text where they are UTF-8, else `x'00ff'`, as filters
-take them."""
+"""Rows as text, one line each: times in UTC, control characters escaped. Bytes are text if they are UTF-8, else `x'00ff'`, as filters
+accept them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def to_lines(batch: pa.RecordBatch, hexadecimal: Collection[str] = ()) -> str:
-    """`name=value` for each column that is not null, in the order of the columns; numbers of some of them `hexadecimal`, without a sign."""
+    """Format the columns that are not null as `name=value`. Numbers of `hexadecimal` columns are unsigned."""
     times = {field.name for field in batch.schema if pa.types.is_timestamp(field.type)}
     flat = pa.RecordBatch.from_arrays(
         [c.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()) if f.name in times else c
@@ -32,12 +32,12 @@ def to_lines(batch: pa.RecordBatch, hexadecimal: Collection[str] = ()) -> str:
 
 
 def number(value: int) -> str:
-    """A number of 64 bits as systems write those that count nothing, like ids."""
+    """Format a 64-bit id in unsigned hexadecimal."""
     return f"{value & (1 << 64) - 1:#x}"
 
 
 def moment(milliseconds: int) -> str:
-    """A time as people write it; far beyond the calendar, the number."""
+    """Format a time; beyond the calendar's range, the number."""
     try:
         when = _EPOCH + datetime.timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -46,7 +46,7 @@ def moment(milliseconds: int) -> str:
 
 
 def show(value: Any) -> str:
-    """One value on one line, nothing in it that a terminal would obey."""
+    """Format a value on one line, without control characters."""
     if isinstance(value, bytes):
         try:
             return escape(value.decode())
