@@ -70,7 +70,7 @@ def _binary(data: Bytes) -> pa.Array:
 
 
 def by_plyvel(path: Path, compression: str, table: pa.Table) -> None:
-    """A database written in batches, and compacted."""
+    """Write a database in batches, and compact it."""
     database = _opened(path, compression)
     _put(database, *(table[name].to_pylist() for name in ("key", "value")))
     database.compact_range()
@@ -103,7 +103,7 @@ def iterated(path: Path, *, verify: bool = False) -> int:
 
 
 def to_arrow(path: Path) -> int:
-    """The same into columns, as one would do it."""
+    """Read the same into columns, as a user would."""
     database = _opened(path, "snappy")
     count = 0
     keys: list[bytes] = []
@@ -138,14 +138,14 @@ def built(table: pa.Table, compression: str) -> int:
 
 
 def logged(table: pa.Table, path: Path) -> None:
-    """A log of batches of one operation, as calls of Put make it."""
+    """Write a log of batches of one operation, as calls of Put do."""
     with path.open("wb") as file:
         for chunk in LOG.encode(table, None, None, LOG.context(path.name, Options(LOG.options))):
             file.write(chunk)
 
 
 def walked(source: Source) -> tuple[int, int]:
-    """Logical records, and damaged stretches."""
+    """Return the numbers of logical records and damaged ranges."""
     records = holes = 0
     for stretch in Walk(source, LOG, LOG.context("000003.log", Options(LOG.options))):
         if isinstance(stretch, Stretch):
@@ -164,7 +164,7 @@ def log_rows(source: Source) -> int:
 
 
 def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> Bytes:
-    """A log with bits flipped, lengths changed, pages zeroed and overwritten, in so many places."""
+    """Damage a log in several places: flipped bits, changed lengths, zeroed and overwritten pages."""
     rng = np.random.default_rng(seed)
     out = data.copy()
     for n, at in enumerate(np.sort(rng.integers(BLOCK, len(data) - BLOCK, places)).tolist()):
@@ -172,7 +172,7 @@ def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> Bytes:
         if n % 4 == 0:
             out[at] ^= 1 << int(rng.integers(8))
         elif n % 4 == 1:
-            # A length: of the first record of the block.
+            # The length of the first record of the block.
             out[at // BLOCK * BLOCK + 4] ^= 1 << int(rng.integers(8))
         elif n % 4 == 2:
             out[page] = 0
@@ -185,7 +185,7 @@ def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> Bytes:
 
 
 class Floor:
-    """What can't be avoided, block by block with the libraries that there are: read, checksum, decompress; and copy."""
+    """The floor, block by block with available libraries: read, verify checksums, decompress, and copy."""
 
     def __init__(self, path: Path) -> None:
         self.out = np.empty(64 << 20, np.uint8)
@@ -208,14 +208,14 @@ class Floor:
                 else:
                     size_out = cramjam.snappy.decompress_raw_into(stored, out[at : at + (1 << 16)])
                 if copy and kind != NONE:
-                    # Out of what was decompressed, into columns.
+                    # From the decompressed bytes into columns.
                     window_end = self.window[len(self.window) - size_out :]
                     np.copyto(window_end, self.out[at : at + size_out])
                 at = at + size_out if at + size_out < len(self.out) // 2 else 0
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, int, int]]:
-    """Where the data blocks of a table lie, their sizes and types."""
+    """Return the positions, sizes and types of the data blocks of a table."""
     with open_source(str(path)) as source:
         context = TABLE.context(path.name, Options(TABLE.options))
         for stretch in Walk(source, TABLE, context, check=False):
@@ -230,7 +230,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def section(place: Path, size: Size) -> list[str]:
-    """The lines of the table."""
+    """Yield the lines of the table."""
     try:
         import plyvel  # noqa: F401 the peer
     except ImportError:
@@ -300,7 +300,7 @@ def _building(place: Path, table: pa.Table, rounds: int) -> Iterator[str]:
             _put(database, keys, values)
             database.close()
 
-        # By the wall clock: LevelDB has a thread that compacts.
+        # Wall-clock time, because LevelDB compacts in another thread.
         measured = in_turn(
             {"ours": python(lambda name=name: built(table, name)), "plyvel": python(write)}, rounds
         )

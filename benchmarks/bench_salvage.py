@@ -1,4 +1,4 @@
-"""How fast damage is passed, beside the same walk over the same bytes undamaged; and whether that stays linear on bytes made to deceive.
+"""The speed of a walk over damaged files, compared with undamaged ones, and its linearity on adversarial bytes.
 
 Run by `benchmarks/run.py`; alone it prints its section of the table in about a minute.
 """
@@ -41,7 +41,7 @@ _CODEC = registry.get("kafka.log")
 
 
 def segment(place: Path, rows: int = ROWS) -> Path:
-    """A segment of batches of 16 KiB, as a busy producer makes them."""
+    """Write a segment of batches of 16 KiB, as a busy producer does."""
     order = Order(NAME, "t-0", "bulk", rows, 1, Options(bulk.OPTIONS, {}))
     place.mkdir(parents=True, exist_ok=True)
     lw.write(bulk.rows(order), place / NAME, "kafka.log")
@@ -53,13 +53,13 @@ def context() -> object:
 
 
 def starts_of(data: Bytes) -> npt.NDArray[np.int64]:
-    """Where batches start, and the end."""
+    """Return the starts of batches, and the end."""
     frames = _CODEC.scan(Window(data, 0, len(data)), 0, context(), check=False)
     return np.append(frames.start, len(data))
 
 
 def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """The same file with so many damaged places of mixed kinds, and the base offsets of the batches that are whole in it."""
+    """Damage a file in several places of mixed kinds. Returns it and a mask of the intact batches."""
     rng = np.random.default_rng(seed)
     bounds = starts_of(data)
     intact = np.ones(len(bounds) - 1, np.bool_)
@@ -74,7 +74,7 @@ def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> tuple[Bytes, np
         within = start + int(rng.integers(HEAD_SIZE, end - start))
         upto = i + 1
         if kind in ("zeros", "garbage"):
-            # A page of the disk, which knows nothing of batches.
+            # A disk page, not aligned to batches.
             low = max(start, within // _PAGE * _PAGE)
             high = min(low + _PAGE, len(data))
             upto = int(np.searchsorted(bounds, high))
@@ -83,7 +83,7 @@ def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> tuple[Bytes, np
                 page = rng.integers(0, 256, high - low, np.uint8)
             pieces += [data[start:low], page, data[high : int(bounds[upto])]]
         elif kind == "cut":
-            # From within this one into one of the next.
+            # From inside of this batch into a later one.
             upto = min(i + 1 + int(rng.integers(3)), len(intact) - 1) + 1
             stop = int(rng.integers(max(within, bounds[upto - 1]), bounds[upto]))
             pieces += [data[start:within], data[stop : int(bounds[upto])]]
@@ -113,7 +113,7 @@ def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> tuple[Bytes, np
 
 
 def walked(source: Source) -> tuple[npt.NDArray[np.int64], int]:
-    """Base offsets of the batches found, and the number of damaged stretches."""
+    """Return the base offsets of the batches, and the number of damaged ranges."""
     starts: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     holes = 0
     for stretch in Walk(source, _CODEC, context()):
@@ -124,7 +124,7 @@ def walked(source: Source) -> tuple[npt.NDArray[np.int64], int]:
 
 
 def read(source: Source) -> int:
-    """Rows, as mode DROPMALFORMED gives them."""
+    """Return the number of rows in mode DROPMALFORMED."""
     report = FileReport(NAME, _CODEC.name)
     batches = FileStream(
         source, _CODEC, "rows", _COLUMNS, context=context(), report=report, mode=Mode.DROPMALFORMED
@@ -132,11 +132,11 @@ def read(source: Source) -> int:
     return sum(batch.num_rows for batch in batches)
 
 
-# Made to deceive
+# Adversarial files
 
 
 def fakes(size: int, claim: int | None) -> Bytes:
-    """Headers of 61 bytes, each of which claims so many bytes, or the rest of the file."""
+    """Return headers of 61 bytes that claim a given length, or the rest of the file."""
     heads = np.zeros(size // HEAD_SIZE, HEAD)
     at = np.arange(len(heads)) * HEAD_SIZE
     heads["base_offset"] = 1 + np.arange(len(heads))
@@ -159,7 +159,7 @@ def deceptive() -> Iterator[tuple[str, Callable[[int], Bytes]]]:
 
 
 def rate(data: Bytes) -> float:
-    """Bytes a second of a walk over a file that is nothing but that, but for a good batch before and one behind."""
+    """Return the speed of a walk, in bytes per second, over a file of these bytes between two good batches."""
     source = MemorySource(data.tobytes())
     started = time.process_time()
     walked(source)
@@ -167,7 +167,7 @@ def rate(data: Bytes) -> float:
 
 
 def section(place: Path, size: Size) -> list[str]:
-    """The lines of the table."""
+    """Yield the lines of the table."""
     for _ in kernel.warmup():
         pass
     count = size.of(ROWS)
@@ -178,7 +178,7 @@ def section(place: Path, size: Size) -> list[str]:
     with open_source(str(clean)) as sound, open_source(str(hurt)) as broken:
         batches, holes = walked(broken)
         if len(np.setdiff1d(batches, intact)):
-            raise SystemExit("batches were found that are none")
+            raise SystemExit("the walk returned batches that do not exist")
         lost = len(np.setdiff1d(intact, batches))
         works: dict[str, Callable[[], object]] = {
             "clean scan": lambda: walked(sound),
@@ -204,7 +204,7 @@ def section(place: Path, size: Size) -> list[str]:
         lines.append(f"| {label} | {undamaged:.2f} {unit} | {rest:.2f} {unit} | {ratio:.2f} |")
     lines += [
         "",
-        "Files made of nothing but bait, MB/s of a walk:",
+        "Files of bait only, MB/s of a walk:",
         "",
         "| bytes | " + " | ".join(f"{length >> 20} MB" for length in SIZES) + " |",
         "|---|" + "---|" * len(SIZES),

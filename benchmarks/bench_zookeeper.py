@@ -47,11 +47,11 @@ _JVM_SOURCES = Path(__file__).parent / "jvm"
 _JVM = zookeeper.Bundled(zookeeper.PROJECT.pom, _JVM_SOURCES, _JVM_SOURCES / "zookeeper")
 
 
-# What is read
+# Input
 
 
 def make(place: Path, nodes: int, txns: int) -> tuple[Path, Path]:
-    """A data directory: the snapshot of a tree, and a log of changes of its nodes, with digests."""
+    """Write a data directory: the snapshot of a tree, and a log of changes of its nodes, with digests."""
     files = place / "version-2"
     files.mkdir(parents=True)
     rng = np.random.default_rng(7)
@@ -96,8 +96,8 @@ def make(place: Path, nodes: int, txns: int) -> tuple[Path, Path]:
 
 
 def settle(*paths: Path) -> None:
-    """Have files in memory as they come from a disk on a machine that was just started, where that is allowed. What was just written,
-    or is in memory that was used for days, is in smaller pieces there, which take longer to read."""
+    """Reload files into the page cache in large pieces, as on a freshly booted machine, if that is permitted. Recently written files,
+    or files in fragmented memory, are cached in smaller pieces, which take longer to read."""
     with contextlib.suppress(OSError):
         Path("/proc/sys/vm/compact_memory").write_text("1")
     for path in paths:
@@ -162,11 +162,11 @@ def verified(path: Path) -> bool:
 
 
 Writing = tuple[Callable[[], Iterator[Any]], Callable[[], Any]]
-"""Makes the bytes of a file; makes the file."""
+"""A function that makes the bytes of a file, and one that writes the file."""
 
 
 def writing(log: Path, snapshot: Path, scratch: Path) -> dict[str, Writing]:
-    """What writes each file from its rows, which are in memory."""
+    """Return the writers of each file from rows in memory."""
     columns = (*LOG.tables["rows"].names(), "digest_version", "tree_digest")
     txns = pa.Table.from_batches(list(lw.scan(log, columns=columns)))
     nodes = pa.Table.from_batches(list(lw.scan(snapshot)))
@@ -175,7 +175,7 @@ def writing(log: Path, snapshot: Path, scratch: Path) -> dict[str, Writing]:
     ours.mkdir(exist_ok=True)
 
     def into(codec: Any, rows: pa.Table, path: Path) -> None:
-        # As the server's side removes the file of the round before.
+        # The server's side also removes the file of the previous round.
         path.unlink(missing_ok=True)
         write(rows, path, codec, files=_Unsynced())
 
@@ -189,7 +189,7 @@ def writing(log: Path, snapshot: Path, scratch: Path) -> dict[str, Writing]:
 
 
 class _Unsynced(LocalFileSystem):
-    """Nothing waits for the disk, as with the server here."""
+    """Write without syncing, like the server in this benchmark."""
 
     def create(self, path: str) -> OpenFile:
         return _UnsyncedFile(path, os.O_CREAT | os.O_EXCL)
@@ -230,7 +230,7 @@ _FORMATTER = "formatter", "SnapshotFormatter", "SnapshotFormatter"
 
 
 def _tool(name: str, path: Path) -> list[str]:
-    """The command of a tool, as users run it."""
+    """Return the command of a tool, as users run it."""
     return [*_java(), f"org.apache.zookeeper.server.{name}", str(path)]
 
 
@@ -238,7 +238,7 @@ def _tool(name: str, path: Path) -> list[str]:
 
 
 def section(place: Path, size: Size) -> list[str]:
-    """The lines of the table."""
+    """Yield the lines of the table."""
     if reason := _JVM.why_not():
         return [f"ZooKeeper was not measured: {reason}."]
     registry.get_layout("zookeeper.datadir")

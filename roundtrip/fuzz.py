@@ -1,4 +1,4 @@
-"""Fuzzing: whatever the bytes, a file is read to its end, and everything that is said of it fits together.
+"""Fuzzing: a file of any bytes is read to its end, and all reports about it are consistent.
 
 `fuzz_one` is the target, for any driver: bytes in, nothing out, `BrokenPromise` (or any error not made on purpose) where something
 is wrong. `fuzz` drives it with mutated samples: flipped bits, extreme numbers in fields, with the checksum made right again or not,
@@ -34,7 +34,7 @@ from logwright.roundtrip.trust import BrokenPromise, Figures, in_time
 _SMALL = 4096
 """The smallest window."""
 _LARGEST = 1 << 16
-"""Bytes of a mutated file."""
+"""The maximum size of a mutated file in bytes."""
 _EXTREMES = (
     0,
     1,
@@ -116,7 +116,7 @@ def _flip(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: St
 
 
 def _put(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Struct | None) -> None:
-    """A number of one to eight bytes, extreme or any."""
+    """Overwrite a number of one to eight bytes with an extreme or random value."""
     width = rng.choice((1, 2, 4, 8))
     if len(data) >= width:
         value = rng.choice(_EXTREMES) if rng.random() < 0.7 else rng.getrandbits(64)
@@ -132,7 +132,7 @@ def _cut(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Str
 
 
 def _insert(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Struct | None) -> None:
-    """A piece of this file, of another one, of zeros or of anything."""
+    """Return a piece of this file or another one, zeros, or random bytes."""
     other = rng.choice((bytes(data), rng.choice(pool), bytes(300), rng.randbytes(60)))
     at, start = rng.randint(0, len(data)), rng.randint(0, len(other))
     piece = other[start : start + rng.choice((1, 8, 61, 200, len(other)))]
@@ -143,7 +143,7 @@ def _insert(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: 
 
 
 def _field(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Struct | None) -> None:
-    """A number of a structure's head, at a place where the structure may start; half of the time its checksum is made right again."""
+    """Change a number of a structure's head at a possible start of the structure, and in half of the cases fix its checksum."""
     if struct is None or not struct.head_size:
         return _put(rng, data, pool, struct)
     start = _frame_starts(data, struct, rng)
@@ -169,7 +169,7 @@ def _field(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: S
 
 
 def _frame_starts(data: bytearray, struct: Struct, rng: random.Random) -> int | None:
-    """A place where the structure starts, found by walking sizes from the start."""
+    """Return a start of the structure, found by walking sizes from the start of the file."""
     starts: list[int] = []
     at = 0
     while at + struct.head_size <= len(data) and len(starts) < 1000:
@@ -179,7 +179,7 @@ def _frame_starts(data: bytearray, struct: Struct, rng: random.Random) -> int | 
 
 
 def _end(data: bytearray, start: int, struct: Struct) -> int:
-    """Where the structure at `start` ends, as it says itself; the end of the file where it says nothing sensible."""
+    """Return the declared end of the structure at `start`, or the end of the file if that is implausible."""
     sizes = next((item for item in struct.fields if item.sizes), None)
     if sizes is None:
         return start + struct.min_size if struct.min_size == struct.max_size else len(data)
@@ -193,7 +193,7 @@ def _number(data: bytearray, at: int, field: Field) -> int:
 
 
 def reseal(data: bytearray, start: int, struct: Struct) -> None:
-    """Make the checksums right of the structure at `start`, which goes to where it says that it ends."""
+    """Fix the checksums of the structure at `start`, up to its declared end."""
     end = min(_end(data, start, struct), len(data))
     for item in struct.fields:
         if item.checksum is not None and not item.until:
@@ -207,7 +207,7 @@ _MUTATIONS: tuple[Mutation, ...] = (_flip, _put, _cut, _insert, _field, _field)
 
 
 def mutated(rng: random.Random, pool: Sequence[bytes], struct: Struct | None) -> bytes:
-    """One of the files, changed in one to six ways."""
+    """Return one of the files with one to six changes."""
     data = bytearray(rng.choice(pool))
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
         rng.choice(_MUTATIONS)(rng, data, pool, struct)
@@ -222,7 +222,7 @@ def fuzz(
     seed: int = 0,
     more: Sequence[bytes] = (),
 ) -> Figures:
-    """Mutate samples of a codec (and `more` files) for so long, or so many times. The same seed tries the same files.
+    """Mutate samples of a codec (and `more` files) for a time or a number of cases. The same seed gives the same files.
 
     Raises `BrokenPromise`, which has the file as `data`.
     """
@@ -244,7 +244,7 @@ def fuzz(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz codecs from the command line. 1 when a promise is broken: the file is then beside."""
+    """Fuzz codecs from the command line. Returns 1 if a promise is broken, and saves the file."""
     parser = argparse.ArgumentParser(
         prog="python -m logwright.roundtrip.fuzz",
         description="Read mutated files of a format, to its end or to an error.",
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, help="try this one file instead")
     parsed = parser.parse_args(arguments)
     if "NUMBA_BOUNDSCHECK" not in os.environ and "NUMBA_DISABLE_JIT" not in os.environ:
-        # Both are read when the kernels are first imported.
+        # Both variables are read when the kernels are first imported.
         os.environ.update(NUMBA_BOUNDSCHECK="1", LOGWRIGHT_INTERPRET_BELOW="0")
         words = list(sys.argv[1:] if arguments is None else arguments)
         os.execv(sys.executable, [sys.executable, "-m", "logwright.roundtrip.fuzz", *words])

@@ -1,4 +1,4 @@
-"""A file system in memory that fails and crashes on command: what writers promise, they prove on it.
+"""A file system in memory that fails and crashes on command, to verify the promises of writers.
 
 It implements `writers.filesystem.FileSystem` with the guarantees of POSIX and no more. Every change is recorded; `crash` gives
 the disk as it may be found after the machine stopped behind any prefix of the changes:
@@ -28,7 +28,7 @@ ROOT = 0
 
 
 class Failure(StrEnum):
-    """How an operation fails: with an error of the disk, with a full disk, or by writing only half of what was given."""
+    """The kind of a failure: a disk error, a full disk, or a short write of half of the data."""
 
     EIO = "EIO"
     ENOSPC = "ENOSPC"
@@ -36,7 +36,7 @@ class Failure(StrEnum):
 
 
 class Kept(StrEnum):
-    """What a crash keeps of all that was not synced."""
+    """The part of the unsynced changes that survives a crash."""
 
     NOTHING = "nothing"
     ALL = "all"
@@ -46,7 +46,7 @@ class Kept(StrEnum):
 
 
 class Interrupted(BaseException):
-    """Raised instead of an error by `fail(at, interrupt=True)`: what Ctrl-C does."""
+    """Raised instead of an error for an interrupt, like Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,38 +111,38 @@ class MemoryFileSystem:
         self.ticks = 0
         self.failed = False
         self.busy: dict[str, str] = {}
-        """Paths that the system holds a lock on, and who it is: set by tests."""
+        """Paths that the real system has locked, and the holder. Set by tests."""
         self.devices: dict[str, int] = {}
-        """Mount points and their devices: set by tests."""
+        """Mount points and their devices. Set by tests."""
 
-    # what tests do
+    # For tests
 
     def fail(self, at: int, failure: Failure | None = Failure.EIO) -> None:
         """Let operation number `at`, counted from now, fail once; None lets it be interrupted as by Ctrl-C."""
         self._fail_at, self._failure, self.failed = self.ticks + at, failure, False
 
     def meanwhile(self, at: int, act: Callable[[], None]) -> None:
-        """Let someone else act just before operation number `at`, counted from now."""
+        """Run a function just before operation number `at`, counted from now."""
         self._meanwhile = (self.ticks + at, act)
 
     def crash(self, prefix: int, kept: Kept = Kept.NOTHING, seed: int = 0) -> MemoryFileSystem:
-        """The disk as found after the machine stopped behind the first `prefix` changes; no process and no lock is left."""
+        """Return the disk after a machine crash behind the first `prefix` changes, without processes and locks."""
         state = _crashed(self._start, self.trace[:prefix], kept, random.Random(seed))
         return MemoryFileSystem(state, can_exchange=self.can_exchange, boot=self._boot + 1)
 
     def killed(self, prefix: int) -> MemoryFileSystem:
-        """The disk as found after only the process was killed: what it did is all there."""
+        """Return the disk after only the process was killed: all its changes remain."""
         state = self._start.copy()
         for change in self.trace[:prefix]:
             state.apply(change)
         return MemoryFileSystem(state, can_exchange=self.can_exchange, boot=self._boot + 1)
 
     def fork(self) -> MemoryFileSystem:
-        """The same disk, all of it synced, to go on with."""
+        """Return a copy of the disk with everything synced."""
         return self.killed(len(self.trace))
 
     def put(self, path: str, data: bytes) -> None:
-        """A file, with the directories above it, made without a trace: what was there before."""
+        """Add an existing file and its parent directories, without recording changes."""
         above = self._make_folders(os.path.dirname(path))
         for state in (self._start, self._state):
             state.folders[above][os.path.basename(path)] = self._next
@@ -150,16 +150,16 @@ class MemoryFileSystem:
         self._next += 1
 
     def make(self, path: str) -> None:
-        """A directory, with those above it, made without a trace."""
+        """Add an existing directory and its parents, without recording changes."""
         self._make_folders(path)
 
     def tree(self, path: str = "/") -> dict[str, bytes | None]:
-        """All below a directory: by relative path a file's bytes, None for a directory."""
+        """Return everything below a directory: relative path to content, None for directories."""
         inode = self._find(path)
         return {} if inode is None else dict(_walk(self._state, inode, ""))
 
     def dump(self, path: str, into: str) -> None:
-        """Write all below a directory to a real one."""
+        """Write everything below a directory to a real directory."""
         for name, data in self.tree(path).items():
             real = os.path.join(into, name)
             if data is None:
@@ -240,7 +240,7 @@ class MemoryFileSystem:
     def _rename(self, old: str, new: str) -> None:
         inode, replaced = self._there(old), self._find(new)
         if f"{new}/".startswith(f"{old}/") and new != old:
-            # Nothing can be put below itself.
+            # A directory cannot be moved below itself.
             raise _error(errno.EINVAL if inode in self._state.folders else errno.ENOTDIR, new)
         if replaced is not None and replaced != inode:
             if inode in self._state.folders or f"{old}/".startswith(f"{new}/"):
@@ -293,7 +293,7 @@ class MemoryFileSystem:
     def lives(self, process: Mapping[str, Any]) -> bool | None:
         return process.get("boot") == self._boot
 
-    # inside
+    # Internals
 
     def written(self, path: str, inode: int, data: Chunk, offset: int) -> int:
         view = as_view(data)
@@ -389,7 +389,7 @@ class MemoryFileSystem:
 
 
 class _Open:
-    """`OpenFile` on an inode: it goes on working when the name is changed or removed."""
+    """`OpenFile` on an inode. It keeps working when the name is changed or removed."""
 
     def __init__(self, files: MemoryFileSystem, path: str, inode: int) -> None:
         self._files, self._path, self._inode = files, path, inode
@@ -434,7 +434,7 @@ def _crashed(start: _State, trace: list[Change], kept: Kept, rng: random.Random)
         now.apply(change)
         if change.names:
             pending.append(change)
-            # What a name stands for is there as soon as the name is; empty, until it is synced.
+            # A new name refers to an inode at once, which is empty until it is synced.
             if change.what == "mkdir":
                 disk.folders.setdefault(change.inode, {})
             elif change.what == "create":
@@ -457,7 +457,7 @@ def _crashed(start: _State, trace: list[Change], kept: Kept, rng: random.Random)
 
 
 def _settle(disk: _State, pending: list[Change], chosen: list[bool]) -> list[Change]:
-    """Put the chosen changes on the disk, and those before them that touch the same names. Returns the others."""
+    """Apply the selected changes, and earlier ones of the same names, to the disk. Returns the others."""
     settled: set[tuple[int, str]] = set()
     chosen = list(chosen)
     for at in reversed(range(len(pending))):
@@ -476,7 +476,7 @@ def _settle(disk: _State, pending: list[Change], chosen: list[bool]) -> list[Cha
 
 
 def _torn(synced: bytearray, data: bytearray, rng: random.Random) -> bytearray:
-    """A file part of whose unsynced data is on the disk: its old content, its new, a prefix of it, or its size with zeros."""
+    """Return a file with partly written unsynced data: the old content, the new one, a prefix of it, or zeros of its size."""
     choice = rng.randrange(4)
     if choice == 0:
         return bytearray(synced)

@@ -51,22 +51,22 @@ from logwright.writers.target import Target
 from logwright.writers.write import write
 
 MEMORY = 64 << 20
-"""Bytes that reading a damaged copy of a small file may take."""
+"""The memory limit for reading a damaged copy of a small file, in bytes."""
 SECONDS = 20.0
-"""Time that it may take."""
+"""The time limit for it, in seconds."""
 KEPT = (*((kept, 0) for kept in Kept), (Kept.SOME, 1), (Kept.SOME, 2))
-"""What a crash keeps: each way once, and a random part thrice."""
+"""The crashes: each fixed kind once, and three random ones."""
 
 
 class BrokenPromise(AssertionError):
-    """What we promise does not hold; it says where. `data` is the file with which, where it was made by chance."""
+    """A promise is broken. `data` is the file that shows it, if it was random."""
 
     data: bytes | None = None
 
 
 @dataclass
 class Figures:
-    """How much was tried."""
+    """The number of checks."""
 
     flips: int = 0
     cuts: int = 0
@@ -96,7 +96,7 @@ class Figures:
 
 @contextlib.contextmanager
 def in_time(seconds: float = SECONDS) -> Iterator[None]:
-    """Raises `BrokenPromise` in what runs longer. Only the main thread can be told so: elsewhere nothing is watched."""
+    """Raise `BrokenPromise` in a block that runs longer. Works only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -115,7 +115,7 @@ def in_time(seconds: float = SECONDS) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_memory(most: int = MEMORY) -> Iterator[None]:
-    """Raises `BrokenPromise` after what took more memory than that at any one time: of Python, NumPy, or Arrow."""
+    """Raise `BrokenPromise` after a block whose peak memory (Python, NumPy or Arrow) exceeded the limit."""
     outer = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(outer)
     _pools.append(pool)
@@ -136,10 +136,10 @@ def in_memory(most: int = MEMORY) -> Iterator[None]:
 
 
 _pools: list[pa.MemoryPool] = []
-"""A pool has to live as long as any buffer that was taken from it."""
+"""Keeps pools alive, because a pool must outlive its buffers."""
 
 
-# Any command, any judge
+# Failures of any command
 
 
 def every_call(
@@ -151,7 +151,7 @@ def every_call(
     forever: bool = False,
     step: int = 1,
 ) -> Figures:
-    """Run a command again and again, with another one of its calls of the operating system failing each time (only every `step`th
+    """Run a command repeatedly, and let a different one of its operating-system calls fail each time (only every `step`th
     of them, for a quick look).
 
     `judge(result, error, text)` raises for an outcome that is neither a clear error nor a complete result; errors that are not
@@ -217,7 +217,7 @@ def every_crash(
     *,
     kept: Sequence[tuple[Kept, int]] = KEPT,
 ) -> Figures:
-    """Run a command on a copy of a file system, and give the judge the disk as found after a crash behind each of its changes."""
+    """Run a command on a copy of a file system, and pass the judge the disk after a crash behind each of its changes."""
     copy = files.fork()
     command(copy)
     figures = Figures()
@@ -234,7 +234,7 @@ def every_crash(
 
 
 def damage(sample: Sample, *, every_bit: bool = False) -> Figures:
-    """Cut a file at each byte and flip bits of each: all, or one (another one in the next byte). See `laws.damage_is_seen`."""
+    """Truncate a file at each byte, and flip every bit, or one bit of each byte in rotation. See `laws.damage_is_seen`."""
     data = sample.specimen().all_bytes()
     return damaged(data, sample.codec, sample.name, every_bit=every_bit, **sample.options)
 
@@ -242,7 +242,7 @@ def damage(sample: Sample, *, every_bit: bool = False) -> Figures:
 def damaged(
     data: bytes, codec: str, name: str, *, every_bit: bool = False, memory: int | None = None, **options: Any
 ) -> Figures:
-    """The same with any sound file. Raises `BrokenPromise`, also for what takes more than `memory` bytes."""
+    """Do the same with any sound file. Raises `BrokenPromise`, also if more than `memory` bytes are used."""
     bits = range(8) if every_bit else (None,)
     flips = [(at, at % 8 if bit is None else bit) for at in range(len(data)) for bit in bits]
     with in_memory(MEMORY if memory is None else memory):
@@ -253,8 +253,8 @@ def damaged(
 
 
 def reading(sample: Sample) -> Figures:
-    """Read a file while each call fails: what comes is a clear error, or the rows as they are; with a disk that goes on failing,
-    in the modes that skip damage, a part of them and a fault."""
+    """Read a file while each call fails. The result must be a clear error or the correct rows, or with a disk that keeps failing,
+    in the modes that skip damage, a part of the rows and a fault."""
     specimen = sample.specimen()
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="logwright-trust-") as folder:
@@ -284,7 +284,7 @@ def reading(sample: Sample) -> Figures:
 
 
 def _read(path: str, codec: Codec, sample: Sample, mode: Mode) -> tuple[list[str], int]:
-    """The rows as text, and the number of errors."""
+    """Return the rows as text, and the number of errors."""
     report = FileReport(sample.name, codec.name)
     context = codec.context(sample.name, Options(codec.options, sample.options), directory="")
     with open_source(path) as source:
@@ -303,8 +303,8 @@ def _read(path: str, codec: Codec, sample: Sample, mode: Mode) -> tuple[list[str
 
 
 def writing(sample: Sample) -> Figures:
-    """Write a file through failures and crashes, where there is none and over another: it is the old one or the new one, and the next
-    write leaves nothing else behind."""
+    """Write a new file, and overwrite one, through failures and crashes. The old or the new file must remain, and the next
+    write must leave nothing else behind."""
     specimen = sample.specimen()
     table = specimen.read().table
     target = f"/place/{sample.name}"
@@ -348,26 +348,26 @@ def writing(sample: Sample) -> Figures:
 
 
 class BoxReader:
-    """Reads directories out of a file system in memory; the same bytes only once. They have the same paths there and on the disk."""
+    """Reads directories of a file system in memory, equal ones only once, by copying them to the same paths on disk."""
 
     def __init__(self, box: DirectorySample, scratch: str) -> None:
         self.box, self.layout = box, registry.get_layout(box.layout)
         self.place = os.path.join(scratch, "place")
         self.target = f"{self.place}/{box.name}"
         self.roots = {option: f"{scratch}/{option}/{box.name}" for option in box.roots}
-        """The directories of further roots, by option."""
+        """The directories of further roots by option."""
         self.options = {**box.options, **self.roots}
         self._known: dict[Any, list[Any] | None] = {}
 
     def empty(self, **more: Any) -> MemoryFileSystem:
-        """Return a file system in which nothing was written yet."""
+        """Return a file system without written files."""
         files = MemoryFileSystem(**more)
         for path in (self.target, *self.roots.values()):
             files.make(os.path.dirname(path))
         return files
 
     def rows(self, files: MemoryFileSystem) -> list[Any] | None:
-        """The values of the key column as readers see them; None where there is no directory."""
+        """Return the values of the key column that readers see; None if there is no directory."""
         trees = {path: files.tree(path) for path in (self.target, *self.roots.values())}
         if files.stat(self.target) is None:
             return None
@@ -384,12 +384,12 @@ class BoxReader:
                     raise
                 result = []
             result = [item for item in result if item not in self.box.own]
-            # The directories of several roots are made before anything is committed.
+            # The directories of several roots are created before the commit.
             self._known[known] = result or ([] if not self.roots else None)
         return self._known[known]
 
     def settled(self, files: MemoryFileSystem) -> list[Any] | None:
-        """The same once the next writer has been there: nothing but the directory is left, and nothing in it to finish."""
+        """Return the same after the next writer, which must leave only the directory, and nothing to finish."""
         roots = self.layout.roots(Options(self.layout.options, self.options))
         target = Target.at(files, self.layout, self.target, roots)
         finish_or_undo(files, self.layout, self.target, roots)
@@ -406,7 +406,7 @@ class BoxReader:
 
 
 def read_directory(path: str, column: str, options: Mapping[str, Any]) -> list[Any]:
-    """One column of the default view of a directory. Raises on the first damage."""
+    """Return one column of the default view of a directory. Raises on the first damage."""
     planned = plan.reading(resolve(path, None, options))
     batches = run(planned.tasks, [column], Report(path), mode=Mode.FAILFAST)
     return [value for batch in batches for value in batch.column(0).to_pylist()]
@@ -415,7 +415,7 @@ def read_directory(path: str, column: str, options: Mapping[str, Any]) -> list[A
 def boxes(
     reader: BoxReader,
 ) -> Iterator[tuple[str, MemoryFileSystem, Callable[[MemoryFileSystem], None], Any, Any]]:
-    """Every way to write a directory: its name, the disk before, the command, and the keys before and after."""
+    """Yield every way to write a directory: its name, the disk before, the command, and the keys before and after."""
     box, target, options = reader.box, reader.target, reader.options
 
     def put(on: MemoryFileSystem, rows: Sequence[Any], mode: str) -> None:
@@ -460,8 +460,8 @@ def boxes(
 
 
 def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -> Figures:
-    """Write a directory in every way, through every failure and crash: it is the old one or the new one, and the next writer finds
-    nothing that it can't tidy up. `ways`: only these, by name."""
+    """Write a directory in every way, through every failure and crash. The old or the new state must remain, and the next writer must
+    be able to clean up. `ways`: only these, by name."""
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="logwright-trust-") as scratch:
         reader = BoxReader(box, scratch)
@@ -499,11 +499,11 @@ def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -
     return figures
 
 
-# All of it
+# All checks
 
 
 def missing() -> list[str]:
-    """Codecs and layouts of the registry that nothing here is tried with."""
+    """Return registered codecs and layouts without a sample."""
     known = {sample.codec for sample in SAMPLES} | {box.layout for box in DIRECTORY_SAMPLES}
     every = {codec.name for codec in registry.codecs()} | {layout.name for layout in registry.layouts()}
     return sorted(every - known)
@@ -534,7 +534,7 @@ def everything(names: Sequence[str] = (), *, every_bit: bool = False) -> Iterato
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all of it and print the figures. 1 when a promise does not hold."""
+    """Run all checks and print the figures. Returns 1 if a promise is broken."""
     parser = argparse.ArgumentParser(
         prog="python -m logwright.roundtrip.trust", description="Try every promise on every kind of file."
     )

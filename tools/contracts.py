@@ -1,4 +1,4 @@
-"""Import contracts that the linter's own kinds can't say without naming each system.
+"""Import contracts that the linter's built-in kinds cannot express without naming each system.
 
 Adding a format is adding a folder and one line in the registry; no contract has to be edited for it.
 """
@@ -17,7 +17,7 @@ def _inside(module: str, package: str) -> bool:
 
 
 class _ImportContract(Contract):
-    """A contract that judges each import by itself."""
+    """A contract that checks each import separately."""
 
     def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
         raise NotImplementedError
@@ -43,7 +43,7 @@ def _imports(graph: Any, keep: Callable[[str], bool]) -> Iterator[tuple[str, str
 
 
 class HouseContract(_ImportContract):
-    """Whatever lies in `root` but in none of `rooms` is the face: rooms never import it."""
+    """Modules in `root` outside of `rooms` are the public interface, which `rooms` never import."""
 
     type_name = "house"
 
@@ -89,7 +89,7 @@ class SystemsContract(_ImportContract):
 
 
 class AcyclicContract(Contract):
-    """No module imports itself through others. Deferred imports count, and so do those for type checking only."""
+    """No module imports itself through others. Deferred and type-checking imports count."""
 
     type_name = "acyclic"
 
@@ -104,7 +104,7 @@ class AcyclicContract(Contract):
 
 
 def find_circle(imports: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return modules of which each imports the next, the first and the last being the same; an empty list if there are none."""
+    """Return a cycle of modules, each importing the next; empty without a cycle."""
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:

@@ -1,6 +1,6 @@
-"""An ImHex pattern of a codec, made from its description.
+"""Translate the description of a codec to an ImHex pattern.
 
-What is packed, and what several physical records hold together, is bytes there. A shape that a pattern cannot express raises `TypeError`.
+Compressed content, and records that span several physical records, stay bytes. Raises `TypeError` for a shape that a pattern cannot express.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ZIGZAG = "value % 2 == 0 ? s128(value / 2) : -s128(value / 2) - 1"
 
 
 def hexpat(codec: Codec) -> str:
-    """The text of the `.hexpat`."""
+    """Return the text of the `.hexpat` file."""
     first = described(codec)[0]
     structs = _inner_first(described(codec))
     lines = [
@@ -65,7 +65,7 @@ def hexpat(codec: Codec) -> str:
 
 
 def _parts(kind: Type) -> Iterator[Type]:
-    """A type and those within it, but for structures."""
+    """Yield a type and the types within it, except structures."""
     yield kind
     for name in ("length", "count", "item", "first", "second"):
         inner = getattr(kind, name, None)
@@ -76,7 +76,7 @@ def _parts(kind: Type) -> Iterator[Type]:
 
 
 def _inner_first(outer: Sequence[Struct]) -> list[Struct]:
-    """The structures and all they contain or lead to; what another one needs comes before it."""
+    """Return the structures and all that they contain or point to, dependencies first."""
     named = {item.name: item for item in outer}
     ordered: dict[str, Struct] = {}
 
@@ -125,7 +125,7 @@ def _word_name(end: str) -> str:
 
 
 def _measured(name: str, kind: Bytes) -> Iterator[str]:
-    """Bytes with their length before them, as items of a list."""
+    """Yield the type of list items that are bytes with a length prefix."""
     assert isinstance(kind.length, Type)
     yield f"struct {name} {{"
     yield f"    {_named(kind.length)} value_length;"
@@ -135,7 +135,7 @@ def _measured(name: str, kind: Bytes) -> Iterator[str]:
 
 
 def _struct(struct: Struct, tail: Sequence[str]) -> Iterator[str]:
-    """`stop` is where the structure ends at the latest, or where it says that it does. `tail`: fields that are there where bytes are left."""
+    """Yield the type of a structure. `stop` is its end, if known, or the limit. `tail`: fields that are present only if bytes are left."""
     if struct.doc:
         yield f"// {struct.doc}"
     yield f"struct {_type_name(struct)}<auto end> {{"
@@ -162,7 +162,7 @@ def _struct(struct: Struct, tail: Sequence[str]) -> Iterator[str]:
 
 
 def _room(struct: Struct, every: int) -> Iterator[str]:
-    """A block of a fixed size, the last one shorter."""
+    """Yield a type for blocks of a fixed size; the last one may be shorter."""
     yield f"struct {_type_name(struct)}Room{every}<auto end> {{"
     yield f"    u128 stop = $ + {every} < end ? $ + {every} : end;"
     yield f"    {_of(struct, 'stop')} block [[inline]];"
@@ -172,14 +172,14 @@ def _room(struct: Struct, every: int) -> Iterator[str]:
 
 
 def _ahead(struct: Struct, name: str) -> Iterator[str]:
-    """A field that is told before it comes."""
+    """Yield the early read of a field from the end of the structure."""
     kind = struct[name].type
     assert isinstance(kind, Int)
     yield f"    u128 {name}_ahead = {_read(kind, f'stop - {struct.behind(name)}')};"
 
 
 def _condition_ahead(struct: Struct, conditional: Field) -> list[str]:
-    """Fields behind this one that say what lies in it."""
+    """Return the later fields that determine the content of a field."""
     if conditional.holds is None or not conditional.holds.when or not behind(struct, conditional):
         return []
     names = [field.name for field in struct.fields]
@@ -188,7 +188,7 @@ def _condition_ahead(struct: Struct, conditional: Field) -> list[str]:
 
 
 class Pattern(Spelling):
-    """Expressions as ImHex writes them. `later`: the fields that are read before they come."""
+    """ImHex's spelling of expressions. `later`: fields that are read early."""
 
     def __init__(self, struct: Struct, later: Sequence[str] = (), within: str = "") -> None:
         self.struct, self.later, self.within = struct, later, within
@@ -200,7 +200,7 @@ class Pattern(Spelling):
         return f"{name}_ahead" if name in self.later else f"{self.within and self.within + '.'}{_name(name)}"
 
     def peek(self, place: int, *, signed: bool) -> str:
-        # Either side of an "and" is evaluated, also where the bytes are not there.
+        # Both sides of "and" are evaluated, even if bytes are missing.
         at = f"$ + {place}" if place else "$"
         return _read(Int(4, signed), f"stop - $ < {place + PEEK_SIZE} ? 0 : {at}")
 
@@ -208,9 +208,7 @@ class Pattern(Spelling):
 def _field(struct: Struct, field: Field, *, optional: bool) -> Iterator[str]:
     size = Pattern(struct, ahead(struct, field)).of(field.size) if field.size else ""
     if size and not isinstance(field.type, Bytes | Repeated):
-        raise TypeError(
-            f"{struct.name}.{field.name}: only bytes and lists have a size that an expression tells"
-        )
+        raise TypeError(f"{struct.name}.{field.name}: only bytes and lists can have a size expression")
     doc = field.doc.replace("\\", "\\\\").replace('"', '\\"')
     comment = f' [[comment("{doc}")]];' if doc else ";"
     holds = field.holds
@@ -247,7 +245,7 @@ def _field(struct: Struct, field: Field, *, optional: bool) -> Iterator[str]:
 def _value(
     struct: Struct, name: str, kind: Type, comment: str, size: str = "", stop: str = "stop"
 ) -> Iterator[str]:
-    """`size`: how many bytes it has. `stop`: where they end at the latest."""
+    """Yield a value. `size`: its size expression. `stop`: the limit of its end."""
     shown = _name(name)
     if isinstance(kind, Switch):
         yield from _cases(struct, name, kind, comment, stop)
@@ -270,7 +268,7 @@ def _value(
 
 
 def _cases(struct: Struct, name: str, kind: Switch, comment: str, stop: str) -> Iterator[str]:
-    """One of them; a case of no bytes is none of the others."""
+    """Yield the cases of a switch."""
     on = Pattern(struct).number(kind.on)
     if "?" in on:
         yield f"s128 {name}_case = {on};"
@@ -309,13 +307,13 @@ def _list(struct: Struct, name: str, kind: Repeated, comment: str, size: str) ->
         many = f"while({stop} >= $ + {max(kind.least, 1)})"
         if kind.until is not None:
             place = f"$ + {kind.until.at}" if kind.until.at else "$"
-            # The end of the file is not read over: both sides may be asked for.
+            # Do not read beyond the end of the file: both sides are evaluated.
             ahead = _read(kind.until.kind, f"{stop} >= $ + {kind.until.least} ? {place} : 0")
             many = f"{many[:-1]} && {ahead} != {kind.until.value})"
     else:
         many = Pattern(struct).of(kind.count)
     if kind.every:
-        # A type around it, which finds its own end.
+        # The wrapper type of fixed-size blocks.
         item = item.replace("<", f"Room{kind.every}<", 1)
     yield f"{item} {name}[{many}]{comment}"
 
@@ -325,7 +323,7 @@ def _of(struct: Struct, stop: str) -> str:
 
 
 def _type_name(struct: Struct) -> str:
-    """Capitalised: names of fields are not."""
+    """Return the capitalised name of a structure, which differs from names of fields."""
     return "".join(word[0].upper() + word[1:] for word in struct.name.split("_"))
 
 
@@ -338,21 +336,19 @@ def _named(kind: Type, stop: str = "stop") -> str:
     if isinstance(kind, Word):
         return _word_name(kind.end)
     if isinstance(kind, Bytes) and isinstance(kind.length, Type):
-        # As an item of a list.
+        # A list item with its length prefix.
         return f"{'String' if kind.text else 'Bytes'}Length{_named(kind.length).split()[-1].upper()}"
     if isinstance(kind, Either):
         return _named(kind.first, stop)
     if isinstance(kind, Varint):
         return kind.label()
     if not isinstance(kind, Struct):
-        raise TypeError(
-            f"{kind.label()} has no name of its own: it can be no item, but has to be in a structure"
-        )
+        raise TypeError(f"{kind.label()} is unnamed and cannot be an item: put it into a structure")
     return _of(kind, stop)
 
 
 def _read(kind: Int, at: str) -> str:
-    """An integer that lies somewhere."""
+    """Return an expression that reads an integer at a position."""
     order = "Big" if kind.order == ">" else "Little"
     sign = "signed" if kind.signed else "unsigned"
     return f"std::mem::read_{sign}({at}, {kind.width}, std::mem::Endian::{order})"

@@ -1,6 +1,6 @@
-"""A Kaitai Struct description of a codec, made from its own.
+"""Translate the description of a codec to Kaitai Struct.
 
-What is packed, and what several physical records hold together, is bytes there. A shape that Kaitai Struct cannot express raises `TypeError`.
+Compressed content, and records that span several physical records, stay bytes. Raises `TypeError` for inexpressible shapes.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _REMAINING, _NOTHING = "remaining_bytes", "no_bytes"
 
 
 def described(codec: Codec) -> Sequence[Struct]:
-    """The structures of a codec: the first is the file, once or (see `once`) again and again."""
+    """Return the structures of a codec. The file consists of the first one, once or repeated (see `once`)."""
     return codec.described or codec.structures
 
 
 def once(codec: Codec) -> bool:
-    """Whether the file is one structure."""
+    """Return whether the file is one structure."""
     return bool(codec.described)
 
 
 def identifier(name: str) -> str:
-    """CamelCase as snake_case; what is all capitals is one word."""
+    """Convert CamelCase to snake_case. A run of capitals is one word."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def ksy(codec: Codec) -> str:
-    """The text of the `.ksy`."""
+    """Return the text of the `.ksy` file."""
     first = described(codec)[0]
     structs = list(structures(described(codec)))
     lines = [
@@ -92,7 +92,7 @@ def ksy(codec: Codec) -> str:
 
 
 def _kinds(struct: Struct) -> Iterator[Type]:
-    """The types of the fields, and those within them."""
+    """Yield the types of the fields, and the types within them."""
     queue: list[Any] = [field.type for field in struct.fields]
     while queue:
         kind = queue.pop()
@@ -107,20 +107,20 @@ def _little(struct: Struct) -> bool:
 
 
 def optional(kinds: Iterable[Type]) -> dict[int, tuple[str, ...]]:
-    """Return the fields that a structure has only where bytes are left for them: where it may also be cut short before them."""
+    """Return the optional fields at the end of structures that have a shorter form, by structure."""
     out = {}
     for kind in kinds:
         if isinstance(kind, Either) and isinstance(kind.second, Struct):
             assert isinstance(kind.first, Struct)
             short = len(kind.second.fields)
             if kind.first.fields[:short] != kind.second.fields:
-                raise TypeError(f"{kind.second.name} is not {kind.first.name} cut short")
+                raise TypeError(f"{kind.second.name} is not a prefix of {kind.first.name}")
             out[id(kind.first)] = tuple(field.name for field in kind.first.fields[short:])
     return out
 
 
 def _check_frames(struct: Struct) -> None:
-    """Raise `TypeError` where a structure that is repeated up to the end of the file takes that for its own end."""
+    """Raise `TypeError` if a structure that is repeated to the end of the file depends on that end."""
     for field in struct.fields:
         kind = field.type
         rest = (isinstance(kind, Bytes) and kind.length == "rest") or (
@@ -128,14 +128,14 @@ def _check_frames(struct: Struct) -> None:
         )
         if rest or field.size or (isinstance(kind, Switch) and expression(kind.on).looks):
             raise TypeError(
-                f"{struct.name}.{field.name}: where the frame ends is not said by what comes before"
+                f"{struct.name}.{field.name}: the end of the frame does not follow from earlier fields"
             )
         if field.sizes:
             return
 
 
 class Kaitai(Spelling):
-    """Expressions as Kaitai Struct writes them. `here`: of which field; those behind it are known from the end."""
+    """Kaitai Struct's spelling of expressions. `here`: the field of the expression; later fields are read from the end."""
 
     both, either = "and", "or"
 
@@ -152,20 +152,20 @@ class Kaitai(Spelling):
 
     def peek(self, place: int, *, signed: bool) -> str:
         if self.here is None:
-            raise TypeError(f"{self.struct.name}: nothing lies ahead of an expression that is of no field")
+            raise TypeError(f"{self.struct.name}: an expression without a field cannot look ahead")
         return peeked(self.here.name, place, signed=signed)
 
 
 def field_of(struct: Struct, name: str) -> Field:
-    """Return a field. Raises `TypeError` where there is none."""
+    """Return a field. Raises `TypeError` if there is none."""
     match = next((field for field in struct.fields if field.name == name), None)
     if match is None:
-        raise TypeError(f"{struct.name} has no field {name!r}, which an expression in it names")
+        raise TypeError(f"{struct.name} has no field {name!r}, but an expression in it names it")
     return match
 
 
 def peeked(name: str, place: int, *, signed: bool) -> str:
-    """The name of the integer that lies ahead of a field."""
+    """Return the name of a look-ahead integer of a field."""
     return f"{name}_{'i' if signed else 'u'}32be_{place}"
 
 
@@ -173,10 +173,10 @@ def peeked(name: str, place: int, *, signed: bool) -> str:
 
 
 def _type(struct: Struct, until: Until | None = None, tail: Sequence[str] = ()) -> Iterator[str]:
-    """A structure; what follows a field that says its size is a type of its own, in a stream of that size.
+    """Yield the type of a structure. The fields behind a size field form a separate type in a substream of that size.
 
-    `until`: of the list whose items it is. It says itself, where it ends, whether another one follows. `tail`: the fields that it has only
-    where bytes are left for them.
+    `until`: the terminator of the list whose items it is; the item then tests whether another one follows. `tail`: fields that are present
+    only if bytes are left.
     """
     sizes = next((i for i, field in enumerate(struct.fields) if field.sizes), None)
     name = identifier(struct.name)
@@ -187,7 +187,7 @@ def _type(struct: Struct, until: Until | None = None, tail: Sequence[str] = ()) 
     size = Kaitai(struct).of(head[-1].name)
     body = [f"      - id: body\n        type: {name}_body\n        size: {size}"]
     yield from _sequence(name, struct.doc, struct, head, body, until)
-    yield from _sequence(f"{name}_body", f"What the size of {struct.name} counts.", struct, rest)
+    yield from _sequence(f"{name}_body", f"The bytes that the size of {struct.name} counts.", struct, rest)
 
 
 def _sequence(
@@ -208,13 +208,13 @@ def _sequence(
     yield from more or ()
     instances = [line for field in fields for line in _instances(struct, field)]
     if until is not None:
-        instances += _ahead("following", until, f"behind it: {until.doc}, where it was the last one")
+        instances += _ahead("following", until, f"after the last item: {until.doc}")
     if instances:
         yield "    instances:"
         yield from instances
     for field in fields:
         if field.size and isinstance(field.type, Repeated):
-            # Only a type of its own can have so many bytes, and items up to their end.
+            # Items up to the end of a sized range need a separate type.
             yield f"  {name}_{field.name}:"
             yield "    seq:"
             yield "      - id: items"
@@ -223,7 +223,7 @@ def _sequence(
 
 
 def _instances(struct: Struct, field: Field) -> Iterator[str]:
-    """What is no stretch of the structure: bits, what is known from its end, what lies in bytes, what lies elsewhere."""
+    """Yield values that are not in sequence: bits, fields read from the end, the content of bytes, and structures elsewhere."""
     if isinstance(field.type, Flags):
         for bit in field.type.bits:
             values = ", ".join(f"{number} {value}" for number, value in (bit.values or {}).items())
@@ -232,13 +232,13 @@ def _instances(struct: Struct, field: Field) -> Iterator[str]:
             yield from _instance(f"{field.name}_{bit.name.lower()}", text, value=_quoted(value))
     if isinstance(field.type, Repeated) and field.type.until is not None:
         yield from _ahead(
-            f"{field.name}_ahead", field.type.until, f"{field.type.until.doc}, where there are none"
+            f"{field.name}_ahead", field.type.until, f"if the list is empty: {field.type.until.doc}"
         )
     if isinstance(field.type, Switch):
         for place, signed in expression(field.type.on).peeks:
             yield from _instance(
                 peeked(field.name, place, signed=signed),
-                f"the integer {place} bytes behind the start of {field.name}",
+                f"the integer {place} bytes after the start of {field.name}",
                 pos=f"_io.pos + {place}" if place else "_io.pos",
                 type="s4be" if signed else "u4be",
                 when=_quoted(f"{_HERE} >= {place + PEEK_SIZE}"),
@@ -246,7 +246,7 @@ def _instances(struct: Struct, field: Field) -> Iterator[str]:
     for later in ahead(struct, field):
         yield from _instance(
             f"{later}_ahead",
-            f"{later}, which comes behind what it is about",
+            f"{later}, read before the field that depends on it",
             pos=f"_io.size - {struct.behind(later)}",
             type=_named(struct[later].type),
         )
@@ -254,7 +254,7 @@ def _instances(struct: Struct, field: Field) -> Iterator[str]:
         assert field.holds is not None
         yield from _instance(
             f"{field.name}_parsed",
-            f"{field.name}, where it is as it lies",
+            f"{field.name}, if it is not compressed",
             pos=str(struct.offset(field.name)),
             size=_quoted(Kaitai(struct, field).of(field.size).replace(_HERE, "_io.size")),
             type=_named(field.holds.kind),
@@ -265,7 +265,7 @@ def _instances(struct: Struct, field: Field) -> Iterator[str]:
         assert isinstance(inner, Struct)
         yield from _instance(
             f"{field.name}_block",
-            f"what lies where {field.name} leads to",
+            f"the structure that {field.name} points to",
             io="_root._io",
             pos=Kaitai(inner, within=field.name).of(field.points.at),
             size=Kaitai(inner, within=field.name).of(field.points.size),
@@ -274,7 +274,7 @@ def _instances(struct: Struct, field: Field) -> Iterator[str]:
 
 
 def _ahead(name: str, until: Until, doc: str) -> Iterator[str]:
-    """What lies ahead when it is asked for first; nothing, where there are no more so many bytes."""
+    """Yield a look-ahead value, which is absent if too few bytes are left."""
     yield from _instance(
         name,
         doc,
@@ -292,14 +292,14 @@ def _instance(name: str, doc: str, **attributes: str) -> Iterator[str]:
 
 
 def ahead(struct: Struct, conditional: Field) -> list[str]:
-    """Fields behind this one that say how many bytes it has."""
+    """Return the later fields that determine the size of a field."""
     names = [field.name for field in struct.fields]
     words = expression(conditional.size).names if conditional.size else ()
     return [name for name in names[names.index(conditional.name) + 1 :] if name in words] if words else []
 
 
 def expressible(holds: Content | None) -> bool:
-    """Whether the fields of a structure tell when some of its bytes hold something as it lies."""
+    """Return whether the structure's own fields determine when bytes hold an uncompressed structure."""
     return (
         holds is not None
         and holds.when is not None
@@ -308,7 +308,7 @@ def expressible(holds: Content | None) -> bool:
 
 
 def _condition(struct: Struct, field: Field, *, other: bool = False) -> str:
-    """When a field holds something as it lies, or when not; empty for always."""
+    """Return the condition that a field holds an uncompressed structure, or with `other`, that it does not; "" for always."""
     if field.holds is None or not field.holds.when:
         return ""
     condition = Kaitai(struct).of(field.holds.when)
@@ -316,7 +316,7 @@ def _condition(struct: Struct, field: Field, *, other: bool = False) -> str:
 
 
 def behind(struct: Struct, conditional: Field) -> bool:
-    """Whether a field that comes later says what lies in this one."""
+    """Return whether a later field determines the content of a field."""
     if conditional.holds is None or not conditional.holds.when or not expressible(conditional.holds):
         return False
     names = [field.name for field in struct.fields]
@@ -338,9 +338,7 @@ def _field(struct: Struct, field: Field, owner: str, *, optional: bool) -> Itera
             )
             return
         if not isinstance(kind, Bytes):
-            raise TypeError(
-                f"{struct.name}.{field.name}: only bytes and lists have a size that an expression tells"
-            )
+            raise TypeError(f"{struct.name}.{field.name}: only bytes and lists can have a size expression")
     holds = field.holds
     if holds is None or not expressible(holds) or behind(struct, field):
         there = f"{_HERE} >= {kind.min_size}" if optional else ""
@@ -363,7 +361,7 @@ def _value(
     size: str = "",
     holds: str = "",
 ) -> Iterator[str]:
-    """A value, what is before it that says how long it is, and under which condition it is there at all."""
+    """Yield a value with its length or count, and the condition under which it is present."""
     if isinstance(kind, Switch):
         if chosen(kind):
             yield from _lines(name, _chosen(struct, name, kind), doc, condition)
@@ -436,7 +434,7 @@ def _value(
     else:
         lines = [f"type: {_named(kind)}"]
         if isinstance(only, int):
-            # Above 31 bits the compiler takes an expression only.
+            # Above 31 bits the compiler only accepts an expression.
             lines.append(f"valid: {only}" if abs(only) < 1 << 31 else f'valid: "{only}"')
     if isinstance(kind, Int) and kind.values:
         doc += f" ({', '.join(f'{number} {value}' for number, value in kind.values.items())})"
@@ -446,7 +444,7 @@ def _value(
 
 
 def chosen(kind: Switch) -> bool:
-    """Whether a field of one name can be all of its cases: structures, nothing, or all that is left."""
+    """Return whether one field can represent all cases: structures, nothing, or the remaining bytes."""
     return all(
         isinstance(case, Struct | Either | Nothing) or (isinstance(case, Bytes) and case.length == "rest")
         for case in kind.types
@@ -454,13 +452,13 @@ def chosen(kind: Switch) -> bool:
 
 
 def _chosen(struct: Struct, name: str, kind: Type, *, sized: bool = False) -> list[str]:
-    """Of which structure it is. `sized`: its size is said, and what has no case is bytes."""
+    """Return the type of a structure or switch. `sized`: its size is known, and the default case is bytes."""
     if isinstance(kind, Struct):
         return [f"type: {_named(kind)}"]
     if not isinstance(kind, Switch) or not chosen(kind):
         if isinstance(kind, Bytes) and kind.length == "rest":
             return []
-        raise TypeError(f"{struct.name}.{name}: {kind.label()} is no structure")
+        raise TypeError(f"{struct.name}.{name}: {kind.label()} is not a structure")
     cases = []
     for case in kind.types:
         keys = kind.keys(case)
@@ -488,7 +486,7 @@ def _named(kind: Type) -> str:
         order = "" if kind.width == 1 else "le" if kind.order == "<" else "be"
         return f"{'s' if kind.signed else 'u'}{kind.width}{order}"
     if isinstance(kind, Bytes) and isinstance(kind.length, Type):
-        # With its length before it, as an item of a list.
+        # A list item with its length prefix.
         return f"{'string' if kind.text else 'bytes'}_{_named(kind.length)}"
     if isinstance(kind, Either):
         return _named(kind.first)
@@ -497,14 +495,12 @@ def _named(kind: Type) -> str:
     if isinstance(kind, Varint):
         return kind.label()
     if not isinstance(kind, Struct):
-        raise TypeError(
-            f"{kind.label()} has no name of its own: it can be no item, but has to be in a structure"
-        )
+        raise TypeError(f"{kind.label()} is unnamed and cannot be an item: put it into a structure")
     return identifier(kind.name)
 
 
 def _varint(name: str, groups: int, zigzag: bool) -> Iterator[str]:
-    """Sums, not shifts: where numbers are floating-point, as in JavaScript, shifts are of 32 bits."""
+    """Yield the type of a varint. It uses sums, because shifts have 32 bits in languages with floating-point numbers, like JavaScript."""
     yield f"  {name}:"
     yield "    seq:"
     yield "      - id: groups"

@@ -1,6 +1,6 @@
-"""The pages of `docs/formats`, made from the descriptions: `make docs`. A test fails when they are not what it makes.
+"""Make the pages of `docs/formats` from the descriptions: `make docs`. A test fails if they are out of date.
 
-For each codec a page for people, a Kaitai Struct description (`.ksy`) and an ImHex pattern (`.hexpat`).
+Each codec gets a Markdown page, a Kaitai Struct description (`.ksy`) and an ImHex pattern (`.hexpat`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MADE = "<!-- Made from the descriptions in codec/ by `make docs`: change those.
 
 
 def pages() -> dict[str, str]:
-    """Every file of the folder, by name."""
+    """Return the content of all files of the folder, by name."""
     out = {"README.md": _index()}
     for codec in registry.codecs():
         out[f"{codec.name}.md"] = _page(codec)
@@ -45,7 +45,7 @@ def pages() -> dict[str, str]:
 
 
 def write(home: Path = HOME) -> None:
-    """All of it, and nothing else."""
+    """Write the folder, and remove other files."""
     home.mkdir(parents=True, exist_ok=True)
     out = pages()
     for path in home.iterdir():
@@ -61,12 +61,12 @@ def _index() -> str:
         "",
         _MADE,
         "",
-        "What lies in the files that logwright reads and writes, byte by byte. `logwright explain FILE` shows the same in a file of",
-        "yours, field by field. The `.ksy` and `.hexpat` beside the pages are for [Kaitai Struct](https://kaitai.io) and",
-        "[ImHex](https://imhex.werwolv.net); what is compressed is bytes for these, and so is what several physical records of LevelDB",
-        "hold together. Of ZooKeeper's snapshots they are for those that are not compressed.",
+        "The formats that logwright reads and writes, byte by byte. `logwright explain FILE` shows the fields of one of",
+        "your files. The `.ksy` and `.hexpat` files are for [Kaitai Struct](https://kaitai.io) and",
+        "[ImHex](https://imhex.werwolv.net). They treat compressed content as bytes, and also LevelDB records that span several",
+        "physical records. For ZooKeeper's snapshots they describe uncompressed ones.",
         "",
-        "| codec | what it is | structures | |",
+        "| codec | file | structures | |",
         "|---|---|---|---|",
     ]
     for codec in registry.codecs():
@@ -95,7 +95,7 @@ def _structure(struct: Struct) -> Iterator[str]:
     yield f"### {struct.name}"
     if struct.doc or struct.source:
         yield " ".join([struct.doc, f"Upstream: `{struct.source}`." if struct.source else ""]).strip()
-    rows = ["| offset | field | type | what it is |", "|---:|---|---|---|"]
+    rows = ["| offset | field | type | meaning |", "|---:|---|---|---|"]
     at: int | None = 0
     bits: list[str] = []
     for field in struct.fields:
@@ -109,7 +109,7 @@ def _structure(struct: Struct) -> Iterator[str]:
 
 
 def _bits(flags: Flags) -> Iterator[str]:
-    yield "| bits | name | what it is |"
+    yield "| bits | name | meaning |"
     yield "|---|---|---|"
     for bit in flags.bits:
         where = str(bit.low) if bit.count == 1 else f"{bit.low}..{bit.low + bit.count - 1}"
@@ -121,7 +121,7 @@ def _type(kind: Type) -> str:
     if isinstance(kind, Switch):
         return "; ".join(f"{_keys(kind.keys(case))}: {_type(case)}" for case in kind.types)
     if isinstance(kind, Either):
-        return f"{_type(kind.first)} or, where that does not fit, {_type(kind.second)}"
+        return f"{_type(kind.first)}, or if that does not fit, {_type(kind.second)}"
     if isinstance(kind, Struct):
         return f"[{kind.name}](#{kind.name.lower()})"
     if isinstance(kind, Repeated):
@@ -132,16 +132,16 @@ def _type(kind: Type) -> str:
             if kind.count != "rest"
             else ""
         )
-        many = f", as many as {by} says" if by else ", up to the end"
+        many = f", repeated, count {by}" if by else ", repeated to the end"
         if kind.null is not None:
             many += f" ({kind.null}: null)"
         if kind.until is not None:
-            many = f", up to {kind.until.doc}"
+            many = f", repeated until {kind.until.doc}"
         return f"{_type(kind.item)}{many}"
     if isinstance(kind, Enclosed):
-        return f"{_type(kind.item)}, in as many bytes as {kind.length.label()} before it says"
+        return f"{_type(kind.item)}, length {kind.length.label()}"
     if isinstance(kind, Bytes) and isinstance(kind.length, str) and kind.length != "rest":
-        return f"bytes, as many as `{kind.length}` says"
+        return f"bytes, length `{kind.length}`"
     return kind.label()
 
 
@@ -154,38 +154,42 @@ def _said(field: Field) -> str:
     if isinstance(field.type, Int) and field.type.unit == "ms":
         parts.append("milliseconds since 1970")
     if field.checksum is not None:
-        upto = f"up to `{field.until}`" if field.until else "and what follows, to the end or to itself"
-        parts.append(f"covers `{field.checksum[1]}` {upto}")
+        upto = (
+            f"to `{field.until}`"
+            if field.until
+            else "to the end of the structure, or to the checksum if it comes later"
+        )
+        parts.append(f"covers the bytes from `{field.checksum[1]}` {upto}")
     kind = getattr(field.type, "item", field.type)
     if isinstance(kind, Switch):
-        parts.append(f"which of them: `{kind.on}`")
+        parts.append(f"selected by `{kind.on}`")
     if field.size:
-        parts.append(f"`{field.size}` bytes")
+        parts.append(f"size `{field.size}`")
     if field.points is not None:
-        parts.append(f"leads to [{field.points.to}](#{field.points.to.lower()})")
+        parts.append(f"points to [{field.points.to}](#{field.points.to.lower()})")
     if field.holds is not None:
-        parts.append(f"holds {_type(field.holds.kind)}{''.join(_when(field.holds))}")
+        parts.append(f"contains {_type(field.holds.kind)}{''.join(_when(field.holds))}")
     return "; ".join(item for item in parts if item)
 
 
 def _keys(keys: Sequence[int] | None) -> str:
-    """The values of a case."""
+    """Format the values of a case."""
     return "else" if keys is None else "/".join(map(str, keys))
 
 
 def _when(holds: Content) -> Iterator[str]:
-    """When bytes hold something, and when they hold it packed."""
+    """Yield the conditions under which bytes contain a structure plainly or compressed."""
     if holds.when:
-        yield f" where `{holds.when}`"
+        yield f" if `{holds.when}`"
     if holds.packed:
-        yield f"{',' if holds.when else ''} packed where `{holds.packed}`"
+        yield f"{',' if holds.when else ''} compressed if `{holds.packed}`"
 
 
 def _table(table: Table, heading: str) -> Iterator[str]:
     yield f"### {heading}"
     if table.doc:
         yield table.doc
-    rows = ["| column | type | | what it is |", "|---|---|---|---|"]
+    rows = ["| column | type | | meaning |", "|---|---|---|---|"]
     for column in table.columns:
         kind = "detail" if column.detail else "core"
         rows.append(f"| `{column.name}` | {_cell(str(column.type))} | {kind} | {_cell(column.doc)} |")
@@ -193,7 +197,7 @@ def _table(table: Table, heading: str) -> Iterator[str]:
 
 
 def _options(options: Sequence[Option]) -> str:
-    rows = ["| option | default | what it is |", "|---|---|---|"]
+    rows = ["| option | default | meaning |", "|---|---|---|"]
     for option in options:
         choices = f" One of {', '.join(option.choices)}." if option.choices else ""
         rows.append(

@@ -1,1 +1,1 @@
-"""Kernels: how they are compiled, what they need of the machine, checksums and compressors."""
+"""Kernels: compilation, machine-level intrinsics, checksums and compressors."""

@@ -1,11 +1,11 @@
-"""What kernels need of the machine: copies, unaligned loads and stores, variable-length integers. `crc32c` is beside it.
+"""Copies, unaligned loads and stores, and variable-length integers for kernels.
 
-Everything here is called inside kernels and from Python alike, on arrays of bytes (uint8, one dimension, contiguous), and
-gives the same in all three modes. Bounds checking by numba does not see what these do, so each checks its ranges itself in
-every mode, and raises `IndexError` before it touches a byte that is not there. A kernel on hostile input checks lengths first;
-the error is for mistakes in kernels.
+All functions can be called inside kernels and from Python, on arrays of bytes (uint8, one dimension, contiguous), and
+give the same results in all three modes. numba's bounds checks do not cover them, so each checks its ranges itself in
+every mode, and raises `IndexError` before an access outside of the array. A kernel on hostile input checks lengths first;
+the error indicates a bug in a kernel.
 
-Integers are int64 in and out.
+All integers are int64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def is_bytes(array: Any) -> bool:
-    """Whether a numba type is an array of bytes."""
+    """Return whether a numba type is an array of bytes."""
     from numba.core import types
 
     return (
@@ -34,19 +34,19 @@ def is_bytes(array: Any) -> bool:
 
 
 def view(context: Any, builder: Any, array_type: Any, value: Any) -> tuple[Any, Any]:
-    """Address and length of an array."""
+    """Return the address and length of an array."""
     array = context.make_array(array_type)(context, builder, value)
     return array.data, array.nitems
 
 
 def refuse(context: Any, builder: Any, bad: Any, message: str) -> None:
-    """Leave the kernel with an `IndexError` where `bad`."""
+    """Emit: raise `IndexError` if `bad`."""
     with builder.if_then(bad, likely=False):
         context.call_conv.return_user_exc(builder, IndexError, (message,))
 
 
 def outside(builder: Any, at: Any, width: Any, length: Any) -> Any:
-    """Whether `[at, at + width)` is not all within `length`; `width` is not negative. Nothing here can overflow."""
+    """Emit: whether `[at, at + width)` exceeds `length`. `width` is not negative. Cannot overflow."""
     from llvmlite import ir
 
     before = builder.icmp_signed("<", at, ir.Constant(at.type, 0))
@@ -57,7 +57,7 @@ def outside(builder: Any, at: Any, width: Any, length: Any) -> Any:
 
 
 def _load(name: str, width: int, order: str, *, signed: bool) -> Any:
-    """An intrinsic `(buf, at) -> int64` that reads `width` bytes."""
+    """Make an intrinsic `(buf, at) -> int64` that reads `width` bytes."""
     message = f"{name} reads outside of the buffer"
 
     def emit(typing_context: Any, buf: Any, at: Any) -> Any:
@@ -108,7 +108,7 @@ def emit_load(builder: Any, data: Any, at: Any, width: int, order: str, signed: 
 
 
 def _store(name: str, width: int, order: str) -> Any:
-    """An intrinsic `(buf, at, value) -> at + width` that writes the low `width` bytes of a value, signed or not."""
+    """Make an intrinsic `(buf, at, value) -> at + width` that writes the low `width` bytes of a signed or unsigned value."""
     message = f"{name} writes outside of the buffer"
     mask = (1 << 8 * width) - 1
 
@@ -186,7 +186,7 @@ def _emit_prefetch(typing_context: Any, buf: Any, at: Any) -> Any:
         place, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [place, number, number, number])
         function = declared(builder.module, kind, "llvm.prefetch.p0")
-        # To be read, to be kept in all caches, data.
+        # For reading, into all cache levels, data.
         hints = [ir.Constant(number, value) for value in (0, 3, 1)]
         builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), place), *hints])
         return context.get_dummy_value()
@@ -196,7 +196,7 @@ def _emit_prefetch(typing_context: Any, buf: Any, at: Any) -> Any:
 
 @intrinsic(_emit_prefetch)
 def prefetch(array: npt.NDArray[Any], at: int) -> None:
-    """Have the processor fetch the item `at`, counted through all of its dimensions, which is needed soon. Nothing happens where that is
+    """Prefetch the item with flat index `at` into the processor's cache. Does nothing for an index
     outside of the array."""
 
 
@@ -204,8 +204,8 @@ def prefetch(array: npt.NDArray[Any], at: int) -> None:
 
 
 def _copying(name: str, emit_move: Callable[[Any, Any, Any, Any, Any], None]) -> Any:
-    """An intrinsic `(dst, dst_at, src, src_at, n)`; `emit_move` moves `n` bytes, which are there, from one address to another. It is
-    also told how many bytes there are from there on at both places."""
+    """Make an intrinsic `(dst, dst_at, src, src_at, n)`. `emit_move` copies `n` valid bytes between addresses. Its last argument is the
+    number of bytes available at both."""
     message = f"{name} outside of a buffer"
 
     def emit(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any, n: Any) -> Any:
@@ -242,7 +242,7 @@ def _copying(name: str, emit_move: Callable[[Any, Any, Any, Any, Any], None]) ->
 
 
 def _move(builder: Any, kind: Any, target: Any, source: Any, places: Sequence[Any]) -> None:
-    """Copy a value of a kind at each of these places, which may overlap: all are read before one is written."""
+    """Emit a copy of a value at each of these positions, which may overlap: all are read before one is written."""
     pointer = kind.as_pointer()
     values = [builder.load(builder.bitcast(builder.gep(source, [i]), pointer), align=1) for i in places]
     for i, value in zip(places, values, strict=True):
@@ -260,7 +260,7 @@ def _below(builder: Any, n: Any, limit: int, short: Callable[[], None], other: C
 
 
 def _memmove(builder: Any, target: Any, source: Any, n: Any) -> None:
-    """Not memcpy, since both may be the same buffer; it is no slower."""
+    """Emit memmove, not memcpy, because source and target may overlap. It is no slower."""
     from llvmlite import ir
     from numba.core import cgutils
 
@@ -278,7 +278,7 @@ def _emit_copy(builder: Any, target: Any, source: Any, n: Any, room: Any) -> Non
         _move(builder, kind, target, source, places)
 
     def ends(kind: Any, width: int) -> Callable[[], None]:
-        """For `width` to `2 * width` bytes: the first ones and the last ones."""
+        """Copy `width` to `2 * width` bytes as the first and the last `width` bytes."""
         return lambda: move(kind, constant(0), builder.sub(n, constant(width)))
 
     def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
@@ -289,7 +289,7 @@ def _emit_copy(builder: Any, target: Any, source: Any, n: Any, room: Any) -> Non
     def one_to_three() -> None:
         move(byte, constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
 
-    # A call to memmove costs more than such a copy itself, and most keys and many values are short.
+    # Calling memmove costs more than a short copy, and most keys and many values are short.
     def up_to_seven() -> None:
         below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
 
@@ -305,11 +305,11 @@ def _emit_copy(builder: Any, target: Any, source: Any, n: Any, room: Any) -> Non
 copy: Copy = _copying("copy", _emit_copy)
 copy.__doc__ = """Copy `src[src_at : src_at + n]` to `dst[dst_at : dst_at + n]`; they may overlap.
 
-    Raises IndexError, and writes nothing, when `n` is negative or one of the ranges is not within its buffer.
+    Raises IndexError, and writes nothing, for a negative `n` or a range outside of its buffer.
     """
 
 _AT_ONCE = 64, 256
-"""So many bytes are copied whatever is asked for, up to that."""
+"""The sizes to which short copies are rounded up."""
 
 
 def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
@@ -335,9 +335,9 @@ def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> N
 
 
 append: Copy = _copying("append", _emit_append)
-append.__doc__ = """As `copy`, for what is filled from front to back: some bytes of `dst` behind the range may become anything.
+append.__doc__ = """Like `copy`, for buffers filled from front to back: some bytes of `dst` behind the range become undefined.
 
-    Values of many sizes take half the time: to find out how much is to be copied, processors must guess where to go on.
+    Copying values of varying sizes takes half the time, because there are fewer branches to mispredict.
     """
 
 
@@ -345,7 +345,7 @@ append.__doc__ = """As `copy`, for what is filled from front to back: some bytes
 
 
 _ASCII = 16
-"""So many bytes are looked at at a time."""
+"""The number of bytes tested at a time."""
 
 
 def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
@@ -368,7 +368,7 @@ def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
         byte, wide = ir.IntType(8), ir.IntType(64)
         many = ir.VectorType(byte, _ASCII)
         allocated: Any = cgutils.alloca_once_value
-        # All bytes, or-ed into the 64 bits of one number.
+        # The bitwise or of all bytes, in 64 bits.
         seen = allocated(builder, ir.Constant(wide, 0))
 
         def constant(value: int) -> Any:
@@ -378,7 +378,7 @@ def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
             return builder.load(builder.bitcast(builder.gep(start, [place]), kind.as_pointer()), align=1)
 
         def ends(kind: Any, width: int) -> Callable[[], None]:
-            """For `width` to `2 * width` bytes: the first ones and the last ones."""
+            """Test `width` to `2 * width` bytes as the first and the last `width` bytes."""
 
             def look() -> None:
                 both = builder.or_(load(kind, constant(0)), load(kind, builder.sub(n, constant(width))))
@@ -430,22 +430,22 @@ def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
 
 @intrinsic(_emit_ascii)
 def is_ascii(buf: Bytes, at: int, n: int) -> bool:
-    """Whether `buf[at : at + n]` are all below 128. Raises IndexError when the range is not within the buffer."""
+    """Return whether all of `buf[at : at + n]` are below 128. Raises IndexError for a range outside of the buffer."""
     if n < 0 or at < 0 or at + n > len(buf):
         raise IndexError("is_ascii reads outside of the buffer")
     return buf[at : at + n].tobytes().isascii()
 
 
-# Variable-length integers: LEB128, low group first, the high bit of a byte says that more follow; zig-zag for signed ones.
-# Readers take encodings longer than needed, and drop what does not fit the last byte's share, as Kafka does
-# (org.apache.kafka.common.utils.ByteUtils) and Protocol Buffers do; writers make the shortest.
+# Variable-length integers: LEB128, low group first, zig-zag for signed ones. The high bit of a byte means that more follow.
+# Readers accept overlong encodings and drop excess bits of the last byte, like Kafka
+# (org.apache.kafka.common.utils.ByteUtils) and Protocol Buffers; writers produce the shortest form.
 
 
 @kernel("const u1[], i8, i8")
 def read_uvarint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Read an unsigned 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, where it ends).
+    """Read an unsigned 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, end).
 
-    (0, -1) when it does not end before `end`, or not after 5 bytes, or when the range is not within the buffer.
+    Returns (0, -1) for an integer that exceeds `end` or 5 bytes, and for a range outside of the buffer.
     """
     if at < 0 or end > len(buf):
         return 0, -1
@@ -465,9 +465,9 @@ def read_uvarint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel("const u1[], i8, i8")
 def read_uvarlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Read 64 bits of 1 to 10 bytes from `buf[at:end]`, as a signed integer of the same bits: (value, where it ends).
+    """Read 64 bits of 1 to 10 bytes from `buf[at:end]`, as a signed integer: (value, end).
 
-    (0, -1) when it does not end before `end`, or not after 10 bytes, or when the range is not within the buffer.
+    Returns (0, -1) for an integer that exceeds `end` or 10 bytes, and for a range outside of the buffer.
     """
     if at < 0 or end > len(buf):
         return 0, -1
@@ -482,27 +482,27 @@ def read_uvarlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
             return value, at
     if at >= end or load_u8(buf, at) >= 0x80:
         return 0, -1
-    # -1 << 63 rather than 1 << 63: the same bit, and no overflow where integers have no end.
+    # -1 << 63 is the same bit as 1 << 63, without overflow in Python's unbounded integers.
     return value | -(load_u8(buf, at) & 1) << 63, at + 1
 
 
 @kernel("const u1[], i8, i8")
 def read_varint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Read a zig-zag 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, where it ends); (0, -1) as `read_uvarint`."""
+    """Read a zig-zag 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, end), or (0, -1) as `read_uvarint`."""
     value, after = read_uvarint(buf, at, end)
     return (value >> 1) ^ -(value & 1), after
 
 
 @kernel("const u1[], i8, i8")
 def read_varlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Read a zig-zag 64-bit integer of 1 to 10 bytes from `buf[at:end]`: (value, where it ends); (0, -1) as `read_uvarlong`."""
+    """Read a zig-zag 64-bit integer of 1 to 10 bytes from `buf[at:end]`: (value, end), or (0, -1) as `read_uvarlong`."""
     value, after = read_uvarlong(buf, at, end)
     return (value >> 1 & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), after
 
 
 @kernel("i8")
 def size_uvarlong(value: int) -> int:
-    """How many bytes `write_uvarlong` writes, 1 to 10."""
+    """Return the number of bytes that `write_uvarlong` writes, 1 to 10."""
     size = 1
     value = value >> 7 & 0x01FFFFFFFFFFFFFF
     while value:
@@ -513,9 +513,9 @@ def size_uvarlong(value: int) -> int:
 
 @kernel("u1[], i8, i8")
 def write_uvarlong(buf: Bytes, at: int, value: int) -> int:
-    """Write 64 bits, a negative value as the unsigned integer of the same bits; returns where they end.
+    """Write 64 bits, a negative value as the unsigned integer of the same bits. Returns the end.
 
-    Raises IndexError when the buffer ends before.
+    Raises IndexError if the buffer is too small.
     """
     if at < 0 or size_uvarlong(value) > len(buf) - at:
         raise IndexError("variable-length integer outside of the buffer")
@@ -532,20 +532,20 @@ def write_uvarlong(buf: Bytes, at: int, value: int) -> int:
 
 @kernel("i8")
 def _zigzag(value: int) -> int:
-    """(value << 1) ^ (value >> 63) in 64 bits, signed, without overflow where integers have no end."""
+    """Return (value << 1) ^ (value >> 63) as signed 64 bits, without overflow in Python's unbounded integers."""
     return ((value & 0x3FFFFFFFFFFFFFFF) << 1 | -(value >> 62 & 1) << 63) ^ value >> 63
 
 
 @kernel("i8")
 def size_varlong(value: int) -> int:
-    """How many bytes `write_varlong` writes, 1 to 10."""
+    """Return the number of bytes that `write_varlong` writes, 1 to 10."""
     return size_uvarlong(_zigzag(value))
 
 
 @kernel("u1[], i8, i8")
 def write_varlong(buf: Bytes, at: int, value: int) -> int:
-    """Write a zig-zag 64-bit integer; returns where it ends. Raises IndexError when the buffer ends before.
+    """Write a zig-zag 64-bit integer and return its end. Raises IndexError if the buffer is too small.
 
-    The 32-bit form of a 32-bit value is the same bytes, so there is no `write_varint`.
+    A 32-bit value has the same bytes in 32-bit form, so there is no `write_varint`.
     """
     return write_uvarlong(buf, at, _zigzag(value))

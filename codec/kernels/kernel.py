@@ -1,21 +1,21 @@
-"""Kernels: plain Python functions that run interpreted, bounds-checked or compiled, and whose source is the same in all three.
+"""Kernels: plain Python functions that run interpreted, bounds-checked or compiled from the same source.
 
 `@kernel` makes a wrapper. Importing a module of kernels imports no numba: the wrapper makes its dispatcher when the compiled
-form is first needed, by a call worth compiling for or by a compiled kernel that calls it (numba asks a global it does not
+form is first needed: by a call that is worth compiling, or by a compiled kernel that calls it (numba asks a global it does not
 know for `_numba_type_`). Three modes, by numba's own environment variables, read once:
 
-    NUMBA_DISABLE_JIT=1     interpreted: for debugging, coverage, and the reference that the others are held to
-    NUMBA_BOUNDSCHECK=1     checked: compiled, each index checked; for fuzzing
+    NUMBA_DISABLE_JIT=1     interpreted: for debugging and coverage, and the reference for the other modes
+    NUMBA_BOUNDSCHECK=1     checked: compiled with bounds checks, for fuzzing
     neither                 compiled
 
-In the compiled modes small inputs still run interpreted, since importing numba and compiling cost more than they save; see
-`Kernel._interprets`. `LOGWRIGHT_INTERPRET_BELOW=<bytes>` sets the limit by hand, 0 compiles always.
+In the compiled modes small inputs still run interpreted, because importing numba and compiling would cost more; see
+`Kernel._interprets`. `LOGWRIGHT_INTERPRET_BELOW=<bytes>` overrides the limit; 0 always compiles.
 
-Compiled kernels are kept in the user's cache directory, or in `LOGWRIGHT_CACHE_DIR`. The key of an entry holds what the
-machine code was made from: versions, processor, mode, argument types, and a digest of the byte code and constants of the
+Compiled kernels are cached in the user's cache directory, or in `LOGWRIGHT_CACHE_DIR`. The key of an entry covers everything that the
+machine code depends on: versions, processor, mode, argument types, and a digest of the byte code and constants of the
 kernel, of all kernels and intrinsics that it calls, and of the constants those use. So an edited callee, a changed field
-of a description and a changed mode compile anew, an edit elsewhere does not, and no source file is needed: the same works
-from a zip. numba's own cache notices neither edited callees nor the mode. Without a writable place nothing is kept.
+of a description or a changed mode cause recompilation, and edits elsewhere do not. No source file is needed, so the cache works
+from a zip. numba's own cache ignores edited callees and the mode. Without a writable directory nothing is cached.
 
 Rules for a kernel: arguments are C-contiguous arrays, scalars and named tuples of these; integers are int64 throughout
 (numba makes floats of int64 mixed with uint64; NumPy scalars are narrow, and warn where compiled code wraps: read a byte
@@ -47,8 +47,8 @@ R = TypeVar("R")
 
 INTERPRETED, CHECKED, COMPILED = "interpreted", "checked", "compiled"
 
-# What is paid for the first compiled call, in seconds, and what interpreting is taken to get through as long as nothing of
-# a kernel was measured. Roughly: it decides no result.
+# Rough costs of the first compiled call in seconds, and the assumed speed of interpretation until it is measured.
+# They never affect results.
 IMPORT_COST = 0.3
 COMPILE_COST = 2.0
 LOAD_COST = 0.01
@@ -83,17 +83,17 @@ _local = _Local()
 
 
 def mode() -> str:
-    """How kernels run in this process: "interpreted", "checked" or "compiled"."""
+    """Return the mode of this process: "interpreted", "checked" or "compiled"."""
     return _MODE
 
 
 def kernels() -> tuple[Kernel[..., Any], ...]:
-    """All kernels of the modules imported so far."""
+    """Return all kernels of the modules imported so far."""
     return tuple(_registry.values())
 
 
 def warmup() -> Iterator[tuple[str, float]]:
-    """Compile each kernel with a signature, of the modules imported so far, or load it from the cache: (name, seconds)."""
+    """Compile all imported kernels with a signature, or load them from the cache. Yields (name, seconds)."""
     for each in kernels():
         if each.signature is not None and _MODE != INTERPRETED:
             started = time.perf_counter()
@@ -102,7 +102,7 @@ def warmup() -> Iterator[tuple[str, float]]:
 
 
 class Kernel(Generic[P, R]):
-    """One kernel: call it as the function it was made from. `py_func` is that function."""
+    """A kernel, called like its plain function `py_func`."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Kernel(Generic[P, R]):
         self.__module__ = function.__module__
         self.__wrapped__ = function
         self._python = function if python is None else python
-        # What a call runs, once that is settled: never before a call was worth compiling for.
+        # The function that calls run, once a call was worth compiling.
         self._run: Callable[..., Any] | None = (
             self._python if python is not None or _MODE == INTERPRETED else None
         )
@@ -149,20 +149,20 @@ class Kernel(Generic[P, R]):
         return result
 
     def _interprets(self, nbytes: int) -> bool:
-        """Whether a call with arrays of so many bytes in all runs interpreted.
+        """Return whether a call with arrays of `nbytes` bytes runs interpreted.
 
-        It does as long as all interpreted calls of this kernel, this one included, cost less than getting the compiled
-        form would: so nobody waits more than twice as long as with the better of the two.
+        It does as long as all interpreted calls of this kernel, including this one, cost less than obtaining the compiled
+        form. So the total time is at most twice the optimum.
         """
         if _INTERPRET_BELOW is not None:
             return nbytes < _INTERPRET_BELOW
         if self._dispatcher is not None:
-            return False  # made already, for another kernel or ahead
+            return False  # compiled already, for another kernel or by `warmup`
         rate = self._spent / self._seen if self._seen else 1 / INTERPRETED_BYTES_PER_SECOND
         expected = self._spent + nbytes * rate
         numba = 0.0 if "numba" in sys.modules else IMPORT_COST
         if expected < numba + LOAD_COST:
-            # Whatever the cache holds: no need to look.
+            # Even a cached kernel would cost more, so the cache is not checked.
             return True
         if self._cached is None:
             self._cached = self.cached()
@@ -178,27 +178,27 @@ class Kernel(Generic[P, R]):
             _local.interpreting = False
 
     def compile(self) -> Callable[..., Any]:
-        """The numba dispatcher; with a signature, compiled or loaded. The plain function where there is no numba."""
+        """Return the numba dispatcher, compiled or loaded if there is a signature; the plain function without numba."""
         if self._dispatcher is None:
             try:
                 import numba
             except ImportError:
-                # As it may be on the nodes of a cluster that was sent a zip: slow is better than nothing.
+                # Nodes of a cluster that received a zip may lack numba. Slow is better than failing.
                 warnings.warn(
-                    "numba is not installed: logwright runs some hundred times slower", stacklevel=3
+                    "numba is not installed: logwright runs several hundred times slower", stacklevel=3
                 )
                 return self._python
             from numba.core.compiler_lock import global_compiler_lock
 
-            # numba's own lock: a compiling thread holds it when it asks for the dispatchers of the kernels it calls.
+            # numba's own lock: a compiling thread holds it while it requests the dispatchers of callees.
             with global_compiler_lock:
                 if self._dispatcher is None:
                     config: Any = numba.config
                     if config.DISABLE_JIT:
-                        # By numba's configuration file, which only numba reads.
+                        # Set by numba's configuration file.
                         return self._python
                     if self._making is not None:
-                        # A kernel that calls itself, being compiled.
+                        # A recursive kernel is being compiled.
                         return self._making  # type: ignore[no-any-return]
                     self._dispatcher = self._make(numba.njit)
         return self._dispatcher  # type: ignore[no-any-return]
@@ -208,8 +208,8 @@ class Kernel(Generic[P, R]):
         if self.inline:
             options["forceinline"] = True
         if self.signature is not None:
-            # Without the reference counts that numba keeps of arrays: two atomic operations for each call of a kernel from a
-            # kernel, which take longer than reading a varint, for arrays that outlive the call anyway.
+            # Disable numba's reference counting of arrays: two atomic operations per call between kernels, which take longer than
+            # reading a varint, although the arrays outlive the call anyway.
             options["_nrt"] = False
         dispatcher = self._making = njit(**options)(self.py_func)
         try:
@@ -219,7 +219,7 @@ class Kernel(Generic[P, R]):
                 dispatcher._cache = _disk_cache(place, self.name, digest, options)
             if self.signature is not None:
                 dispatcher.compile(_numba_signature(self.signature, self.py_func.__globals__))
-                # Other types would be compiled one by one: a missing conversion is an error instead.
+                # A missing conversion is an error, instead of compiling for another type.
                 dispatcher.disable_compile()
                 for form in dispatcher.overloads.values():
                     _check_result(self.name, form.signature.return_type)
@@ -232,7 +232,7 @@ class Kernel(Generic[P, R]):
         return self.compile()._numba_type_  # type: ignore[attr-defined]
 
     def cached(self) -> bool:
-        """Whether the cache seems to hold this kernel compiled. Without importing numba, so for whatever version of it."""
+        """Return whether the cache seems to hold this kernel, for any version of numba, which is not imported."""
         place = _cache_place()
         digest = None if place is None else fingerprint(self.py_func)
         if place is None or digest is None:
@@ -295,7 +295,7 @@ class Intrinsic(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> Any:
-        # Under numba's lock already: only the compiler asks.
+        # Only the compiler calls this, under numba's lock.
         if self._type is None:
             from numba.core.registry import cpu_target
             from numba.extending import intrinsic as numba_intrinsic
@@ -310,7 +310,7 @@ class Intrinsic(Generic[P, R]):
 
 
 def intrinsic(emit: Callable[..., Any]) -> Callable[[Callable[P, R]], Intrinsic[P, R]]:
-    """Make an intrinsic from its plain form: `@intrinsic(emit)`."""
+    """Make an intrinsic from its plain function: `@intrinsic(emit)`."""
     return lambda function: Intrinsic(function, emit)
 
 
@@ -318,14 +318,14 @@ def intrinsic(emit: Callable[..., Any]) -> Callable[[Callable[P, R]], Intrinsic[
 
 
 def _nbytes(args: Iterable[object]) -> int:
-    """Of all arrays, those in tuples too."""
+    """Return the total size of all arrays, including those in tuples."""
     return sum(_nbytes(arg) if isinstance(arg, tuple) else getattr(arg, "nbytes", 0) for arg in args)
 
 
 def _numba_signature(
     text: str, names: Mapping[str, Any] = python_types.MappingProxyType({})
 ) -> tuple[Any, ...]:
-    """The types of a signature. `names`: where the classes of named tuples are found."""
+    """Return the types of a signature. `names`: the classes of named tuples."""
     from numba.core import types
 
     named_tuple: Any = types.NamedTuple
@@ -345,22 +345,22 @@ def _numba_signature(
 
 
 def _check_result(name: str, result: Any) -> None:
-    """An array without a reference count can't be handed out: another one would be, in silence."""
+    """Refuse kernels that return arrays: without reference counting the result would silently be another array."""
     from numba.core import types
 
     if any(isinstance(kind, types.Array) for kind in (result, *getattr(result, "types", ()))):
-        raise TypeError(f"the kernel {name} returns an array: it has to fill one that it is given")
+        raise TypeError(f"the kernel {name} returns an array: fill an array argument instead")
 
 
-# What a compiled kernel depends on
+# Dependencies of a compiled kernel
 
 
 class _UnknownError(Exception):
-    """A kernel uses something whose content can't be told, so that its compiled form can't be kept."""
+    """A kernel uses a value that has no digest, so its compiled form cannot be cached."""
 
 
 def fingerprint(function: Callable[..., Any]) -> str | None:
-    """A digest of all that is compiled in: byte code and constants, of all that is called too. None if that can't be told."""
+    """Return a digest of the byte code and constants of a kernel and its callees; None if a value has no digest."""
     digest = hashlib.sha256()
     try:
         _feed_function(digest, function, set())
@@ -381,7 +381,7 @@ def _feed_function(digest: Any, function: Any, seen: set[int]) -> None:
 
 
 def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
-    """Add a value that `function` uses: each kind under its own tag, so that unlike things never feed alike."""
+    """Add a value that `function` uses. Each kind has its own tag, so that different values never have the same input."""
     if isinstance(value, enum.Enum):
         value = value.value
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic | np.dtype):
@@ -411,7 +411,7 @@ def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
         digest.update(f"name {getattr(value, '__module__', '')}.{value.__name__};".encode())
     elif isinstance(value, python_types.ModuleType):
         digest.update(f"module {value.__name__};".encode())
-        # What kernels use of NumPy is numba's own, whose version is in the key anyway.
+        # NumPy functions in kernels are numba's own, and numba's version is part of the key.
         used = () if value.__name__.partition(".")[0] in ("numpy", "math") else function.__code__.co_names
         for name in used:
             if name in vars(value):
@@ -427,7 +427,7 @@ def _feed_code(digest: Any, code: python_types.CodeType, function: Any, seen: se
         f"code {names!r} {code.co_argcount} {code.co_flags};".encode() + code.co_code + code.co_exceptiontable
     )
     for i, constant in enumerate(code.co_consts):
-        # The first constant may be the doc string, which nothing depends on.
+        # The first constant may be the docstring, which is ignored.
         is_doc = i == 0 and isinstance(constant, str) and constant == function.__doc__
         _feed(digest, None if is_doc else constant, function, seen)
     for name in code.co_names:
@@ -447,7 +447,7 @@ def _cache_places() -> Iterator[Path]:
     import platformdirs
 
     yield Path(platformdirs.user_cache_dir("logwright"))
-    # Spark's executors often have no home to write to. Anybody could have made this one, so it has to be ours alone.
+    # Spark's executors often have no writable home. Anybody could have created this directory, so it must be ours alone.
     shared = Path(tempfile.gettempdir(), f"logwright-{os.getuid()}")
     with contextlib.suppress(OSError):
         shared.mkdir(mode=0o700, exist_ok=True)
@@ -456,7 +456,7 @@ def _cache_places() -> Iterator[Path]:
 
 
 def _is_ours(directory: Path) -> bool:
-    """What is loaded from there is run: nobody else may be able to put it there."""
+    """Return whether only this user can write to a directory from which code is loaded."""
     status = directory.stat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
@@ -465,7 +465,7 @@ _place: tuple[Path | None] | None = None
 
 
 def _cache_place() -> Path | None:
-    """The directory of compiled kernels; None where nothing can be written."""
+    """Return the directory of compiled kernels; None if nothing can be written."""
     global _place
     if _place is None:
         _place = (next((place for place in map(_usable, _cache_places()) if place is not None), None),)
@@ -494,14 +494,14 @@ def _listing(place: Path) -> frozenset[str]:
 
 
 def _remove_old(place: Path, name: str) -> None:
-    """Remove what was compiled from a kernel long ago: of other versions, or of a day of edits."""
+    """Remove old compiled forms of a kernel."""
     for old in place.glob(f"{name}-*"):
         if time.time() - old.stat().st_mtime > KEPT_SECONDS:
             old.unlink(missing_ok=True)
 
 
 def _disk_cache(place: Path, name: str, digest: str, options: dict[str, bool]) -> Any:
-    """One kernel's compiled forms on disk, as a dispatcher asks for them."""
+    """Return a numba cache of one kernel's compiled forms."""
     import llvmlite
     import numba
     from numba.core.caching import NullCache
@@ -530,7 +530,7 @@ def _disk_cache(place: Path, name: str, digest: str, options: dict[str, bool]) -
                 stored = self._path(sig, target_context.codegen()).read_bytes()
                 return rebuild(target_context, *pickle.loads(stored))
             except Exception:
-                # Absent, cut short, of another build: compiling anew is always right.
+                # The entry may be missing, truncated or of another build; recompile.
                 return None
 
         def save_overload(self, sig: Any, data: Any) -> None:

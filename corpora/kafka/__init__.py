@@ -1,1 +1,1 @@
-"""Corpora of Kafka: its recipes, and what puts its files together from the descriptions."""
+"""Corpora of Kafka: recipes, and scripts that build files from the descriptions."""

@@ -1,4 +1,4 @@
-"""Rows in bulk, whole columns at a time: millions of them in seconds."""
+"""Generate millions of rows in seconds, as complete columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = 1 << 16
 
 
 def rows(order: Order) -> Iterator[pa.RecordBatch]:
-    """Users, words and growing times; each row depends on nothing but the seed and its number."""
+    """Return users, words and increasing times. Each row depends only on the seed and its number."""
     size, keys = order.options["value.bytes"], order.options["key.count"]
     pool = np.frombuffer(text(order.rng("pool"), (1 << 16) + 2 * size), np.uint8)
     of_key, of_size, of_place, of_time = (order.rng(stream) for stream in ("key", "size", "place", "time"))
@@ -44,7 +44,7 @@ def rows(order: Order) -> Iterator[pa.RecordBatch]:
 
 
 def expected(order: Order, name: str, first_offset: int = 0) -> Callable[[], Iterator[pa.RecordBatch]]:
-    """The rows as they are read: `name` is that of the partition's directory."""
+    """Return the expected rows. `name` is the name of the partition's directory."""
     topic, partition = parse_directory(name) or (None, None)
     schema = ROWS.schema()
 

@@ -51,7 +51,7 @@ _TOPIC_ID = Option(
 
 @dataclass
 class _Source:
-    """Records one after the other, at growing times."""
+    """A source of records at increasing times."""
 
     rng: Rng
     left: int
@@ -171,7 +171,7 @@ def _open(script: Script, source: _Source) -> None:
 
 
 def _half(source: _Source) -> _Source:
-    """A part of what is left, taken from it."""
+    """Take a part of the remaining records."""
     part = source.left // 2
     source.left -= part
     return _Source(source.rng, part, source.now)
@@ -195,14 +195,14 @@ def _control(script: Script, source: _Source) -> None:
 
 
 def _compacted(script: Script, source: _Source) -> None:
-    """What the cleaner leaves: holes, empty batches, tombstones and markers with a delete horizon."""
+    """The results of compaction: holes, empty batches, tombstones and markers with a delete horizon."""
     rng = source.rng
     producers = [Producer(5000), Producer(5001)]
     writer = Producer(5002)
     while source.left:
         kind = rng.below(6)
         if kind == 0:
-            # All of it is gone, but it was the last of an active producer.
+            # All records were removed, but the batch was the last of an active producer.
             producer = rng.choice(producers)
             last = rng.below(8)
             script.batch([], producer=producer, last_delta=last, max_timestamp=source.tick())
@@ -296,14 +296,14 @@ def _segments(script: Script, source: _Source) -> None:
 
 
 def _over_long(number: int, extra: int) -> bytes:
-    """A varint with `extra` groups that say nothing."""
+    """Encode an overlong varint with `extra` groups."""
     short = VARINT.pack(number, {})
     more = short[:-1] + bytes([short[-1] | 0x80]) + b"\x80" * (extra - 1) + b"\0" if extra else short
     return more
 
 
 def _odd_record(record: Record, *, over_long: bool = False, null_length: int = -1) -> Record:
-    """The same record in an odd encoding; the first of its batch."""
+    """Encode the first record of a batch with overlong varints."""
     body = bytes([record.attributes, 0, 0])
     for part in (record.key, record.value):
         body += (
@@ -341,14 +341,14 @@ def _odd(script: Script, source: _Source) -> None:
             # The coordinator of groups writes a sequence of 0 without a producer.
             script.batch([record], base_sequence=0)
         else:
-            # A value that holds a whole batch with a right checksum.
+            # A value that contains a complete batch with a valid checksum.
             inner = Script(first_offset=script.next_offset)
             inner.batch([source.record()])
             script.batch([Record(record.key, bytes(inner.segments[0].data), record.timestamp)])
 
 
 def _shifted(script: Script, source: _Source) -> None:
-    """Retention took the first segments, DeleteRecords the start of the first that is left."""
+    """Retention deleted the first segments, DeleteRecords the start of the next one."""
     batches = 0
     while source.left:
         if batches == 2:
@@ -404,7 +404,7 @@ def _everything(script: Script, source: _Source) -> None:
     parts = [
         recipe for name, (recipe, _, _) in _SMALL.items() if name not in ("big", "open", "shifted", "epochs")
     ]
-    # A transaction left open would hide all that follows it from read_committed: it comes last.
+    # An open transaction hides everything after it from read_committed, so it comes last.
     parts += [_open]
     for i, recipe in enumerate(parts):
         share = source.left // (len(parts) - i)
@@ -466,7 +466,7 @@ def _expected(
 
 
 def _topic_id(order: Order) -> str:
-    """A topic id that is the seed's."""
+    """Return a topic id derived from the seed."""
     topic_id = order.options["topic.id"]
     if topic_id is not None:
         return str(topic_id)
@@ -517,7 +517,7 @@ def _small_log(order: Order) -> Made:
 
 
 _LEFT_OUT = ("message.timestamp.type", "offsets")
-"""With LogAppendTime the times would be those of the moment; offsets there are none to keep."""
+"""LogAppendTime would make the times irreproducible, and there are no offsets to keep."""
 
 
 def _plain(order: Order) -> Made:
@@ -542,7 +542,7 @@ _PLAIN_DOC = "as many rows as you like, in bulk: keys and words, with whatever s
 
 
 def generators() -> tuple[Generator, ...]:
-    """Made when asked for: the layout's options are its own."""
+    """Build the generator lazily, because it needs the layout's options."""
     layout = registry.get_layout(_LAYOUT)
     written, encoded = (settings(options, _LEFT_OUT, bulk.OPTIONS) for options in (layout.options, ENCODING))
     return (

@@ -1,4 +1,4 @@
-"""Batches written one after the other from the structure's description, and what consumers must get of them.
+"""Write batches one by one from the description, and record the rows that consumers must get.
 
 Nothing here uses a kernel, and nothing is read back: the rows expected are those that were put in. Offsets, segments and the
 fates of transactions are counted as a broker counts them.
@@ -39,7 +39,7 @@ _STORED = Struct(
     RECORD_BATCH.name,
     *(Field("records", Bytes("rest")) if item.name == "records" else item for item in RECORD_BATCH.fields),
 )
-"""A batch whose records are bytes already."""
+"""A batch with encoded records."""
 
 _LIMIT = 1 << 31
 _WINDOW = 4 << 20
@@ -47,7 +47,7 @@ _WINDOW = 4 << 20
 
 @dataclass(frozen=True)
 class Record:
-    """One record to be written. `delta` is its place in the batch where that is not simply the next.
+    """One record. `delta` is its offset in the batch, if it is not the next one.
 
     `headers` are (key, value) or (key, value, the key as a consumer gets it). `packed` are its bytes where they are odd: the
     other fields say what they mean.
@@ -71,7 +71,7 @@ class Producer:
     sequence: int = 0
 
     def take(self, count: int) -> int:
-        """The base sequence of a batch of so many; after 2147483647 comes 0."""
+        """Return the base sequence of a batch of `count` records; 2147483647 wraps to 0."""
         base = self.sequence
         self.sequence = (base + count) % (1 << 31)
         return base
@@ -79,7 +79,7 @@ class Producer:
 
 @dataclass
 class Segment:
-    """A segment being put together: its bytes, where its batches start, the markers in it."""
+    """A segment under construction: its bytes, the starts of its batches, and its markers."""
 
     base: int
     data: bytearray = field(default_factory=bytearray)
@@ -100,7 +100,7 @@ class Script:
         self.rows: list[dict[str, Any]] = []
         self.log_start = first_offset
         self._open: dict[int, int] = {}
-        """First offset of the open transaction of each producer."""
+        """The first offset of each producer's open transaction."""
         self._pending: dict[int, list[int]] = {}
         """The rows (by index) of open transactions."""
         self._aborted: set[int] = set()
@@ -113,7 +113,7 @@ class Script:
             self.segments.append(Segment(self.next_offset))
 
     def skip(self, offsets: int) -> None:
-        """Offsets that nothing has: compaction removed it."""
+        """Skip offsets, as if compaction had removed their records."""
         self.next_offset += offsets
 
     def batch(
@@ -133,7 +133,7 @@ class Script:
         leader_epoch: int | None = None,
         payload: bytes | None = None,
     ) -> int:
-        """One batch. Returns its base offset. `payload` is its compressed form where that is not ours to make."""
+        """Write a batch and return its base offset. `payload`: precompressed records."""
         base = self.next_offset
         deltas: list[int] = []
         for record in records:
@@ -201,7 +201,7 @@ class Script:
             self._aborted.update(ended)
 
     def control(self, kind: int, value: bytes, timestamp: int) -> None:
-        """A control record without a producer, as the KRaft log has them."""
+        """Write a control record without a producer, as in the KRaft log."""
         self.batch([Record(CONTROL_RECORD_KEY.pack({"type": kind}), value, timestamp)], control=True)
 
     def _packed(self, record: Record, delta: int, base_timestamp: int) -> bytes:
@@ -226,7 +226,7 @@ class Script:
         segment.starts.append(len(segment.data))
         segment.data += data
 
-    # What must be read
+    # Expected rows
 
     def _expect(
         self,
@@ -257,18 +257,18 @@ class Script:
         return (row for row in self.rows if row["offset"] >= self.log_start)
 
     def committed(self) -> Iterator[dict[str, Any]]:
-        """Up to the first open transaction, without those aborted."""
+        """Return the rows up to the first open transaction, without aborted ones."""
         stable = min(self._open.values(), default=self.next_offset)
         for i, row in enumerate(self.rows):
             if self.log_start <= row["offset"] < stable and i not in self._aborted:
                 yield row
 
-    # For what is derived
+    # Input for derived files
 
     def batches(
         self,
     ) -> Iterator[tuple[int, Iterable[tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]]]]:
-        """Of each segment its base offset, the heads of its batches, where they start, and the markers among them."""
+        """Yield for each segment its base offset, the heads and starts of its batches, and its markers."""
         for segment in self.segments:
             header = heads_at(np.frombuffer(segment.data, np.uint8), np.array(segment.starts, np.int64))
             yield (
@@ -278,7 +278,7 @@ class Script:
 
 
 _UNSURE = ("batch_length", "crc")
-"""What changes with the compressor's version, besides the compressed records."""
+"""Fields that change with the compressor's version, in addition to the compressed records."""
 
 
 def content_hash(read: Reads, size: int) -> str | None:

@@ -1,1 +1,1 @@
-"""Corpora of ZooKeeper: its recipes, and what puts its files together from the descriptions."""
+"""Corpora of ZooKeeper: recipes, and scripts that build files from the descriptions."""

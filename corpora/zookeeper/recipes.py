@@ -30,10 +30,10 @@ from logwright.corpora.zookeeper.script import EPOCH_TIME, Script
 _LAYOUT = "zookeeper.datadir"
 _PIECE = 1 << 16
 _GROUP = 1000
-"""So many nodes have one parent."""
+"""The number of nodes per parent."""
 OPTIONS = (Option("data.bytes", 100, "Bytes of data of a node on average", low=0, high=1 << 20),)
 _LEFT_OUT = ("on_duplicate", "sort_buffer_size", "zxid", "session.timeout", "multi")
-"""What makes no difference, or would make another one than the rows say."""
+"""Options without effect, or that would change the rows."""
 _PLAIN = pa.schema([NODES.schema().field(name) for name in ("path", "data", "czxid", "version")])
 _TREE = pa.schema(
     [
@@ -61,7 +61,7 @@ def _data(order: Order, start: int, count: int) -> Any:
 
 
 def _paths(order: Order, start: int, count: int) -> pa.Array:
-    """`/group-000/node-000000`."""
+    """Return paths like `/group-000/node-000000`."""
     each = np.arange(start, start + count)
     digits = len(str(max(order.rows - 1, 0)))
     groups = numbered(b"/group-", each // _GROUP, max(digits - 3, 1))
@@ -87,7 +87,7 @@ def _pieces(order: Order) -> Iterator[int]:
 
 
 def _in_groups(order: Order, zxid: int) -> Iterator[pa.RecordBatch]:
-    """The tree that is read, in its order: the parents, which are made by that transaction, and what a server has besides."""
+    """Return the expected tree in order, including the parents, which the transaction creates, and the server's own nodes."""
 
     def batch(paths: list[str], zxid: int = 0) -> pa.RecordBatch:
         rows = [{"path": path, "data": b"", "czxid": zxid, "version": 0} for path in paths]
@@ -155,7 +155,7 @@ def _directory(order: Order) -> Made:
 
 
 def _content(name: str, reads: Reads, size: int) -> str | None:
-    """Of a compressed snapshot the hash of what it holds."""
+    """Return the hash of the decompressed content of a compressed snapshot."""
     if not name.endswith(".gz"):
         return None
     return hashlib.sha256(gzip.decompress(reads(0, size))).hexdigest()
@@ -178,7 +178,7 @@ def _one_snapshot(order: Order) -> Made:
 
 
 def _named(name: str, kind: str) -> int:
-    """The name says what the file is, and its zxid."""
+    """Check that the file name has the right form, and return its zxid."""
     parsed = names.parse(name)
     if parsed is None or parsed.kind != kind:
         raise UsageError(f"{name!r} is no name of such a file", advice=f"A name like {kind}.1")
@@ -202,7 +202,7 @@ _MIXED_DOC = (
 
 
 def generators() -> tuple[Generator, ...]:
-    """Made when asked for: the options are the writers' own."""
+    """Build the generator lazily, because it needs the writers' options."""
     layout = registry.get_layout(_LAYOUT)
     return (
         Generator(

@@ -56,7 +56,7 @@ _LISTS = (
 )
 _NAMES = ("app", "lock-0000000001", "\u00fcber", "\u6570", "a.b", "Z")
 Change = tuple[int, dict[str, Any]]
-"""A type of transaction, and its body."""
+"""A transaction type and its body."""
 
 
 @dataclass
@@ -84,13 +84,13 @@ def _out(paths: list[str], path: str) -> None:
 
 
 class Script:
-    """A directory of so many transactions: a log up to the middle, a snapshot there, and a second log; without `split` one log."""
+    """A directory of `count` transactions: a log of the first half, a snapshot, and a second log; without `split` one log."""
 
     def __init__(self, rng: Rng, rows: int, *, split: bool = True) -> None:
         self._rng = rng
         self._words = text(rng, 1 << 12)
         self.nodes: dict[str, _Node] = {}
-        # Of these, in order, those that are not the server's own: all, those without children, those that may have some.
+        # The nodes that are not the server's own, in order: all, those without children, and those that may have children.
         self._ours: list[str] = []
         self._bare: list[str] = []
         self._homes: list[str] = []
@@ -113,12 +113,12 @@ class Script:
             if zxid == middle:
                 self.files[snapshot_name(zxid, "gz")] = gzip.compress(self._snapshot(zxid), mtime=0)
         self.log = self.files.get(log_name(1), bytes(log))
-        """The first one."""
+        """The first transaction."""
         self.snapshot = self._snapshot(rows)
-        """Of the tree in the end."""
+        """The digest of the final tree."""
 
     def tree(self) -> list[dict[str, Any]]:
-        """The nodes, in the order of their paths."""
+        """Return the nodes, sorted by path."""
         rows = [
             {
                 "path": path or "/",
@@ -131,7 +131,7 @@ class Script:
         ]
         return sorted(rows, key=lambda row: str(row["path"]).encode())
 
-    # One after the other
+    # Transactions
 
     def _next(self, zxid: int) -> bytes:
         time = EPOCH_TIME + 10 * zxid
@@ -166,7 +166,7 @@ class Script:
             mine = sorted(
                 path for path, node in self.nodes.items() if node.stat["ephemeral_owner"] == session
             )
-            # Without a body as in old versions, or with.
+            # With a body, or without one as in old versions.
             body = None if rng.below(3) == 0 else {"paths_to_delete": [path.encode() for path in mine]}
             return CLOSE_SESSION, body, session
         if kind == 2:
@@ -176,7 +176,7 @@ class Script:
         return (*self._change(session), session)
 
     def _multi(self, session: int) -> list[dict[str, Any]]:
-        """Some that fail, none of which is done, and some that don't; of these each has to know what the one before does."""
+        """Make a multi transaction that fails, without effect, or one that succeeds; each operation sees the previous ones."""
         if self._rng.below(3) == 0:
             kind, body = self._change(session, allowed=(CREATE, SET_DATA))
             return [
@@ -242,7 +242,7 @@ class Script:
         size = self._rng.choice([0, 1, 20, 20, 300, 3000])
         return None if self._rng.below(9) == 0 else self._words[:size]
 
-    # What they do
+    # Effects
 
     def _apply(self, kind: int, body: Mapping[str, Any] | None, session: int, zxid: int, time: int) -> None:
         if kind == CREATE_SESSION:
@@ -295,7 +295,7 @@ class Script:
         if not self._children[above] and above:
             insort(self._bare, above)
 
-    # What a server writes down of it
+    # Stored form
 
     def _snapshot(self, zxid: int) -> bytes:
         lists: list[Any] = []

@@ -32,7 +32,7 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'a length of 0, where there are none'
+        doc: 'if the list is empty: a length of 0'
   journal_header:
     seq:
       - id: magic
@@ -55,12 +55,12 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'the integer 0 bytes behind the start of frame'
+        doc: 'the integer 0 bytes after the start of frame'
       following:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'behind it: a length of 0, where it was the last one'
+        doc: 'after the last item: a length of 0'
   padding:
     seq:
       - id: length
@@ -82,7 +82,7 @@ types:
         type: journal_record_body
         size: length
   journal_record_body:
-    doc: 'What the size of JournalRecord counts.'
+    doc: 'The bytes that the size of JournalRecord counts.'
     seq:
       - id: ledger_id
         type: s8be

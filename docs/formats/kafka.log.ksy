@@ -23,7 +23,7 @@ types:
         type: record_batch_body
         size: batch_length
   record_batch_body:
-    doc: 'What the size of RecordBatch counts.'
+    doc: 'The bytes that the size of RecordBatch counts.'
     seq:
       - id: partition_leader_epoch
         type: s4be
@@ -94,7 +94,7 @@ types:
         type: record_body
         size: length.value
   record_body:
-    doc: 'What the size of Record counts.'
+    doc: 'The bytes that the size of Record counts.'
     seq:
       - id: attributes
         type: s1

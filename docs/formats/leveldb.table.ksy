@@ -36,7 +36,7 @@ types:
         size: '_io.size - 5'
         type: data_block
         if: 'type == 0'
-        doc: 'contents, where it is as it lies'
+        doc: 'contents, if it is not compressed'
   stored_index_block:
     doc: 'For each data block its handle, and a key that is not before its last one.'
     seq:
@@ -55,7 +55,7 @@ types:
         size: '_io.size - 5'
         type: index_block
         if: 'type == 0'
-        doc: 'contents, where it is as it lies'
+        doc: 'contents, if it is not compressed'
   stored_metaindex_block:
     doc: 'Names and handles of further blocks.'
     seq:
@@ -74,7 +74,7 @@ types:
         size: '_io.size - 5'
         type: metaindex_block
         if: 'type == 0'
-        doc: 'contents, where it is as it lies'
+        doc: 'contents, if it is not compressed'
   stored_filter_block:
     doc: 'A Bloom filter for each 2 KiB of the file, of the keys of the data blocks that start there.'
     seq:
@@ -93,7 +93,7 @@ types:
         size: '_io.size - 5'
         type: filter_block
         if: 'type == 0'
-        doc: 'contents, where it is as it lies'
+        doc: 'contents, if it is not compressed'
   footer:
     doc: 'The last 48 bytes of a table. No checksum covers them.'
     seq:
@@ -122,7 +122,7 @@ types:
       num_restarts_ahead:
         pos: _io.size - 4
         type: u4le
-        doc: 'num_restarts, which comes behind what it is about'
+        doc: 'num_restarts, read before the field that depends on it'
   data_block_entries:
     seq:
       - id: items
@@ -151,7 +151,7 @@ types:
       num_restarts_ahead:
         pos: _io.size - 4
         type: u4le
-        doc: 'num_restarts, which comes behind what it is about'
+        doc: 'num_restarts, read before the field that depends on it'
   index_block_entries:
     seq:
       - id: items
@@ -180,7 +180,7 @@ types:
       num_restarts_ahead:
         pos: _io.size - 4
         type: u4le
-        doc: 'num_restarts, which comes behind what it is about'
+        doc: 'num_restarts, read before the field that depends on it'
   metaindex_block_entries:
     seq:
       - id: items
@@ -211,7 +211,7 @@ types:
       array_offset_ahead:
         pos: _io.size - 5
         type: u4le
-        doc: 'array_offset, which comes behind what it is about'
+        doc: 'array_offset, read before the field that depends on it'
   filter_block_offsets:
     seq:
       - id: items
@@ -235,13 +235,13 @@ types:
         pos: metaindex_handle.offset.value
         size: metaindex_handle.size.value + 5
         type: stored_metaindex_block
-        doc: 'what lies where metaindex_handle leads to'
+        doc: 'the structure that metaindex_handle points to'
       index_handle_block:
         io: _root._io
         pos: index_handle.offset.value
         size: index_handle.size.value + 5
         type: stored_index_block
-        doc: 'what lies where index_handle leads to'
+        doc: 'the structure that index_handle points to'
   block_handle:
     seq:
       - id: offset
@@ -298,7 +298,7 @@ types:
         pos: value.offset.value
         size: value.size.value + 5
         type: stored_data_block
-        doc: 'what lies where value leads to'
+        doc: 'the structure that value points to'
   metaindex_block_entry:
     doc: 'A key and a value.'
     seq:
@@ -324,7 +324,7 @@ types:
         pos: value.offset.value
         size: value.size.value + 5
         type: stored_filter_block
-        doc: 'what lies where value leads to'
+        doc: 'the structure that value points to'
   uvarint:
     seq:
       - id: groups

@@ -26,7 +26,7 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'a length of 0, where there are none'
+        doc: 'if the list is empty: a length of 0'
   message_frame:
     seq:
       - id: frame
@@ -41,12 +41,12 @@ types:
         pos: _io.pos + 4
         type: u4be
         if: '(_io.size - _io.pos) >= 8'
-        doc: 'the integer 4 bytes behind the start of frame'
+        doc: 'the integer 4 bytes after the start of frame'
       following:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'behind it: a length of 0, where it was the last one'
+        doc: 'after the last item: a length of 0'
   blank:
     doc: 'The last record of a full file: the next message did not fit. What follows is undefined.'
     seq:

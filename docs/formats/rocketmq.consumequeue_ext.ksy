@@ -26,7 +26,7 @@ types:
         pos: _io.pos
         type: s2be
         if: '(_io.size - _io.pos) >= 2'
-        doc: 'a length of 0, where there are none'
+        doc: 'if the list is empty: a length of 0'
   consume_queue_ext_unit_frame:
     seq:
       - id: frame
@@ -41,12 +41,12 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'the integer 0 bytes behind the start of frame'
+        doc: 'the integer 0 bytes after the start of frame'
       following:
         pos: _io.pos
         type: s2be
         if: '(_io.size - _io.pos) >= 2'
-        doc: 'behind it: a length of 0, where it was the last one'
+        doc: 'after the last item: a length of 0'
   end:
     seq:
       - id: unit_size

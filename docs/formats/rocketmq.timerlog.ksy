@@ -26,7 +26,7 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'a length of 0, where there are none'
+        doc: 'if the list is empty: a length of 0'
   timer_unit_frame:
     seq:
       - id: frame
@@ -41,12 +41,12 @@ types:
         pos: _io.pos + 12
         type: s4be
         if: '(_io.size - _io.pos) >= 16'
-        doc: 'the integer 12 bytes behind the start of frame'
+        doc: 'the integer 12 bytes after the start of frame'
       following:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'behind it: a length of 0, where it was the last one'
+        doc: 'after the last item: a length of 0'
   timer_blank:
     doc: 'The last record of a full file.'
     seq:

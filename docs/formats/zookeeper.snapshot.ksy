@@ -46,7 +46,7 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'a path of one character, "/", where there are none'
+        doc: 'if the list is empty: a path of one character, "/"'
   node:
     doc: 'One node. Parents come before their children, the root first.'
     seq:
@@ -73,7 +73,7 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'behind it: a path of one character, "/", where it was the last one'
+        doc: 'after the last item: a path of one character, "/"'
   file_header:
     seq:
       - id: magic

@@ -28,7 +28,7 @@ types:
         pos: _io.pos + 8
         type: s4be
         if: '(_io.size - _io.pos) >= 12'
-        doc: 'a length of 0, in what was allocated ahead, where there are none'
+        doc: 'if the list is empty: a length of 0, in what was allocated ahead'
   file_header:
     doc: 'The start of a log. No checksum covers it.'
     seq:
@@ -63,7 +63,7 @@ types:
         pos: _io.pos + 8
         type: s4be
         if: '(_io.size - _io.pos) >= 12'
-        doc: 'behind it: a length of 0, in what was allocated ahead, where it was the last one'
+        doc: 'after the last item: a length of 0, in what was allocated ahead'
   txn_log_entry:
     doc: 'A transaction: TxnHeader, its record, TxnDigest.'
     seq:
@@ -116,7 +116,7 @@ types:
         pos: _io.pos
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'the integer 0 bytes behind the start of body'
+        doc: 'the integer 0 bytes after the start of body'
   create_session_txn:
     seq:
       - id: time_out

@@ -1,1 +1,1 @@
-"""What checks the codecs of BookKeeper: strategies for rows and files, samples, the reference."""
+"""Checks of the BookKeeper codecs: strategies for rows and files, samples, and the reference decoder."""

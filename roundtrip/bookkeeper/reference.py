@@ -1,4 +1,4 @@
-"""The rows of frames of BookKeeper, from their described values. See `logwright.roundtrip.reference`."""
+"""Reference decoders of BookKeeper's rows. See `logwright.roundtrip.reference`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {MASTER_KEY: "master_key", FENCE: "fence", EXPLICIT_LAC: "explicit_lac"
 
 
 def journal(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The records; paddings and the header are none. A digest that is neither CRC-32C nor CRC-32 is not told from the payload."""
+    """Yield the records, without paddings and the header. A digest other than CRC-32C and CRC-32 counts as payload."""
     for frame in frames:
         if frame["body"] is None:
             continue

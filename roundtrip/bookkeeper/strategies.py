@@ -51,7 +51,7 @@ def _entry(ledger: int, entry: int, payload: bytes, total: int) -> bytes:
 
 @st.composite
 def _journal(draw: Any) -> bytes:
-    """Records of all kinds, paddings of any length, and an end of zeros or none."""
+    """Generate records of all kinds, paddings of any length, and optional zeros at the end."""
     version = draw(st.sampled_from([4, 5, 6]))
     out = bytearray(HEADER.pack({"version": version}).ljust(512 if version > 4 else 8, b"\0"))
     total = number = 0

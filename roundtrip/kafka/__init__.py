@@ -1,1 +1,1 @@
-"""What checks the codecs of Kafka: strategies for rows and files, samples, the reference."""
+"""Checks of the Kafka codecs: strategies for rows and files, samples, and the reference decoder."""

@@ -1,4 +1,4 @@
-"""The rows of frames of Kafka, from their described values. See `logwright.roundtrip.reference`."""
+"""Reference decoders of Kafka's rows. See `logwright.roundtrip.reference`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from logwright.roundtrip.reference import LIMIT, Described
 
 
 def log(batches: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The records of batches of magic 2, as a consumer that has the file gets them: it passes over those at or below the
-    highest offset it has seen (`CompletedFetch` of Kafka's clients)."""
+    """Yield the records of batches of magic 2, like a consumer of the file, which skips records at or below the
+    highest offset so far (`CompletedFetch` of Kafka's clients)."""
     seen = -(1 << 63)
     for batch in batches:
         for row in _records(batch):
@@ -63,12 +63,12 @@ def _records(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _sequence(base: int, delta: int) -> int:
-    """After 2147483647 comes 0 (KIP-98)."""
+    """2147483647 wraps to 0 (KIP-98)."""
     return -1 if base < 0 else (base + delta) % (1 << 31)
 
 
 def _wrapped(number: int, bits: int) -> int:
-    """As a signed integer of Java holds it."""
+    """Wrap to a signed Java integer."""
     return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
@@ -80,7 +80,7 @@ def _control_type(key: bytes | None) -> str:
 
 
 def _entries(*names: str) -> Described:
-    """A frame is a row: these fields of it."""
+    """Return a decoder for frames that are rows of these fields."""
 
     def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         return ({name: frame[name] for name in names} for frame in frames)
@@ -89,7 +89,7 @@ def _entries(*names: str) -> Described:
 
 
 def _within(name: str) -> Described:
-    """The rows are the items of a field."""
+    """Return a decoder for rows that are the items of a field."""
 
     def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         return (dict(item) for frame in frames for item in frame[name])

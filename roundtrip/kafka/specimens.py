@@ -11,7 +11,7 @@ _FIRST = f"{0:020d}"
 
 
 def _records(count: int) -> list[dict[str, Any]]:
-    """Records as few and as various as they can be: null and empty keys and values, headers, times that go back."""
+    """Return a few diverse records: null and empty keys and values, headers, decreasing times."""
     return [
         {
             "key": (None, b"", b"k%d" % n)[n % 3],

@@ -32,7 +32,7 @@ INT16, INT31, INT32 = (
 )
 INT63, INT64 = st.integers(0, (1 << 63) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.one_of(st.just(-1), st.integers(0, 4_000_000_000_000), st.integers(0, (1 << 62) - 1))
-"""Milliseconds, -1 for none; a broker takes no other negative ones."""
+"""Milliseconds; -1 is none. A broker refuses other negative values."""
 BYTES = st.one_of(
     st.none(),
     st.binary(max_size=40),
@@ -51,7 +51,7 @@ _HEADERS = st.lists(
 
 @st.composite
 def _rows(draw: Any) -> pa.Table:
-    """With any of the columns that encoding takes; offsets, where there are some, grow with gaps."""
+    """Generate rows with any subset of the encoder's columns. Offsets increase, with gaps."""
     count = draw(st.integers(0, 30))
     table = registry.get("kafka.log").tables["rows"]
     values: dict[str, Strategy] = {"key": BYTES, "value": BYTES, "timestamp_ms": TIMES, "headers": _HEADERS}
@@ -115,7 +115,7 @@ def _record(draw: Any) -> dict[str, Any]:
 
 @st.composite
 def _batch(draw: Any, base_offset: int) -> tuple[bytes, int]:
-    """A batch of any attributes, and its last offset."""
+    """Generate a batch of any attributes, and its last offset."""
     records = draw(st.lists(_record(), max_size=8))
     delta = -1
     section = b""
@@ -165,7 +165,7 @@ def _table(codec: str, columns: Mapping[str, Strategy]) -> Strategy:
 
 
 def _increasing(codec: str, columns: Mapping[str, tuple[int, int]], rest: Mapping[str, Strategy]) -> Strategy:
-    """Rows in which some columns grow from row to row: (smallest, largest) of each."""
+    """Generate rows in which some columns increase: (smallest, largest) of each."""
 
     @st.composite
     def make(draw: Any) -> pa.Table:
@@ -204,7 +204,7 @@ NAMES: dict[str, str] = {
     "kafka.offset_checkpoint": "recovery-point-offset-checkpoint",
     "kafka.partition_metadata": "partition.metadata",
 }
-"""The names of the files that the laws are tried on."""
+"""The names of the files that the laws are checked on."""
 ROWS: dict[str, Callable[[], Strategy]] = {
     "kafka.log": _rows,
     "kafka.index": lambda: _increasing("kafka.index", {"offset": (1, _TOP31), "position": (1, _TOP31)}, {}),
@@ -236,7 +236,7 @@ OPTIONS: dict[str, Callable[[], Strategy]] = {"kafka.log": _options}
 
 
 def _entries(struct: Struct) -> Callable[[], Strategy]:
-    """Entries of any values, one after the other."""
+    """Generate files of entries with any values."""
     widths = {2: st.just(0), 4: INT31, 8: INT63}
     entry = st.fixed_dictionaries({field.name: widths[field.type.min_size] for field in struct.fields})
     return lambda: st.lists(entry.map(struct.pack), max_size=12).map(b"".join)

@@ -25,24 +25,24 @@ import platformdirs
 
 from logwright.codec.fault import LogwrightError
 
-# What every short-lived JVM here wants: quick to start rather than quick for hours, and small.
+# Options of short-lived JVMs: fast start and small memory, not peak speed.
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true")
 
 JAVA_AT_LEAST = 17
 
 SHARED = Path(__file__).parent / "java"
-"""Sources that the oracles of all systems have in common."""
+"""Sources shared by the oracles of all systems."""
 
-# Seconds that a JVM gets to end by itself.
+# Seconds until a JVM is killed.
 PATIENCE = 10.0
 
 
 class OracleError(LogwrightError, RuntimeError):
-    """The real system could not be asked: no Java, no jars, a JVM that ended, an answer that did not come."""
+    """The real system is not available: no Java, no jars, the JVM ended, or there was no answer."""
 
 
 class JavaError(OracleError):
-    """The real system threw. `.java_class`, `.java_message`, `.causes` and `.trace` are its own words."""
+    """The real system threw an exception: see `.java_class`, `.java_message`, `.causes` and `.trace`."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         self.java_class: str = error["class"]
@@ -56,7 +56,7 @@ class JavaError(OracleError):
 
 @functools.cache
 def why_not() -> str | None:
-    """Why Java code can't be built and run here, in one sentence; None when it can."""
+    """Return why Java code cannot be built and run here; None if it can."""
     for name in ("java", "javac"):
         if _tool(name) is None:
             return f"needs a JDK {JAVA_AT_LEAST} or newer, and there is no `{name}`: install one or set JAVA_HOME"
@@ -77,7 +77,7 @@ def _tool(name: str) -> str | None:
 
 
 def command(name: str) -> str:
-    """The path of `java` or `javac`."""
+    """Return the path of `java` or `javac`."""
     path = _tool(name)
     if path is None:
         raise OracleError(f"there is no `{name}`", advice="Install a JDK 17 or set JAVA_HOME")
@@ -85,7 +85,7 @@ def command(name: str) -> str:
 
 
 def cache_dir() -> Path:
-    """Where jars and compiled classes are kept."""
+    """Return the cache directory of jars and compiled classes."""
     return platformdirs.user_cache_path("logwright") / "oracles"
 
 
@@ -97,7 +97,7 @@ class Project:
         self._sources = sources
 
     def why_not(self) -> str | None:
-        """Why it can't be built, in one sentence; None when it can (it then is, the first time in tens of seconds)."""
+        """Return why it cannot be built; None after building it (the first time takes tens of seconds)."""
         reason = why_not()
         if reason is None:
             try:
@@ -107,7 +107,7 @@ class Project:
         return reason
 
     def classpath(self) -> str:
-        """What goes behind `-cp`, fetched and compiled when it is not there yet."""
+        """Return the class path, after fetching and compiling what is missing."""
         jars = self.jars()
         return os.pathsep.join([str(self._classes(jars)), *_jars_of(jars)])
 
@@ -168,7 +168,7 @@ def _hash(paths: Iterable[Path]) -> str:
 
 
 class _appearing:
-    """A directory made beside its target and renamed to it when the block ends well. Whoever comes first wins."""
+    """A staging directory that is renamed to its target after the block succeeds. The first process wins."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -192,7 +192,7 @@ class _appearing:
 
 
 class Session:
-    """A JVM that answers one JSON line with some JSON lines, started at the first question.
+    """A JVM that answers each JSON line with JSON lines. It starts with the first request.
 
     Its log goes to a file that is quoted when it dies. It ends with this process, because then its stdin ends; a process
     forked from this one starts its own.
@@ -208,7 +208,7 @@ class Session:
         self._log: IO[bytes] | None = None
 
     def ask(self, op: str, *, timeout: float = 120.0, **fields: Any) -> tuple[list[Any], Any]:
-        """The items and the result of an operation. `JavaError` when it threw, `OracleError` when no answer came."""
+        """Return the items and the result of an operation. Raises `JavaError` for an exception, `OracleError` without an answer."""
         request = json.dumps({"op": op, **fields}).encode() + b"\n"
         with self._lock:
             process = self._running()
@@ -222,7 +222,7 @@ class Session:
                     f"the JVM ended, or was ended after {timeout:g} s, in `{op}`. Last words: {self._last_words()}"
                 ) from None
             except BaseException:
-                # This very wait was interrupted: the rest of the answer must not meet the next question.
+                # The wait was interrupted: the rest of the answer must not mix with the next request.
                 self._drop(process)
                 raise
             finally:
@@ -233,7 +233,7 @@ class Session:
 
     @staticmethod
     def _exchange(process: subprocess.Popen[bytes], request: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """The items and the last line of an answer. A pipe that breaks, ends, or ends in half a line is an exception."""
+        """Read the items and the last line of an answer. Raises for a broken pipe or an incomplete line."""
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(request)
@@ -273,10 +273,10 @@ class Session:
 
     @staticmethod
     def _release(process: subprocess.Popen[bytes]) -> None:
-        """Wait for a process that has ended or is about to, and close its pipes."""
+        """Wait for an ending process, and close its pipes."""
         assert process.stdin is not None
         assert process.stdout is not None
-        # Closing flushes, into a pipe that may be broken.
+        # Closing flushes into a pipe that may be broken.
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
@@ -287,7 +287,7 @@ class Session:
         process.stdout.close()
 
     def close(self) -> None:
-        """End the JVM; the next question starts another."""
+        """Stop the JVM. The next request starts another."""
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return

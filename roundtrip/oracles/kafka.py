@@ -35,7 +35,7 @@ SESSION = Session(
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 
-# What a broker derives from the segments; everything else in a partition directory is primary or temporary.
+# The files that a broker derives from the segments. Other files of a partition directory are primary or temporary.
 DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 __all__ = [
@@ -65,7 +65,7 @@ _SPEC = (
 
 
 def available() -> str | None:
-    """None when Kafka can be asked here; else one sentence saying why not. The first call fetches the jars."""
+    """Return why Kafka cannot be used here; None if it can. The first call fetches the jars."""
     return PROJECT.why_not()
 
 
@@ -128,7 +128,7 @@ def build(*specs: Mapping[str, Any]) -> bytes:
 
 
 def spec_of(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """What `build` needs to make a batch of `batches` again: from the same library versions the same bytes.
+    """Return the arguments with which `build` rebuilds a batch of `batches`; the same library versions give the same bytes.
 
     Not for LogAppendTime, where the broker overwrites the header of a batch that keeps the producer's base timestamp.
     """
@@ -150,7 +150,7 @@ def spec_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump(path: str | Path | Iterable[str | Path], *flags: str, check: bool = True) -> str:
-    """What `DumpLogSegments` prints about one file or several; with `check=False` also what it says on stderr when it fails.
+    """Return the output of `DumpLogSegments` for one or several files; with `check=False` also its errors if it fails.
 
     The tool cuts an index whose length is odd to whole entries, so it gets a copy of indexes.
     """
@@ -182,14 +182,14 @@ def dump(path: str | Path | Iterable[str | Path], *flags: str, check: bool = Tru
 
 
 def sanity(directory: str | Path) -> list[dict[str, Any]]:
-    """What Kafka's own checks say against the derived and small files of a partition or log directory: nothing, if all is well.
+    """Return the errors that Kafka's own checks find in the derived and small files of a partition or log directory.
 
     `sanityCheck()` of the three indexes, `ProducerStateManager.readSnapshot`, and the readers of the epoch checkpoint,
     partition.metadata and the log directory's checkpoints. Each error has file, class, message, causes, trace.
     """
     directory = Path(directory).absolute()
     with tempfile.TemporaryDirectory(prefix="logwright-oracle-") as temporary:
-        # Kafka's classes cut an index to whole entries when they close it.
+        # Kafka's classes truncate an index to complete entries when they close it.
         copy = Path(temporary, directory.name)
         copy.mkdir()
         for path in directory.iterdir():
@@ -254,7 +254,7 @@ _THROWN = re.compile(r"(?P<class>[a-z]\w*(?:\.\w+)+)(?:: (?P<message>.*))?")
 
 
 def _fatal(log: str) -> dict[str, Any]:
-    """The first fatal fault in a log."""
+    """Return the first fatal fault in a log."""
     lines = log.splitlines()
     for number, line in enumerate(lines[:-1]):
         thrown = _THROWN.fullmatch(lines[number + 1])
@@ -267,7 +267,7 @@ def _fatal(log: str) -> dict[str, Any]:
 def rebuild(
     directory: str | Path, index_interval_bytes: int = 4096, *, log_start_offset: int = 0, **options: Any
 ) -> dict[str, bytes]:
-    """The derived files as Kafka makes them from the `.log` files alone: name to bytes, leader-epoch-checkpoint included.
+    """Return the derived files that Kafka makes from the `.log` files alone: name to bytes, including leader-epoch-checkpoint.
 
     Works on a copy. `options` are those of `load`.
     """
@@ -288,7 +288,7 @@ def rebuild(
 def hash_map_order(
     ids: Iterable[int], removed: Iterable[int] = (), *, cleared: Iterable[int] = ()
 ) -> list[int]:
-    """The order in which a `java.util.HashMap<Long, ?>` gives `ids` back, put in this order, then `removed` taken out.
+    """Return the iteration order of a `java.util.HashMap<Long, ?>` after inserting `ids` in order and removing `removed`.
 
     `ProducerStateManager.producers` is such a map (made with the default capacity), so this is the order of the entries
     in a producer snapshot. Loading a snapshot puts its entries in file order. `cleared` are put first and cleared again:
@@ -317,7 +317,7 @@ def write_snapshot(entries: Iterable[Mapping[str, int]]) -> bytes:
 
 
 def unhex(record: dict[str, Any]) -> dict[str, Any]:
-    """Key, value and headers of a record as bytes instead of hex digits, in place."""
+    """Convert key, value and headers of a record from hex digits to bytes, in place."""
     for name in ("key", "value"):
         record[name] = _bytes(record[name])
     record["headers"] = [(_bytes(key), _bytes(value)) for key, value in record["headers"]]
@@ -329,7 +329,7 @@ def _bytes(digits: str | None) -> bytes | None:
 
 
 def hexed(value: Any) -> Any:
-    """JSON of a request: all bytes become hex digits, everything else stays."""
+    """Convert a request for JSON: bytes become hex digits."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, Mapping):

@@ -33,7 +33,7 @@ MARKER = ".kafka_cleanshutdown"
 
 _NODE = 1
 
-# A broker that deletes, compacts or forgets nothing, whatever the age of the records, and waits for nobody.
+# The broker never deletes, compacts or expires anything, whatever the age of the records, and does not wait for others.
 PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": str(_NODE),
@@ -53,7 +53,7 @@ PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # After a crash the controller waits this long before it takes the broker for a new one.
+    # After a crash the controller waits this long before it accepts the broker again.
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "300",
     "num.network.threads": "1",
@@ -63,7 +63,7 @@ PROPERTIES = {
 }
 
 
-# Who logs what becomes of files. Others say at INFO level what they always say.
+# Loggers of changes to files. Others log only routine messages at INFO level.
 _STORAGE_LOGGERS = {
     *(
         "LogManager",
@@ -89,7 +89,7 @@ _ABOUT_ALL = re.compile(r"INFO LogManager: (Loading logs from log dirs|Loaded \d
 
 
 class BrokerError(OracleError):
-    """The broker did not start, ended by itself, or does not serve a partition. `.lines` is what it logged."""
+    """The broker did not start, exited, or does not serve a partition. `.lines` is its log."""
 
     def __init__(self, message: str, lines: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class BrokerError(OracleError):
 
 
 class ConsumeError(OracleError):
-    """The consumer stopped before the end of the log. `.consumed` is what it got until then."""
+    """The consumer stopped before the end of the log. `.consumed` holds the records up to there."""
 
     def __init__(self, message: str, consumed: Consumed) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ class ConsumeError(OracleError):
 
 @dataclass(frozen=True)
 class Consumed:
-    """What a consumer got, from the log start to where it ended.
+    """The records that a consumer got, from the log start to where it stopped.
 
     `end_offset` is where the log ends for it (the last stable offset, if it reads committed records only), `position` where
     it ended, `error` the exception that stopped it (class, message, causes, trace) or None.
@@ -159,7 +159,7 @@ class Broker:
         self.home = Path(home)
         self._metadata_dir.mkdir()
         self._own_dir.mkdir()
-        # Unbuffered, and read again through the same descriptor: what is there is what was said.
+        # Unbuffered, and read through the same descriptor, so that no output is missed.
         self._log = self._clean_up.enter_context(Path(home, "broker.log").open("ab+", buffering=0))
         return self
 
@@ -178,7 +178,7 @@ class Broker:
 
     @property
     def _own_dir(self) -> Path:
-        """Where topics go that were created, not placed."""
+        """The directory of created topics."""
         return self.home / "logs"
 
     @property
@@ -186,18 +186,18 @@ class Broker:
         return [self._own_dir, *(placed.log_dir for placed in self._placed.values())]
 
     def partition_dir(self, topic: str, partition: int = 0) -> Path:
-        """Where the partition's files are. They are complete only after `stop()`."""
+        """Return the directory of a partition. Its files are complete only after `stop()`."""
         placed = self._placed.get((topic, partition))
         if placed:
             return placed.directory
-        # The broker puts a new partition into the log directory that has the fewest.
+        # The broker places a new partition into the log directory with the fewest partitions.
         directory = next(self.home.glob(f"logs*/{topic}-{partition}"), None)
         if directory is None:
             raise OracleError(f"there is no partition {topic}-{partition}")
         return directory
 
     def files(self, topic: str, partition: int = 0) -> dict[str, bytes]:
-        """The files of a partition: name to bytes."""
+        """Return the files of a partition: name to bytes."""
         directory = self.partition_dir(topic, partition)
         return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file()}
 
@@ -230,7 +230,7 @@ class Broker:
         recovered. `checkpoints`: offsets for this partition by file, such as {"recovery-point-offset-checkpoint": 10}.
         `leader_epoch`: what the controller says before the first start, which raises it by 2; a leader of a lower epoch than
         the records' would cut their epochs away. `partition.metadata` is kept if the topic's id is free to choose and the
-        file is sound, else written anew; with `keep_metadata` it stays as it is.
+        file is sound, else rewritten; with `keep_metadata` it is kept.
         """
         directory = Path(directory)
         if self._process is not None:
@@ -246,7 +246,7 @@ class Broker:
         topic_id = self._topic_ids.get(topic) or self._choose_id(directory)
         before = self._placed.get((topic, partition))
         if before is None and self._formatted:
-            # The broker's own makes room: two of a name are fatal.
+            # Remove the broker's own copy: duplicates of a partition are fatal.
             shutil.rmtree(self.partition_dir(topic, partition))
         log_dir = self.home / f"logs-{topic}-{partition}"
         placed = _Placed(topic, partition, log_dir, leader_epoch)
@@ -282,7 +282,7 @@ class Broker:
     # --- the process
 
     def start(self, timeout: float = 90.0) -> None:
-        """Format what is not formatted, start, and wait until it serves. `BrokerError` when it ends instead."""
+        """Format new directories, start, and wait until it serves. Raises `BrokerError` if it exits."""
         if self._process is not None:
             raise OracleError("the broker is running already")
         self._format()
@@ -292,7 +292,7 @@ class Broker:
             try:
                 self._launch(timeout)
             except BrokerError:
-                # Between our choice of a free port and its use, someone else may have taken it.
+                # Another process may have taken the free port in the meantime.
                 if not attempts or "java.net.BindException" not in self.log_text():
                     raise
 
@@ -313,7 +313,7 @@ class Broker:
         self._started_at = self._log.seek(0, 2)
         self._process = subprocess.Popen(
             command_line(config, self._heap),
-            # Held open: its end ends the broker, should this process be killed.
+            # Kept open, so that the broker exits if this process is killed.
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -343,7 +343,7 @@ class Broker:
             "metadata_dir": str(self._metadata_dir),
             "dirs": dirs,
         }
-        # Each directory gets an id, which the records of its partitions then name.
+        # Each directory gets an id, which the metadata of its partitions refers to.
         SESSION.ask("format", **request)
         if not self._formatted:
             for topic, topic_id in self._topic_ids.items():
@@ -471,7 +471,7 @@ class Broker:
             )[1]
         )
 
-    # --- what it said
+    # --- logs
 
     def log_text(self) -> str:
         """The log since the last start."""
@@ -480,7 +480,7 @@ class Broker:
         return self._log.read().decode(errors="replace")
 
     def log_lines(self, topic: str, partition: int = 0) -> list[str]:
-        """What the broker logged about a partition's files since the last start, as `LEVEL Logger: message`.
+        """Return the log lines about a partition's files since the last start, as `LEVEL Logger: message`.
 
         That is all warnings and errors, and what the log layer says at INFO level. Exceptions follow their line, indented,
         without the stack. Paths are cut to `LOGDIR`, durations to N.
@@ -511,14 +511,14 @@ class Broker:
         return entries
 
     def _problems(self) -> list[str]:
-        """Warnings and errors, or the last lines when there are none."""
+        """Return warnings and errors, or the last lines if there are no such lines."""
         entries = self._entries()
         bad = [line for entry in entries if entry[0].startswith(("WARN", "ERROR")) for line in entry]
         return bad or self.log_text().splitlines()[-20:]
 
 
 def command_line(config: Path, heap: str = "256m") -> list[str]:
-    """The command line of a broker that ends when its stdin is closed."""
+    """Return the command line of a broker that exits when its stdin is closed."""
     return [
         *(command("java"), *QUICK, f"-Xmx{heap}", f"-Xms{heap}", *LOG_FLAGS),
         *("-cp", PROJECT.classpath(), "logwright.oracle.kafka.BrokerMain", str(config)),
@@ -526,7 +526,7 @@ def command_line(config: Path, heap: str = "256m") -> list[str]:
 
 
 def wait_for_start(process: subprocess.Popen[bytes], log: Path, timeout: float) -> int | None:
-    """Wait until a broker serves, or has ended. Returns its exit status; None where it serves. Raises `OracleError`."""
+    """Wait until a broker serves or exits. Returns its exit status, or None if it serves. Raises `OracleError`."""
     deadline = time.monotonic() + timeout
     while b" Kafka Server started" not in log.read_bytes():
         if process.poll() is not None:
@@ -561,7 +561,7 @@ def _directory_id(log_dir: Path) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports on loopback that are free now."""
+    """Return free TCP ports on loopback."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for item in sockets:

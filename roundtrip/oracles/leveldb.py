@@ -23,13 +23,13 @@ VERSION = "1.22"
 OK = "OK"
 DIED = "the process died"
 _REUSE_LOGS = 84
-"""Byte of `Options` of version 1.22 on 64-bit machines: the C interface has no call for it."""
+"""The offset of a field in `Options` of version 1.22 on 64-bit machines, for which the C interface has no setter."""
 _SWITCHES = ("create_if_missing", "error_if_exists", "paranoid_checks")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What LevelDB said: of opening, of all that its iterator gave, and of its end."""
+    """LevelDB's answer: the status of opening, the iterated rows, and the final status of the iterator."""
 
     status: str
     rows: Sequence[tuple[bytes, bytes]] = ()
@@ -41,7 +41,7 @@ class Answer:
 
 
 def available() -> str:
-    """Why LevelDB can't be asked; "" where it can."""
+    """Return why LevelDB cannot be used; "" if it can."""
     try:
         _library()
     except (ImportError, AttributeError, OSError) as error:
@@ -50,7 +50,7 @@ def available() -> str:
 
 
 class LevelDB:
-    """A process that answers; another one takes its place when it dies."""
+    """A worker process, replaced if it dies."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -60,7 +60,7 @@ class LevelDB:
 
     def __exit__(self, *error: object) -> None:
         if self._process is not None:
-            # At the end of its input it ends.
+            # It exits at the end of its input.
             self._process.communicate()
             self._process = None
 
@@ -103,7 +103,7 @@ def _library() -> Any:
 
 
 class _Caller:
-    """The calls, in the process that may die."""
+    """The library calls, in the worker process."""
 
     def __init__(self) -> None:
         self.library = _library()
@@ -160,7 +160,7 @@ class _Caller:
 def _dropped(path: str) -> list[str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            # Date, time and thread come first.
+            # Skip date, time and thread.
             lines = [line.rstrip("\n").split(" ", 2)[-1] for line in file]
     except OSError:
         return []  # it could not begin one

@@ -42,7 +42,7 @@ _NEEDED = (
 
 
 class Bundled(Project):
-    """Sources compiled against jars that are installed with pyspark."""
+    """Sources compiled against the jars of pyspark."""
 
     def jars(self) -> Path:
         spec = importlib.util.find_spec("pyspark")
@@ -52,7 +52,7 @@ class Bundled(Project):
         needed = [path for path in sorted(folder.glob("*.jar")) if path.name.startswith(_NEEDED)]
         if not any(path.name.startswith("zookeeper-3") for path in needed):
             raise OracleError(f"there is no ZooKeeper among the jars of pyspark in {folder}")
-        # Links into this environment: another one, or one that is gone, has a place of its own.
+        # The links are specific to this Python environment.
         place = hashlib.sha256("\n".join(map(str, needed)).encode()).hexdigest()[:16]
         target = cache_dir() / "zookeeper" / place / "jars"
         names = {path.name for path in needed}
@@ -77,7 +77,7 @@ _FLAGS = (
 
 
 def available() -> str | None:
-    """None when ZooKeeper can be asked here; else one sentence saying why not."""
+    """Return why ZooKeeper cannot be used here; None if it can."""
     return PROJECT.why_not()
 
 
@@ -103,7 +103,7 @@ def restore(
     nodes: bool = True,
     properties: Mapping[str, str] | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What a server has in memory once it has loaded a data directory: its nodes, by path, and the rest.
+    """Return the state of a server after loading a data directory: nodes by path, and the rest.
 
     A node: path, data (hex), acl, persisted (the stat as it is stored), stat (as a client sees it). The rest: returned_zxid,
     last_processed_zxid, node_count, tree_digest, sessions, digest_mismatches (zxids), snapshot_digest_left (zxid of a digest that
@@ -127,10 +127,10 @@ def serve(
 
 
 def snapshot_formatter(path: str | Path, *, data: bool = False) -> str:
-    """What `SnapshotFormatter` prints, with `data` as with `-d`."""
+    """Return the output of `SnapshotFormatter`; `data` adds `-d`."""
     return str(_ask(None, "snapshot_formatter", path=str(Path(path).absolute()), data=data)[1])
 
 
 def txn_log_toolkit(path: str | Path) -> str:
-    """What `TxnLogToolkit` prints of a log."""
+    """Return the output of `TxnLogToolkit` for a log."""
     return str(_ask(None, "txn_log_toolkit", path=str(Path(path).absolute()))[1])

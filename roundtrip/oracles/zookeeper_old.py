@@ -25,12 +25,12 @@ def _session(version: str) -> Session:
 
 
 def available(version: str) -> str | None:
-    """None when this version can be asked here; else one sentence saying why not."""
+    """Return why this version cannot be used here; None if it can."""
     return _project(version).why_not()
 
 
 def load(version: str, data_dir: str | Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What a server of that version has in memory after its start, with default properties: its nodes, by path, and the rest.
+    """Return the state of a server of that version after its start with default properties: nodes by path, and the rest.
 
     A node: path, data (hex), acl (None where it can't be read), stat (as a client sees it). The rest: returned_zxid,
     last_processed_zxid, sessions. Nodes of sessions that are gone are deleted already. Raises `JavaError` where it throws.

@@ -1,1 +1,1 @@
-"""What checks the codecs of RocketMQ: strategies for rows and files, samples, the reference."""
+"""Checks of the RocketMQ codecs: strategies for rows and files, samples, and the reference decoder."""

@@ -1,4 +1,4 @@
-"""The rows of frames of RocketMQ, from their described values. See `logwright.roundtrip.reference`."""
+"""Reference decoders of RocketMQ's rows. See `logwright.roundtrip.reference`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logwright.roundtrip.reference import Described
 
 
 def messages(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The messages; a blank record is none."""
+    """Yield the messages, without blank records."""
     for frame in frames:
         if frame["topic"] is None:
             continue
@@ -50,14 +50,14 @@ def fields(*names: str) -> Described:
 
 
 def extensions(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The units; the record that ends a file is none."""
+    """Yield the units, without the record that ends a file."""
     for frame in frames:
         if frame["filter_bit_map"] is not None:
             yield {name: frame[name] for name in ("tags_code", "store_timestamp", "filter_bit_map")}
 
 
 def entries(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The entries; the first frame is the header."""
+    """Yield the entries. The first frame is the header."""
     for number, frame in enumerate(frames):
         if not number:
             continue

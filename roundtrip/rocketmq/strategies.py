@@ -142,7 +142,7 @@ def _host(v6: bool, port: int) -> dict[str, Any]:
 
 @st.composite
 def _log(draw: Any) -> bytes:
-    """Messages side by side, perhaps a blank record with anything behind it, or zeros."""
+    """Generate messages, followed by a blank record with any bytes behind it, or by zeros, or nothing."""
     out = bytearray()
     for _ in range(draw(st.integers(0, 6))):
         flags = draw(st.sampled_from([0, 0, 4, 8, BORN_V6, STORE_V6, BORN_V6 | STORE_V6]))
@@ -184,14 +184,14 @@ def _queue(draw: Any) -> bytes:
 
 
 def _packed(struct: Struct, zeros: int, **values: Strategy) -> Callable[[], Strategy]:
-    """Return files of structures side by side, with zeros behind that are so many times `zeros`."""
+    """Generate files of consecutive structures, followed by a multiple of `zeros` zero bytes."""
     rows = st.lists(st.fixed_dictionaries(values).map(struct.pack), max_size=5).map(b"".join)
     return lambda: st.builds(lambda data, n: data + bytes(zeros * n), rows, st.integers(0, 3))
 
 
 @st.composite
 def _index(draw: Any) -> bytes:
-    """An index file of four slots, from entries that lead to each other."""
+    """Generate an index file of four slots with linked entries."""
     hashes = draw(st.lists(st.integers(1, (1 << 31) - 1), max_size=8))
     rows = [
         {"key_hash": number, "physical_offset": 1 + 100 * n, "store_timestamp": 0}

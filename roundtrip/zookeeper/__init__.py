@@ -1,1 +1,1 @@
-"""What checks the codecs of ZooKeeper: strategies for rows and files, samples, the reference."""
+"""Checks of the ZooKeeper codecs: strategies for rows and files, samples, and the reference decoder."""

@@ -1,4 +1,4 @@
-"""The rows of frames of ZooKeeper, from their described values. See `logwright.roundtrip.reference`."""
+"""Reference decoders of ZooKeeper's rows. See `logwright.roundtrip.reference`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TXN_LOG_FRAME = _TxnLogFrame("TxnLogFrame", *TXN_RECORD.fields)
 
 
 def txnlog(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The transactions of records, those of multis in them."""
+    """Yield the transactions of records, including those in multis."""
     for record in records:
         entry = record["payload"]
         if entry is None:
@@ -109,8 +109,8 @@ def _text(stored: bytes | None) -> str | None:
 
 
 class _Section(Type):
-    """A section or a node of a snapshot, told by what comes before it in the file, or where that is damaged by itself; of a compressed one
-    all of them."""
+    """A section or a node of a snapshot, which depends on the bytes before it, unless these are damaged. A compressed snapshot is one
+    frame with all of them."""
 
     def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[list[dict[str, Any]], int]:
         file = bytes(buf)
@@ -135,11 +135,11 @@ def _section(struct: Struct, file: bytes, at: int, end: int | None = None) -> tu
 
 @functools.lru_cache(maxsize=1)
 def _sections(file: bytes) -> dict[int, tuple[dict[str, Any], int]]:
-    """What they say and where they end, by where they start, from the start of the file on: it is read once, not for each of them."""
+    """Parse a file once from its start. Returns the content and end of each section by its start."""
     sections: dict[int, tuple[dict[str, Any], int]] = {}
     if not file.startswith(SNAPSHOT_MAGIC):
         return sections
-    # Of a file that is damaged or cut off, those before.
+    # A damaged or truncated file has the sections before the damage.
     with contextlib.suppress(DescriptionError):
         at = 0
         for struct in (SNAPSHOT_HEADER, SESSIONS, ACLS):
@@ -160,7 +160,7 @@ def _sections(file: bytes) -> dict[int, tuple[dict[str, Any], int]]:
 
 
 def snapshot(sections: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The nodes, with the lists of the ACL table."""
+    """Yield the nodes, with the lists of the ACL table."""
     lists = {-1: [{"perms": 31, "scheme": "world", "id": "anyone"}]}
     for section in (item for frame in sections for item in frame["section"]):
         if section["name"] == "acls":

@@ -12,7 +12,7 @@ _WORLD = [{"perms": 31, "scheme": "world", "id": "anyone"}]
 
 
 def _txns(multi: str) -> list[dict[str, Any]]:
-    """Transactions of all types, the multi as one row or as several."""
+    """Return transactions of all types, with the multi as one row or several."""
     bodies: list[dict[str, Any]] = [
         {"type": "createSession", "time_out": 30000},
         {
@@ -91,7 +91,7 @@ SAMPLES: tuple[Sample, ...] = (
 )  # fmt: skip
 
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
-    # Those written next behind, with their parent: whoever reads a tree gets them so.
+    # New rows last, with their parent, as a reader of the tree gets them.
     DirectorySample(
         "zookeeper.datadir",
         "version-2",

@@ -46,7 +46,7 @@ TIMES = st.one_of(st.integers(0, 10**13), st.just(-1))
 _WORDS = st.sampled_from(["a", "b", "node-1", "\u00e9", "\u6570", "lock", "x.y"])
 PATHS = st.lists(_WORDS, min_size=1, max_size=3).map(lambda names: "/" + "/".join(names))
 _BYTES = st.one_of(st.none(), st.binary(max_size=30))
-# A server does not read what lies beyond as it was written.
+# A server does not read larger values as they were written.
 _TEXT = st.text(st.characters(max_codepoint=0xD7FF), max_size=5)
 _LISTS = st.lists(
     st.fixed_dictionaries(
@@ -114,7 +114,7 @@ _TXN_ROW = st.one_of(
 
 @st.composite
 def _node_rows(draw: Any) -> pa.Table:
-    """A whole tree in order, with all that a node has."""
+    """Generate a complete tree in order, with all attributes of nodes."""
     paths = {"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"}
     for path in draw(st.lists(PATHS, max_size=8)):
         while path:
@@ -148,7 +148,7 @@ NAMES: dict[str, str] = {
     "zookeeper.current_epoch": "currentEpoch",
     "zookeeper.myid": "myid",
 }
-"""The names of the files that the laws are tried on."""
+"""The names of the files that the laws are checked on."""
 ROWS: dict[str, Callable[[], Strategy]] = {
     "zookeeper.txnlog": _txn_rows,
     "zookeeper.snapshot": _node_rows,
@@ -226,7 +226,7 @@ def _log(draw: Any) -> bytes:
     zxid = draw(st.sampled_from([1, 0x500000001]))
     for kind in draw(st.lists(st.sampled_from(sorted(_BODIES)), max_size=8)):
         body = draw(_BODIES[kind])
-        # The old form of a create is known by its end, which a digest would hide.
+        # The old form of a create is recognised by its end, which a digest would hide.
         short = kind == CREATE and "parent_cversion" not in body
         payload = {
             "client_id": draw(INT63), "cxid": draw(INT31), "zxid": zxid, "time": draw(st.integers(0, 10**13)), "type": kind,
@@ -239,7 +239,7 @@ def _log(draw: Any) -> bytes:
 
 @st.composite
 def _snapshot(draw: Any) -> bytes:
-    """The three forms that servers have written, with numbers of ACLs that the table has or not."""
+    """Generate the three forms that servers have written, with ACL numbers that are in the table or not."""
     sessions = draw(st.lists(_fields(id=INT63, timeout=INT31), max_size=3))
     acls = [{"id": number, "acl": draw(_ACL)} for number in range(1, draw(st.integers(1, 4)))]
     out = bytearray(HEADER.pack({}) + SESSIONS.pack({"sessions": sessions}) + ACLS.pack({"entries": acls}))
@@ -263,7 +263,7 @@ def _snapshot(draw: Any) -> bytes:
 
 
 def _likely(stat: dict[str, int]) -> dict[str, int]:
-    """Times that clocks have shown, and changes after creation: what says something else is believed only where more follows."""
+    """Generate plausible times, with changes after creation. Others are only accepted if more nodes follow."""
     return stat | {
         "ctime": stat["ctime"] % 10**13,
         "mtime": stat["mtime"] % 10**13,

@@ -132,7 +132,7 @@ def test_a_file_of_no_kind(tmp_path: Path) -> None:
     assert Path(damage.path).read_bytes() == b"1145678x"
     assert damage.manifest["verdict"]["verify"] is None
     for op in ("flip:frame=0", "set:frame=0,field=a,value=1"):
-        with pytest.raises(lw.UsageError, match="none that we know"):
+        with pytest.raises(lw.UsageError, match="unrecognised file format"):
             lw.damage(tmp_path / "some.bin", tmp_path / "more", op)
 
 
@@ -220,60 +220,60 @@ def test_nothing_left_to_damage(tmp_path: Path) -> None:
 
 WRONG = {
     "flop:at=1": "Did you mean 'flip'",
-    "flip": "where is not said",
+    "flip": "no location",
     "flip:at=1,bti=3": "Did you mean 'bit'",
     "flip:at=1,bit=9": "bits 0 to 7",
     "flip:at=1,mask=256": "mask is 1 to 255",
-    "flip:at=1,bit=1,mask=2": "either bit or mask",
+    "flip:at=1,bit=1,mask=2": "bit and mask exclude each other",
     "flip:at=x": "not valid",
     "flip:at=1,at=2": "given twice",
     "flip:at": "needs a value",
     "flip:at=1,reseal=3": "takes no value",
     "flip:at=1;bit": "not valid",
-    "flip:=1": "can't be understood",
-    "flip:frame=1,frames=1..2": "either frame or frames",
+    "flip:=1": "cannot parse",
+    "flip:frame=1,frames=1..2": "frame and frames exclude each other",
     "flip:frames=1": "expected A..B",
-    "set:frames=1..2,field=crc,value=1": "no 'frames'",
+    "set:frames=1..2,field=crc,value=1": "no parameter 'frames'",
     "zero:frames=0..1,field=crc": "in one frame",
     "zero:frames=0..1,record=0": "in one frame",
-    "zero:frames=0..1,reseal": "one frame is resealed",
+    "zero:frames=0..1,reseal": "reseal works on one frame",
     "zero:at=1,length=-1": "negative",
     "duplicate:frame=0,times=0": "below 1",
     "insert:at=1": "one of hex, text",
     "insert:at=1,hex=0": "not valid",
     "insert:at=1,random=-1": "negative",
-    "insert:at=1,random=2m": "at most",
+    "insert:at=1,random=2m": "the limit is",
     "reorder:file=first": "frames=A..B",
     "set:frame=1,value=3": "field=",
     "set:frame=1,field=crc": "one of value",
     "rename:file=x": "to=",
     "remove": "file=",
-    "flip:at=1000000": "there are",
-    "zero:at=1,length=100000": "not all there",
+    "flip:at=1000000": "is outside of",
+    "zero:at=1,length=100000": "exceed the",
     "flip:frame=77": "no frame 77",
     "zero:frames=1..0": "comes after",
     "reorder:frames=1..0": "comes after",
-    "reorder:frames=0..1,order=0/0": "each once",
+    "reorder:frames=0..1,order=0/0": "each of the frames",
     "flip:file=nope,at=0": "no file 'nope'",
     "flip:file=nope*,at=0": "no file",
-    "copy:file=*.log,to=x": "are named so",
-    "copy:file=partition.metadata,to=../x": "no name of a file",
-    "create:file=partition.metadata,text=a": "there already",
-    "create:file=partition.metadata/x,text=a": "no name of a file",
-    "set:field=crc,value=1": "which frame",
+    "copy:file=*.log,to=x": "files match",
+    "copy:file=partition.metadata,to=../x": "is not a valid file name",
+    "create:file=partition.metadata,text=a": "already exists",
+    "create:file=partition.metadata/x,text=a": "is not a valid file name",
+    "set:field=crc,value=1": "pass frame=",
     "set:frame=0,field=cr,value=1": "Did you mean 'crc'",
-    "set:frame=0,field=a-b,value=1": "no name like",
+    "set:frame=0,field=a-b,value=1": "is not a name like",
     "set:frame=0,field=crc,value=1,reseal": "checksum",
     "set:frame=0,field=crc,value=abc": "is a number",
     "set:frame=0,field=crc,value=-1": "does not fit",
     "set:frame=0,recrod=0,field=key,text=a": "Did you mean 'record'",
     "set:frame=0,record=99,field=key,text=a": "no item 99",
-    "set:frame=0,record=0,field=key,add=1": "is no number",
-    "set:frame=0,field=records,value=1": "made of several fields",
+    "set:frame=0,record=0,field=key,add=1": "is not a number",
+    "set:frame=0,field=records,value=1": "consists of several fields",
     "set:frame=0,field=crc,null": "does not fit",
     "set:file=partition.metadata,field=version,value=1": "has no named fields",
-    "insert:frame=0,field=crc,at=0,zeros=1g": "at most",
-    "duplicate:frame=0,field=crc,times=1000000000": "more than",
+    "insert:frame=0,field=crc,at=0,zeros=1g": "the limit for changes",
+    "duplicate:frame=0,field=crc,times=1000000000": "would exceed",
 }  # fmt: skip
 
 
@@ -293,9 +293,9 @@ def test_wrong_calls(partition: Path, tmp_path: Path) -> None:
         lw.damage(partition, tmp_path / "full", "flip:at=1")
     with pytest.raises(lw.ExistsError, match="exists"):
         lw.damage(partition, tmp_path / "full" / "x", "flip:at=1")
-    with pytest.raises(lw.UsageError, match="can't go into"):
+    with pytest.raises(lw.UsageError, match="cannot be inside"):
         lw.damage(partition, partition / "out", "flip:at=1")
-    with pytest.raises(lw.UsageError, match="no operation is given"):
+    with pytest.raises(lw.UsageError, match="no operation"):
         lw.damage(partition, tmp_path / "out")
     with pytest.raises(lw.UsageError, match="count is -1"):
         lw.damage(partition, tmp_path / "out", count=-1)
@@ -326,7 +326,7 @@ def test_a_record_is_for_the_same_files(partition: Path, tmp_path: Path) -> None
         lw.damage(partition, tmp_path / "x", "flip:at=1", apply=damage.manifest_path)
     record = json.loads(Path(damage.manifest_path).read_text())
     record["output"]["files"][1]["sha256"] = "0" * 64
-    with pytest.raises(LogwrightError, match="comes out otherwise"):
+    with pytest.raises(LogwrightError, match="differs from the result"):
         lw.damage(partition, tmp_path / "x", apply=record)
     assert not (tmp_path / "x").exists()
     for text in ("no json", "{}", '{"damage": 2}', '{"damage": 1}', "[]"):

@@ -94,8 +94,8 @@ def test_a_wrong_row_is_found() -> None:
             yield item
 
     broken: Any = Broken(LOG, decode=decode)
-    assert "row 0, value: b'1' expected, b'wrong' found" in str(laws.encode_decode(ROWS, broken))
-    assert "row 0, value: b'1' expected, b'wrong' found" in str(laws.kernel_equals_description(log(), broken))
+    assert "row 0, value: expected b'1', found b'wrong'" in str(laws.encode_decode(ROWS, broken))
+    assert "row 0, value: expected b'1', found b'wrong'" in str(laws.kernel_equals_description(log(), broken))
 
 
 def test_a_wrong_split_is_found() -> None:
@@ -107,7 +107,7 @@ def test_a_wrong_split_is_found() -> None:
     assert laws.any_split(log(), LOG, sizes=[1, 80, 1000])
     assert laws.any_split(log(), broken, sizes=[10_000])
     verdict = laws.any_split(log(), broken, sizes=[10_000, 1])
-    assert "in parts of 1 bytes (3 parts): 3 rows expected, 1 found, equal up to row 1" in str(verdict)
+    assert "in parts of 1 bytes (3 parts): expected 3 rows, found 1, equal up to row 1" in str(verdict)
 
 
 def test_a_scan_without_checksums_is_found() -> None:
@@ -134,7 +134,7 @@ def test_a_crash_is_found() -> None:
 
     broken: Any = Broken(LOG, decode=decode)
     verdict = laws.damage_is_seen(log(), broken, cuts=[], flips=[(15, 0)])
-    assert "IndexError: out of range, an error not made on purpose" in str(verdict)
+    assert "unexpected IndexError: out of range" in str(verdict)
 
 
 def test_a_header_read_wrongly_is_found() -> None:
@@ -146,7 +146,7 @@ def test_a_header_read_wrongly_is_found() -> None:
         return frames
 
     verdict = laws.kernel_equals_description(log(), Broken(LOG, scan=scan))  # type: ignore[arg-type]
-    assert "row 0, producer_id: -1 expected, 7 found" in str(verdict)
+    assert "row 0, producer_id: expected -1, found 7" in str(verdict)
 
 
 def test_a_description_that_says_otherwise_is_found() -> None:
@@ -197,7 +197,7 @@ def test_rows_that_get_lost_are_found() -> None:
         if args[0].size == count:
             yield from LOG.decode(*args)
 
-    assert "cut to 200 bytes: a row of a sound frame is gone: {'key': b'a'" in judged(
+    assert "cut to 200 bytes: a row of a sound frame is missing: {'key': b'a'" in judged(
         {"decode": forgets}, cuts=[200]
     )
 
@@ -213,7 +213,7 @@ def test_damage_that_nobody_sees_is_found() -> None:
     def blind(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
         return LOG.scan(window, at, context, check=False)
 
-    assert judged({"scan": blind}, flips=[(18, 0)]) == "bit 0 of byte 18 flipped: not seen"
+    assert judged({"scan": blind}, flips=[(18, 0)]) == "bit 0 of byte 18 flipped: the damage is not reported"
 
 
 def test_modes_that_disagree_are_found() -> None:
@@ -275,7 +275,7 @@ def test_a_path_is_taken(tmp_path: Any) -> None:
 
 
 def test_what_is_no_file_of_ours_is_refused() -> None:
-    with pytest.raises(UsageError, match="none that we know"):
+    with pytest.raises(UsageError, match="unrecognised file format"):
         laws.decode_encode(b"hello", name="x.txt")
     with pytest.raises(UsageError, match="none of the columns foo"):
         laws.encode_decode(pa.table({"foo": [1]}), "kafka.log")
@@ -323,11 +323,11 @@ def test_a_text_without_structures_has_nothing_to_compare() -> None:
     ("item", "other", "message"),
     [
         (b"abc", b"abc", None),
-        (b"abc", b"abd", "byte 2: 63 expected, 64 found"),
-        (b"abcdefgh", b"abcdefgX", "byte 7: 68 expected, 58 found"),
-        (b"abcdefgh", b"aXcdXfgh", "byte 1: 62 63 64 65 66 67 68 expected, 58 63 64 58 66 67 68 found"),
-        (b"abc", b"ab", "3 bytes expected, 2 found, equal up to byte 2"),
-        (b"", b"x", "0 bytes expected, 1 found, equal up to byte 0"),
+        (b"abc", b"abd", "byte 2: expected 63, found 64"),
+        (b"abcdefgh", b"abcdefgX", "byte 7: expected 68, found 58"),
+        (b"abcdefgh", b"aXcdXfgh", "byte 1: expected 62 63 64 65 66 67 68, found 58 63 64 58 66 67 68"),
+        (b"abc", b"ab", "expected 3 bytes, found 2, equal up to byte 2"),
+        (b"", b"x", "expected 0 bytes, found 1, equal up to byte 0"),
     ],
 )
 def test_the_first_byte_that_differs(item: bytes, other: bytes, message: str | None) -> None:

@@ -113,7 +113,7 @@ def test_stretches_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         return Read(actual.table.set_column(at, actual.table.schema.field(at), column), actual.report)
 
     judged(monkeypatch, PERMISSIVE=shifted)
-    with pytest.raises(BrokenPromise, match="out of the file"):
+    with pytest.raises(BrokenPromise, match="outside of the file"):
         fuzz_one("kafka.log", DATA[:-3])
 
     def other_bytes(actual: Any) -> Read:
@@ -199,7 +199,7 @@ def test_stretches_that_are_not_those_that_were_lost() -> None:
     read = LOG.specimen().with_bytes(DATA[:-3]).read(mode=Mode.PERMISSIVE)
     assert laws.ranges(DamageError("no"), DATA, []) == ""
     assert laws.ranges(read, DATA[:-3], None) == ""
-    assert "damaged stretches are said to be" in laws.ranges(read, DATA[:-3], [(0, 5)])
+    assert "reported damaged ranges are" in laws.ranges(read, DATA[:-3], [(0, 5)])
 
 
 def test_kernels_are_bounds_checked_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,7 @@ def test_what_does_not_hold_is_said(partition: Path, monkeypatch: pytest.MonkeyP
     def broken(specimen: Specimen) -> laws.Verdict:
         if specimen.data[:1] == first and specimen.data[7] == 0:
             return laws.Verdict("decode_encode", "x", 1)
-        return laws.Verdict("decode_encode", "x", 1, "byte 3: 00 expected, 01 found", 3)
+        return laws.Verdict("decode_encode", "x", 1, "byte 3: expected 00, found 01", 3)
 
     def crash(specimen: Specimen) -> laws.Verdict:
         raise IndexError("oh")

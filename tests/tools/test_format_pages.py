@@ -167,7 +167,7 @@ def test_a_log_up_to_the_zeros_behind_it() -> None:
     assert "    TxnRecord<stop> records[while(stop >= $ + 12 && std::mem::read_signed(" in pattern
     assert "    TxnLogEntry<payload_stop> payload [[" in pattern
     assert (
-        "| [TxnRecord](#txnrecord), up to a length of 0, in what was allocated ahead |"
+        "| [TxnRecord](#txnrecord), repeated until a length of 0, in what was allocated ahead |"
         in PAGES["zookeeper.txnlog.md"]
     )
     assert "    Node<stop> nodes[while(stop >= $ + 76 && " in PAGES["zookeeper.snapshot.hexpat"]
@@ -192,11 +192,11 @@ def test_what_the_bytes_left_tell() -> None:
     assert "    if (stop - $ >= 4)\n        be s32 parent_cversion [[" in pattern
     page = PAGES["zookeeper.txnlog.md"]
     assert (
-        "which of them: `-1514864641 if type == -11 and (left < 4 or left == 12 and i32be(0) == 2) else type`"
+        "selected by `-1514864641 if type == -11 and (left < 4 or left == 12 and i32be(0) == 2) else type`"
         in page
     )
     assert (
-        "; 1: [CreateTxn](#createtxn) or, where that does not fit, [CreateTxnV0](#createtxnv0); 2/20: [DeleteTxn]"
+        "; 1: [CreateTxn](#createtxn), or if that does not fit, [CreateTxnV0](#createtxnv0); 2/20: [DeleteTxn]"
         in page
     )
 
@@ -252,7 +252,7 @@ def test_frames_of_another_kind() -> None:
     assert "        size: 'pad_length - 0'\n" in PAGES["bookkeeper.journal.ksy"]
     assert "    Padding<stop> frame [[" in PAGES["bookkeeper.journal.hexpat"]
     assert (
-        "| 1: [Blank](#blank); 0: [Message](#message) | message or blank; which of them: `u32be(4) == 3419681172` |"
+        "| 1: [Blank](#blank); 0: [Message](#message) | message or blank; selected by `u32be(4) == 3419681172` |"
         in PAGES["rocketmq.commitlog.md"]
     )
 

@@ -1,4 +1,4 @@
-"""The codec `bookkeeper.journal`: what a bookie logs before it answers (`<id in hex>.txn`), versions 4 to 6.
+"""The codec `bookkeeper.journal`: the write-ahead log of a bookie (`<id in hex>.txn`), versions 4 to 6.
 
 A record has no checksum, but most entries do: a digest that the client made. Which kind a ledger has, the journal does not say: a record
 whose digest is right says so for all of its ledger. Source: `Journal`, `JournalChannel`, `BookieImpl`, `DigestManager` of BookKeeper.
@@ -41,7 +41,7 @@ _CODES = {"master_key": MASTER_KEY, "fence": FENCE, "explicit_lac": EXPLICIT_LAC
 _KINDS = {code: name.encode() for name, code in _CODES.items()}
 _SERVED = "the bookie replays it; clients refuse it"
 _SANE = 1 << 28
-"""No record is larger: clients send at most `nettyMaxFrameSizeBytes`, 5 MiB by default."""
+"""The maximum size of a record: clients send at most `nettyMaxFrameSizeBytes`, 5 MiB by default."""
 
 RECORD = Struct(
     "JournalRecord",
@@ -63,12 +63,12 @@ HEADER = Struct(
     source="JournalChannel",
 )
 IDS, ENTRY = 20, 36
-"""Where what follows the ids begins, and, of an entry, its digest."""
+"""The offsets of the content behind the ids, and of the digest of an entry."""
 
 
 @kernel("const u1[], i8, i8")
 def digest_size(buf: Bytes, at: int, end: int) -> int:
-    """The size of the digest of an entry: 4 where its CRC-32C is right, 8 where its CRC-32 is, else 0."""
+    """Return the size of the digest of an entry: 4 if its CRC-32C matches, 8 if its CRC-32 matches, else 0."""
     if end - at >= ENTRY + 4:
         stored = load_u32be(buf, at + ENTRY)
         head = crc32c_update(0, buf, at + 4, at + ENTRY)
@@ -83,7 +83,7 @@ def digest_size(buf: Bytes, at: int, end: int) -> int:
 
 @kernel("const u1[], i8, i8, i8")
 def record_rule(buf: Bytes, at: int, end: int, check: int) -> int:
-    """Whether the ids and lengths of a record are possible. The digest of an entry makes it certain."""
+    """Return whether the ids and lengths of a record are plausible. A matching digest of an entry makes it certain."""
     entry = load_i64be(buf, at + 12)
     if load_i64be(buf, at + 4) < 0:
         return IMPOSSIBLE
@@ -127,7 +127,7 @@ ALIGN = Option("journalAlignmentSize", 512, "From version 5 on, the end is padde
 
 @dataclass
 class JournalContext(FramedContext):
-    """`digests`: sizes by ledger, as far as records tell. `keyed`: ledgers with a master key. `before`: last entry and length by ledger."""
+    """`digests`: known digest sizes by ledger. `keyed`: ledgers with a master key. `before`: last entry and length by ledger."""
 
     digests: dict[int, int] = field(default_factory=dict)
     keyed: set[int] = field(default_factory=set)
@@ -169,7 +169,7 @@ class Journal(FramedCodec):
             yield PADDING.pack({"length": PADDING_MASK, "pad_length": size - 8}).ljust(size, b"\0")
 
     def _sizes(self, part: Part, context: JournalContext) -> Int64s:
-        """The size of the digest of each record: -1 where it is no entry, -2 where its ledger's digests are right and its own is not."""
+        """Return the digest size of each record: -1 if it is not an entry, -2 if its digest is wrong and its ledger's others match."""
         sizes = np.empty(len(part), np.int64)
         digest_sizes(part.data, part.start, part.end, sizes)
         ledgers, entries = part.head["ledger_id"].astype(np.int64), part.head["entry_id"].astype(np.int64)
@@ -177,7 +177,7 @@ class Journal(FramedCodec):
         context.keyed |= set(ledgers[entries == MASTER_KEY].tolist())
         unsure = np.flatnonzero((entries >= 0) & (sizes == 0)).tolist()
         for i in unsure:
-            # The size of a digest is what the payload, by the running total of its ledger, leaves of an entry.
+            # The running total of the ledger determines the size of the payload, and the digest is the rest of the entry.
             ledger, entry = int(ledgers[i]), int(entries[i])
             length = load_i64be(part.data, int(part.start[i]) + 28)
             last, total = context.before.get(ledger, (-1, 0))
@@ -232,7 +232,7 @@ class Journal(FramedCodec):
         return joined(out)
 
     def _entry(self, row: Mapping[str, Any], sealed: bool, context: JournalContext) -> bytes:
-        """What follows the ids of an entry. No digest column: CRC-32C; no length: the running total of its ledger."""
+        """Encode the content behind the ids of an entry. Defaults: a CRC-32C digest, and the running total of the ledger as length."""
         ledger, entry, payload = row["ledger_id"], row["entry_id"], row["payload"] or b""
         total = context.before.get(ledger, (-1, 0))[1] + len(payload)
         confirmed = entry - 1 if row["last_add_confirmed"] is None else row["last_add_confirmed"]
