@@ -252,7 +252,7 @@ def test_without_a_signature_there_is_one_form_for_each_type() -> None:
 
 @compiled_only
 def test_a_kernel_with_a_signature_returns_no_array() -> None:
-    with pytest.raises(TypeError, match="returns an array: it has to fill one that it is given"):
+    with pytest.raises(TypeError, match="returns an array: fill an array argument instead"):
         kernel("const u1[]")(lambda buf: (1, buf[1:])).compile()
     with pytest.raises(
         Exception, match="Only accept returning of array passed into the function as argument"

@@ -79,7 +79,7 @@ def test_a_wrong_encoder_is_found() -> None:
     verdict = laws.decode_encode(log(), broken, name="x.log")
     assert not verdict
     assert verdict.at == len(log()) - 1
-    assert f"byte {verdict.at}: 00 expected, 21 found" in str(verdict)
+    assert f"byte {verdict.at}: expected 00, found 21" in str(verdict)
     assert not laws.encode_decode(ROWS, broken)
     assert not laws.encoded_anew(log(), broken)
 
@@ -340,7 +340,7 @@ def test_the_first_row_that_differs() -> None:
     assert tables_differ(item, item) is None
     assert tables_differ(item, pa.concat_tables([item.slice(0, 1), item.slice(1)])) is None
     assert tables_differ(item, item.slice(0, 2)) == (2, "expected 3 rows, found 2, equal up to row 2")
-    assert tables_differ(item, item.drop_columns(["b"])) == (0, "there is no column 'b'")
+    assert tables_differ(item, item.drop_columns(["b"])) == (0, "no column 'b'")
     other = item.set_column(1, "b", pa.array([["x"], None, None], item.schema.field("b").type))
     assert tables_differ(item, other) == (1, "row 1, b: expected [], found None")
     wider = item.set_column(0, "a", pa.array([1, 2, 3], pa.int32()))

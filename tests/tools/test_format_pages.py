@@ -123,7 +123,7 @@ def test_blocks_that_a_handle_leads_to() -> None:
     assert "    u8 padding_[stop - $]" in pattern
     page = PAGES["leveldb.table.md"]
     assert (
-        "| `index_handle` | [BlockHandle](#blockhandle) | position of the index block; leads to [StoredIndexBlock](#storedindexblock) |"
+        "| `index_handle` | [BlockHandle](#blockhandle) | position of the index block; points to [StoredIndexBlock](#storedindexblock) |"
         in page
     )
 
