@@ -472,9 +472,9 @@ def test_removed_and_reordered_rows() -> None:
 def test_rows_find_their_frames_by_position_or_offset() -> None:
     decoded_log = DecodedLog(batch(0, [record(0), record(1)]) + batch(2))
     assert decoded_log.encoded(decoded_log.rows.drop_columns(["position"])) == decoded_log.data
-    with pytest.raises(UsageError, match="don't say which frame"):
+    with pytest.raises(UsageError, match="rows have no positions"):
         decoded_log.encoded(decoded_log.rows.drop_columns(["position", "offset"]))
-    with pytest.raises(UsageError, match="row 2 is in no frame"):
+    with pytest.raises(UsageError, match="row 2 belongs to no frame"):
         decoded_log.encoded(decoded_log.rows.set_column(8, "position", pa.array([0, 0, 7])))
     with pytest.raises(UsageError, match="needs a column 'base_offset'"):
         decoded_log.encoded(frames=decoded_log.frames.drop_columns(["base_offset"]))

@@ -297,9 +297,9 @@ def test_rows_without_a_position() -> None:
     rows, frames, _ = log.tables()
     with pytest.raises(UsageError, match="rows have no positions"):
         log.encode(rows.drop_columns(["position"]), frames)
-    with pytest.raises(UsageError, match="row 3 is in no frame of the frames table"):
+    with pytest.raises(UsageError, match="row 3 belongs to no frame of the frames table"):
         log.encode(with_value(rows, "position", 3, 5000), frames)
-    with pytest.raises(UsageError, match="row 0 is in no frame"):
+    with pytest.raises(UsageError, match="row 0 belongs to no frame"):
         log.encode(rows, frames.slice(0, 0))
     backwards = table(rows.to_pylist()[::-1]).cast(rows.schema)
     with pytest.raises(UsageError, match="or not in their order"):
