@@ -38,7 +38,7 @@ def why_no_java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
     if java is None:
-        return "needs Java 17 or newer, and there is none: install a JDK 17 or set JAVA_HOME"
+        return "needs Java 17 or newer, but no java was found: install a JDK 17 or set JAVA_HOME"
     try:
         stderr = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired) as error:

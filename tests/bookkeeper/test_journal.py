@@ -97,7 +97,7 @@ def test_salvage_loses_the_damaged_record_only(case: str) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 6])
-def test_zeros_and_noise_are_no_records(version: int) -> None:
+def test_zeros_and_noise_give_no_records(version: int) -> None:
     header = b"BKLG" + version.to_bytes(4, "big")
     header = header.ljust(512 if version > 4 else 8, b"\0")
     noise = np.random.default_rng(version).integers(0, 256, 1 << 17, dtype=np.uint8).tobytes()
@@ -112,14 +112,14 @@ def test_zeros_and_noise_are_no_records(version: int) -> None:
         assert not len(Specimen.of(header + body, NAME, "1.txn").read().table)
 
 
-def test_a_record_of_no_kind_is_refused() -> None:
+def test_record_of_an_unknown_kind_is_refused() -> None:
     specimen = Specimen.of(b"", NAME, "1.txn")
     for row in ({"ledger_id": 1}, {"ledger_id": -1, "entry_id": 1}, {"ledger_id": 1, "kind": "note"}):
         with pytest.raises(UsageError, match="row 0: a record of kind"):
             specimen.encode(pa.Table.from_pylist([row]))
 
 
-def test_rows_alone_get_digests_running_totals_and_padding() -> None:
+def test_rows_alone_get_digests_lengths_and_padding() -> None:
     specimen = Specimen.of(b"", NAME, "1.txn")
     rows = pa.table({"ledger_id": [1, 2, 1], "entry_id": [0, 0, 1], "payload": [b"abc", b"", b"de"]})
     data = specimen.encode(rows)

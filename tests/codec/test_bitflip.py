@@ -1,4 +1,4 @@
-"""Which bit is turned over, by a checksum that is wrong."""
+"""Find a flipped bit from a checksum mismatch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from logwright.corpora.cases import cases
 
 @given(st.binary(min_size=1, max_size=200), st.data())
 @pytest.mark.parametrize("algorithm", [crc32c, stored_crc])
-def test_the_bit_is_found(algorithm: object, data: bytes, draw: st.DataObject) -> None:
+def test_single_flipped_bit_is_found(algorithm: object, data: bytes, draw: st.DataObject) -> None:
     assert callable(algorithm)
     at, bit = draw.draw(st.integers(0, len(data) - 1)), draw.draw(st.integers(0, 7))
     changed = bytearray(data)
@@ -26,18 +26,18 @@ def test_the_bit_is_found(algorithm: object, data: bytes, draw: st.DataObject) -
     assert find_flipped_bit(algorithm, algorithm(data), algorithm(bytes(changed)), len(data)) == (at, bit)
 
 
-def test_a_bit_of_the_checksum_itself() -> None:
+def test_flipped_bit_of_the_checksum_itself() -> None:
     right = crc32c(b"abc")
     assert find_flipped_bit(crc32c, right ^ 1 << 7, right, 3) == (3, 7)
     assert find_flipped_bit(stored_crc, stored_crc(b"abc") ^ 2, stored_crc(b"abc"), 3) == (3, 1)
 
 
-def test_more_than_a_bit_is_not_told() -> None:
+def test_two_flipped_bits_are_not_found() -> None:
     assert find_flipped_bit(crc32c, crc32c(b"abcd"), crc32c(b"wxyz"), 4) is None
     assert find_flipped_bit(zlib.crc32, zlib.crc32(b"abc"), zlib.crc32(b"abb"), 3) is None
 
 
-def test_no_more_than_a_megabyte_is_looked_through() -> None:
+def test_search_is_limited_to_a_megabyte() -> None:
     data = bytes(2 << 20)
     changed = b"\x01" + data[1:]
     assert find_flipped_bit(crc32c, crc32c(data), crc32c(changed), 1000) is None
@@ -49,7 +49,7 @@ def test_no_more_than_a_megabyte_is_looked_through() -> None:
     ("system", "case", "message"),
     [("kafka", "dmg_flip_lastdelta", "last_offset_delta"), ("kafka", "dmg_flip_count", "records_count")],
 )
-def test_the_field_is_named(system: str, case: str, message: str) -> None:
+def test_fault_names_the_field_of_the_flipped_bit(system: str, case: str, message: str) -> None:
     explanation = lw.explain(cases(system)[case].partition, fault=1)
     wrong = [
         node for node in all_nodes(explanation) if "is flipped, according to the checksum" in node.problem
@@ -59,7 +59,7 @@ def test_the_field_is_named(system: str, case: str, message: str) -> None:
         assert any("Flipping bit" in node.problem for node in all_nodes(explanation))
 
 
-def test_blocks_and_records_too() -> None:
+def test_flipped_bits_of_blocks_and_records_are_found() -> None:
     tried = 0
     for case in ("wal_flip_payload", "table_flip_data", "wal_flip_crc"):
         for path in sorted((cases("leveldb")[case].path / "db").iterdir()):

@@ -78,15 +78,15 @@ SAMPLES = [
 
 @kernel_modes
 @pytest.mark.parametrize("codec", BUILT)
-def test_what_kafka_builds(codec: str) -> None:
+def test_frames_kafka_builds_are_read(codec: str) -> None:
     built = bytes.fromhex(BUILT[codec])
     assert plain(codec, built) == RAW
     assert plain(codec, compress(codec, RAW)) == RAW
 
 
 @pytest.mark.parametrize("codec", BUILT)
-def test_the_frame_is_kafkas(codec: str) -> None:
-    """What is around the compressed bytes, which are the compressor's own business; and these are equal today."""
+def test_frames_equal_kafkas(codec: str) -> None:
+    """Framing is equal; the compressed bytes may depend on the compressor, but are equal today."""
     built, ours = bytes.fromhex(BUILT[codec]), compress(codec, RAW)
     head = {"gzip": 10, "snappy": 16, "lz4": 7, "zstd": 6}[codec]
     tail = {"gzip": 8, "snappy": 0, "lz4": 4, "zstd": 3}[codec]
@@ -94,7 +94,7 @@ def test_the_frame_is_kafkas(codec: str) -> None:
     assert ours[len(ours) - tail :] == built[len(built) - tail :]
 
 
-def test_the_header_checksum_of_magic_0() -> None:
+def test_lz4_header_checksum_of_magic_0() -> None:
     """kafka.md, 22.6."""
     assert compress("lz4-magic0", RAW)[:7].hex() == "04224d1860401a"
     assert compress("lz4", RAW)[:7].hex() == "04224d18604082"
@@ -105,7 +105,7 @@ def test_the_header_checksum_of_magic_0() -> None:
 
 
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
-def test_other_libraries_read_what_is_written(data: bytes) -> None:
+def test_other_libraries_read_our_output(data: bytes) -> None:
     assert gzip.decompress(compress("gzip", data)) == data
     assert lz4.frame.decompress(compress("lz4", data)) == data
     assert zstandard.ZstdDecompressor().stream_reader(compress("zstd", data)).read() == data
@@ -121,7 +121,7 @@ def test_other_libraries_read_what_is_written(data: bytes) -> None:
 
 @kernel_modes
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
-def test_what_other_libraries_write_is_read(data: bytes) -> None:
+def test_output_of_other_libraries_is_read(data: bytes) -> None:
     assert plain("gzip", gzip.compress(data, mtime=0)) == data
     assert plain("snappy-raw", bytes(cramjam.snappy.compress_raw(data))) == data
     assert plain("snappy", bytes(cramjam.snappy.compress_raw(data))) == data
@@ -142,7 +142,7 @@ def test_round_trip(codec: str, data: bytes, times: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_any_buffer_will_do(codec: str) -> None:
+def test_any_buffer_type_is_accepted(codec: str) -> None:
     data = compress(codec, RAW)
     writable = bytearray(data)
     for item in (
@@ -171,7 +171,7 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("codec", LEVELS)
-def test_levels(codec: str) -> None:
+def test_compression_levels(codec: str) -> None:
     data = sample(5000)
     for level in LEVELS[codec]:
         assert plain(codec, compress(codec, data, level=level)) == data
@@ -190,13 +190,13 @@ def test_level_9_of_lz4_is_the_fast_compressor() -> None:
     assert compress("lz4", data, level=12) == compress("lz4", data, level=17)
 
 
-def test_what_has_no_levels_says_so() -> None:
+def test_level_for_a_codec_without_levels_is_an_error() -> None:
     for codec in ("none", "snappy", "snappy-raw"):
         with pytest.raises(ValueError, match=f"^{codec} has no levels, not 3$"):
             compress(codec, b"", level=3)
 
 
-def test_an_unknown_name_is_told_the_known_ones() -> None:
+def test_unknown_codec_error_lists_the_known_ones() -> None:
     expected = "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, zstd, zstd-sized, zlib, deflate, not 'brotli'$"
     with pytest.raises(ValueError, match=expected):
         compress("brotli", b"")
@@ -280,7 +280,7 @@ TOLERATED = (
 
 @kernel_modes
 @pytest.mark.parametrize("case", TOLERATED)
-def test_what_kafka_tolerates(case: str) -> None:
+def test_payloads_kafka_tolerates_are_read(case: str) -> None:
     actual = list(payloads(case))
     assert actual
     for codec, payload, _, records in actual:
@@ -297,7 +297,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_kafka_refuses(case: str) -> None:
+def test_payloads_kafka_refuses_are_refused(case: str) -> None:
     refused = []
     for codec, payload, _, records in payloads(case):
         try:
@@ -308,7 +308,7 @@ def test_what_kafka_refuses(case: str) -> None:
     assert all(message.startswith(REFUSED[case]) for message in refused)
 
 
-def test_one_lz4_frame_is_read() -> None:
+def test_only_the_first_lz4_frame_is_read() -> None:
     """As Kafka does, whose consumer then misses the records of the second."""
     ((codec, payload, _, _),) = payloads("craft_lz4_two_frames")
     first = lz4.frame.LZ4FrameDecompressor()
@@ -316,17 +316,17 @@ def test_one_lz4_frame_is_read() -> None:
     assert first.unused_data.startswith(b"\x04\x22\x4d\x18")
 
 
-def test_the_old_header_checksum_and_the_right_one() -> None:
+def test_both_lz4_header_checksums_are_accepted() -> None:
     for case in ("v0_lz4", "craft_v0_lz4_right_hc"):
         actual = list(payloads(case))
         assert {codec for codec, *_ in actual} == {"lz4-magic0"}
         assert all(plain(codec, payload) for codec, payload, *_ in actual)
 
 
-# What is between and after frames
+# Bytes between and after frames
 
 
-def test_gzip_members() -> None:
+def test_concatenated_gzip_members() -> None:
     first, second = gzip.compress(RAW, mtime=0), gzip.compress(b"more", mtime=0)
     assert plain("gzip", first + second) == RAW + b"more"
     # A header with everything: a second member all the same.
@@ -349,7 +349,7 @@ def test_gzip_members() -> None:
         plain("gzip", first + second[:-1])
 
 
-def test_snappy_streams_put_together() -> None:
+def test_concatenated_snappy_streams() -> None:
     first, second = compress("snappy", RAW), compress("snappy", b"more")
     assert plain("snappy", first + second) == RAW + b"more"
     assert plain("snappy", first + second + b"\0\0\0") == RAW + b"more"
@@ -359,7 +359,7 @@ def test_snappy_streams_put_together() -> None:
     assert plain("snappy", first + b"\x82SNAPPX\0" + second[8:]) == RAW
 
 
-def test_zstd_frames_and_what_may_be_between() -> None:
+def test_zstd_frames_and_skippable_frames() -> None:
     first, second = compress("zstd", RAW), compress("zstd", b"more")
     skippable = struct.pack("<II", 0x184D2A5F, 5) + b"12345"
     assert plain("zstd", first + skippable + second + skippable) == RAW + b"more"
@@ -423,7 +423,7 @@ DAMAGE = [
 @pytest.mark.parametrize(
     ("codec", "data", "message"), DAMAGE, ids=lambda value: value[:40] if isinstance(value, str) else ""
 )
-def test_damage(codec: str, data: bytes, message: str) -> None:
+def test_damage_is_described(codec: str, data: bytes, message: str) -> None:
     with pytest.raises(CompressionError) as caught:
         decompress(codec, data, limit=LIMIT)
     assert type(caught.value) is CompressionError
@@ -433,7 +433,7 @@ def test_damage(codec: str, data: bytes, message: str) -> None:
     )
 
 
-def test_checksums_are_verified_where_kafka_does() -> None:
+def test_checksums_are_verified_as_by_kafka() -> None:
     frame = bytearray(lz4.frame.compress(RAW, block_linked=False, block_checksum=True, store_size=False))
     frame[-5] ^= 1
     with pytest.raises(
@@ -452,7 +452,7 @@ def test_checksums_are_verified_where_kafka_does() -> None:
         plain("lz4", frame[:-1])
 
 
-def test_nothing_is_handed_out_that_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_payload_returns_no_foreign_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffer is as large as the block says; should the library fill less of it, the rest is other memory."""
     monkeypatch.setattr(snappy, "_into", lambda block, out: 7)
     with pytest.raises(
@@ -463,7 +463,7 @@ def test_nothing_is_handed_out_that_was_not_written(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 @pytest.mark.parametrize("data", SAMPLES[1:5], ids=len)
-def test_every_truncation_is_noticed(codec: str, data: bytes) -> None:
+def test_every_truncation_is_detected(codec: str, data: bytes) -> None:
     """Of the codecs that mark their end. Snappy's stream does not: there it is a prefix of the blocks."""
     compressed = compress(codec, data)
     for size in range(1, len(compressed), max(1, len(compressed) // 200)):
@@ -471,7 +471,7 @@ def test_every_truncation_is_noticed(codec: str, data: bytes) -> None:
             plain(codec, compressed[:size])
 
 
-def test_a_truncated_snappy_stream_is_noticed_but_between_blocks() -> None:
+def test_truncated_snappy_stream_is_detected_except_between_blocks() -> None:
     data = sample(100_000)
     compressed = compress("snappy", data)
     ends = [16]
@@ -500,7 +500,7 @@ def attempt(codec: str, data: bytes, limit: int) -> None:
 @kernel_modes
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=60), limit=st.integers(0, 200))
-def test_any_bytes(codec: str, data: bytes, limit: int) -> None:
+def test_any_bytes_round_trip(codec: str, data: bytes, limit: int) -> None:
     attempt(codec, data, limit)
     head = compress(codec, b"")
     attempt(codec, head[: len(head) // 2] + data, limit)
@@ -517,7 +517,7 @@ STARTS["zstd"] += [zstandard.ZstdCompressor(write_checksum=True).compress(RAW), 
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-def test_changed_bytes(codec: str, data: st.DataObject) -> None:
+def test_changed_bytes_are_read_or_refused(codec: str, data: st.DataObject) -> None:
     changed = bytearray(data.draw(st.sampled_from(STARTS[codec])))
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
@@ -530,7 +530,7 @@ def test_changed_bytes(codec: str, data: st.DataObject) -> None:
 @kernel_modes
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", SAMPLES[1:5], ids=len)
-def test_the_limit_is_exact(codec: str, data: bytes) -> None:
+def test_limit_is_exact(codec: str, data: bytes) -> None:
     payload = compress(codec, data)
     assert plain(codec, payload, len(data)) == data
     for limit in {len(data) - 1, len(data) // 2, 0}:
@@ -554,7 +554,7 @@ def bombs() -> Iterator[tuple[str, bytes]]:
     yield "snappy", compress("snappy-raw", zeros)
 
 
-def test_a_bomb_takes_no_more_than_allowed() -> None:
+def test_decompression_bomb_is_bounded() -> None:
     limit = 1 << 20
     for codec, payload in bombs():
         tracemalloc.start()
@@ -564,11 +564,11 @@ def test_a_bomb_takes_no_more_than_allowed() -> None:
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        # What is there so far, and the block that is one too many.
+        # The output so far and the block that exceeds the limit.
         assert peak < 3 * limit, (codec, peak)
 
 
-def test_a_bomb_among_bombs_is_told_from_damage() -> None:
+def test_bomb_is_distinguished_from_damage() -> None:
     """A frame that does not declare its size and does not fit is decompressed as far as allowed, to say which it is."""
     payload = compress("zstd", b"".join(b"%d," % (i * i) for i in range(50_000)))
     with pytest.raises(BombError):
@@ -579,7 +579,7 @@ def test_a_bomb_among_bombs_is_told_from_damage() -> None:
     assert type(caught.value) is CompressionError
 
 
-def test_a_declared_size_allocates_nothing() -> None:
+def test_declared_size_allocates_nothing() -> None:
     lies = [
         # Frames and blocks that say 4 GiB and hold a few bytes.
         ("zstd", b"\x28\xb5\x2f\xfd\xa0\xff\xff\xff\xff\x01\x00\x00"),
@@ -597,7 +597,7 @@ def test_a_declared_size_allocates_nothing() -> None:
             tracemalloc.stop()
 
 
-def test_many_small_pieces_take_linear_time() -> None:
+def test_many_small_chunks_take_linear_time() -> None:
     """Each of these has some 50,000 of them; it was minutes where each piece copied the rest."""
     empty = gzip.compress(b"", mtime=0)
     stored = b"\x01\x00\x00\x80a"
@@ -614,7 +614,7 @@ def test_many_small_pieces_take_linear_time() -> None:
 
 
 @kernel_modes
-def test_xxhash32() -> None:
+def test_xxhash32_test_vectors() -> None:
     """The vectors of the xxHash specification's reference implementation."""
     known = {b"": 0x02CC5D05, b"a": 0x550D7456, b"abc": 0x32D153FF, b"abcd": 0xA3643705,
              b"Nobody inspects the spammish repetition": 0xE2293B2F}  # fmt: skip
@@ -624,12 +624,12 @@ def test_xxhash32() -> None:
 
 @kernel_modes
 @given(st.binary(min_size=1, max_size=300))
-def test_xxhash32_is_that_of_the_lz4_library(data: bytes) -> None:
+def test_xxhash32_equals_the_lz4_librarys(data: bytes) -> None:
     frame = lz4.frame.compress(data, block_linked=False, content_checksum=True, store_size=False)
     assert xxhash32(np.frombuffer(data, np.uint8), 0, len(data)) == int.from_bytes(frame[-4:], "little")
 
 
-def test_threads_do_not_get_in_each_others_way() -> None:
+def test_compression_is_thread_safe() -> None:
     data = [sample(20_000, seed) for seed in range(8)]
     wrong: list[str] = []
 
@@ -649,7 +649,7 @@ def test_threads_do_not_get_in_each_others_way() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy"])
 @pytest.mark.parametrize("size", [0, 1, 32767, 32768, 32769, 100_000])
-def test_pieces_are_what_the_whole_is(codec: str, size: int) -> None:
+def test_compressed_pieces_equal_one_compression(codec: str, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     data = data[:size]
     for step in (7000, 32768, 50_000):

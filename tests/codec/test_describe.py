@@ -53,7 +53,7 @@ def numbers(kind: Int | Varint) -> st.SearchStrategy[int]:
 
 @pytest.mark.parametrize("kind", [*INTS, *VARINTS], ids=lambda kind: kind.label())
 @given(st.data())
-def test_numbers(kind: Any, data: st.DataObject) -> None:
+def test_numbers_round_trip(kind: Any, data: st.DataObject) -> None:
     value = data.draw(numbers(kind))
     packed = kind.pack(value, {})
     assert kind.min_size <= len(packed) <= kind.max_size
@@ -79,17 +79,17 @@ def test_numbers_out_of_range_are_refused(kind: Any) -> None:
         (UVARINT, 300, "ac02"), (UVARINT, 16384, "808001"),
     ],
 )  # fmt: skip
-def test_varints_of_the_documentation(kind: Varint, value: int, packed: str) -> None:
+def test_documented_varints(kind: Varint, value: int, packed: str) -> None:
     assert kind.pack(value, {}).hex() == packed
 
 
-def test_longer_forms_of_varints_are_read_and_too_long_ones_refused() -> None:
+def test_overlong_varints_are_read_and_too_long_ones_refused() -> None:
     assert VARINT.unpack(bytes.fromhex("8000"), 0, 2, {}) == (0, 2)
     with pytest.raises(DescriptionError, match="longer than 5"):
         VARINT.unpack(b"\x80" * 6, 0, 6, {})
 
 
-def test_flags() -> None:
+def test_flags_round_trip() -> None:
     flags = Flags(I16BE, (Bit("codec", 0, 3, {1: "gzip"}), Bit("control", 5)))
     assert flags["codec"].of(0x21) == 1
     assert (flags["codec"].of(np.array([0x21, 2])) == [1, 2]).all()
@@ -136,7 +136,7 @@ VALUES = st.builds(
 
 
 @given(VALUES, st.binary(max_size=3), st.binary(max_size=3))
-def test_structures(value: dict[str, Any], before: bytes, after: bytes) -> None:
+def test_structures_round_trip(value: dict[str, Any], before: bytes, after: bytes) -> None:
     packed = SAMPLE.pack(value)
     assert SAMPLE.min_size <= len(packed) <= SAMPLE.max_size
     buf, at, end = before + packed + after, len(before), len(before) + len(packed)
@@ -152,7 +152,7 @@ def test_structures(value: dict[str, Any], before: bytes, after: bytes) -> None:
 
 
 @given(VALUES, st.data())
-def test_what_does_not_fit_is_refused_in_words(value: dict[str, Any], data: st.DataObject) -> None:
+def test_truncated_values_are_refused(value: dict[str, Any], data: st.DataObject) -> None:
     packed = bytearray(SAMPLE.pack(value))
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_refused_in_words(value: dict[str, Any], data: st.D
     assert str(error.offset) in str(error)
 
 
-def test_a_wrong_checksum_is_told() -> None:
+def test_wrong_checksum_is_an_error() -> None:
     packed = bytearray(
         SAMPLE.pack({"id": 1, "count": 0, "odd": b"", "fixed": b"abc", "items": [], "rest": b"z"})
     )
@@ -179,7 +179,7 @@ def test_a_wrong_checksum_is_told() -> None:
     assert stored != computed
 
 
-def test_an_end_behind_the_buffer_is_no_licence() -> None:
+def test_end_beyond_the_buffer_is_refused() -> None:
     """A length that a caller took from the bytes themselves, say."""
     with pytest.raises(DescriptionError):
         Struct("One", Field("number", I64BE)).unpack(b"\1\2\3", 0, 8)
@@ -192,18 +192,18 @@ def test_an_end_behind_the_buffer_is_no_licence() -> None:
         ({"key": b"", "value": b"", "other": 1}, "no field 'other'"),
     ],
 )
-def test_values_that_do_not_fit(value: dict[str, Any], text: str) -> None:
+def test_out_of_range_values_are_refused(value: dict[str, Any], text: str) -> None:
     with pytest.raises(DescriptionError, match=text):
         HEADER.pack(value)
 
 
-def test_a_count_that_can_not_be_is_refused_before_anything_is_allocated() -> None:
+def test_impossible_count_is_refused_before_allocation() -> None:
     packed = VARINT.pack((1 << 31) - 1, {}) + b"\0" * 20
     with pytest.raises(DescriptionError, match="count 2147483647, but 20 bytes are left"):
         Repeated(I64BE, VARINT).unpack(packed, 0, len(packed), {})
 
 
-def test_where_fields_are() -> None:
+def test_offsets_of_fields() -> None:
     assert SAMPLE.head_size == 8 + 4 + 4 + 1 + 4
     assert [SAMPLE.offset(name) for name in ("id", "size", "crc", "kind", "count", "odd")] == [
         0,
@@ -221,7 +221,7 @@ def test_where_fields_are() -> None:
     assert np.frombuffer(pair.pack({"a": -2, "b": 5}), dtype_of(pair))[0].tolist() == (-2, 5)
 
 
-def test_structures_within_structures() -> None:
+def test_nested_structures() -> None:
     assert list(structures([SAMPLE, HEADER])) == [SAMPLE, HEADER]
 
 
@@ -247,18 +247,18 @@ def test_labels(kind: Type, label: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "value"), [(Bytes(3), b"ab"), (Bytes(3), None), (Bytes("rest"), None)])
-def test_bytes_of_another_length_are_refused(kind: Bytes, value: bytes | None) -> None:
+def test_bytes_of_a_wrong_length_are_refused(kind: Bytes, value: bytes | None) -> None:
     with pytest.raises(DescriptionError, match="bytes, got"):
         kind.pack(value, {})
 
 
-def test_null_is_refused_on_reading_where_none_is_allowed() -> None:
+def test_null_is_refused_if_not_allowed() -> None:
     assert Bytes(VARINT, null=-1).unpack(b"\x01", 0, 1, {}) == (None, 1)
     with pytest.raises(DescriptionError, match="length -1, but null is not allowed"):
         Bytes(VARINT).unpack(b"\x01", 0, 1, {})
 
 
-def test_items_up_to_the_end() -> None:
+def test_items_fill_the_rest_of_the_buffer() -> None:
     numbers = Struct("Numbers", Field("numbers", Repeated(I16BE)))
     packed = numbers.pack({"numbers": [1, -2, 3]})
     assert numbers.unpack(packed) == ({"numbers": [1, -2, 3]}, 6)
@@ -266,13 +266,13 @@ def test_items_up_to_the_end() -> None:
         numbers.unpack(packed[:5])
 
 
-def test_a_count_has_to_be_that_of_the_items() -> None:
+def test_count_must_equal_the_number_of_items() -> None:
     counted = Struct("Counted", Field("count", U8), Field("items", Repeated(I16BE, "count")))
     with pytest.raises(DescriptionError, match="items: count is 3, but there are 2 items"):
         counted.pack({"count": 3, "items": [1, 2]})
 
 
-def test_places_of_what_does_not_fit_say_where() -> None:
+def test_errors_name_the_field_and_item() -> None:
     two = Struct("Two", Field("first", I16BE), Field("second", I16BE))
     with pytest.raises(DescriptionError, match=r"second: expected 2 bytes, 1 left \(at byte 2\)"):
         two.places(b"\0\1\0", 0, 3)
@@ -282,13 +282,13 @@ def test_places_of_what_does_not_fit_say_where() -> None:
         sized.places(b"\x09ab", 0, 3)
 
 
-def test_bytes_that_a_size_counts_and_no_field_has() -> None:
+def test_sized_bytes_without_a_field() -> None:
     sized = Struct("Sized", Field("size", U8, sizes=True), Field("first", U8))
     with pytest.raises(DescriptionError, match="1 bytes left at the end of Sized"):
         sized.unpack(b"\2ab")
 
 
-def test_bytes_of_the_length_that_another_field_says() -> None:
+def test_bytes_whose_length_is_another_field() -> None:
     message = Struct("Said", Field("size", U8), Field("data", Bytes("size")), Field("more", U8))
     packed = message.pack({"size": 2, "data": b"ab", "more": 7})
     assert packed == b"\2ab\7"
@@ -300,7 +300,7 @@ def test_bytes_of_the_length_that_another_field_says() -> None:
     assert Bytes("size").label() == "bytes, size"
 
 
-def test_a_field_that_ends_where_those_behind_it_begin() -> None:
+def test_field_that_ends_before_trailing_fields() -> None:
     tail = Struct(
         "Tail",
         Field("front", Bytes(), size="left - 2"),
@@ -310,7 +310,7 @@ def test_a_field_that_ends_where_those_behind_it_begin() -> None:
     assert tail.places(b"abc\0\5", 0, 5)["front"] == (0, 3, b"abc")
 
 
-def test_items_that_have_a_block_each() -> None:
+def test_items_with_a_length_prefix_each() -> None:
     block = Struct("Block", Field("words", Repeated(I16BE, least=2)), Field("filler", Bytes()))
     file = Struct("File", Field("blocks", Repeated(block, every=5)))
     data = b"\0\1\0\2x" + b"\0\3\0\4y" + b"\0\5"
@@ -327,7 +327,7 @@ def test_items_that_have_a_block_each() -> None:
         )
 
 
-def test_items_up_to_what_ends_them() -> None:
+def test_items_up_to_a_terminator() -> None:
     item = Struct("Item", Field("a", U8), Field("size", U8), Field("data", Bytes("size")))
     many = Repeated(item, least=2, until=Until(0, U8, 1, "a size of 0"))
     file = Struct("File", Field("items", many), Field("rest", Bytes(), default=b""))
@@ -345,7 +345,7 @@ def test_items_up_to_what_ends_them() -> None:
     assert many.until.met(b"\1\0", 0, 2)
 
 
-def test_a_checksum_of_what_comes_before_it() -> None:
+def test_checksum_of_preceding_bytes() -> None:
     sealed = Struct("Sealed", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")))
     packed = sealed.pack({"data": b"\3\4"})
     assert packed == b"\3\4\7"
@@ -362,6 +362,6 @@ def test_a_checksum_of_what_comes_before_it() -> None:
         (1 << 62, ""),
     ],
 )
-def test_times_in_words(milliseconds: int, text: str) -> None:
+def test_times_are_formatted(milliseconds: int, text: str) -> None:
     assert time_of(milliseconds) == text
     assert Int(8, unit="ms").meaning(milliseconds) == text

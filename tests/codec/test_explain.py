@@ -57,7 +57,7 @@ PAIR = Struct(
 )
 
 
-def test_a_structure_and_where_its_fields_are() -> None:
+def test_fields_have_offsets() -> None:
     node = explained(PAIR, b"\x04ab\x02\xff", base=100)
     assert (node.name, node.kind, node.start, node.end) == ("Pair", "struct", 100, 105)
     key = child(node, "key")
@@ -70,7 +70,7 @@ def test_a_structure_and_where_its_fields_are() -> None:
     assert child(node, "value", "data").value == b"\xff"
 
 
-def test_null_and_empty() -> None:
+def test_null_and_empty_values() -> None:
     node = explained(PAIR, b"\x00\x01")
     assert child(node, "key").value == b""
     value = child(node, "value")
@@ -78,7 +78,7 @@ def test_null_and_empty() -> None:
     assert [(each.name, each.meaning) for each in value.children] == [("length", "null")]
 
 
-def test_flags_bit_by_bit() -> None:
+def test_flags_are_explained_bit_by_bit() -> None:
     flags = Flags(Int(1), (Bit("mode", 0, 2, {1: "one"}, "how"), Bit("on", 3)))
     node = child(explained(Struct("F", Field("flags", flags)), b"\x19"), "flags")
     assert node.meaning == "mode=one, on, unknown bits 0x10"
@@ -98,7 +98,7 @@ SEALED = Struct(
 )
 
 
-def test_checksums() -> None:
+def test_checksums_are_explained() -> None:
     good = SEALED.pack({"kind": 7, "data": b"ab"})
     node = child(explained(SEALED, good, base=10), "crc")
     assert node.check is not None
@@ -111,7 +111,7 @@ def test_checksums() -> None:
     assert bad.problem == f"checksum mismatch: stored {stored:#010x}, computed {computed:#010x}"
 
 
-def test_a_checksum_of_what_comes_before_it() -> None:
+def test_checksum_of_preceding_bytes_is_explained() -> None:
     behind = Struct(
         "Behind", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")), Field("z", U8)
     )
@@ -120,13 +120,13 @@ def test_a_checksum_of_what_comes_before_it() -> None:
     assert (check.start, check.end, check.right) == (0, 2, True)
 
 
-def test_a_checksum_whose_bytes_are_not_there() -> None:
+def test_checksum_of_missing_bytes() -> None:
     node = explained(SEALED, b"\x07\0\0\0\0")
     assert child(node, "crc").check is None
     assert explained(SEALED, b"\x07\0\0").broken
 
 
-def test_the_one_value_that_there_may_be() -> None:
+def test_constant_field_with_another_value() -> None:
     assert (
         child(explained(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem
         == "expected 7, found 8"
@@ -135,7 +135,7 @@ def test_the_one_value_that_there_may_be() -> None:
     assert child(explained(magic, b"ac"), "magic").problem == "expected 61 62, found 61 63"
 
 
-def test_what_is_left_over() -> None:
+def test_leftover_bytes_are_explained() -> None:
     """Within a structure that says how long it is, and behind what does not."""
     node = explained(SEALED, b"\x09" + SEALED.pack({"kind": 7, "data": b"ab"})[1:] + b"xy")
     assert (node.children[-1].kind, node.children[-1].value) == (UNEXPLAINED, b"xy")
@@ -147,8 +147,8 @@ def test_what_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("size", [b"\x40", b"\x02"])
-def test_a_size_that_can_not_be(size: bytes) -> None:
-    """What can be read is read all the same."""
+def test_impossible_size(size: bytes) -> None:
+    """Readable parts are still read."""
     packed = size + SEALED.pack({"kind": 7, "data": b"ab"})[1:]
     node = explained(SEALED, packed)
     if size == b"\x40":
@@ -160,7 +160,7 @@ def test_a_size_that_can_not_be(size: bytes) -> None:
     assert node.broken == (size == b"\x40")
 
 
-def test_damage_within_an_item_stays_there() -> None:
+def test_damage_within_an_item_does_not_spread() -> None:
     """An item that says how long it is ends there, whatever is in it."""
     item = Struct("Item", Field("size", U8, sizes=True), Field("data", Bytes(VARINT)))
     items = Struct("Items", Field("items", Repeated(item)))
@@ -173,7 +173,7 @@ def test_damage_within_an_item_stays_there() -> None:
     assert not node.broken
 
 
-def test_lists() -> None:
+def test_lists_are_explained() -> None:
     counted = Struct("Counted", Field("n", U8), Field("items", Repeated(I16BE, "n")), Field("z", U8))
     node = child(explained(counted, b"\x02\0\1\0\2\5"), "items")
     assert (node.kind, node.value, node.meaning, [each.value for each in node.children]) == (
@@ -199,7 +199,7 @@ def test_lists() -> None:
         (b"\x04\0\1\0", "count 2, but only 1 item can be read"),
     ],
 )
-def test_lists_that_are_not_as_long_as_they_say(data: bytes, problem: str) -> None:
+def test_lists_shorter_or_longer_than_their_count(data: bytes, problem: str) -> None:
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)), Field("more", U8))
     node = explained(typed, data)
     assert child(node, "items").problem == problem
@@ -207,7 +207,7 @@ def test_lists_that_are_not_as_long_as_they_say(data: bytes, problem: str) -> No
     assert len(node.children) == 1
 
 
-def test_a_count_that_is_not_there() -> None:
+def test_missing_count() -> None:
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
     assert child(explained(typed, b"\x80"), "items").problem == "expected 1 bytes, 0 left"
 
@@ -222,7 +222,7 @@ def shown(node: Node) -> list[str]:
     return [each.name for each in node.children]
 
 
-def test_some_items_of_many() -> None:
+def test_long_lists_are_abridged() -> None:
     node = child(explained(MANY, THOUSAND, items=2), "items")
     assert shown(node) == ["[0]", "[1]", "[2..999]"]
     assert node.value == 1000
@@ -232,7 +232,7 @@ def test_some_items_of_many() -> None:
     )
 
 
-def test_the_item_asked_for() -> None:
+def test_requested_item_is_shown() -> None:
     by_byte = child(explained(MANY, THOUSAND, items=1, at=(1401,)), "items")
     by_row = child(explained(MANY, THOUSAND, items=1, row=700), "items")
     expected = ["[0]", "[1..699]", "[700]", "[701]", "[702]", "[703..999]"]
@@ -242,7 +242,7 @@ def test_the_item_asked_for() -> None:
     assert shown(child(explained(MANY, THOUSAND, items=1, at=(1401,), base=1400), "items"))[1] == "[1..999]"
 
 
-def test_damage_among_items_that_are_not_shown() -> None:
+def test_damage_in_items_that_are_not_shown_is_counted() -> None:
     pairs = Struct("Pairs", Field("pairs", Repeated(PAIR)))
     node = child(explained(pairs, PAIR.pack({"key": b"k", "value": b""}) * 9 + b"\x7e", items=2), "pairs")
     assert shown(node) == ["[0]", "[1]", "[2..8]", "[9]"]
@@ -273,7 +273,7 @@ def packed(kind: int, data: bytes | None) -> bytes:
     return PACKED.pack({"kind": kind, "data": data, "end": 5})
 
 
-def test_packed_bytes_have_addresses_of_their_own() -> None:
+def test_compressed_bytes_have_separate_addresses() -> None:
     node = explained(PACKED, packed(1, zlib.compress(THOUSAND)), base=50, items=3, at=(51, 1401))
     data = child(node, "data")
     assert data.space is not None
@@ -284,14 +284,14 @@ def test_packed_bytes_have_addresses_of_their_own() -> None:
     assert many.children[0].row == 0
 
 
-def test_bytes_that_hold_something_as_they_are() -> None:
+def test_uncompressed_nested_bytes() -> None:
     data = child(explained(PACKED, packed(0, b"\0\1\0\2\7")), "data", "data")
     assert data.space is None
     assert [each.kind for each in data.children] == ["struct"]
     assert data.children[0].broken
 
 
-def test_nothing_is_held() -> None:
+def test_empty_nested_bytes() -> None:
     assert child(explained(PACKED, packed(9, b"abc")), "data", "data").children == []
     assert child(explained(PACKED, packed(1, None)), "data").space is None
     node = child(explained(PACKED, packed(3, b"abc")), "data")
@@ -299,7 +299,7 @@ def test_nothing_is_held() -> None:
     assert node.space is None
 
 
-def test_what_the_scope_around_says() -> None:
+def test_values_of_the_enclosing_scope() -> None:
     inner = Struct(
         "Inner", Field("delta", U8, says=lambda value, scope: f"is {scope[OUTER]['base'] + value}")
     )
@@ -308,20 +308,20 @@ def test_what_the_scope_around_says() -> None:
     assert node.meaning == "is 261"
 
 
-def test_one_type_or_another() -> None:
+def test_switched_types() -> None:
     either = Struct("Either", Field("kind", U8), Field("body", Switch("kind", {1: PAIR, 0: U8})))
     assert child(explained(either, b"\1\0\0"), "body").type == "Pair"
     assert child(explained(either, b"\0\7"), "body").value == 7
     assert child(explained(either, b"\2\7\7"), "body").problem == "unknown kind 2"
 
 
-def test_room_that_is_not_there() -> None:
+def test_too_few_bytes_for_trailing_fields() -> None:
     tail = Struct("Tail", Field("front", Bytes(), size="left - 2"), Field("back", I16BE))
     assert child(explained(tail, b"abcd"), "front").value == b"ab"
     assert child(explained(tail, b"a"), "front").problem == "1 bytes too few for the following fields"
 
 
-def test_items_that_have_a_block_each() -> None:
+def test_items_with_a_length_prefix_each() -> None:
     block = Struct("Block", Field("words", Repeated(I16BE, least=2)))
     file = Struct("File", Field("blocks", Repeated(block, every=5)))
     data = b"\0\1\0\2x" + b"\0\3\0\4\0" + b"\0\5"
@@ -337,7 +337,7 @@ def test_items_that_have_a_block_each() -> None:
 # Stretches
 
 
-def test_a_stretch_of_values() -> None:
+def test_run_of_values() -> None:
     three = PAIR.pack({"key": b"k", "value": b"v"}) * 3
     nodes = explain_values(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
     check_nodes_tile(nodes, three + bytes(5), 7)
@@ -355,13 +355,13 @@ def test_a_stretch_of_values() -> None:
     assert [each.kind for each in explain_values(nothing, window(b"ab"), Focus())] == ["struct", UNEXPLAINED]
 
 
-def test_items_of_no_bytes_end_a_list() -> None:
+def test_empty_items_end_a_list() -> None:
     empty = Struct("Empty", Field("items", Repeated(Struct("Nothing"))))
     assert len(child(explained(empty, b"ab"), "items").children) == 1
     assert len(child(explained(empty, b"ab", items=1), "items").children) == 1
 
 
-def test_a_space_is_entered_by_its_place() -> None:
+def test_focus_enters_nested_bytes_by_offset() -> None:
     assert Focus((5, 6, 7)).inside(5).at == (6, 7)
     assert Focus((5, 6)).inside(4).at == ()
     assert Focus((5,)).inside(5).at == ()
@@ -379,14 +379,14 @@ DEEP = Struct(
 
 
 @given(st.binary(max_size=80), st.integers(1, 4), st.integers(0, 90))
-def test_whatever_the_bytes(data: bytes, items: int, at: int) -> None:
+def test_any_bytes_are_explained(data: bytes, items: int, at: int) -> None:
     """Never an error, never a byte that is not accounted for."""
     nodes = explain_values(DEEP, window(data, 9), Focus((at,), items=items))
     check_nodes_tile(nodes, data, 9)
 
 
 @given(st.data())
-def test_whatever_is_changed(data: st.DataObject) -> None:
+def test_any_changed_bytes_are_explained(data: st.DataObject) -> None:
     pairs = [{"key": b"k", "value": None}] * 3
     sound = DEEP.pack({"kind": 1, "pairs": pairs, "data": zlib.compress(THOUSAND[:40]), "rest": [1, 2]})
     changed = bytearray(sound)
@@ -396,6 +396,6 @@ def test_whatever_is_changed(data: st.DataObject) -> None:
     check_nodes_tile(explain_values(DEEP, window(cut), Focus()), cut, 0)
 
 
-def test_the_explainer_names_what_is_whole() -> None:
+def test_requested_name_of_the_whole_structure() -> None:
     nodes = Explainer(b"\0\1\0\2x").all(Repeated(I16BE), 0, 4, name="numbers")
     assert [each.name for each in nodes] == ["numbers"]

@@ -50,7 +50,7 @@ def codec(**others: Any) -> FixedCodec:
     )
 
 
-def test_a_name_need_not_have_a_number() -> None:
+def test_file_name_may_lack_a_base_number() -> None:
     plain = FixedCodec(
         name="toy.marks", title="Marks", entry=Struct("Mark", Field("near", I32BE)), pattern=re.compile("marks"),
         columns=(Column("near", pa.int64(), "a number", nullable=False),), wrong=ascending, system="it minds",
@@ -89,21 +89,21 @@ def kinds(item: FixedCodec, data: bytes, **hints: Any) -> list[tuple[Kind, Sever
     return [(fault.kind, fault.severity, fault.offset, fault.length) for fault in actual]
 
 
-def test_names() -> None:
+def test_file_names() -> None:
     assert ALLOCATED.recognise(NAME, b"") is Match.NAME
     assert ALLOCATED.recognise("20.pairs", b"") is Match.NO
     assert ALLOCATED.context("99999999999999999999.pairs", Options(())).base is None, "no 64-bit offset"
     assert ALLOCATED.context(NAME, Options(()), base_offset=7).base == 7
 
 
-def test_numbers_count_from_the_name() -> None:
+def test_values_are_relative_to_the_base_in_the_name() -> None:
     assert far(ALLOCATED, pairs(1, 5)) == [21, 25]
     _, frames, _ = scanned(ALLOCATED, pairs(1), base_offset=None)
     ((fault),) = frames.faults
     assert (fault.kind, fault.severity) == (Kind.LINK, Severity.INFO)
 
 
-def test_zeros_at_the_end() -> None:
+def test_trailing_zeros_are_padding() -> None:
     data = pairs(1, 256)
     info = (Kind.PADDING, Severity.INFO, 12, 600)
     assert far(ALLOCATED, data + bytes(600)) == [21, 276], "the last entry itself ends in a zero"
@@ -115,12 +115,12 @@ def test_zeros_at_the_end() -> None:
     assert far(EXACT, data + bytes(600)) == [21, 276]
 
 
-def test_no_column_has_bounds_that_a_filter_could_use() -> None:
+def test_columns_have_no_filter_bounds() -> None:
     _, frames, _ = scanned(ALLOCATED, pairs(1, 5))
     assert ALLOCATED.frame_bounds(frames, "far") == (None, None)
 
 
-def test_zeros_alone() -> None:
+def test_file_of_zeros_is_empty() -> None:
     assert far(ALLOCATED, bytes(600)) == []
     assert far(ALLOCATED, bytes(6)) == [20], "one entry of zeros is one"
     assert far(EXACT, bytes(6)) == []
@@ -128,23 +128,23 @@ def test_zeros_alone() -> None:
     assert kinds(ALLOCATED, b"") == []
 
 
-def test_a_partial_entry() -> None:
+def test_partial_last_entry() -> None:
     assert kinds(ALLOCATED, pairs(1) + b"\0\0\1") == [(Kind.TRUNCATED, Severity.WARNING, 6, 3)]
 
 
-def test_order_and_range() -> None:
+def test_entries_out_of_order_or_range_are_reported() -> None:
     assert kinds(ALLOCATED, pairs(5, 5, 9)) == [(Kind.ORDER, Severity.ERROR, 6, 6)]
     assert kinds(ALLOCATED, pairs(-1, 5)) == [(Kind.ORDER, Severity.ERROR, 0, 6)]
     assert kinds(ALLOCATED, pairs(1, 2), base_offset=(1 << 63) - 2) == [(Kind.ORDER, Severity.ERROR, 6, 6)]
 
 
-def test_many_findings_are_summed_up() -> None:
+def test_many_faults_are_summarised() -> None:
     actual = kinds(ALLOCATED, pairs(*[7] * 500))
     assert len(actual) == 101
     assert actual[-1] == (Kind.ORDER, Severity.ERROR, 6 * 101, 6 * 399)
 
 
-def test_an_entry_of_another_version_is_passed_over() -> None:
+def test_entry_of_another_version_is_skipped() -> None:
     data = pairs(1) + pairs(2, version=0x100) + pairs(3)
     window, frames, context = scanned(ALLOCATED, data)
     assert frames.damage is not None
@@ -157,7 +157,7 @@ def test_an_entry_of_another_version_is_passed_over() -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 40), st.sampled_from([ALLOCATED, EXACT]))
-def test_any_bytes_come_back(data: bytes, zeros: int, item: FixedCodec) -> None:
+def test_any_bytes_round_trip(data: bytes, zeros: int, item: FixedCodec) -> None:
     data += bytes(zeros)
     window, frames, context = scanned(item, data)
     tables = [
@@ -180,7 +180,7 @@ def encoded(rows: pa.Table, *others: Any) -> bytes:
     return b"".join(map(bytes, ALLOCATED.encode(rows, frames, file, ALLOCATED.context(NAME, Options(())))))
 
 
-def test_rows_alone() -> None:
+def test_rows_alone_make_a_file() -> None:
     assert encoded(pa.table({"far": [21, 25]})) == pairs(1, 5)
     assert encoded(pa.table({"far": pa.array([21], pa.int32()), "other": ["x"]})) == pairs(1)
 
@@ -197,17 +197,17 @@ def test_rows_alone() -> None:
         (pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["far", "far"]), "2 columns 'far'"),
     ],
 )
-def test_rows_that_make_no_file(rows: pa.Table, text: str) -> None:
+def test_invalid_rows_are_refused(rows: pa.Table, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         encoded(rows)
 
 
-def test_damaged_stretches_between_entries_are_written_again() -> None:
+def test_damaged_ranges_between_entries_round_trip() -> None:
     frames = pa.table({"size": pa.array([6, None, 6], pa.int32()), "raw": [None, b"\1\0damage", None]})
     assert encoded(pa.table({"far": [21, 25]}), frames) == pairs(1) + b"\1\0damage" + pairs(5)
 
 
-def test_large_files_in_pieces() -> None:
+def test_large_files_by_window() -> None:
     count = (1 << 20) + 5
     out = np.zeros(count, ALLOCATED.dtype)
     out["near"] = np.arange(count)
@@ -223,7 +223,7 @@ def test_large_files_in_pieces() -> None:
     st.sampled_from([ALLOCATED, EXACT]),
     st.sampled_from([NAME, "x.pairs"]),
 )
-def test_windows_do_not_matter(
+def test_any_window_gives_the_same_rows(
     entries: list[tuple[int, int]], zeros: int, chosen: FixedCodec, name: str
 ) -> None:
     """Small windows give the same entries and findings as one that holds the file, in a file longer than the smallest window."""

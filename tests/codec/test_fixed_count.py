@@ -1,4 +1,4 @@
-"""Files of exactly one entry, entries that are none, and numbered columns: what `FixedCodec` does with them."""
+"""`FixedCodec`: files of exactly one entry, invalid entries and numbered columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARK = FixedCodec(
 @pytest.mark.parametrize(
     ("data", "kind"), [(b"", "truncated"), (bytes(15), "truncated"), (bytes(17), "unexpected padding")]
 )
-def test_too_short_and_too_long_are_said(data: bytes, kind: str) -> None:
+def test_wrong_file_length_is_reported(data: bytes, kind: str) -> None:
     result = Specimen.of(data, MARK, "mark").read()
     assert not result.table.num_rows
     assert [(fault.kind, fault.detail) for fault in result.report.faults] == [
@@ -39,7 +39,7 @@ def test_too_short_and_too_long_are_said(data: bytes, kind: str) -> None:
     assert decode_encode(data, MARK, name="mark")
 
 
-def test_one_entry_is_sound_whatever_it_holds() -> None:
+def test_single_entry_with_any_content_is_sound() -> None:
     for data in (bytes(16), bytes(15) + b"\x07", bytes(range(16))):
         result = Specimen.of(data, MARK, "mark").read()
         assert result.table.num_rows == 1
@@ -47,12 +47,12 @@ def test_one_entry_is_sound_whatever_it_holds() -> None:
         assert decode_encode(data, MARK, name="mark")
 
 
-def test_another_number_of_rows_is_refused() -> None:
+def test_wrong_number_of_rows_is_refused() -> None:
     with pytest.raises(UsageError, match="2 rows, expected exactly 1"):
         Specimen.of(b"", MARK, "mark").encode(pa.table({"id": [1, 2], "offset": [3, 4]}))
 
 
-def test_numbers_of_entries_have_to_be_those_of_their_places() -> None:
+def test_entry_numbers_must_equal_their_positions() -> None:
     queue = Specimen.of(b"", "rocketmq.consumequeue", "00000000000000000040")
     rows = pa.table(
         {"queue_offset": [2, 3], "physical_offset": [0, 100], "size": [100, 100], "tags_code": [0, 0]}

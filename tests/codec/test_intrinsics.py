@@ -93,7 +93,7 @@ FORMATS = ("B", ">h", ">H", ">i", ">I", ">q", "<H", "<i", "<I", "<q")
 
 
 @given(st.binary(min_size=8, max_size=40), st.integers(0, 40))
-def test_loads_are_what_struct_says(data: bytes, at: int) -> None:
+def test_loads_equal_struct_unpack(data: bytes, at: int) -> None:
     assume(at + 8 <= len(data))
     assert loads(array(data), at) == tuple(struct.unpack_from(code, data, at)[0] for code in FORMATS)
 
@@ -121,8 +121,8 @@ def load_8(buf: Any, at: int) -> int:
 
 @pytest.mark.parametrize(("load", "width"), [(load_1, 1), (load_2, 2), (load_4, 4), (load_8, 8)])
 @given(size=st.integers(0, 12), at=places)
-def test_a_load_outside_raises(load: Callable[[Any, int], int], width: int, size: int, at: int) -> None:
-    # A slice in the middle: what lies around it can be read, but must not be.
+def test_load_out_of_bounds_raises(load: Callable[[Any, int], int], width: int, size: int, at: int) -> None:
+    # A slice in the middle: the bytes around it are readable, but must not be read.
     buf = np.arange(100, dtype=np.uint8)[40 : 40 + size]
     if 0 <= at <= size - width:
         load(buf, at)
@@ -147,7 +147,7 @@ def store(buf: Any, which: int, at: int, value: int) -> int:
 
 
 @given(st.integers(0, 5), st.integers(0, 12), places, int64s)
-def test_stores(which: int, size: int, at: int, value: int) -> None:
+def test_stores_equal_struct_pack(which: int, size: int, at: int, value: int) -> None:
     around = np.full(100, 0xAA, np.uint8)
     buf = around[40 : 40 + size]
     width = 2 << which % 3
@@ -171,8 +171,8 @@ def copied(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [*range(70), 100, 1000, 70_000])
-def test_copy(n: int) -> None:
-    """Each length has a way of its own up to 32; one byte on each side stays as it is."""
+def test_copy_copies_bytes(n: int) -> None:
+    """Each length up to 32 is copied by separate code; one byte on each side is unchanged."""
     src = np.random.default_rng(n).integers(0, 256, n + 7, np.uint8)
     dst = np.zeros(n + 9, np.uint8)
     copied(dst, 5, src, 3, n)
@@ -205,8 +205,8 @@ def appended(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None:
 
 @pytest.mark.parametrize("n", [*range(70), *range(250, 260), 1000, 70_000])
 @pytest.mark.parametrize("room", [0, 1, 200, 300])
-def test_append(n: int, room: int) -> None:
-    """What is before stays as it is, and so does what is behind the buffers."""
+def test_append_appends_bytes(n: int, room: int) -> None:
+    """Bytes before and after the buffers are unchanged."""
     src = np.random.default_rng(n).integers(0, 256, n + 310, np.uint8)
     around = np.full(n + 320, 0xAA, np.uint8)
     appended(around[: 5 + n + room], 5, src[: 3 + n + room], 3, n)
@@ -229,8 +229,8 @@ def plain(buf: Any, at: int, n: int) -> bool:
 
 
 @pytest.mark.parametrize("n", range(70))
-def test_is_ascii(n: int) -> None:
-    """Each length has a way of its own up to 16; what is on both sides does not count."""
+def test_is_ascii_detects_any_high_byte(n: int) -> None:
+    """Each length up to 16 is tested by separate code; bytes on both sides do not count."""
     buf = np.full(n + 7, 0xFF, np.uint8)
     buf[3 : 3 + n] = np.arange(n) % 128
     assert plain(buf, 3, n)
@@ -283,7 +283,7 @@ def continued(crc: int, buf: Any, start: int, end: int) -> int:
 DATA = np.random.default_rng(7).integers(0, 256, 20_000, np.uint8)
 
 
-def test_crc32c_of_the_standard() -> None:
+def test_crc32c_test_vectors() -> None:
     """RFC 3720, B.4."""
     known = {
         bytes(32): 0x8A9136AA,
@@ -302,13 +302,13 @@ EDGES = sorted(
 
 
 @pytest.mark.parametrize("start", [0, 1, 5])
-def test_crc32c_at_the_edges(start: int) -> None:
+def test_crc32c_of_any_alignment(start: int) -> None:
     for size in EDGES:
         assert checksum(DATA, start, start + size) == package.crc32c(DATA[start : start + size]), size
 
 
 @given(st.integers(0, 20_000), st.integers(0, 20_000), st.integers(0, 20_000))
-def test_crc32c_in_pieces(a: int, b: int, c: int) -> None:
+def test_crc32c_can_be_continued(a: int, b: int, c: int) -> None:
     a, b, c = sorted((a, b, c))
     first, second, both = (checksum(DATA, *ends) for ends in ((a, b), (b, c), (a, c)))
     assert both == package.crc32c(DATA[a:c])
@@ -330,7 +330,7 @@ def test_crc32c_combine_of_long_lengths(first: int, second: int, n: int, m: int)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 383, 384, 500, 3072, 3500])
-def test_both_ways_of_summing(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_and_table_crc32c_agree(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the instruction and by tables, also where the processor decides for the other one, and both in plain Python."""
     ones = 0xFFFFFFFF
     expected = package.crc32c(DATA[3 : 3 + size]) ^ ones
@@ -398,7 +398,7 @@ def test_crc32c_never_leaves_its_buffer(start: int, end: int) -> None:
         ("powerpc64le-unknown-linux-gnu", "+crc", None),
     ],
 )
-def test_the_instructions_are_called_as_llvm_declares_them(
+def test_instructions_are_called_as_llvm_declares_them(
     triple: str, features: str, widest: str | None
 ) -> None:
     """Of other processors too: LLVM knows the types of all."""
@@ -416,7 +416,7 @@ def test_the_instructions_are_called_as_llvm_declares_them(
         binding.parse_assembly(str(built)).verify()
 
 
-def test_without_the_instruction() -> None:
+def test_crc32c_without_the_cpu_instruction() -> None:
     """Compiled for a processor that lacks it, the checksum comes from the tables."""
     script = """
         import numpy, crc32c as package
@@ -436,7 +436,7 @@ def test_without_the_instruction() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_only_bytes_are_taken() -> None:
+def test_other_element_types_are_refused() -> None:
     """A wider array, or one that must not be written to, is refused when a kernel is compiled."""
     if mode() == "interpreted":
         pytest.skip("plain Python has no types")
@@ -486,7 +486,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("value", SAMPLES)
-def test_varint_samples(value: int) -> None:
+def test_varint_test_vectors(value: int) -> None:
     encoded = bytes.fromhex(SAMPLES[value])
     assert read_varlong(array(encoded), 0, len(encoded)) == (value, len(encoded))
     if -(1 << 31) <= value < 1 << 31:
@@ -500,8 +500,8 @@ READERS = {read_uvarint: (32, 5), read_varint: (32, 5), read_uvarlong: (64, 10),
 
 
 @given(int64s, st.integers(0, 9), st.integers(0, 5), st.binary(max_size=4))
-def test_read_what_is_written(value: int, extra: int, at: int, after: bytes) -> None:
-    """Each value, in its shortest form and longer ones, wherever it lies."""
+def test_varints_round_trip(value: int, extra: int, at: int, after: bytes) -> None:
+    """Each value in its shortest form and longer ones, at any offset."""
     for read, (bits, most) in READERS.items():
         number = unsigned(value, bits)
         encoded = leb128(number, min(extra, most - len(leb128(number))))
@@ -518,7 +518,7 @@ def test_read_what_is_written(value: int, extra: int, at: int, after: bytes) -> 
 
 
 @given(st.lists(st.integers(0x80, 0xFF), min_size=12, max_size=12), st.integers(0, 0x7F))
-def test_the_last_byte_drops_what_does_not_fit(groups: list[int], last: int) -> None:
+def test_excess_bits_of_the_last_varint_byte_are_dropped(groups: list[int], last: int) -> None:
     """Kafka's ByteUtils shifts the bits beyond 32 or 64 out, and refuses a longer encoding."""
     for read, (bits, most) in READERS.items():
         data = bytes([*groups[: most - 1], last])
@@ -534,7 +534,7 @@ def test_the_last_byte_drops_what_does_not_fit(groups: list[int], last: int) -> 
 
 
 @given(st.binary(max_size=12), places, places)
-def test_readers_never_leave_their_range(data: bytes, at: int, end: int) -> None:
+def test_varint_readers_stay_in_bounds(data: bytes, at: int, end: int) -> None:
     around = np.zeros(100, np.uint8)
     buf = around[40 : 40 + len(data)]
     buf[:] = array(data)
@@ -547,7 +547,7 @@ def test_readers_never_leave_their_range(data: bytes, at: int, end: int) -> None
 
 
 @given(int64s, st.integers(0, 12), places)
-def test_writers(value: int, size: int, at: int) -> None:
+def test_varint_writers_stay_in_bounds(value: int, size: int, at: int) -> None:
     for write, measure, encoded in (
         (write_varlong, size_varlong, leb128(zigzag(value))),
         (write_uvarlong, size_uvarlong, leb128(unsigned(value, 64))),
@@ -574,7 +574,7 @@ def test_short_and_long_forms_agree(value: int) -> None:
     assert read_varint(buf, 0, end) == read_varlong(buf, 0, end) == (value, end)
 
 
-def test_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intrinsics_compile_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing from the cache: what is emitted is what is tested, at each run."""
     if mode() == "interpreted":
         pytest.skip("nothing is compiled with the JIT off")

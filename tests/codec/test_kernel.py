@@ -56,11 +56,11 @@ def factorial(n: int) -> int:
     return 1 if n < 2 else n * factorial(n - 1)
 
 
-# A process of its own
+# A separate process
 
 
 def run(script: str, *, mode: str = "compiled", path: str | Path = "", **settings: str) -> Any:
-    """What a script prints, as JSON, in a process of its own."""
+    """Run a script in a new process and return its output, parsed as JSON."""
     environ = environment(mode) | {"PYTHONPATH": str(path), "LOGWRIGHT_CACHE_DIR": os.devnull} | settings
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
@@ -89,19 +89,19 @@ def test_importing_and_small_inputs_need_no_numba() -> None:
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_mode(name: str) -> None:
+def test_mode_follows_the_environment(name: str) -> None:
     script = "import json; from logwright.codec.kernels.kernel import mode; print(json.dumps(mode()))"
     assert run(script, mode=name) == name
 
 
-def test_the_settings_are_read_as_numba_reads_them() -> None:
+def test_settings_are_parsed_as_by_numba() -> None:
     script = "import json; from logwright.codec.kernels.kernel import mode; print(json.dumps(mode()))"
     assert run(script, NUMBA_DISABLE_JIT="0", NUMBA_BOUNDSCHECK="0") == "compiled"
     assert run(script, NUMBA_DISABLE_JIT="", NUMBA_BOUNDSCHECK="no") == "compiled"
     assert run(script, NUMBA_DISABLE_JIT="1", NUMBA_BOUNDSCHECK="1") == "interpreted"
 
 
-def test_without_numba_kernels_run_all_the_same() -> None:
+def test_kernels_run_without_numba() -> None:
     result = run(
         """
         import json, sys, warnings
@@ -119,7 +119,7 @@ def test_without_numba_kernels_run_all_the_same() -> None:
 
 
 @compiled_only
-def test_numbas_configuration_file_may_turn_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbas_configuration_file_can_disable_the_jit(monkeypatch: pytest.MonkeyPatch) -> None:
     import numba
 
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
@@ -132,7 +132,7 @@ def test_numbas_configuration_file_may_turn_it_off(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel[..., int]]:
-    """Makes a kernel under a policy of its own."""
+    """Make a kernel with the given policy."""
 
     def make(*, cached: bool, numba: bool, below: int | None = None) -> Kernel[..., int]:
         monkeypatch.setattr(module, "_INTERPRET_BELOW", below)
@@ -152,14 +152,14 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel[..., int]]:
     ("cached", "numba", "limit"),
     [(False, False, 18_400_000), (False, True, 16_000_000), (True, False, 2_480_000), (True, True, 80_000)],
 )
-def test_a_call_is_interpreted_below_a_size(policy: Any, cached: bool, numba: bool, limit: int) -> None:
+def test_small_calls_are_interpreted(policy: Any, cached: bool, numba: bool, limit: int) -> None:
     """The size from which interpreting would take longer than getting the compiled form, about."""
     result = policy(cached=cached, numba=numba)
     assert result._interprets(limit - 1000)
     assert not result._interprets(limit + 1000)
 
 
-def test_what_was_spent_counts(policy: Any) -> None:
+def test_time_spent_interpreting_counts(policy: Any) -> None:
     result = policy(cached=True, numba=False)
     assert result._interprets(1000)
     result._spent = 0.32
@@ -172,7 +172,7 @@ def test_what_was_spent_counts(policy: Any) -> None:
     assert result._interprets(20_000_000)
 
 
-def test_the_limit_can_be_set_by_hand(policy: Any) -> None:
+def test_size_limit_can_be_configured(policy: Any) -> None:
     result = policy(cached=False, numba=False, below=100)
     assert result._interprets(99)
     assert not result._interprets(100)
@@ -180,7 +180,7 @@ def test_the_limit_can_be_set_by_hand(policy: Any) -> None:
 
 
 @compiled_only
-def test_what_is_made_already_runs_compiled(policy: Any) -> None:
+def test_compiled_kernel_runs_compiled(policy: Any) -> None:
     result = policy(cached=True, numba=True)
     assert result._interprets(10)
     result.compile()
@@ -189,16 +189,16 @@ def test_what_is_made_already_runs_compiled(policy: Any) -> None:
 
 @compiled_only
 @pytest.mark.parametrize("brief", [False, True])
-def test_a_brief_kernel_keeps_the_lock(brief: bool) -> None:
+def test_brief_kernel_keeps_the_gil(brief: bool) -> None:
     result = kernel("i8", brief=brief)(lambda x: x + 5)
     assert result.compile().targetoptions["nogil"] is not brief
     assert result(2) == 7
 
 
-def test_an_interpreted_call_is_measured_and_stays_so_inside(
+def test_interpreted_call_is_measured_and_nested_calls_stay_interpreted(
     policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels that an interpreted one calls don't decide anew, however large what they are given."""
+    """Kernels called by an interpreted one stay interpreted, however large their input."""
     inner = policy(cached=False, numba=False, below=10)
     inner.compile = lambda: pytest.fail("compiled")
 
@@ -215,7 +215,7 @@ def test_an_interpreted_call_is_measured_and_stays_so_inside(
 
 
 @compiled_only
-def test_a_large_call_compiles_and_small_ones_after_it_use_that(policy: Any) -> None:
+def test_large_call_compiles_and_later_small_calls_use_it(policy: Any) -> None:
     def size(buf: Any) -> int:
         return len(buf)
 
@@ -228,7 +228,7 @@ def test_a_large_call_compiles_and_small_ones_after_it_use_that(policy: Any) -> 
     assert result(np.zeros(5, np.uint8)) == 5
 
 
-# What a kernel is
+# Kernels
 
 
 @compiled_only
@@ -251,7 +251,7 @@ def test_without_a_signature_there_is_one_form_for_each_type() -> None:
 
 
 @compiled_only
-def test_a_kernel_with_a_signature_returns_no_array() -> None:
+def test_kernel_with_a_signature_returns_no_array() -> None:
     with pytest.raises(TypeError, match="returns an array: fill an array argument instead"):
         kernel("const u1[]")(lambda buf: (1, buf[1:])).compile()
     with pytest.raises(
@@ -261,7 +261,7 @@ def test_a_kernel_with_a_signature_returns_no_array() -> None:
 
 
 @compiled_only
-def test_arrays_may_be_sliced_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_may_be_sliced_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing is left of the slices, nor of the arrays, whose references are not counted."""
     monkeypatch.setattr(module, "_cache_place", lambda: None)
 
@@ -315,7 +315,7 @@ def counted_all(more: Any, both: Both) -> int:
     return counted(3, both)
 
 
-def test_arrays_come_in_a_named_tuple() -> None:
+def test_named_tuples_of_arrays_are_accepted() -> None:
     types = module._numba_signature("i8, Both", globals())
     assert str(types[1]) == str(module._numba_signature("Both", globals())[0])
     more = np.array([3, 1], np.uint8)
@@ -342,12 +342,12 @@ def eval_types(text: str) -> Any:
     return eval(text, names | {"Array": array})
 
 
-def test_a_kernel_may_call_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_may_call_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: None)
     assert factorial(20) == math.factorial(20)
 
 
-def test_a_kernel_is_known_by_its_name() -> None:
+def test_kernel_has_a_name_and_repr() -> None:
     assert pickle.loads(pickle.dumps(intrinsics.read_varint)) is intrinsics.read_varint
     assert pickle.loads(pickle.dumps(intrinsics.copy)) is intrinsics.copy
     assert pickle.loads(pickle.dumps(intrinsics.load_i64be)) is intrinsics.load_i64be
@@ -357,14 +357,14 @@ def test_a_kernel_is_known_by_its_name() -> None:
     assert weighed(value=3, times=4) == 12
 
 
-def test_a_twin_runs_in_its_place() -> None:
+def test_python_replacement_runs_instead() -> None:
     result = kernel("i8", python=lambda x: x + 100)(lambda x: x)
     assert result(1) == 101
     assert result.py_func(1) == 1
 
 
 @compiled_only
-def test_the_first_compile_of_many_threads_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_first_calls_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: None)
     monkeypatch.setattr(module, "_INTERPRET_BELOW", 0)
 
@@ -396,14 +396,14 @@ def test_the_first_compile_of_many_threads_is_one(monkeypatch: pytest.MonkeyPatc
 
 
 @compiled_only
-def test_warmup_compiles_what_has_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warmup_compiles_kernels_with_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_registry", {item.name: item for item in (total, weighed, untyped)})
     actual = dict(warmup())
     assert set(actual) == {total.name, weighed.name}
     assert all(seconds >= 0 for seconds in actual.values())
 
 
-def test_warmup_has_nothing_to_do_with_the_jit_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warmup_does_nothing_without_the_jit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MODE", "interpreted")
     assert list(warmup()) == []
 
@@ -447,7 +447,7 @@ SCRIPT = """
 
 
 class Tiny:
-    """A package of two kernels that can be edited, with a cache of its own."""
+    """An editable package of two kernels with a separate cache."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -483,7 +483,7 @@ def tiny(tmp_path: Path) -> Tiny:
 
 
 @pytest.mark.extended
-def test_a_cached_kernel_is_used_until_something_in_it_changes(tiny: Tiny) -> None:
+def test_cached_kernel_is_used_until_it_changes(tiny: Tiny) -> None:
     assert tiny.run() == (1070, 0)
     assert tiny.run() == (1070, 1)
     # The callee's code, a constant of another module that it uses, and one behind a module's name.
@@ -493,26 +493,26 @@ def test_a_cached_kernel_is_used_until_something_in_it_changes(tiny: Tiny) -> No
     assert tiny.run() == (1141, 0)
     tiny.edit("constants", "1000", "2000")
     assert tiny.run() == (2141, 0)
-    # What is not in it: another kernel of the file, comments, places of lines.
+    # Not in the digest: another kernel of the file, comments, line numbers.
     tiny.edit("outer", "return len(buf)", "return len(buf) + 1")
     tiny.edit("outer", "from tiny.inner", "# A comment.\nfrom tiny.inner")
     assert tiny.run() == (2141, 1)
 
 
 @pytest.mark.extended
-def test_checked_code_is_never_mixed_up_with_unchecked(tiny: Tiny) -> None:
+def test_checked_and_unchecked_code_are_cached_separately(tiny: Tiny) -> None:
     # A place outside of the slice, inside of the array: without checks it is read.
     assert tiny.run(at=12) == (1070, 0)
     assert tiny.run("checked", at=12) == ("IndexError", 0)
     assert tiny.run(at=12) == (1070, 1)
 
 
-def test_no_writable_place_is_no_failure(tiny: Tiny) -> None:
+def test_unwritable_cache_is_not_an_error(tiny: Tiny) -> None:
     assert tiny.run(LOGWRIGHT_CACHE_DIR=os.devnull) == (1070, 0)
     assert tiny.entries() == []
 
 
-def test_from_a_zip(tiny: Tiny) -> None:
+def test_kernels_are_cached_when_imported_from_a_zip(tiny: Tiny) -> None:
     """As Spark ships a package with --py-files: it compiles, keeps what it compiled, and notices an edit."""
 
     def pack() -> Path:
@@ -534,7 +534,7 @@ def test_from_a_zip(tiny: Tiny) -> None:
     assert run(script, path=pack()).startswith(str(tiny.folder / "shipped.zip"))
 
 
-def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was chosen, or the user's own, or one of the user's where everybody has theirs."""
     monkeypatch.setenv("LOGWRIGHT_CACHE_DIR", str(tmp_path / "chosen"))
     assert list(module._cache_places()) == [tmp_path / "chosen"]
@@ -542,7 +542,7 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     shared = tmp_path / f"logwright-{os.getuid()}"
     assert list(module._cache_places()) == [Path(platformdirs.user_cache_dir("logwright")), shared]
-    # What is in the cache is run. So neither what others can write to, nor what may be somewhere else.
+    # Cached code is run, so the cache must not be writable by others or a link to another place.
     shared.chmod(0o777)
     assert list(module._cache_places())[1:] == []
     shared.rmdir()
@@ -554,7 +554,7 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(module._cache_places())[1:] == []
 
 
-def test_a_usable_place_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_place_must_be_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = module._usable(tmp_path)
     assert place is not None
     assert place.stat().st_mode & 0o777 == 0o700
@@ -571,7 +571,7 @@ def test_a_usable_place_is_ours_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @compiled_only
-def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_cache_entry_is_recompiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
 
     def hits() -> int:
@@ -589,7 +589,7 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @compiled_only
-def test_a_full_disk_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
 
     def full(*_: Any) -> None:
@@ -601,7 +601,7 @@ def test_a_full_disk_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entries_of_long_ago_are_removed(tmp_path: Path) -> None:
+def test_old_cache_entries_are_removed(tmp_path: Path) -> None:
     names = ("a.b-old", "a.b-new", "a.c-old")
     for name in names:
         (tmp_path / name).write_bytes(b"")
@@ -620,7 +620,9 @@ def from_huge(i: int) -> int:
 
 
 @compiled_only
-def test_what_points_into_this_process_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_with_process_addresses_are_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """numba refers to a large constant array by its address."""
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
     assert from_huge.compile()(1234) == 1234
@@ -628,7 +630,7 @@ def test_what_points_into_this_process_is_not_kept(tmp_path: Path, monkeypatch: 
 
 
 @compiled_only
-def test_cached_tells_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_does_not_import_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
     monkeypatch.setattr(module, "_listings", {})
     result = kernel("i8")(lambda x: x + 4)
@@ -657,7 +659,7 @@ def digest(source: str, **names: Any) -> str | None:
     return fingerprint(scope["f"])
 
 
-def test_the_digest_is_of_everything_that_is_compiled_in() -> None:
+def test_digest_covers_everything_compiled_in() -> None:
     def using(value: Any) -> str | None:
         return digest("def f():\n    return X", X=value)
 
@@ -677,7 +679,7 @@ def test_the_digest_is_of_everything_that_is_compiled_in() -> None:
     assert using(np.array([object()])) is None
 
 
-def test_the_digest_is_of_code_not_of_its_looks() -> None:
+def test_digest_ignores_comments_and_formatting() -> None:
     plain = digest('def f(x, y=1):\n    """Add."""\n    return x + y')
     assert plain == digest('\n\ndef f(x, y=1):\n    """Add both."""\n    # Really.\n    return x + y')
     for other in ("x - y", "x + y + 0", "x + 1"):
@@ -706,7 +708,7 @@ def test_every_kernel_can_be_cached() -> None:
     ] == []
 
 
-def test_nothing_here_warns() -> None:
+def test_compiling_emits_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert total(np.arange(200, dtype=np.uint8), 1 << 40) == 19900 << 40

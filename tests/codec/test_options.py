@@ -1,4 +1,4 @@
-"""Names that people type: options, columns, codecs, layouts; and the values of options as text."""
+"""User input: names of options, columns, codecs and layouts, and option values as text."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ DECLARED = (
     ("text", "value"),
     [("0x1f", 31), ("1F", 31), ("b", 11), (" 0xB ", 11), ("31", 49), ("-0x2", -2), (31, 31), ("100000002", (1 << 32) + 2)],
 )  # fmt: skip
-def test_numbers_that_people_write_in_hexadecimal(text: Any, value: int) -> None:
+def test_hexadecimal_numbers_are_accepted(text: Any, value: int) -> None:
     assert parse_hexadecimal(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "0x", "g", True, "1.5"])
-def test_what_is_no_such_number(text: Any) -> None:
+def test_invalid_hexadecimal_numbers_are_refused(text: Any) -> None:
     with pytest.raises(ValueError, match="like 0x1f"):
         parse_hexadecimal(text)
 
@@ -48,7 +48,7 @@ def test_what_is_no_such_number(text: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["segment.bytes", "segmentBytes", "segment_bytes", "--segment-bytes", "SEGMENTBYTES"]
 )
-def test_an_option_has_one_name_however_it_is_written(name: str) -> None:
+def test_option_spellings_are_equivalent(name: str) -> None:
     assert fold(name) == "segmentbytes"
     options = Options(DECLARED, {name: "64k"})
     assert options["segment.bytes"] == 65536
@@ -57,7 +57,7 @@ def test_an_option_has_one_name_however_it_is_written(name: str) -> None:
     assert not options.given("name")
 
 
-def test_defaults() -> None:
+def test_default_values() -> None:
     options = Options(DECLARED, {"max.age": None})
     assert options.to_dict() == {
         "segment.bytes": 1 << 30, "max.age": None, "compression.type": "none", "preallocate": False, "name": "",
@@ -73,23 +73,23 @@ def test_defaults() -> None:
         ("1MB", 1 << 20), ("1g", 1 << 30), ("5b", 5),
     ],
 )  # fmt: skip
-def test_numbers(text: Any, number: int) -> None:
+def test_numbers_are_parsed(text: Any, number: int) -> None:
     assert parse_int(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "k", "1.5", "1kk", "1bk", "ten", True, False, "0xk", None])
-def test_what_is_no_number(text: Any) -> None:
+def test_invalid_numbers_are_refused(text: Any) -> None:
     with pytest.raises(ValueError):
         parse_int(text)
 
 
 @pytest.mark.parametrize("text", ["true", "True", "yes", "1", 1, True])
-def test_yes(text: Any) -> None:
+def test_true_values(text: Any) -> None:
     assert parse_bool(text) is True
 
 
 @pytest.mark.parametrize("text", ["false", "NO", "0", 0, False])
-def test_no(text: Any) -> None:
+def test_false_values(text: Any) -> None:
     assert parse_bool(text) is False
 
 
@@ -116,12 +116,12 @@ def test_no(text: Any) -> None:
         ),
     ],
 )
-def test_options_that_are_refused(name: str, value: Any, message: str) -> None:
+def test_unknown_and_invalid_options_are_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Options(DECLARED, {name: value})
 
 
-def test_where_there_are_no_options() -> None:
+def test_options_for_a_codec_without_options() -> None:
     with pytest.raises(UsageError, match="No options are known here"):
         Options((), {"q": 1})
 
@@ -144,12 +144,12 @@ TABLE = Table(
         ("", ()),
     ],
 )
-def test_columns_asked_for(expected: Any, columns: tuple[str, ...]) -> None:
+def test_selected_columns(expected: Any, columns: tuple[str, ...]) -> None:
     assert TABLE.select(expected) == columns
     assert TABLE.schema(columns).names == list(columns)
 
 
-def test_columns_that_are_not_there() -> None:
+def test_unknown_columns_are_refused() -> None:
     with pytest.raises(UsageError, match=r"no column 'keys' in table 'rows'\. Did you mean 'key'"):
         TABLE.select("keys")
     with pytest.raises(UsageError, match="There are: key, value, raw"):
@@ -180,18 +180,18 @@ def test_codecs_and_layouts_by_name() -> None:
         (registry.find, "x", "no codec or layout 'x'. Known: kafka.log"),
     ],
 )  # fmt: skip
-def test_names_of_another_kind(call: Any, name: str, message: str) -> None:
+def test_unknown_codec_and_layout_names_are_refused(call: Any, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call(name)
 
 
-def test_a_file_that_nobody_knows() -> None:
+def test_unrecognised_file() -> None:
     assert registry.detect("holiday.jpg", b"\xff\xd8\xff\xe0") is None
     detected = registry.detect("00000000000000000000.timeindex", b"")
     assert detected is not None
     assert detected.name == "kafka.timeindex"
 
 
-def test_numbers_that_were_made_text() -> None:
+def test_hexadecimal_options_given_as_text() -> None:
     inputs = {"at_zxid": "100000002", "atZxid": "0x5", "path_prefix": "5", "segment.bytes": "100"}
     assert registry.numbers(inputs) == {**inputs, "at_zxid": 100000002}

@@ -63,7 +63,7 @@ def stored(payload: bytes) -> pa.Table:
     return pa.table({"position": [0], "size": [len(payload)], "payload": [payload]})
 
 
-def test_a_file_is_one_frame() -> None:
+def test_file_is_one_frame() -> None:
     window, frames = scanned(b"1\n2\n")
     assert (frames.start.tolist(), frames.end.tolist()) == ([0], [4])
     (actual,) = CODEC.decode(window, frames, "rows", ["n"], None)
@@ -80,9 +80,7 @@ def test_a_file_is_one_frame() -> None:
         (b"12\nx", Kind.PAYLOAD, "no number (at byte 3)", "it minds"),
     ],
 )
-def test_a_file_that_is_wrong_anywhere_is_lost_as_a_whole(
-    data: bytes, kind: Kind, detail: str, system: str
-) -> None:
+def test_damage_anywhere_loses_the_whole_file(data: bytes, kind: Kind, detail: str, system: str) -> None:
     window, frames = scanned(data)
     assert len(frames) == 0
     fault = frames.damage
@@ -91,14 +89,14 @@ def test_a_file_that_is_wrong_anywhere_is_lost_as_a_whole(
     assert CODEC.resync(window, 0, None) == (-1, 0), "there is nothing behind it"
 
 
-def test_the_bytes_as_they_were_where_they_say_the_same() -> None:
+def test_unchanged_rows_keep_the_original_bytes() -> None:
     assert encoded(rows(1, 2), stored(b" 1\r\n2")) == b" 1\r\n2"
     assert encoded(rows(1, 3), stored(b" 1\r\n2")) == b"1\n3\n"
     assert encoded(rows(1), stored(b"what?")) == b"1\n", "bytes that say nothing are not used"
     assert encoded(rows(1), stored(b"").slice(0, 0)) == b"1\n"
 
 
-def test_what_could_not_be_read_comes_back() -> None:
+def test_unreadable_file_round_trips() -> None:
     file = pa.table({"frames": [0], "trailing": [b"x"], "trailing_zeros": [2]})
     assert encoded(rows(), None, file) == b"x\0\0"
     assert encoded(rows(), None, file.drop_columns(["trailing", "trailing_zeros"])) == b""
@@ -115,6 +113,6 @@ def test_what_could_not_be_read_comes_back() -> None:
         (pa.table([[1], [2]], ["n", "n"]), "there are 2 columns 'n'"),
     ],
 )
-def test_rows_that_make_no_file(inputs: pa.Table, message: str) -> None:
+def test_invalid_rows_are_refused(inputs: pa.Table, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         encoded(inputs)

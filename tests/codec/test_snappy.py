@@ -18,7 +18,7 @@ _LIMIT = 1 << 20
 
 
 def decompressed(block: bytes) -> bytes | None:
-    """What the kernels make of a block; None where they refuse it."""
+    """Return a block decompressed by the kernels; None if they refuse it."""
     buf = np.frombuffer(b"before" + block + b"behind", np.uint8).copy()
     start, end = np.array([6]), np.array([6 + len(block)])
     size = np.empty(1, np.int64)
@@ -47,7 +47,7 @@ WORDS = st.lists(
 
 
 @given(WORDS)
-def test_what_the_library_writes_is_read(words: list[bytes]) -> None:
+def test_library_output_is_read(words: list[bytes]) -> None:
     data = b"".join(words)
     assert decompressed(bytes(cramjam.snappy.compress_raw(data))) == data
 
@@ -74,7 +74,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_each_kind_of_copy(name: str) -> None:
+def test_every_kind_of_copy(name: str) -> None:
     literal = b"\x08abc"
     size = {"near": 4, "far": 64, "farthest": 10}[name]
     block = varint(3 + size) + literal + COPIES[name]
@@ -89,7 +89,7 @@ def test_each_kind_of_copy(name: str) -> None:
     assert decompressed(varint(3 + size) + COPIES[name] + literal) is None
 
 
-def test_what_is_refused() -> None:
+def test_invalid_blocks_are_refused() -> None:
     assert decompressed(b"") is None
     assert decompressed(b"\x80") is None
     assert decompressed(b"\xff\xff\xff\xff\x0f\0") is None  # more than the limit
@@ -102,7 +102,7 @@ def test_what_is_refused() -> None:
 
 
 @given(WORDS, st.data())
-def test_damaged_blocks_are_judged_alike(words: list[bytes], data: st.DataObject) -> None:
+def test_damaged_blocks_are_refused_as_by_the_library(words: list[bytes], data: st.DataObject) -> None:
     block = bytearray(cramjam.snappy.compress_raw(b"".join(words)))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(block) - 1))

@@ -79,7 +79,7 @@ CHANGES: tuple[Callable[[Overlay], object], ...] = (
 )
 
 
-def test_the_verdict_has_the_changes_of_the_overlay() -> None:
+def test_verdict_lists_the_changes_of_the_overlay() -> None:
     verdict = run(startup(Store(), *CHANGES)).verdict
     assert (verdict.opens, verdict.rows, verdict.rows_lost, verdict.lost) == (True, 3, None, ())
     assert verdict.truncates == {"a": 4}
@@ -88,7 +88,7 @@ def test_the_verdict_has_the_changes_of_the_overlay() -> None:
     assert "mode" not in verdict.to_dict()
 
 
-def test_a_refused_start_changes_files_too() -> None:
+def test_refused_start_may_change_files() -> None:
     refused = Refused("process", "no space", "IOError", warnings=["w"], lost=lambda: [LostRows(2, {})])
     started = run(startup(refused, *CHANGES))
     verdict = started.verdict
@@ -100,7 +100,7 @@ def test_a_refused_start_changes_files_too() -> None:
     assert "Ask for salvage" in str(caught.value)
 
 
-def test_parts_name_the_files_as_they_are_now() -> None:
+def test_parts_name_the_changed_files() -> None:
     started = run(
         startup(Store(), lambda disk: disk.copy("a", 2, 8, "a"), lambda disk: disk.put("new", b"x"))
     )
@@ -114,7 +114,7 @@ def where(start: int, stop: int) -> Mapping[str, Any]:
     return {"first_id": start, "last_id": stop - 1}
 
 
-def test_lost_rows_are_one_range_until_a_row_is_served() -> None:
+def test_consecutive_lost_rows_are_one_range() -> None:
     masks = [[True, False, True], [], [True, True, False], [False, True]]
     runs = list(lost_runs((np.array(mask, np.bool_), where) for mask in masks))
     assert [(run.rows, run.continues) for run in runs] == [(1, False), (1, False), (2, True), (1, False)]
@@ -125,7 +125,7 @@ def test_lost_rows_are_one_range_until_a_row_is_served() -> None:
     )  # fmt: skip
 
 
-def test_the_ranges_of_lost_rows_are_limited_and_their_rows_are_not() -> None:
+def test_lost_ranges_are_limited_but_lost_rows_are_counted() -> None:
     many = [LostRows(1, {"first_id": i, "last_id": i}) for i in range(MAX_RANGES + 5)]
     verdict = run(startup(Store([*many, LostRows(2, {"last_id": 9999}, continues=True)]))).verdict
     assert (verdict.rows_lost, len(verdict.lost)) == (MAX_RANGES + 7, MAX_RANGES)
@@ -133,7 +133,7 @@ def test_the_ranges_of_lost_rows_are_limited_and_their_rows_are_not() -> None:
     assert run(startup(Store([LostRows(1, {}), LostRows(None, {})]))).verdict.rows_lost is None
 
 
-def test_two_ranges_of_lost_rows_as_one() -> None:
+def test_adjacent_lost_ranges_are_joined() -> None:
     first = {"topic": "t", "first_offset": 3, "last_offset": 5, "smallest": "a", "largest": "x"}
     second = {"first_offset": 1, "last_offset": 4, "smallest": "b", "largest": "c", "last_timestamp": 7}
     assert join_lost(first, second) == {
@@ -153,12 +153,12 @@ def test_two_ranges_of_lost_rows_as_one() -> None:
         ("1", "1.9"),
     ],
 )
-def test_a_version_may_be_a_line_or_a_patch(asked: str | None, version: str) -> None:
+def test_version_may_be_a_release_line_or_a_patch(asked: str | None, version: str) -> None:
     assert startup(Store()).version_of(asked) == version
 
 
 @pytest.mark.parametrize("asked", ["3", "2.10", "1.9-rc0", "kafka"])
-def test_other_versions_are_refused(asked: str) -> None:
+def test_unknown_versions_are_refused(asked: str) -> None:
     with pytest.raises(UsageError, match="unknown version") as caught:
         startup(Store()).version_of(asked, "/data")
     assert caught.value.path == "/data"
@@ -167,7 +167,7 @@ def test_other_versions_are_refused(asked: str) -> None:
 # Strategy system
 
 
-def test_a_repair_leaves_what_the_system_leaves() -> None:
+def test_repair_as_the_system_leaves_the_same_files() -> None:
     repair = SystemRepair(run(startup(Store(), *CHANGES)), sorted)
     assert [(cut.file, cut.offset, cut.length) for cut in repair.cut] == [
         ("a", 4, 6),
@@ -184,7 +184,7 @@ def test_a_repair_leaves_what_the_system_leaves() -> None:
     assert (repair.summary().rows, list(repair.summary().warnings)) == (3, ["low on disk"])
 
 
-def test_ranges_of_which_nothing_is_made() -> None:
+def test_removed_ranges() -> None:
     def change(disk: Overlay) -> None:
         disk.assemble("x", [Copy("a", 5, 7), b"?", Copy("a", 6, 8)])
         disk.delete("a")
@@ -195,7 +195,7 @@ def test_ranges_of_which_nothing_is_made() -> None:
     assert actual == [("a", 0, 5), ("a", 8, 10), ("b", 0, 3)]
 
 
-def test_a_system_may_settle_what_a_repair_leaves() -> None:
+def test_system_may_finish_the_files_of_a_repair() -> None:
     class Careful(Store):
         def settle(self, repair: SystemRepair) -> None:
             repair.overlay.restore("c")
@@ -210,7 +210,7 @@ def test_a_system_may_settle_what_a_repair_leaves() -> None:
 # The start of a server
 
 
-def test_the_files_of_a_server_are_under_the_paths_of_its_roots() -> None:
+def test_files_of_a_server_are_under_the_paths_of_its_roots() -> None:
     def start(overlay: Overlay, settings: Settings) -> Served | Refused:
         assert [root.state for root in settings.roots] == [DirectoryState.DIRECTORY, DirectoryState.MISSING]
         assert settings.configuration == {"id": "1"}
@@ -228,7 +228,7 @@ def test_the_files_of_a_server_are_under_the_paths_of_its_roots() -> None:
 # The overlay
 
 
-def test_an_overlay_of_pieces_reads_as_one_file() -> None:
+def test_overlay_of_pieces_reads_as_one_file() -> None:
     disk = Overlay(
         DIRECTORY, [OutputFile("m", [Copy("a", 2, 5), b"-", Copy("b", 0, 1)]), OutputFile("empty", [])]
     )
@@ -242,7 +242,7 @@ def test_an_overlay_of_pieces_reads_as_one_file() -> None:
     assert disk.origin("m") == Copy("a", 2, 4)
 
 
-def test_content_that_is_made_later_is_made_once() -> None:
+def test_lazy_content_is_produced_once() -> None:
     result = []
     disk = Overlay(DIRECTORY)
     disk.put("b", lambda: result.append(1) or b"later")  # type: ignore[func-returns-value]

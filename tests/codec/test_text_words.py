@@ -26,7 +26,7 @@ from logwright.codec.text import Word
         (Word(), b"\xff\n", "\ufffd", 2),
     ],
 )
-def test_words(kind: Word, data: bytes, value: Any, stop: int) -> None:
+def test_words_are_parsed(kind: Word, data: bytes, value: Any, stop: int) -> None:
     assert kind.unpack(data, 0, len(data), {}) == (value, stop)
 
 
@@ -42,7 +42,7 @@ def test_words(kind: Word, data: bytes, value: Any, stop: int) -> None:
         (Word(": "), b"version 0", "expected text, ended by a colon and a space"),
     ],
 )
-def test_what_is_no_such_word(kind: Word, data: bytes, text: str) -> None:
+def test_invalid_words_are_refused(kind: Word, data: bytes, text: str) -> None:
     with pytest.raises(DescriptionError, match=text):
         kind.unpack(data, 0, len(data), {})
 
@@ -50,7 +50,7 @@ def test_what_is_no_such_word(kind: Word, data: bytes, text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "value"), [(Word(bits=32), 5), (Word(" "), "orders"), (Word(": "), "version")]
 )
-def test_what_is_written_is_read(kind: Word, value: Any) -> None:
+def test_text_round_trips(kind: Word, value: Any) -> None:
     packed = kind.pack(value, {})
     assert kind.unpack(packed, 0, len(packed), {}) == (value, len(packed))
 
@@ -73,14 +73,14 @@ def test_what_is_written_is_read(kind: Word, value: Any) -> None:
         ("CURRENT", b"MANIFEST-000002"),
     ],
 )
-def test_texts_of_all_kinds(name: str, data: bytes, tmp_path: Any) -> None:
+def test_any_text_file_is_explained_completely(name: str, data: bytes, tmp_path: Any) -> None:
     """Whatever is in them, all of it is shown."""
     path = tmp_path / name
     path.write_bytes(data)
     check_covers_file(lw.explain(path), data)
 
 
-def test_what_is_in_a_text(tmp_path: Any) -> None:
+def test_text_fields_are_explained(tmp_path: Any) -> None:
     path = tmp_path / "replication-offset-checkpoint"
     path.write_bytes(b"0\n2\norders 0 5\nother 11 -1\n")
     explanation = lw.explain(path)

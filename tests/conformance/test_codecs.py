@@ -55,7 +55,7 @@ def holds(verdict: laws.Verdict) -> None:
 # Registration
 
 
-def test_every_codec_has_what_the_suite_needs() -> None:
+def test_every_codec_is_registered_completely() -> None:
     assert [text for codec in registry.codecs() for text in registration.lacks(codec)] == []
     assert trust.missing() == []
 
@@ -64,13 +64,13 @@ def test_every_codec_has_what_the_suite_needs() -> None:
 
 
 @each_sample
-def test_decoded_and_encoded_it_is_the_same_bytes(sample: Sample) -> None:
-    assert sample.specimen().all_bytes() == sample.specimen().all_bytes(), "a sample is not made by chance"
+def test_decode_and_encode_give_the_same_bytes(sample: Sample) -> None:
+    assert sample.specimen().all_bytes() == sample.specimen().all_bytes(), "samples must not be random"
     holds(laws.decode_encode(sample.specimen()))
 
 
 @each_sample
-def test_encoded_from_its_rows_it_has_the_same_rows(sample: Sample) -> None:
+def test_encode_from_rows_gives_the_same_rows(sample: Sample) -> None:
     holds(laws.encoded_anew(sample.specimen()))
 
 
@@ -81,13 +81,13 @@ def test_every_split_gives_each_row_once(sample: Sample) -> None:
 
 
 @each_sample
-def test_the_kernels_read_what_the_description_says(sample: Sample) -> None:
+def test_kernels_equal_the_description(sample: Sample) -> None:
     """With the options for reading left at their defaults, which are what the reference tells."""
     holds(laws.kernel_equals_description(sample.specimen().all_bytes(), sample.codec, name=sample.name))
 
 
 @each_sample
-def test_the_rows_are_the_same_in_every_mode_and_through_every_window(sample: Sample) -> None:
+def test_every_mode_and_window_gives_the_same_rows(sample: Sample) -> None:
     specimen = sample.specimen()
     rows = specimen.read(mode=Mode.FAILFAST).table
     assert rows.num_rows == len(sample.rows)
@@ -99,7 +99,7 @@ def test_the_rows_are_the_same_in_every_mode_and_through_every_window(sample: Sa
 
 
 @each_sample
-def test_a_column_alone_has_the_values_that_it_has_among_others(sample: Sample) -> None:
+def test_single_column_has_the_same_values(sample: Sample) -> None:
     specimen = sample.specimen()
     for table in specimen.codec.tables:
         complete = specimen.read(table).table
@@ -135,7 +135,7 @@ def test_fields_are_changed_by_name(sample: Sample) -> None:
             try:
                 assert codec.edit(frame, [name], lambda old, kind: old, reseal=False) == frame
             except UsageError:
-                continue  # it lies in another structure, or in this frame there is none
+                continue  # the field is in another structure, or absent from this frame
             other = codec.edit(frame, [name], another_value, reseal=False)
             changed += other != frame
             versions = [other]
@@ -156,7 +156,7 @@ def another_value(old: bytes, kind: Type) -> bytes:
 
 
 @each_sample
-def test_flips_and_cuts_are_seen(sample: Sample) -> None:
+def test_flips_and_truncations_are_reported(sample: Sample) -> None:
     """Nothing is invented, nothing sound is lost, and every damage is reported to the byte: see `laws.damage_is_seen`."""
     specimen = sample.specimen()
     size = len(specimen.all_bytes())
@@ -167,7 +167,7 @@ def test_flips_and_cuts_are_seen(sample: Sample) -> None:
 
 @pytest.mark.extended
 @each_sample
-def test_flips_and_cuts_at_every_byte(sample: Sample) -> None:
+def test_flips_and_truncations_at_every_byte_are_reported(sample: Sample) -> None:
     """In bounded time and memory."""
     figures = trust.damage(sample)
     size = len(sample.specimen().all_bytes())
@@ -176,24 +176,24 @@ def test_flips_and_cuts_at_every_byte(sample: Sample) -> None:
 
 @pytest.mark.nightly
 @each_sample
-def test_a_flip_of_every_bit(sample: Sample) -> None:
+def test_every_bit_flip_is_reported(sample: Sample) -> None:
     assert trust.damage(sample, every_bit=True).flips == 8 * len(sample.specimen().all_bytes())
 
 
 @first_samples
-def test_any_call_of_a_reader_may_fail(sample: Sample) -> None:
+def test_any_read_call_may_fail(sample: Sample) -> None:
     assert trust.reading(sample).failures >= 12
 
 
 @first_samples
-def test_any_operation_of_a_write_may_fail_or_be_the_last(sample: Sample) -> None:
+def test_write_survives_any_failure_and_crash(sample: Sample) -> None:
     figures = trust.writing(sample)
     assert figures.failures > 40
     assert figures.crashes > 40
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_mutated_samples_are_read(codec: str) -> None:
+def test_mutated_samples_are_read_or_refused(codec: str) -> None:
     assert fuzz.fuzz(codec, count=40, seed=1).mutations == 40
 
 
@@ -202,7 +202,7 @@ def test_mutated_samples_are_read(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-def test_generated_rows_encode_and_decode(codec: str, data: Any) -> None:
+def test_generated_rows_round_trip(codec: str, data: Any) -> None:
     rows = data.draw(strategies.rows(codec))
     options = data.draw(strategies.options(codec))
     holds(laws.encode_decode(rows, codec, name=strategies.name_of(codec), **options))
@@ -236,7 +236,7 @@ def test_damaged_generated_files_are_reported(codec: str, data: Any) -> None:
 @pytest.mark.parametrize("codec", DESCRIBED)
 @settings(max_examples=examples(10))
 @given(data=st.data())
-def test_flips_and_cuts_of_generated_files_are_seen(codec: str, data: Any) -> None:
+def test_flips_and_truncations_of_generated_files_are_reported(codec: str, data: Any) -> None:
     file = data.draw(strategies.files(codec))
     if not file:
         return

@@ -40,19 +40,19 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @each_layout
-def test_written_rows_come_back_in_every_mode(box: DirectorySample, directory: Path) -> None:
+def test_written_rows_are_read_in_every_mode(box: DirectorySample, directory: Path) -> None:
     written = [row[box.key] for row in (*box.old, *box.new)]
     for mode in Mode:
         assert sorted(keys(box, directory, mode=mode)) == sorted(written), mode
 
 
 @each_layout
-def test_processes_that_share_the_reading_give_the_same_rows(box: DirectorySample, directory: Path) -> None:
+def test_parallel_jobs_give_the_same_rows(box: DirectorySample, directory: Path) -> None:
     assert keys(box, directory, jobs=2) == keys(box, directory)
 
 
 @each_layout
-def test_every_view_is_read_and_nothing_is_wrong(box: DirectorySample, directory: Path) -> None:
+def test_every_view_is_read_without_faults(box: DirectorySample, directory: Path) -> None:
     report = lw.verify(directory)
     assert report.ok, report.text()
     for view in (*registry.get_layout(box.layout).views, "files"):
@@ -72,7 +72,7 @@ def test_every_byte_of_its_files_is_explained_once(box: DirectorySample, directo
 
 
 @each_layout
-def test_the_system_would_start_and_lose_nothing(box: DirectorySample, directory: Path) -> None:
+def test_simulated_start_loses_nothing(box: DirectorySample, directory: Path) -> None:
     if registry.get_layout(box.layout).capabilities.predict is None:
         pytest.skip("the layout does not predict what the system would do")
     system = lw.verify(directory, as_system=True).system
@@ -82,7 +82,7 @@ def test_the_system_would_start_and_lose_nothing(box: DirectorySample, directory
 
 
 @each_layout
-def test_a_repair_of_a_sound_directory_keeps_its_bytes(
+def test_repair_of_a_sound_directory_keeps_its_bytes(
     box: DirectorySample, directory: Path, tmp_path: Path
 ) -> None:
     """All but leftovers, which the system would remove too."""
@@ -97,7 +97,7 @@ def test_a_repair_of_a_sound_directory_keeps_its_bytes(
 
 @each_layout
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-def test_rows_that_damage_takes_are_reported(box: DirectorySample, directory: Path, tmp_path: Path) -> None:
+def test_rows_lost_to_damage_are_reported(box: DirectorySample, directory: Path, tmp_path: Path) -> None:
     written = [row[box.key] for row in (*box.old, *box.new)]
     for seed in range(6):
         place = Path(lw.damage(directory, tmp_path / str(seed), seed=seed, count=2).path)
@@ -114,7 +114,7 @@ WAYS += ["overwrite without exchange", "overwrite by tasks without exchange"]
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way == "append" else pytest.mark.extended) for way in WAYS]
 )
-def test_any_operation_of_a_write_may_fail_or_be_the_last(box: DirectorySample, way: str) -> None:
+def test_write_survives_any_failure_and_crash(box: DirectorySample, way: str) -> None:
     """The old rows are there or the new ones, and the next writer tidies up: see `trust.writing_directory`."""
     figures = trust.writing_directory(box, [way])
     assert figures.failures > 100

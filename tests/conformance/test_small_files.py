@@ -203,13 +203,13 @@ def shown(triple: Triple, table: pa.Table) -> list[dict[str, Any]]:
     return pa.table(plain, names).to_pylist() if names else []
 
 
-def test_every_small_format_has_a_triple() -> None:
+def test_every_small_format_has_an_example() -> None:
     small = {codec.name for codec in registry.codecs() if codec.single_frame or isinstance(codec, FixedCodec)}
     assert {triple.codec for triple in TRIPLES} == small
 
 
 @each_triple
-def test_the_rows_give_the_bytes(triple: Triple) -> None:
+def test_rows_encode_to_the_bytes(triple: Triple) -> None:
     table = registry.get(triple.codec).tables["rows"]
     names = list(triple.rows[0]) if triple.rows else table.names()
     rows = pa.Table.from_pylist([dict(row) for row in triple.rows], schema=table.schema(names))
@@ -218,7 +218,7 @@ def test_the_rows_give_the_bytes(triple: Triple) -> None:
 
 @each_triple
 @pytest.mark.parametrize("window", [1 << 20, 1], ids=["whole", "by the byte"])
-def test_the_bytes_give_the_rows(triple: Triple, window: int) -> None:
+def test_bytes_decode_to_the_rows(triple: Triple, window: int) -> None:
     read = specimen(triple).read(mode=Mode.FAILFAST, window=window)
     assert not read.report.faults
     assert read.table.num_rows == len(triple.rows)
@@ -226,7 +226,7 @@ def test_the_bytes_give_the_rows(triple: Triple, window: int) -> None:
 
 
 @each_triple
-def test_junk_behind_is_reported_and_comes_back(triple: Triple) -> None:
+def test_trailing_garbage_is_reported_and_round_trips(triple: Triple) -> None:
     read = specimen(triple, triple.data + JUNK).read()
     assert read.report.faults
     assert shown(triple, read.table) == list(triple.rows)[: triple.kept]

@@ -39,12 +39,12 @@ def objects(data: bytes) -> list[Any]:
     return [json.loads(line) for line in data.splitlines()]
 
 
-# What is read is what was said
+# Rows equal the manifest's
 
 
 @pytest.mark.parametrize("rows", [0, 1, 150])
 @pytest.mark.parametrize(("codec", "recipe"), RECIPES)
-def test_it_reads_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:
+def test_generated_corpora_read_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:
     rows = min(rows, 7) if recipe == "big" else rows
     path = target(codec, tmp_path)
     generated = lw.generate(codec, path, rows=rows, seed=11, recipe=recipe)
@@ -64,7 +64,7 @@ def test_it_reads_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path
 
 
 @pytest.mark.parametrize("recipe", SMALL)
-def test_the_laws_hold_on_it(recipe: str, tmp_path: Path) -> None:
+def test_laws_hold_on_generated_corpora(recipe: str, tmp_path: Path) -> None:
     path = target("kafka.partition", tmp_path)
     lw.generate("kafka.partition", path, rows=60 if recipe != "big" else 4, seed=2, recipe=recipe)
     for file in sorted(path.iterdir()):
@@ -73,7 +73,7 @@ def test_the_laws_hold_on_it(recipe: str, tmp_path: Path) -> None:
             assert verdict, verdict
 
 
-def test_the_manifest_says_what_was_made(tmp_path: Path) -> None:
+def test_manifest_lists_every_file(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     generated = lw.generate(
         "kafka.partition", path, rows="1k", seed="0x7", recipe="segments", segment_bytes="4k"
@@ -93,7 +93,7 @@ def test_the_manifest_says_what_was_made(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_views_that_differ_have_files_of_their_own(tmp_path: Path) -> None:
+def test_each_view_has_its_expected_file(tmp_path: Path) -> None:
     generated = lw.generate("kafka.partition", tmp_path / "orders-0", rows=100, recipe="transactions")
     assert {view: Path(path).name for view, path in generated.expected.items()} == {
         "read_uncommitted": "orders-0.expected.jsonl",
@@ -103,7 +103,7 @@ def test_views_that_differ_have_files_of_their_own(tmp_path: Path) -> None:
     assert 0 < len(committed) < len(every) == 100
 
 
-def test_expected_lines_are_those_of_dump(tmp_path: Path, capfdbinary: Any) -> None:
+def test_expected_lines_equal_dump_output(tmp_path: Path, capfdbinary: Any) -> None:
     generated = lw.generate("kafka.partition", tmp_path / "orders-0", rows=50, recipe="nulls")
     with pytest.raises(SystemExit) as ended:
         main(["dump", "--format", "jsonl", str(tmp_path / "orders-0")])
@@ -125,7 +125,7 @@ def frames(tmp_path_factory: Any) -> dict[str, Any]:
     return out
 
 
-def test_all_attributes_are_there(frames: dict[str, Any]) -> None:
+def test_every_batch_attribute_occurs(frames: dict[str, Any]) -> None:
     every = [frame for recipe in frames.values() for frame in recipe]
     for bit in ATTRIBUTES.bits:
         values = {bit.of(frame["attributes"]) for frame in every}
@@ -155,11 +155,11 @@ def test_all_attributes_are_there(frames: dict[str, Any]) -> None:
         ("control", lambda all_: any(row["is_control"] and row["producer_id"] == -1 for row in all_)),
     ],
 )  # fmt: skip
-def test_a_recipe_has_what_it_is_for(recipe: str, there: Any, frames: dict[str, Any]) -> None:
+def test_every_recipe_has_its_feature(recipe: str, there: Any, frames: dict[str, Any]) -> None:
     assert there(frames[recipe])
 
 
-def test_control_records_are_of_all_kinds(tmp_path: Path) -> None:
+def test_control_records_of_every_kind_occur(tmp_path: Path) -> None:
     lw.generate("kafka.partition", tmp_path / "orders-0", rows=300, recipe="control", seed=1)
     rows = lw.read(tmp_path / "orders-0", view="log", columns="control_type,is_control")
     kinds = {row["control_type"] for row in rows.to_pylist() if row["is_control"]}
@@ -187,13 +187,13 @@ def digest(result: Any) -> str:
 
 
 @pytest.mark.parametrize(("recipe", "seed"), PINNED)
-def test_the_bytes_are_those_they_were(recipe: str, seed: int, tmp_path: Path) -> None:
+def test_generated_bytes_are_stable(recipe: str, seed: int, tmp_path: Path) -> None:
     generated = lw.generate("kafka.partition", tmp_path / "orders-0", rows=200, seed=seed, recipe=recipe)
     assert digest(generated) == PINNED[recipe, seed]
 
 
 @pytest.mark.parametrize("recipe", ["everything", "plain"])
-def test_again_is_the_same(recipe: str, tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_bytes(recipe: str, tmp_path: Path) -> None:
     result = []
     for folder in ("a", "b"):
         path = tmp_path / folder / "orders-0"
@@ -205,7 +205,7 @@ def test_again_is_the_same(recipe: str, tmp_path: Path) -> None:
     assert digest(other) != digest(result[0])
 
 
-def test_how_it_is_cut_does_not_matter(tmp_path: Path, monkeypatch: Any) -> None:
+def test_chunk_size_does_not_change_the_content(tmp_path: Path, monkeypatch: Any) -> None:
     """Neither to the expected rows nor to the hash of the content."""
     result = []
     for folder, piece in (("a", 1 << 16), ("b", 70)):
@@ -223,7 +223,7 @@ def test_how_it_is_cut_does_not_matter(tmp_path: Path, monkeypatch: Any) -> None
     assert b"AAAAAAAAAAAAAAAAAAAAAQ" in (tmp_path / "a" / "orders-0" / "partition.metadata").read_bytes()
 
 
-def test_compressed_content_is_what_counts(tmp_path: Path) -> None:
+def test_content_hash_is_independent_of_compression(tmp_path: Path) -> None:
     """Other bytes of a compressor, the same content."""
     result = [
         lw.generate(
@@ -244,7 +244,7 @@ def test_compressed_content_is_what_counts(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_other_interpreters_make_the_same(version: str, tmp_path: Path) -> None:
+def test_other_interpreters_generate_the_same(version: str, tmp_path: Path) -> None:
     python = shutil.which(f"python{version}")
     if (
         python is None
@@ -288,7 +288,7 @@ def listing(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "there", ["orders-0", "orders-0.manifest.json", "orders-0.expected.jsonl", "orders-0.expected-x.jsonl"]
 )
-def test_what_exists_is_not_touched(there: str, tmp_path: Path) -> None:
+def test_existing_target_is_refused(there: str, tmp_path: Path) -> None:
     (tmp_path / there).write_bytes(b"mine")
     with pytest.raises(lw.ExistsError, match=there):
         lw.generate("kafka.partition", tmp_path / "orders-0", rows=3)
@@ -297,7 +297,7 @@ def test_what_exists_is_not_touched(there: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_nothing_is_left_when_it_fails(number: int, tmp_path: Path, monkeypatch: Any) -> None:
+def test_failure_leaves_no_files(number: int, tmp_path: Path, monkeypatch: Any) -> None:
     """The disk is full at one file or another."""
     put, calls = module.put_whole, iter(range(10))
 
@@ -312,7 +312,7 @@ def test_nothing_is_left_when_it_fails(number: int, tmp_path: Path, monkeypatch:
     assert listing(tmp_path) == []
 
 
-def test_nothing_is_left_when_the_directory_fails(tmp_path: Path, monkeypatch: Any) -> None:
+def test_failure_of_the_directory_leaves_no_files(tmp_path: Path, monkeypatch: Any) -> None:
     def full(self: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -352,7 +352,7 @@ def test_errors_on_the_command_line(
     assert listing(tmp_path) == []
 
 
-def test_the_command_line(tmp_path: Path, capsys: Any) -> None:
+def test_generate_on_the_command_line(tmp_path: Path, capsys: Any) -> None:
     assert run("kafka.partition", "--recipe", "list") == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in shown] == [recipe.name for recipe in recipes("kafka.partition")]
@@ -368,7 +368,7 @@ def test_the_command_line(tmp_path: Path, capsys: Any) -> None:
 # Random numbers
 
 
-def test_splitmix_is_splitmix() -> None:
+def test_splitmix64_test_vectors() -> None:
     """The reference implementation's first words for the seed 1234567."""
     from logwright.corpora.rng import _GAMMA, _mix
 
@@ -377,7 +377,7 @@ def test_splitmix_is_splitmix() -> None:
     assert words == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
-def test_stretches_of_a_stream_are_its_words() -> None:
+def test_slices_of_a_random_stream_are_its_words() -> None:
     rng = Rng(5, "a")
     words = [rng.word() for _ in range(20)]
     assert Rng(5, "a").words(3, 10).tolist() == words[3:13]
@@ -387,7 +387,7 @@ def test_stretches_of_a_stream_are_its_words() -> None:
     assert Rng(5, "a").bytes(20) == b"".join(word.to_bytes(8, "little") for word in words)[:20]
 
 
-def test_numbers_are_in_their_bounds() -> None:
+def test_random_numbers_are_in_bounds() -> None:
     rng = Rng(0)
     numbers = rng.numbers(0, 10_000, 7)
     assert set(numbers.tolist()) == set(range(7))
@@ -399,7 +399,7 @@ def test_numbers_are_in_their_bounds() -> None:
     assert text(rng, 0) == b""
 
 
-def test_expected_lines_of_odd_values() -> None:
+def test_expected_lines_of_unusual_values() -> None:
     batch = pa.record_batch(
         {
             "a": pa.array([b'quote"', b"\xff", None, "é".encode()], pa.binary()),
@@ -433,6 +433,6 @@ def test_many_rows_take_seconds(tmp_path: Path) -> None:
     assert sum(1 for _ in one_by_one(tmp_path / "orders-0.expected.jsonl")) == 2_000_000
 
 
-def test_golden_cases_are_of_the_repository() -> None:
+def test_golden_cases_are_found_in_the_repository() -> None:
     with pytest.raises(lw.NotFoundError, match="in the repository, not in the installed package"):
         cases.cases("nosuch")

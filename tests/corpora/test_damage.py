@@ -57,7 +57,7 @@ def expected_rows(result: lw.Damaged) -> tuple[int, str]:
     return result.manifest["expected"]["rows"], result.manifest["expected"]["sha256"]
 
 
-def test_a_copy_and_its_record(partition: Path, tmp_path: Path) -> None:
+def test_damage_writes_a_copy_and_a_manifest(partition: Path, tmp_path: Path) -> None:
     before = tree(partition)
     damage = lw.damage(partition, tmp_path / "out", "flip:frame=1,at=70,bit=3")
     out = Path(damage.path)
@@ -105,14 +105,14 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_what_is_untouched_is_what_salvage_gives(name: str, partition: Path, tmp_path: Path) -> None:
+def test_expected_rows_equal_salvage(name: str, partition: Path, tmp_path: Path) -> None:
     damage = lw.damage(partition, tmp_path / "out", DAMAGE[name])
     assert expected_rows(damage) == salvaged(damage.path)
     expected = damage.manifest["expected"]
     assert sum(expected["files"].values()) == expected["rows"] <= ROWS
 
 
-def test_a_single_file(partition: Path, tmp_path: Path) -> None:
+def test_damage_of_a_single_file(partition: Path, tmp_path: Path) -> None:
     log = min(partition.glob("*.log"))
     damage = lw.damage(log, tmp_path / "out", ["flip:frame=0,at=80", "insert:at=end,zeros=9"])
     assert Path(damage.path) == tmp_path / "out" / log.name
@@ -124,7 +124,7 @@ def test_a_single_file(partition: Path, tmp_path: Path) -> None:
         lw.damage(log, tmp_path / "more", "remove:file=x")
 
 
-def test_a_file_of_no_kind(tmp_path: Path) -> None:
+def test_damage_of_an_unrecognised_file(tmp_path: Path) -> None:
     (tmp_path / "some.bin").write_bytes(b"0123456789")
     damage = lw.damage(
         tmp_path / "some.bin", tmp_path / "out", ["flip:at=0", "drop:at=2,length=2", "write:at=-1,text=x"]
@@ -136,7 +136,7 @@ def test_a_file_of_no_kind(tmp_path: Path) -> None:
             lw.damage(tmp_path / "some.bin", tmp_path / "more", op)
 
 
-def test_a_directory_of_no_kind(tmp_path: Path) -> None:
+def test_damage_of_an_unrecognised_directory(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep").mkdir(parents=True)
     (tmp_path / "in" / "deep" / "a").write_bytes(b"abc")
     ops = [
@@ -151,7 +151,7 @@ def test_a_directory_of_no_kind(tmp_path: Path) -> None:
         lw.damage(tmp_path / "in", tmp_path / "more", "flip:at=0")
 
 
-def test_places_are_those_of_the_moment(tmp_path: Path) -> None:
+def test_positions_refer_to_the_current_content(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abcdef")
     ops = [
         "insert:at=0,text=__", "duplicate:at=2,length=2,times=2", "zero:at=-1", "cut:at=-1",
@@ -161,10 +161,10 @@ def test_places_are_those_of_the_moment(tmp_path: Path) -> None:
     assert Path(damage.path).read_bytes() == b"_,,\n_abababcde!"
 
 
-# By chance
+# Random damage
 
 
-def test_the_same_seed_makes_the_same(partition: Path, tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_damage(partition: Path, tmp_path: Path) -> None:
     trees = {}
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
         damage = lw.damage(partition, tmp_path / name, seed=seed, count=6)
@@ -176,7 +176,7 @@ def test_the_same_seed_makes_the_same(partition: Path, tmp_path: Path) -> None:
     assert second.manifest["random"] == {"seed": 7, "count": 6}
 
 
-def test_chance_is_the_same_everywhere() -> None:
+def test_random_choices_are_platform_independent() -> None:
     """Pinned: corpora must not change with the version of Python."""
     from logwright.corpora.damage_apply import Surgeon
     from logwright.corpora.damage_image import Tree
@@ -201,7 +201,7 @@ PINNED: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(6, 80))]
 )
-def test_whatever_is_damaged_by_chance_is_read(seed: int, partition: Path, tmp_path: Path) -> None:
+def test_randomly_damaged_directories_are_read(seed: int, partition: Path, tmp_path: Path) -> None:
     """No crash on it, and it can be done again."""
     damage = lw.damage(partition, tmp_path / "out", seed=seed, count=5)
     rows, _ = salvaged(damage.path)
@@ -216,7 +216,7 @@ def test_nothing_left_to_damage(tmp_path: Path) -> None:
         lw.damage(tmp_path / "empty", tmp_path / "out", count=1)
 
 
-# What is refused
+# Refused operations
 
 WRONG = {
     "flop:at=1": "Did you mean 'flip'",
@@ -278,7 +278,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("op", WRONG)
-def test_wrong_operations(op: str, partition: Path, tmp_path: Path) -> None:
+def test_invalid_operations_are_refused(op: str, partition: Path, tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError) as error:
         lw.damage(partition, tmp_path / "out", op)
     assert WRONG[op] in str(error.value)
@@ -286,7 +286,7 @@ def test_wrong_operations(op: str, partition: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_calls(partition: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(partition: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x")
     with pytest.raises(lw.ExistsError, match="not empty"):
@@ -314,7 +314,7 @@ def test_wrong_calls(partition: Path, tmp_path: Path) -> None:
     assert Path(damage.path).is_dir()
 
 
-def test_a_record_is_for_the_same_files(partition: Path, tmp_path: Path) -> None:
+def test_manifest_applies_to_the_same_files_only(partition: Path, tmp_path: Path) -> None:
     damage = lw.damage(partition, tmp_path / "out", "flip:frame=0,at=80")
     other = Path(lw.damage(partition, tmp_path / "other", "flip:frame=1,at=80").path)
     with pytest.raises(lw.UsageError, match=r"not the files of damage.json: 0.*\.log differs"):
@@ -335,7 +335,7 @@ def test_a_record_is_for_the_same_files(partition: Path, tmp_path: Path) -> None
             lw.damage(partition, tmp_path / "x", apply=tmp_path / "bad.json")
 
 
-def test_operations_come_back_from_their_own_form() -> None:
+def test_operations_round_trip_through_text() -> None:
     for text in (
         "flip:at=1,bit=3",
         "set:frame=3,record=0,field=key,text=a,reseal",
@@ -372,7 +372,7 @@ def visible(files: MemoryFileSystem) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("above", [True, False])
-def test_whole_or_not_at_all(above: bool) -> None:
+def test_damage_is_atomic(above: bool) -> None:
     """Every failing operation, interruption and crash on the way: the result is there as a whole or not, and the next run takes
     away what a killed one left."""
     start = MemoryFileSystem()
@@ -402,7 +402,7 @@ def test_whole_or_not_at_all(above: bool) -> None:
     assert trust.every_crash(start, command, crashed).crashes > 20
 
 
-def test_what_a_killed_run_left_is_removed(partition: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_run_are_removed(partition: Path, tmp_path: Path) -> None:
     token = "0123456789abcdef" * 2
     left = tmp_path / f".out.{token}.tmp"
     (left / "orders-0").mkdir(parents=True)
@@ -422,7 +422,9 @@ def cli(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_command_line(partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_on_the_command_line(
+    partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["damage", str(partition), "--op", "flip:frame=0,at=80", "--op", "cut:at=-1", "--out"]
     assert cli(*words, str(tmp_path / "a")) == 0
     out, err = capsys.readouterr()

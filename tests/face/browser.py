@@ -21,7 +21,7 @@ _PATIENCE = 60.0
 
 
 def chromium() -> str | None:
-    """Where it is; None where there is none."""
+    """Return the path of the browser; None if there is no browser."""
     return next((actual for name in NAMES if (actual := shutil.which(name))), None)
 
 
@@ -31,7 +31,7 @@ class Page:
     def __init__(self, to: int, back: int) -> None:
         self._to, self._back, self._left, self._number, self._session = to, back, b"", 0, ""
         self.errors: list[str] = []
-        """What the page's scripts complained of."""
+        """Errors of the page's scripts."""
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """One command of the DevTools protocol, and its answer."""
@@ -60,7 +60,7 @@ class Page:
         return actual
 
     def open(self, path: Path, *, width: int = 1500, height: int = 900) -> None:
-        """Open a file as people do, from disk, and wait until its script is through."""
+        """Open a file from disk, as a user does, and wait until its script has run."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -99,7 +99,7 @@ class Page:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, element: str) -> None:
-        """A real click: the browser finds out itself what lies under the pointer."""
+        """Click with the mouse: the browser finds the element under the pointer."""
         x, y = self.middle(element)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = "none" if kind == "mouseMoved" else "left"

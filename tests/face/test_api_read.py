@@ -50,7 +50,7 @@ def ids(*args: Any, **rest: Any) -> list[int]:
 # Paths
 
 
-def test_a_directory_is_read_in_its_order(box: Path) -> None:
+def test_directory_is_read_in_order(box: Path) -> None:
     table = lw.read(box)
     assert table.schema.names == ["id", "time", "text", "place", "even", "directory", "words"]
     rows = table.column("id").to_pylist()
@@ -59,7 +59,9 @@ def test_a_directory_is_read_in_its_order(box: Path) -> None:
     assert set(table.column("directory").to_pylist()) == {"box"}
 
 
-def test_a_file_a_list_a_glob_a_uri(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_may_be_files_lists_globs_and_uris(
+    box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     second = ids(box / "1000.toy")
     assert len(second) == 30
     assert ids([box / "1000.toy", str(box / "1000.toy")]) == second * 2
@@ -73,7 +75,7 @@ def test_a_file_a_list_a_glob_a_uri(box: Path, tmp_path: Path, monkeypatch: pyte
     assert ids(".") == ids(box)
 
 
-def test_a_glob_of_a_file_system_far_away(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glob_on_a_remote_file_system(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyarrow import fs
 
     from logwright.readers import listing, source
@@ -99,7 +101,7 @@ def test_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("spool", [10, 1 << 20])
-def test_a_pipe(spool: int, box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_pipe_is_read(spool: int, box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.readers.source._SPOOL", spool)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -109,7 +111,7 @@ def test_a_pipe(spool: int, box: Path, tmp_path: Path, monkeypatch: pytest.Monke
     writer.join()
 
 
-def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
+def test_partitions_in_a_list_have_their_names(box: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "000.toy").write_bytes(frame(5, b"x"))
@@ -162,7 +164,7 @@ def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
         (["box", "box/NOTE"], {}, lw.UsageError, "different kinds"),
     ],
 )
-def test_what_can_not_be_read(
+def test_unreadable_paths_are_errors(
     path: Any, rest: dict[str, Any], error: type[Exception], message: str, box: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -177,7 +179,7 @@ def test_what_can_not_be_read(
         lw.read(path, **rest)
 
 
-def test_a_codec_by_name_where_the_name_says_nothing(tmp_path: Path) -> None:
+def test_codec_option_for_an_unrecognisable_name(tmp_path: Path) -> None:
     path = tmp_path / "backup.bin"
     path.write_bytes(frame(7, b"x"))
     assert ids(path) == [7]
@@ -188,7 +190,7 @@ def test_a_codec_by_name_where_the_name_says_nothing(tmp_path: Path) -> None:
         assert ids(path, "toy.frames", mode="DROPMALFORMED") == [7]
 
 
-def test_links_and_tilde(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_symlinks_and_tilde_are_resolved(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(box)
     assert set(lw.read(tmp_path / "link").column("directory").to_pylist()) == {"link"}
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -218,12 +220,12 @@ def test_rows_without_columns_are_counted(box: Path) -> None:
     )
 
 
-def test_names_that_are_no_text(box: Path) -> None:
+def test_file_names_that_are_not_utf8(box: Path) -> None:
     Path(os.fsdecode(os.fsencode(box) + b"/\xff")).touch()
     assert lw.read(box, view="files").column("name").to_pylist()[-1] == "\N{REPLACEMENT CHARACTER}"
 
 
-def test_options_go_where_they_belong(box: Path) -> None:
+def test_options_reach_the_codec_or_the_layout(box: Path) -> None:
     assert ids(box, from_id=1100) == [1000 + 10 * i for i in range(10, 30)]
     assert ids(box, **{"from.id": "1100"}) == ids(box, fromId=1100)
     assert lw.read(box, loud=True).column("text")[-1].as_py() == b"SECOND 29"
@@ -238,7 +240,7 @@ def test_filters_skip_files(box: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 100, 10_000, "3", "1k"])
-def test_limits_go_over_files(box: Path, limit: Any) -> None:
+def test_limit_spans_files(box: Path, limit: Any) -> None:
     number = {"3": 3, "1k": 1024}.get(limit, limit)
     assert ids(box, limit=limit) == ids(box)[:number]
 
@@ -246,7 +248,7 @@ def test_limits_go_over_files(box: Path, limit: Any) -> None:
 # Scans
 
 
-def test_a_scan_goes_where_arrow_goes(box: Path) -> None:
+def test_scan_is_an_arrow_stream(box: Path) -> None:
     expected = lw.read(box)
     scan = lw.scan(box)
     assert scan.schema == expected.schema
@@ -257,7 +259,7 @@ def test_a_scan_goes_where_arrow_goes(box: Path) -> None:
     assert "box" in repr(scan)
 
 
-def test_pandas_polars_duckdb(box: Path) -> None:
+def test_pandas_polars_and_duckdb_accept_a_scan(box: Path) -> None:
     import duckdb
     import polars
 
@@ -270,7 +272,7 @@ def test_pandas_polars_duckdb(box: Path) -> None:
     assert reader.schema == scan.schema
 
 
-def test_the_report_is_of_the_last_iteration(box: Path) -> None:
+def test_report_describes_the_last_iteration(box: Path) -> None:
     scan = lw.scan(box)
     assert scan.report["rows"] == 0
     list(scan)
@@ -278,7 +280,7 @@ def test_the_report_is_of_the_last_iteration(box: Path) -> None:
     assert scan.report["rows"] == lw.read(box).num_rows
 
 
-def test_errors_keep_their_kind_on_the_way_through_arrow(box: Path) -> None:
+def test_errors_keep_their_class_through_arrow(box: Path) -> None:
     flip(box / "000.toy", 700)
     with pytest.raises(lw.DamageError, match="at byte"):
         lw.scan(box).to_reader().read_all()
@@ -287,7 +289,7 @@ def test_errors_keep_their_kind_on_the_way_through_arrow(box: Path) -> None:
 # Damage
 
 
-def test_modes(box: Path) -> None:
+def test_error_modes(box: Path) -> None:
     complete = ids(box)
     flip(box / "000.toy", 700)
     with pytest.raises(lw.DamageError, match=r"box/000\.toy: at byte 646: checksum mismatch"):
@@ -301,7 +303,7 @@ def test_modes(box: Path) -> None:
     assert len(rest) == table.num_rows - 1
 
 
-def test_padding_warns_nobody_but_a_torn_tail_does(box: Path) -> None:
+def test_torn_tail_warns_and_padding_does_not(box: Path) -> None:
     complete = ids(box)
     with (box / "1000.toy").open("ab") as file:
         file.write(b"\0" * 100)
@@ -312,7 +314,7 @@ def test_padding_warns_nobody_but_a_torn_tail_does(box: Path) -> None:
         assert ids(box) == complete[:-1]
 
 
-def test_what_a_layout_finds_wrong(box: Path) -> None:
+def test_faults_of_a_layout_are_reported(box: Path) -> None:
     (box / "000.toy").rename(box / "001.toy")
     with pytest.raises(lw.DamageError, match="is not there"):
         lw.read(box)
@@ -329,7 +331,7 @@ def test_what_a_layout_finds_wrong(box: Path) -> None:
 # Verify
 
 
-def test_verify(box: Path) -> None:
+def test_verify_reports_damage(box: Path) -> None:
     report = lw.verify(box)
     assert isinstance(report, Report)
     assert report["ok"] is True
@@ -348,7 +350,7 @@ def test_verify(box: Path) -> None:
     ("checksums", ["checksum mismatch", "missing link to another file"]),
     ("records", ["checksum mismatch", "bad payload", "missing link to another file"]),
 ])  # fmt: skip
-def test_depths(box: Path, depth: str, kinds: list[str]) -> None:
+def test_verify_levels(box: Path, depth: str, kinds: list[str]) -> None:
     flip(box / "000.toy", 700)
     with (box / "1000.toy").open("ab") as file:
         file.write(frame(9000, b"x" * 255))
@@ -358,7 +360,7 @@ def test_depths(box: Path, depth: str, kinds: list[str]) -> None:
     assert not report.ok
 
 
-def test_verify_one_file(box: Path) -> None:
+def test_verify_a_single_file(box: Path) -> None:
     flip(box / "000.toy", 700)
     report = lw.verify(box / "000.toy")
     assert report["files"][0]["path"] == report["path"] == str(box / "000.toy")
@@ -379,7 +381,7 @@ def test_verify_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert lw.inspect("-")["frames"] == 30
 
 
-def test_a_running_system_is_seen(box: Path) -> None:
+def test_running_system_is_noted(box: Path) -> None:
     lock = box.parent / ".lock"
     lock.touch()
     code = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
@@ -428,7 +430,7 @@ def test_inspect_a_file(box: Path) -> None:
         lw.inspect(f"{box}/*.toy")
 
 
-def test_detect(box: Path) -> None:
+def test_detect_names_the_format(box: Path) -> None:
     assert lw.detect(box) == "toy.store"
     assert lw.detect(box / "000.toy") == "toy.frames"
     assert lw.detect(box / "NOTE") == "toy.note"
@@ -438,7 +440,7 @@ def test_detect(box: Path) -> None:
         lw.detect(box / "gone")
 
 
-def test_codecs() -> None:
+def test_codecs_lists_formats() -> None:
     assert [codec["name"] for codec in lw.codecs()] == ["toy.store", "toy.frames", "toy.note"]
     (item,) = lw.codecs("toy.frames")
     assert item["tables"]["rows"]["columns"][0] == {
@@ -455,7 +457,7 @@ def test_codecs() -> None:
 # Tasks
 
 
-def test_tasks_stand_on_their_own(box: Path) -> None:
+def test_tasks_are_independent(box: Path) -> None:
     """Cut in pieces, pickled, read in any order elsewhere: the same rows, each once."""
     actual = plan.reading(resolve.resolve(box))
     for size in (100, 1000, 1 << 20):
@@ -473,7 +475,7 @@ def test_tasks_stand_on_their_own(box: Path) -> None:
         assert report["bytes"] == sum((box / name).stat().st_size for name in ("000.toy", "1000.toy"))
 
 
-def test_a_file_table_is_never_cut(box: Path) -> None:
+def test_file_table_ignores_the_limit(box: Path) -> None:
     actual = plan.reading(resolve.resolve(box), "file")
     assert len(task.split_tasks(actual.tasks, 10)) == 2
 
@@ -481,7 +483,7 @@ def test_a_file_table_is_never_cut(box: Path) -> None:
 # The package
 
 
-def test_importing_is_light() -> None:
+def test_import_loads_no_heavy_package() -> None:
     code = (
         "import sys, logwright; heavy = {'numpy', 'pyarrow', 'numba', 'pandas', 'pyspark', 'click'};"
         "print(heavy & set(sys.modules)); logwright.read; print({'numba', 'pandas', 'pyspark', 'click'} & set(sys.modules))"
@@ -490,7 +492,7 @@ def test_importing_is_light() -> None:
     assert stdout.split() == ["set()", "set()"]
 
 
-def test_names() -> None:
+def test_public_names() -> None:
     assert lw.__version__
     assert set(lw.__all__) <= set(dir(lw))
     for name in lw.__all__:

@@ -47,12 +47,12 @@ def test_every_verb_has_help(capsys: Out) -> None:
     assert run("--help") == 0
 
 
-def test_a_misspelt_verb_is_named(capsys: Out) -> None:
+def test_misspelt_verb_is_named(capsys: Out) -> None:
     assert run("dmp") == 2
     assert "Did you mean 'dump'" in capsys.readouterr().err
 
 
-def test_json_lines_lose_nothing(partition: Path, capsys: Out) -> None:
+def test_json_lines_are_lossless(partition: Path, capsys: Out) -> None:
     assert run("dump", str(partition), "--format", "jsonl", "--columns", "key,value,timestamp,headers") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == {"key": "a", "value": "1", "timestamp": 0, "headers": []}
@@ -72,12 +72,12 @@ def test_json_lines_lose_nothing(partition: Path, capsys: Out) -> None:
 
 
 @pytest.mark.parametrize(("form", "key"), [("hex", "ff00"), ("base64", "/wA="), ("utf8", "\ufffd\x00")])
-def test_one_form_of_bytes_throughout(partition: Path, capsys: Out, form: str, key: str) -> None:
+def test_bytes_have_one_text_form(partition: Path, capsys: Out, form: str, key: str) -> None:
     assert run("dump", str(partition), "--format", "jsonl", "--bytes", form) == 0
     assert [json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()][2] == key
 
 
-def test_text_has_nothing_that_a_terminal_obeys(partition: Path, capsys: Out) -> None:
+def test_text_escapes_terminal_control_sequences(partition: Path, capsys: Out) -> None:
     assert run("dump", str(partition), "--format", "text") == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) == 4
@@ -85,7 +85,7 @@ def test_text_has_nothing_that_a_terminal_obeys(partition: Path, capsys: Out) ->
     assert "timestamp=2023-11-14T22:13:20.123Z" in out
 
 
-def test_filter_columns_limit_and_view(partition: Path, capsys: Out) -> None:
+def test_dump_takes_filter_columns_limit_and_view(partition: Path, capsys: Out) -> None:
     words = ["dump", str(partition), "--format", "jsonl", "--columns", "offset"]
     assert run(*words, "--filter", "offset >= 1", "--filter", "offset != 2", "--limit", "1") == 0
     assert capsys.readouterr().out == '{"offset":1}\n'
@@ -97,7 +97,7 @@ def test_filter_columns_limit_and_view(partition: Path, capsys: Out) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "jsonl", "text"])
-def test_into_a_file_whole_or_not_at_all(partition: Path, tmp_path: Path, kind: str) -> None:
+def test_output_file_is_written_atomically(partition: Path, tmp_path: Path, kind: str) -> None:
     out = tmp_path / f"out.{'txt' if kind == 'text' else kind}"
     assert run("dump", str(partition), "-o", str(out)) == 0
     assert out.stat().st_size > 0
@@ -109,7 +109,7 @@ def test_into_a_file_whole_or_not_at_all(partition: Path, tmp_path: Path, kind: 
     assert not (tmp_path / "no.parquet").exists()
 
 
-def test_verify_tells_by_its_status(partition: Path, capsys: Out) -> None:
+def test_verify_exit_status(partition: Path, capsys: Out) -> None:
     assert run("verify", str(partition)) == 0
     damaged = CASES["dmg_flip_payload"].partition
     assert run("verify", str(damaged), "--json") == 3
@@ -125,7 +125,7 @@ def test_verify_tells_by_its_status(partition: Path, capsys: Out) -> None:
     assert "at byte 327" in capsys.readouterr().err
 
 
-def test_what_the_system_would_give(capsys: Out, tmp_path: Path) -> None:
+def test_dump_as_the_system(capsys: Out, tmp_path: Path) -> None:
     """A broker serves an uncompressed batch that it does not verify, cuts it after an unclean stop, and says so."""
     case = CASES["dmg_flip_payload"].partition
     words = ["dump", str(case), "--format", "jsonl", "--columns", "offset"]
@@ -162,11 +162,11 @@ def test_what_the_system_would_give(capsys: Out, tmp_path: Path) -> None:
     assert "AS_SYSTEM" in capsys.readouterr().err
 
 
-def test_the_modes_of_the_command_line_are_those_of_the_package() -> None:
+def test_modes_of_the_command_line_are_those_of_the_package() -> None:
     assert list(MODES) == [mode.name for mode in Mode]
 
 
-def test_inspect(partition: Path, capsys: Out) -> None:
+def test_inspect_prints_facts(partition: Path, capsys: Out) -> None:
     assert run("inspect", str(partition)) == 0
     out = capsys.readouterr().out
     assert "orders" in out
@@ -175,7 +175,7 @@ def test_inspect(partition: Path, capsys: Out) -> None:
     assert json.loads(capsys.readouterr().out)["codec"] == "kafka.log"
 
 
-def test_codecs(capsys: Out) -> None:
+def test_codecs_prints_every_format(capsys: Out) -> None:
     assert run("codecs") == 0
     assert "kafka.partition" in capsys.readouterr().out
     assert run("codecs", "kafka.log") == 0
@@ -185,7 +185,7 @@ def test_codecs(capsys: Out) -> None:
     assert run("codecs", "kafka.lgo") == 2
 
 
-def test_a_segment_through_parquet_is_the_same_bytes(tmp_path: Path, capsys: Out) -> None:
+def test_segment_through_parquet_is_the_same_bytes(tmp_path: Path, capsys: Out) -> None:
     for case in ("v2_txn_interleaved", "v2_compacted_zstd", "killed_prealloc", "craft_nonminimal_varint"):
         source = sorted(CASES[case].partition.glob("*.log"))[-1]
         table = tmp_path / f"{case}.parquet"
@@ -259,13 +259,13 @@ def test_errors_are_one_paragraph(
     assert "Traceback" not in shown.err
 
 
-def test_a_mistake_of_ours_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+def test_internal_error_is_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
     monkeypatch.setattr(lw, "inspect", lambda *_: 1 / 0, raising=False)
     assert run("inspect", "x") == 1
     assert "a mistake in logwright itself (ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
+def test_broken_pipe_is_silent(tmp_path: Path) -> None:
     assert run("generate", "kafka.partition", str(tmp_path / "big-0"), "--rows", "50000") == 0
     with subprocess.Popen(
         [sys.executable, "-m", "logwright", "dump", str(tmp_path / "big-0"), "--format", "jsonl"],
@@ -280,7 +280,7 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full: it is Linux's")
-def test_where_nothing_can_be_printed(partition: Path) -> None:
+def test_closed_standard_output(partition: Path) -> None:
     for words in (["dump", str(partition)], ["inspect", str(partition)]):
         with open("/dev/full", "wb") as full:
             done = subprocess.run(
@@ -290,8 +290,8 @@ def test_where_nothing_can_be_printed(partition: Path) -> None:
         assert done.stderr.decode().strip() == "error: standard output: No space left on device"
 
 
-def test_rows_come_without_what_is_a_mere_note(capsys: Out, tmp_path: Path) -> None:
-    """Zeros that a server has allocated ahead are told by verify, not by each dump."""
+def test_notes_are_not_printed_with_rows(capsys: Out, tmp_path: Path) -> None:
+    """Preallocated zeros are reported by verify, not by dump."""
     zk = str(cases("zookeeper")["multi"].path / "version-2")
     assert run("verify", zk) == 0
     assert "zeros allocated ahead" in capsys.readouterr().out
@@ -301,7 +301,7 @@ def test_rows_come_without_what_is_a_mere_note(capsys: Out, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_where_only_a_part_can_be_printed(tmp_path: Path, unbuffered: str) -> None:
+def test_output_that_fails_half_way(tmp_path: Path, unbuffered: str) -> None:
     """A system may write less than it was given, and says so only to who asks."""
     assert run("generate", "kafka.partition", str(tmp_path / "big-0"), "--rows", "3000") == 0
     limit = 100_000
@@ -332,7 +332,7 @@ def test_standard_input(partition: Path) -> None:
         ("dmg_base", None),
     ],
 )
-def test_inspect_says_what_headers_show_of_damage(capsys: Out, name: str, message: str | None) -> None:
+def test_inspect_reports_damage_visible_in_headers(capsys: Out, name: str, message: str | None) -> None:
     case = CASES[name].partition
     assert run("inspect", str(case)) == 0
     shown = capsys.readouterr().out
@@ -343,7 +343,7 @@ def test_inspect_says_what_headers_show_of_damage(capsys: Out, name: str, messag
     assert (f"logwright verify {log}" in capsys.readouterr().out) is (message is not None)
 
 
-def test_inspect_of_a_log_of_which_nothing_is_left(tmp_path: Path) -> None:
+def test_inspect_of_an_unreadable_log(tmp_path: Path) -> None:
     place = tmp_path / "dmg_base-0"
     shutil.copytree(CASES["dmg_base"].partition, place)
     (place / "00000000000000000030.log").write_bytes(b"x" * 200)

@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Path:
     return write_files(tmp_path / "data" / "store", DAMAGED)
 
 
-def test_what_is_lost_is_told_and_in_the_status(store: Path, tmp_path: Path, capsys: Out) -> None:
+def test_lost_rows_are_printed_and_set_the_status(store: Path, tmp_path: Path, capsys: Out) -> None:
     out = tmp_path / "out"
     assert run("repair", str(store), "--out", str(out)) == 3
     message = capsys.readouterr()
@@ -31,7 +31,7 @@ def test_what_is_lost_is_told_and_in_the_status(store: Path, tmp_path: Path, cap
     assert run("verify", str(out)) == 0
 
 
-def test_nothing_lost_is_status_0(tmp_path: Path, capsys: Out) -> None:
+def test_lossless_repair_has_status_0(tmp_path: Path, capsys: Out) -> None:
     store = write_files(tmp_path / "store", SALVAGED)
     assert run("repair", str(store), "-o", str(tmp_path / "out")) == 0
     (store / "000.ids").write_bytes(b"")
@@ -43,7 +43,7 @@ def test_nothing_lost_is_status_0(tmp_path: Path, capsys: Out) -> None:
     assert read_files(store) == SALVAGED
 
 
-def test_a_dry_run_has_the_same_status(store: Path, tmp_path: Path, capsys: Out) -> None:
+def test_dry_run_has_the_same_status(store: Path, tmp_path: Path, capsys: Out) -> None:
     assert run("repair", str(store), "--dry-run") == 3
     out = capsys.readouterr().out
     assert "would be cut" in out
@@ -51,7 +51,7 @@ def test_a_dry_run_has_the_same_status(store: Path, tmp_path: Path, capsys: Out)
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 
 
-def test_json_is_the_report(store: Path, tmp_path: Path, capsys: Out) -> None:
+def test_json_output_is_the_report(store: Path, tmp_path: Path, capsys: Out) -> None:
     words = ("--in-place", "--backup", str(tmp_path / "backup"), "--strategy", "prefix", "--json")
     assert run("repair", str(store), *words) == 3
     loaded = json.loads(capsys.readouterr().out)
@@ -90,7 +90,7 @@ def test_wrong_usage_is_status_2(store: Path, tmp_path: Path, capsys: Out) -> No
     assert read_files(store) == DAMAGED
 
 
-def test_what_can_not_be_done(store: Path, tmp_path: Path, capsys: Out) -> None:
+def test_impossible_repairs_are_errors(store: Path, tmp_path: Path, capsys: Out) -> None:
     assert run("rebuild", str(store), "--out", str(tmp_path / "out")) == 3  # damage found
     assert "003.toy" in capsys.readouterr().err
     assert run("repair", str(store), "--out", str(store.parent)) == 1

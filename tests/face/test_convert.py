@@ -88,9 +88,7 @@ values = st.fixed_dictionaries(
 
 
 @given(st.lists(values, min_size=1, max_size=8))
-def test_json_lines_there_and_back(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
-) -> None:
+def test_json_lines_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
     schema = SMALL.schema()
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -119,14 +117,14 @@ def test_json_lines_there_and_back(
         ('{"headers": [{"name": "x"}]}', "is no list"),
     ],
 )
-def test_lines_that_do_not_fit_are_named(tmp_path: Path, line: str, match: str) -> None:
+def test_invalid_json_lines_are_named(tmp_path: Path, line: str, match: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(f"\n{line}\n" if "line 1" not in match else f"{line}\n")
     with pytest.raises(lw.UsageError, match=match):
         jsonl.from_lines(str(path), SMALL).read_all()
 
 
-def test_times_as_text_and_lines_that_leave_things_out(tmp_path: Path) -> None:
+def test_times_as_text_and_missing_fields(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(
         '{"key": "a", "when": "1970-01-01T00:00:01Z"}\n\n{"when": "1970-01-01T00:00:02"}\n{"key": null}\n'
@@ -138,7 +136,7 @@ def test_times_as_text_and_lines_that_leave_things_out(tmp_path: Path) -> None:
     assert jsonl.from_lines(str(path), SMALL).read_all().num_rows == 0
 
 
-def test_a_column_that_comes_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_that_appears_late_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "_ROWS", 2)
     path = tmp_path / "x.jsonl"
     path.write_text('{"key": "a"}\n{"key": "b"}\n{"key": "c", "text": "t"}\n')
@@ -161,7 +159,7 @@ def test_golden_files_through_json_lines(tmp_path: Path, name: str, path: Path) 
 
 
 @pytest.mark.parametrize(("name", "path"), GOLDEN, ids=IDS)
-def test_a_file_stays_what_it_is(tmp_path: Path, name: str, path: Path) -> None:
+def test_file_to_file_keeps_the_bytes(tmp_path: Path, name: str, path: Path) -> None:
     done = lw.convert(path, tmp_path / path.name)
     assert (tmp_path / path.name).read_bytes() == path.read_bytes()
     assert done["notes"] == ()
@@ -171,7 +169,7 @@ def test_a_file_stays_what_it_is(tmp_path: Path, name: str, path: Path) -> None:
     "name", ["v2_txn_interleaved", "craft_append_time", "craft_empty_batches", "craft_header_key_bytes"]
 )
 @pytest.mark.parametrize("compression", ["zstd", "none"])
-def test_batches_keep_all_but_their_compression(tmp_path: Path, name: str, compression: str) -> None:
+def test_recompression_changes_only_the_compression(tmp_path: Path, name: str, compression: str) -> None:
     source = KAFKA[name].partition
     for path in (source / next(source.glob("*.log")).name, source):
         out = tmp_path / compression / path.name
@@ -198,7 +196,7 @@ def test_batches_keep_all_but_their_compression(tmp_path: Path, name: str, compr
         assert lw.verify(out).ok
 
 
-def test_a_partition_without_options_keeps_its_logs(tmp_path: Path) -> None:
+def test_partition_without_options_is_copied(tmp_path: Path) -> None:
     source = KAFKA["v2_txn_commit_abort"].partition
     done = lw.convert(source, tmp_path / source.name)
     for path in source.glob("*.log"):
@@ -207,7 +205,7 @@ def test_a_partition_without_options_keeps_its_logs(tmp_path: Path) -> None:
     assert done["written"].before_you_start
 
 
-def test_transactions_are_not_flattened_unless_told(tmp_path: Path) -> None:
+def test_transactions_are_only_flattened_on_request(tmp_path: Path) -> None:
     source = KAFKA["v2_txn_interleaved"].partition
     with pytest.raises(lw.UsageError, match="belong to transactions"):
         lw.convert(source, tmp_path / "x-0", batch_size="1k")
@@ -234,7 +232,7 @@ def plain(path: Path, count: int = 500) -> Path:
     return path
 
 
-def test_cuts_by_id_and_time(tmp_path: Path) -> None:
+def test_selection_by_offset_and_time(tmp_path: Path) -> None:
     source = plain(tmp_path / "a" / "orders-0")
     lw.convert(
         source, tmp_path / "b" / "orders-0", filter="offset >= 100 and timestamp < 1970-01-01T00:00:00.300Z"
@@ -246,7 +244,7 @@ def test_cuts_by_id_and_time(tmp_path: Path) -> None:
     assert lw.diff(source, tmp_path / "c" / "orders-0", filter="offset < 7").equal
 
 
-def test_other_segments_and_batches(tmp_path: Path) -> None:
+def test_segment_and_batch_sizes_are_changed(tmp_path: Path) -> None:
     source = plain(tmp_path / "a" / "orders-0")
     done = lw.convert(
         source, tmp_path / "b" / "orders-0", segment_bytes="1m", batch_size="16k", compression_type="lz4"
@@ -264,7 +262,7 @@ def test_other_segments_and_batches(tmp_path: Path) -> None:
         lw.convert(source, tmp_path / "d" / "orders-0", block_size="1k")
 
 
-def test_databases(tmp_path: Path) -> None:
+def test_leveldb_databases_are_converted(tmp_path: Path) -> None:
     rows = pa.table({"key": [b"k%04d" % n for n in range(2000)], "value": [b"v%d" % n for n in range(2000)]})
     lw.write(rows, tmp_path / "a", "leveldb.db")
     done = lw.convert(
@@ -286,14 +284,14 @@ def test_databases(tmp_path: Path) -> None:
     )
 
 
-def test_several_things_need_a_codec(tmp_path: Path) -> None:
+def test_several_sources_need_a_codec(tmp_path: Path) -> None:
     for name in ("orders-0", "orders-1"):
         plain(tmp_path / name)
     with pytest.raises(lw.UsageError, match="2 things"):
         lw.convert(f"{tmp_path}/orders-*", tmp_path / "out")
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = plain(tmp_path / "a" / "orders-0")
     lines = tmp_path / "rows.jsonl"
     assert run("convert", str(source), str(lines)) == 0
@@ -329,7 +327,7 @@ def filters(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("bits", [3, 10, 24])
-def test_a_bloom_filter_is_kept(tmp_path: Path, bits: int) -> None:
+def test_bloom_filter_is_kept(tmp_path: Path, bits: int) -> None:
     source = tmp_path / "source"
     rows = {"key": [b"key-%05d" % n for n in range(3000)], "value": [b"v" * 20] * 3000}
     lw.write(pa.table(rows), source, "leveldb.db", bloom_bits_per_key=bits, compression="none")
@@ -351,7 +349,7 @@ def test_a_bloom_filter_is_kept(tmp_path: Path, bits: int) -> None:
         assert bool(filters(result / "000002.ldb")) == bool(option)
 
 
-def test_where_there_is_no_filter_none_is_made(tmp_path: Path) -> None:
+def test_missing_bloom_filter_is_not_added(tmp_path: Path) -> None:
     source = tmp_path / "source"
     lw.write(pa.table({"key": [b"a"], "value": [b"b"]}), source, "leveldb.db")
     report = lw.convert(source, tmp_path / "made", codec="leveldb.db", compression="zstd")
@@ -359,7 +357,7 @@ def test_where_there_is_no_filter_none_is_made(tmp_path: Path) -> None:
     assert filters(tmp_path / "made" / "000002.ldb") == []
 
 
-def test_a_history_as_lines_is_written_again(tmp_path: Path) -> None:
+def test_history_round_trips_through_json_lines(tmp_path: Path) -> None:
     source = LEVELDB["deletes_tables"].path / "db"
     lw.convert(source, tmp_path / "history.jsonl", view="history")
     assert '"state":' in (tmp_path / "history.jsonl").read_text()
@@ -371,7 +369,7 @@ def test_a_history_as_lines_is_written_again(tmp_path: Path) -> None:
         lw.convert(tmp_path / "no.jsonl", tmp_path / "no", codec="leveldb.db")
 
 
-def test_columns_of_the_same_name_that_mean_something_else(tmp_path: Path) -> None:
+def test_same_column_name_with_another_meaning(tmp_path: Path) -> None:
     rows = {"key": [b"a", b"b"], "value": [b"x", b"y"], "timestamp": pa.array([5, 6], pa.int64())}
     lw.write(pa.table(rows), tmp_path / "orders-0", "kafka.partition")
     # Batches have a sequence too, that of their producer.
@@ -383,7 +381,7 @@ def test_columns_of_the_same_name_that_mean_something_else(tmp_path: Path) -> No
     ]
 
 
-def test_only_what_is_so_is_said_of_a_database_in_an_order_of_its_own(
+def test_notes_on_a_database_with_an_unknown_comparator(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = LEVELDB["custom_comparator"].path / "db"

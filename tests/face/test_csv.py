@@ -18,7 +18,7 @@ _CSV_BYTES = st.one_of(
 
 
 @given(rows=st.lists(st.tuples(_CSV_BYTES, _CSV_BYTES), min_size=1, max_size=30), cut=st.integers(0, 30))
-def test_a_csv_reader_gets_back_every_value(rows: list[tuple[bytes | None, bytes | None]], cut: int) -> None:
+def test_csv_round_trips_every_value(rows: list[tuple[bytes | None, bytes | None]], cut: int) -> None:
     """RFC 4180: quotes are doubled, also those of `{"$hex": ...}`. Null is no text, and empty is a pair of quotes."""
     keys, values = zip(*rows, strict=True)
     batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
@@ -40,7 +40,7 @@ def _csv_cell(value: bytes | None) -> str:
         return json.dumps({"$hex": value.hex()})
 
 
-def test_csv_tells_null_from_empty() -> None:
+def test_csv_distinguishes_null_from_empty() -> None:
     batch = pa.record_batch({"key": pa.array([None, b"", b"\xff"], pa.binary()), "n": pa.array([1, 2, 3])})
     stream = io.BytesIO()
     with Sink(stream, "csv", batch.schema) as sink:

@@ -34,10 +34,10 @@ def content(page: str) -> dict[str, Any]:
     return data
 
 
-# What is in it
+# Content
 
 
-def test_it_stands_on_its_own() -> None:
+def test_page_is_self_contained() -> None:
     page = lw.explain(SEGMENT).html()
     assert not re.search(
         r"""(?:src|href|action)\s*=|@import|url\(|https?:|//[a-z]+\.""",
@@ -51,7 +51,7 @@ def test_it_stands_on_its_own() -> None:
         assert f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in policy[1]
 
 
-def test_all_bytes_are_in_it() -> None:
+def test_page_contains_all_bytes() -> None:
     data = content(lw.explain(SEGMENT).html())
     assert base64.b64decode(data["spaces"][0]["bytes"]) == SEGMENT.read_bytes()
     assert data["spaces"][0]["ranges"][0] == [0, 971]
@@ -62,7 +62,7 @@ def test_all_bytes_are_in_it() -> None:
     assert {len(column) for column in data["nodes"].values()} == {len(names)}
 
 
-def test_what_a_file_holds_is_no_markup(tmp_path: Path) -> None:
+def test_file_content_is_escaped(tmp_path: Path) -> None:
     """Nor is its name."""
     evil = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>__DATA__ __SCRIPT__"
     folder = tmp_path / "orders-0"
@@ -86,7 +86,7 @@ def test_what_a_file_holds_is_no_markup(tmp_path: Path) -> None:
     assert content(titled)["path"] == str(named)
 
 
-def test_damage_and_notes_are_in_it() -> None:
+def test_page_contains_damage_and_notes() -> None:
     data = content(lw.explain(DAMAGED).html())
     strings = data["strings"]
     kinds = [strings[i] for i in data["nodes"]["kind"]]
@@ -135,7 +135,7 @@ def chosen(page: Page) -> str:
 
 
 @needs_browser
-def test_a_click_on_a_field_lights_its_bytes_up(open_browser: Page, tmp_path: Path) -> None:
+def test_click_on_a_field_highlights_its_bytes(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(SEGMENT), tmp_path)
     page.click(field("attributes"))
     assert lit(page, "chosen") == [21, 22]
@@ -148,7 +148,7 @@ def test_a_click_on_a_field_lights_its_bytes_up(open_browser: Page, tmp_path: Pa
 
 
 @needs_browser
-def test_a_click_on_a_byte_lights_its_field_up(open_browser: Page, tmp_path: Path) -> None:
+def test_click_on_a_byte_highlights_its_field(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(SEGMENT), tmp_path)
     page.move("document.querySelector('b[data-at=\"10\"]')")
     assert "batch_length" in page.js("document.querySelector('.field.hot').textContent")
@@ -162,7 +162,7 @@ def test_a_click_on_a_byte_lights_its_field_up(open_browser: Page, tmp_path: Pat
 
 
 @needs_browser
-def test_into_what_is_packed_and_out_again(open_browser: Page, tmp_path: Path) -> None:
+def test_compressed_content_can_be_opened_and_closed(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(SEGMENT, where={"offset": 17}), tmp_path)
     assert (
         page.js("document.querySelector('#where').textContent")
@@ -185,7 +185,7 @@ def test_into_what_is_packed_and_out_again(open_browser: Page, tmp_path: Path) -
 
 
 @needs_browser
-def test_the_keyboard_is_enough(open_browser: Page, tmp_path: Path) -> None:
+def test_keyboard_navigation(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(SEGMENT, limit=1), tmp_path)
     page.js("document.querySelector('#tree').focus()")
     names = [chosen(page)]
@@ -224,7 +224,7 @@ def test_the_keyboard_is_enough(open_browser: Page, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_problems_are_gone_through(open_browser: Page, tmp_path: Path) -> None:
+def test_problems_can_be_stepped_through(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(DAMAGED), tmp_path)
     assert page.js("document.querySelector('#count').textContent") == "4 problems"
     assert chosen(page) == "crc"
@@ -244,7 +244,7 @@ def test_problems_are_gone_through(open_browser: Page, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_light_and_dark(open_browser: Page, tmp_path: Path) -> None:
+def test_light_and_dark_themes(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(DAMAGED), tmp_path)
     ground = "getComputedStyle(document.body).backgroundColor"
     before = page.js(ground)
@@ -259,7 +259,7 @@ def test_light_and_dark(open_browser: Page, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_a_narrow_window(open_browser: Page, tmp_path: Path) -> None:
+def test_narrow_window(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(DAMAGED), tmp_path, width=800, height=900)
     assert page.js("document.documentElement.scrollWidth <= innerWidth")
     bytes_, fields = (
@@ -272,7 +272,7 @@ def test_a_narrow_window(open_browser: Page, tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @needs_browser
-def test_a_file_of_some_megabytes(open_browser: Page, tmp_path: Path) -> None:
+def test_file_of_several_megabytes(open_browser: Page, tmp_path: Path) -> None:
     """Only what is in sight is drawn, and the last byte is a key away."""
     path = tmp_path / "orders-0" / "00000000000000000000.log"
     path.parent.mkdir()

@@ -25,7 +25,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(group, ["explain", *map(str, words)])
 
 
-def test_a_batch_as_people_draw_it() -> None:
+def test_record_batch_as_text() -> None:
     text = lw.explain(SEGMENT, at=21, items=2).text(items=2, width=160)
     assert (
         text.splitlines()[0]
@@ -52,7 +52,7 @@ def test_every_byte_of_a_short_file_is_in_the_text() -> None:
     assert bytes.fromhex(" ".join(actual)) == path.read_bytes()
 
 
-def test_what_is_wrong_comes_first() -> None:
+def test_problems_come_first() -> None:
     lines = lw.explain(DAMAGED, fault=1).text().splitlines()
     assert (
         lines[1]
@@ -64,8 +64,8 @@ def test_what_is_wrong_comes_first() -> None:
     assert any("✗ the records do not decompress" in line for line in lines)
 
 
-def test_only_some_of_a_long_list() -> None:
-    """What was asked for is among it."""
+def test_long_lists_are_abridged() -> None:
+    """The requested item is shown."""
     explanation = lw.explain(SEGMENT, where={"offset": 17})
     text = explanation.text(items=2)
     assert re.search(r"►  +\+000024b  34 bytes +\[17\]", text)
@@ -75,7 +75,7 @@ def test_only_some_of_a_long_list() -> None:
     assert re.search(r"►  +\+000026c", byte)
 
 
-def test_a_byte_in_bytes_that_hold_something(tmp_path: Path) -> None:
+def test_requested_byte_is_marked(tmp_path: Path) -> None:
     manifest = next((LEVELDB["few_puts"].path / "db").glob("MANIFEST*"))
     text = lw.explain(manifest, at=9).text()
     (line,) = [line for line in text.splitlines() if line.startswith("►")]
@@ -83,7 +83,7 @@ def test_a_byte_in_bytes_that_hold_something(tmp_path: Path) -> None:
     assert re.search(r"\[0\] +EditField", text)
 
 
-def test_colours_and_width() -> None:
+def test_colours_and_terminal_width() -> None:
     explanation = lw.explain(DAMAGED, fault=1)
     plainly, coloured = explanation.text(width=100), explanation.text(width=100, colour=True)
     assert "\x1b[" not in plainly
@@ -93,7 +93,7 @@ def test_colours_and_width() -> None:
     assert len(explanation.text(width=60).splitlines()) == len(plainly.splitlines())
 
 
-def test_padding_and_what_is_not_explained(tmp_path: Path) -> None:
+def test_padding_and_unexplained_bytes(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(PLAIN.read_bytes() + bytes(40))
     assert re.search(r"padding +40 bytes +40 zero bytes", lw.explain(path).text())
@@ -101,12 +101,12 @@ def test_padding_and_what_is_not_explained(tmp_path: Path) -> None:
     assert "DAMAGED" in lw.explain(path).text()
 
 
-def test_findings_beside_a_sound_frame() -> None:
+def test_faults_next_to_a_sound_frame() -> None:
     text = lw.explain(KAFKA["craft_batch_extra_bytes"].partition).text()
     assert "records" in text
 
 
-def test_what_has_no_consequences(tmp_path: Path) -> None:
+def test_preallocated_zeros_are_named(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.index"
     path.write_bytes(bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(3) + b"\x08" + bytes(24))
     assert "  24 preallocated zero bytes" in lw.explain(path).text()
@@ -136,11 +136,11 @@ def test_wide_flags() -> None:
         (b"a" * 40 + b"\xff" + b"b" * 90, "0x" + "61" * 8 + "6…"),
     ],
 )
-def test_bytes_on_one_line(value: bytes, text: str) -> None:
+def test_bytes_are_shortened_to_one_line(value: bytes, text: str) -> None:
     assert of_bytes(value, 20) == text
 
 
-def test_values_on_one_line() -> None:
+def test_values_are_shortened_to_one_line() -> None:
     assert short(Node("n", 0, 1, "int", 5)) == "5"
     assert short(Node("n", 0, 4, "int", 5, role="checksum")) == "0x00000005"
     assert short(Node("n", 0, 1, "text", "a\x1b")) == '"a\\x1b"'
@@ -159,7 +159,7 @@ def test_values_on_one_line() -> None:
     assert plain(5) == 5
 
 
-def test_a_structure_on_one_line() -> None:
+def test_structure_is_shortened_to_one_line() -> None:
     def node(*children: Node) -> Node:
         return Node("s", 0, 9, "struct", children=list(children))
 
@@ -179,7 +179,7 @@ def test_a_structure_on_one_line() -> None:
 # The verb
 
 
-def test_the_verb() -> None:
+def test_explain_on_the_command_line() -> None:
     result = run(SEGMENT)
     assert result.exit_code == 0, result.output
     assert result.output.count("RecordBatch") >= 2
@@ -190,12 +190,12 @@ def test_the_verb() -> None:
     assert "[3]" in run(SEGMENT, "--limit", 1, "--items", 40).output
 
 
-def test_the_verb_as_json() -> None:
+def test_explain_as_json() -> None:
     loaded = json.loads(run(SEGMENT, "--json").output)
     assert sum(piece["length"] for piece in loaded["pieces"]) == 2100
 
 
-def test_the_verb_writes_a_page(tmp_path: Path) -> None:
+def test_explain_writes_an_html_page(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     result = run(SEGMENT, "--html", out)
     assert result.exit_code == 0
@@ -211,7 +211,7 @@ def test_the_verb_writes_a_page(tmp_path: Path) -> None:
     assert '"explain": 1' in both.output
 
 
-def test_wrong_calls() -> None:
+def test_invalid_arguments_are_refused() -> None:
     assert run("--at", "5").exit_code == 2
     assert run(SEGMENT, PLAIN).exit_code == 2
     assert isinstance(run(SEGMENT, "--nope", "1").exception, lw.UsageError)

@@ -38,9 +38,9 @@ def run(program: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_library_leaves_the_settings_of_its_host_process_alone(tmp_path: Path) -> None:
+def test_library_leaves_allocator_settings_alone(tmp_path: Path) -> None:
     run(LIBRARY, tmp_path)
 
 
-def test_the_command_line_keeps_freed_memory(tmp_path: Path) -> None:
+def test_command_line_keeps_freed_memory(tmp_path: Path) -> None:
     run(COMMAND, tmp_path)

@@ -1,4 +1,4 @@
-"""Many directories mended at once: the plan, attempts of one piece, the report. Without Spark; `tests/spark/test_repair_job.py` has that."""
+"""Repair many directories at once: plan, attempts and report, without Spark (`tests/spark/test_repair_job.py` runs it with Spark)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ID = "q83vASNFZ4mrze8BI0VniQ"
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Path:
-    """Two disks: a sound partition and a damaged one on the first, one on the second that can't be mended as it is named."""
+    """Two disks: a sound and a damaged partition on the first, one on the second whose name prevents a repair."""
     for name, rows in (("a/orders-0", 30), ("a/orders-1", 300), ("b/orders-2", 3)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         lw.write(
@@ -63,7 +63,7 @@ def names(path: Path) -> list[str]:
     return sorted(file.name for file in path.iterdir())
 
 
-def test_all_of_some_disks(disks: Path) -> None:
+def test_every_store_below_the_paths_is_repaired(disks: Path) -> None:
     before = {path: path.read_bytes() for path in disks.rglob("*") if path.is_file()}
     to = disks / "out"
     result = run([disks / "a", disks / "b" / "*"], to)
@@ -95,7 +95,7 @@ def test_all_of_some_disks(disks: Path) -> None:
     assert text.endswith("\n  next")
 
 
-def test_the_files_of_a_log_directory(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_a_log_directory_are_carried_over(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, to = disks / "a", disks / "out"
     log = next((source / "orders-0").glob("*.log"))
     log.write_bytes(log.read_bytes()[:-1])
@@ -126,7 +126,7 @@ def test_the_files_of_a_log_directory(disks: Path, capsys: pytest.CaptureFixture
     assert "run the job once for each directory" in many.own_files(both, str(to), [])[0]
 
 
-def test_the_largest_first(disks: Path) -> None:
+def test_largest_store_first(disks: Path) -> None:
     todo = many.plan(
         [str(disks / "b"), str(disks / "a"), f"{disks}/a/", str(disks / "a" / "orders-0")[:-1] + "[1]"]
     )
@@ -138,7 +138,7 @@ def test_the_largest_first(disks: Path) -> None:
     assert todo.items[0].bytes > todo.items[1].bytes > todo.items[2].bytes > 0
 
 
-def test_what_fails_does_not_stop_the_others(disks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_does_not_stop_the_others(disks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(disks / "a" / "orders-1", disks / "b" / "broken-0")
     real = lw.repair
 
@@ -161,7 +161,7 @@ def test_what_fails_does_not_stop_the_others(disks: Path, monkeypatch: pytest.Mo
     assert f"FAILED  {disks / 'b' / 'orders-2'}: can't be" in text
 
 
-def test_attempts_of_one_piece(disks: Path) -> None:
+def test_several_attempts_at_one_store(disks: Path) -> None:
     """Tried again after its end, after its rename, beside another one: one result, no traces."""
     todo = many.plan([str(disks / "a" / "orders-1")])
     work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
@@ -181,7 +181,7 @@ def test_attempts_of_one_piece(disks: Path) -> None:
     work.end()
 
 
-def test_someone_else_is_faster(disks: Path) -> None:
+def test_concurrent_attempt_that_finishes_first(disks: Path) -> None:
     todo = many.plan([str(disks / "a" / "orders-1")])
     work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
     (disks / "out" / "orders-1").mkdir()
@@ -191,7 +191,7 @@ def test_someone_else_is_faster(disks: Path) -> None:
     assert names(disks / "out" / "orders-1") == ["x"]
 
 
-def test_a_file_system_that_is_not_shared(disks: Path) -> None:
+def test_file_system_that_is_not_shared(disks: Path) -> None:
     todo = many.plan([str(disks / "a" / "orders-1")])
     work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
     work.end()
@@ -199,7 +199,7 @@ def test_a_file_system_that_is_not_shared(disks: Path) -> None:
     assert names(disks / "out") == []
 
 
-def test_what_is_there_already(disks: Path) -> None:
+def test_existing_results_are_skipped(disks: Path) -> None:
     run([disks / "a" / "orders-0"], disks / "out")
     with pytest.raises(ExistsError, match=r"out: there are orders-0 already\. .*--skip-existing"):
         run([disks / "a"], disks / "out")
@@ -210,7 +210,7 @@ def test_what_is_there_already(disks: Path) -> None:
     assert "0 sound, 1 mended, 0 failed, 1 there already" in many.text(result)
 
 
-def test_what_a_killed_job_left(disks: Path) -> None:
+def test_leftovers_of_a_killed_job(disks: Path) -> None:
     todo = many.plan([str(disks / "a")])
     work, items = many.begin(todo, str(disks / "out"), "salvage", {})
     with pytest.raises(BusyError, match="another repair job writes there"):
@@ -223,7 +223,7 @@ def test_what_a_killed_job_left(disks: Path) -> None:
     assert names(disks / "out") == ["orders-0", "orders-1", "other"]
 
 
-def test_copies(disks: Path) -> None:
+def test_replicas_are_repaired_together(disks: Path) -> None:
     shutil.copytree(disks / "a" / "orders-1", disks / "b" / "orders-1")
     two = next((disks / "b" / "orders-1").glob("*.log"))
     data = bytearray(two.read_bytes())
@@ -241,7 +241,7 @@ def test_copies(disks: Path) -> None:
     assert [len(row["paths"]) for row in merged["targets"]] == [1, 2, 1]
 
 
-def test_a_dry_run(disks: Path) -> None:
+def test_dry_run_writes_nothing(disks: Path) -> None:
     before = sorted(disks.rglob("*"))
     result = run([disks / "a"], None)
     assert sorted(disks.rglob("*")) == before
@@ -259,7 +259,7 @@ def test_a_dry_run(disks: Path) -> None:
         (["a/orders-0", "moved"], "found 2 times"),
     ],
 )
-def test_what_cant_be_planned(disks: Path, paths: list[str], message: str) -> None:
+def test_impossible_plans_are_refused(disks: Path, paths: list[str], message: str) -> None:
     (disks / "empty").mkdir()
     shutil.copytree(disks / "a" / "orders-0", disks / "moved" / f"orders-0.{'0' * 32}-future")
     with pytest.raises(LogwrightError, match=message):
@@ -267,13 +267,13 @@ def test_what_cant_be_planned(disks: Path, paths: list[str], message: str) -> No
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may look anywhere")
-def test_what_cant_be_looked_at_is_told(disks: Path) -> None:
+def test_unreadable_folders_are_reported(disks: Path) -> None:
     (disks / "b" / "orders-2").chmod(0)
     result = run([disks / "a", disks / "b" / "*"], disks / "out")
     assert [row["path"] for row in result["targets"] if row["error"]] == [str(disks / "b" / "orders-2")]
 
 
-def test_words_of_the_command_line(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_options(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert many.options_of(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
     for args, status, message in (
         (["--from", "x"], 2, "where to?"),

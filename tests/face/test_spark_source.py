@@ -64,7 +64,7 @@ def request(path: Path | str, **options: Any) -> Request:
 def read(
     path: Path | str, schema: StructType | None = None, kind: type[SparkSource] = SparkSource, **options: Any
 ) -> pa.Table:
-    """All rows, by as many tasks as are planned, each in a process of its own as far as pickling goes."""
+    """Read all rows with the planned tasks, each pickled as for another process."""
     asked = request(path, **options)
     expected = schema_of(asked) if schema is None else schema
     reader = pickle.loads(pickle.dumps(kind(asked, expected)))
@@ -98,10 +98,10 @@ def schema(text: str) -> StructType:
     return out
 
 
-# What is read
+# Reading
 
 
-def test_all_columns_of_a_directory(box: Path) -> None:
+def test_schema_has_all_columns(box: Path) -> None:
     table = read(box)
     last = table.slice(table.num_rows - 3).to_pylist()
     assert [row["text"] for row in last] == [b"one two", None, b"three"]
@@ -119,19 +119,19 @@ def test_splits_give_each_row_once(box: Path) -> None:
     assert read(box, columns="id", maxPartitionBytes=300).equals(table)
 
 
-def test_a_count_needs_no_column(box: Path) -> None:
+def test_count_reads_no_column(box: Path) -> None:
     table = read(box, StructType())
     assert table.num_rows == read(box).num_rows
     assert table.num_columns == 0
 
 
-def test_metadata_says_which_frame_of_which_file(box: Path) -> None:
+def test_metadata_columns_locate_the_frame(box: Path) -> None:
     rows = read(box, columns="id", includeMetadata=True).to_pylist()
     assert rows[0] == {"id": 0, "_path": str(box / "000.toy"), "_position": 0}
     assert rows[-1] == {"id": 502, "_path": str(box / "500.toy"), "_position": 0}
 
 
-def test_what_is_known_without_reading(box: Path) -> None:
+def test_splits_are_planned_without_reading(box: Path) -> None:
     table = read(box, view="files", mode="PERMISSIVE")
     assert table["name"].to_pylist() == ["000.toy", "500.toy", "NOTE"]
     assert "_corrupt_record" not in table.schema.names
@@ -149,7 +149,7 @@ def test_several_paths(box: Path) -> None:
         Request.of({"codec": "toy.store"})
 
 
-def test_folders_below(box: Path) -> None:
+def test_recursive_file_lookup(box: Path) -> None:
     (box.parent / "other").mkdir()
     (box.parent / "other" / "README").write_text("x")
     deep = box.parent / "deep" / "er" / "store"
@@ -160,13 +160,13 @@ def test_folders_below(box: Path) -> None:
     assert 900 in rows
 
 
-def test_names_by_pattern(box: Path) -> None:
+def test_path_glob_filter(box: Path) -> None:
     assert read(f"{box}/*.toy", pathGlobFilter="5*", columns="id")["id"].to_pylist() == [500, 501, 502]
     with pytest.raises(NotFoundError, match=r"nothing to read here.*pathGlobFilter"):
         read(f"{box}/*.toy", pathGlobFilter="9*")
 
 
-def test_what_is_not_there(box: Path) -> None:
+def test_missing_paths(box: Path) -> None:
     gone = box / "gone" / "*.toy"
     with pytest.raises(NotFoundError):
         read(gone, schema("id long"))
@@ -177,7 +177,7 @@ def test_what_is_not_there(box: Path) -> None:
     assert read(box, ignoreMissingFiles=True).num_rows == read(box).num_rows
 
 
-def test_an_option_of_ours_misspelt(box: Path) -> None:
+def test_misspelt_option_is_refused(box: Path) -> None:
     with pytest.raises(
         UsageError, match=r"unknown option 'includeMetaDate'\. Did you mean 'includeMetadata'"
     ):
@@ -203,7 +203,7 @@ def test_an_option_of_ours_misspelt(box: Path) -> None:
         ("_corrupt_record binary, id long", {"_corrupt_record": None, "id": 500}),
     ],
 )
-def test_other_types_of_the_same_meaning(box: Path, expected: str, row: Mapping[str, Any]) -> None:
+def test_compatible_schema_types_are_cast(box: Path, expected: str, row: Mapping[str, Any]) -> None:
     assert read(box / "500.toy", schema(expected)).slice(0, 1).to_pylist() == [row]
 
 
@@ -223,7 +223,9 @@ def test_other_types_of_the_same_meaning(box: Path, expected: str, row: Mapping[
         ("id long", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "text"}, "'text' is a column already"),
     ],
 )  # fmt: skip
-def test_schemas_that_cant_be(box: Path, expected: str, options: dict[str, str], message: str) -> None:
+def test_impossible_schemas_are_refused(
+    box: Path, expected: str, options: dict[str, str], message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         read(box, schema(expected), **options)
     assert message in str(caught.value)
@@ -240,7 +242,7 @@ def test_structures_are_cast_field_by_field() -> None:
     assert not castable(have, pair(key=pa.binary(), value=pa.int64()))
 
 
-def test_values_that_do_not_fit_are_told(box: Path) -> None:
+def test_values_that_do_not_fit_are_reported(box: Path) -> None:
     (box / "500.toy").write_bytes(frame(1 << 40, b"\xff"))
     with pytest.raises(UsageError, match=r"500\.toy: column 'text' can't be given as string: Invalid UTF8"):
         read(box / "500.toy", schema("text string"))
@@ -248,7 +250,7 @@ def test_values_that_do_not_fit_are_told(box: Path) -> None:
         read(box / "500.toy", schema("id int"))
 
 
-def test_times_beyond_what_spark_holds(box: Path) -> None:
+def test_times_beyond_sparks_range(box: Path) -> None:
     (box / "500.toy").write_bytes(frame(1 << 45, b"x") + frame(-5, b"y"))
     with pytest.warns(UserWarning, match="times beyond what Spark's microseconds hold are null"):
         table = read(box / "500.toy", schema("time timestamp"))
@@ -258,7 +260,7 @@ def test_times_beyond_what_spark_holds(box: Path) -> None:
 # Damage
 
 
-def test_a_damaged_region_is_a_row(torn: Path) -> None:
+def test_damaged_range_is_a_row(torn: Path) -> None:
     rows = read(torn, columns="id,text", mode="PERMISSIVE").to_pylist()
     (bad,) = [row for row in rows if row["_corrupt_record"] is not None]
     assert (bad["id"], bad["_corrupt_offset"], bad["_corrupt_length"]) == (None, 22, 22)
@@ -275,7 +277,7 @@ def test_a_damaged_region_is_a_row(torn: Path) -> None:
         read(torn, schema("id long"))
 
 
-def test_what_was_met_is_logged(torn: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_are_logged(torn: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "logwright"):
         read(torn, columns="id", mode="DROPMALFORMED")
     (message,) = [record.getMessage() for record in caplog.records if "000.toy" in record.getMessage()]
@@ -292,7 +294,7 @@ def test_what_was_met_is_logged(torn: Path, caplog: pytest.LogCaptureFixture) ->
     assert "; it has 2 faults" in message
 
 
-def test_where_the_systems_client_stops(
+def test_mode_as_system_stops_with_the_client(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.undo()  # the registry has Kafka again
@@ -315,7 +317,7 @@ class Recorded:
         yield lambda line: self.lines.append((number, line))
 
 
-def test_faults_are_written_down_once(torn: Path) -> None:
+def test_bad_records_are_written_once(torn: Path) -> None:
     """Those of planning by the task that reads the first of their file, those of no file by the first."""
     (torn / "000.toy").rename(torn / "001.toy")
     (torn / "500.toy").write_bytes(frame(500, b"one two") + b"TY")
@@ -344,7 +346,7 @@ def pushed(path: Path, *inputs: Any, **options: Any) -> tuple[PushingSource, lis
     return reader, list(reader.pushFilters(list(inputs)))
 
 
-def test_filters_skip_frames(box: Path) -> None:
+def test_filters_are_pushed_down_to_frames(box: Path) -> None:
     inputs = [
         GreaterThan(("id",), 499),
         LessThan(("id",), 600),
@@ -366,7 +368,7 @@ def test_filters_skip_frames(box: Path) -> None:
     assert len(ids) < read(box).num_rows
 
 
-def test_filters_on_what_has_no_bounds(box: Path) -> None:
+def test_filters_on_columns_without_bounds(box: Path) -> None:
     reader, left = pushed(
         box, EqualTo(("text",), b"x"), EqualTo(("_path",), "x"), EqualTo(("gone",), 1), includeMetadata=True
     )
@@ -381,7 +383,7 @@ def test_filters_on_what_has_no_bounds(box: Path) -> None:
 # Batches
 
 
-def test_small_batches_are_put_together_and_large_ones_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_combined_and_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "BATCH_ROWS", 10)
 
     def sizes(*inputs: int) -> list[int]:
@@ -428,7 +430,7 @@ def rows(path: Path) -> list[int]:
     return toy.rows({file.name: file.read_bytes() if file.is_file() else None for file in path.iterdir()})
 
 
-def test_tasks_stage_and_the_commit_puts_in_place(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_stage_and_the_driver_commits(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "BATCH_ROWS", 3)
     write = sink.SparkSink(StagedWrite(str(target), toy.ToyLayout(), "append"))
     messages = [
@@ -441,7 +443,7 @@ def test_tasks_stage_and_the_commit_puts_in_place(target: Path, monkeypatch: pyt
     assert rows(target) == [0, 1, 2, 3, *range(10, 17)]
 
 
-def test_a_task_that_fails_and_an_abort_leave_nothing(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_tasks_and_aborts_leave_no_files(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = sink.SparkSink(StagedWrite(str(target), toy.ToyLayout(), "append"))
     with pytest.raises(UsageError, match="has a null"):
         written(write, monkeypatch, 0, toy.numbers(1, None))
@@ -453,7 +455,7 @@ def test_a_task_that_fails_and_an_abort_leave_nothing(target: Path, monkeypatch:
 @pytest.mark.parametrize(
     "option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss"]
 )
-def test_an_option_of_streams_is_refused_by_a_batch_read(box: Path, option: str) -> None:
+def test_stream_option_is_refused_by_a_batch_read(box: Path, option: str) -> None:
     from logwright.spark.source import DefaultSource
 
     value = {"maxTriggerDelay": "1m", "failOnDataLoss": "false"}.get(option, "10")

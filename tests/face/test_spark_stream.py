@@ -42,13 +42,13 @@ def follow(path: Path | str, **options: Any) -> StreamSource:
 
 
 def offsets(reader: StreamSource, start: dict[str, int], end: dict[str, int]) -> list[int]:
-    """By tasks, each in a process of its own as far as pickling goes."""
+    """Read with tasks, each pickled as for another process."""
     tasks = [pickle.loads(pickle.dumps(partition)) for partition in reader.partitions(start, end)]
     there = pickle.loads(pickle.dumps(reader))
     return [n for task in tasks for batch in there.read(task) for n in batch.column("offset").to_pylist()]
 
 
-def test_batches(tmp_path: Path) -> None:
+def test_micro_batches_follow_a_growing_partition(tmp_path: Path) -> None:
     path = tmp_path / "a-0"
     write(path, 0, 100)
     reader = follow(path, maxOffsetsPerTrigger=30)
@@ -70,7 +70,7 @@ def test_batches(tmp_path: Path) -> None:
     reader.stop()
 
 
-def test_limits(tmp_path: Path) -> None:
+def test_max_offsets_per_trigger(tmp_path: Path) -> None:
     write(tmp_path / "a-0", 0, 400)
     for words, limit in (
         ({"maxBytesPerTrigger": "1k"}, ReadMaxBytes(1024)),
@@ -83,8 +83,8 @@ def test_limits(tmp_path: Path) -> None:
         assert end == 400 if not words else 0 < end < 400
 
 
-def test_a_run_that_ends(tmp_path: Path) -> None:
-    """`Trigger.AvailableNow`: what comes meanwhile, also a new partition, is for the next run."""
+def test_available_now_ends(tmp_path: Path) -> None:
+    """`Trigger.AvailableNow`: rows and partitions that arrive meanwhile are left to the next run."""
     write(tmp_path / "a-0", 0, 10)
     reader = follow(tmp_path, subscribe="a", startingOffsets="earliest", minOffsetsPerTrigger=1000)
     reader.prepareForTriggerAvailableNow()
@@ -94,7 +94,7 @@ def test_a_run_that_ends(tmp_path: Path) -> None:
     assert reader.latestOffset({"a-0": 12, "a-1": 4}, ReadAllAvailable()) == {"a-0": 12, "a-1": 4}
 
 
-def test_waiting_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_waits_for_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     write(tmp_path / "a-0", 0, 10)
@@ -106,7 +106,7 @@ def test_waiting_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert reader.latestOffset({"a-0": 10}, ReadAllAvailable()) == {"a-0": 35}
 
 
-def test_directories_that_will_come(tmp_path: Path) -> None:
+def test_stream_starts_before_its_directory_exists(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         follow(tmp_path / "none")
     write(tmp_path / "b-0", 0, 3)
@@ -121,7 +121,7 @@ def test_directories_that_will_come(tmp_path: Path) -> None:
     assert offsets(reader, {}, {"a-0": 3}) == [0, 1, 2]
 
 
-def test_refused(tmp_path: Path) -> None:
+def test_invalid_stream_options_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "logs" / "a-0", 0, 3)
     lw.write([{"key": b"k", "value": b"v"}], tmp_path / "db", "leveldb.db")
     (segment,) = (tmp_path / "logs" / "a-0").glob("*.log")
@@ -145,7 +145,7 @@ def test_refused(tmp_path: Path) -> None:
         data_source(tmp_path / "folder").schema()
 
 
-def test_copies(tmp_path: Path) -> None:
+def test_stream_into_another_store(tmp_path: Path) -> None:
     write(tmp_path / "x" / "a-0", 0, 3)
     shutil.copytree(tmp_path / "x" / "a-0", tmp_path / "y" / "a-0")
     write(tmp_path / "y" / "a-0", 3, 2)
@@ -156,7 +156,7 @@ def test_copies(tmp_path: Path) -> None:
     assert longest.latestOffset({}, ReadAllAvailable()) == {"a-0": 5}
 
 
-def test_words_in_a_batch(tmp_path: Path) -> None:
+def test_stream_options_in_a_batch_read(tmp_path: Path) -> None:
     for name in ("a-0", "a-1", "b-0"):
         write(tmp_path / name, 0, 200)
     item = data_source(
@@ -208,7 +208,7 @@ def stream_batch(target: Path, number: int, monkeypatch: pytest.MonkeyPatch, **o
     writer(SCHEMA, overwrite=False).commit([*pickle.loads(pickle.dumps(messages)), None], number)
 
 
-def test_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a-0"
     for number in (0, 0, 1, 1, 0):
         stream_batch(target, number, monkeypatch)
@@ -230,7 +230,7 @@ def test_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(path.name for path in (target / ".logwright").iterdir()) == ["transactions.json"]
 
 
-def test_warnings_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_a_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = from_arrow_schema(pa.schema({"value": pa.binary(), "topic": pa.string()}))
     item = data_source(tmp_path / "a-0", codec="kafka.partition", txnAppId="app")
     monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
@@ -240,7 +240,7 @@ def test_warnings_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         item.streamWriter(schema, overwrite=False).commit([message], 0)
 
 
-def test_names_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transaction_names_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a-0"
     monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
     for version, kind in ((3, SparkSink), (3, DoneAlready), (2, DoneAlready), (4, SparkSink)):

@@ -62,7 +62,7 @@ def next_frame(spec: FrameSpec, data: Bytes, at: int = 0, base: int = NO_BASE) -
     return int(place), int(target)
 
 
-def test_the_next_frame_is_found_behind_any_damage() -> None:
+def test_resync_finds_the_next_frame_after_any_damage() -> None:
     path = next(iter(sorted((GOLDEN / "zookeeper").glob("basic/version-2/log.*"))))
     data = np.fromfile(path, np.uint8)
     starts, end, _ = scanned(TXN, data, 16)
@@ -83,7 +83,7 @@ def message(at: int, body: bytes = b"body", size: int | None = None) -> bytes:
     return MESSAGE.pack({**values, **({} if size is None else {"total_size": size})})
 
 
-def test_a_file_of_heads_that_claim_the_rest_takes_linear_time() -> None:
+def test_false_headers_that_claim_the_rest_take_linear_time() -> None:
     """Each head has the right place, a length up to the end of the file, and a body that its checksum does not fit."""
 
     def seconds(count: int) -> float:
@@ -165,7 +165,7 @@ def test_sound_frames_between_heads_that_claim_the_rest_are_read_in_linear_time(
     assert read_bytes < 8 * len(data)
 
 
-def test_long_frames_are_judged_by_prefixes_as_by_themselves() -> None:
+def test_prefix_checksums_equal_direct_ones() -> None:
     rng = np.random.default_rng(3)
     body = rng.integers(0, 256, 70_000, dtype=np.uint8).tobytes()
     data = np.frombuffer(b"junk" + message(4, body) + b"more", np.uint8)
@@ -176,7 +176,7 @@ def test_long_frames_are_judged_by_prefixes_as_by_themselves() -> None:
     assert scanned(SPECIFICATION, wrong[4:].copy())[2] == BAD_CHECKSUM
 
 
-def test_checksums_between_prefixes() -> None:
+def test_checksums_between_prefixes_are_combined() -> None:
     data = np.random.default_rng(4).integers(0, 256, 9000, dtype=np.uint8)
     for algorithm in (CRC32, CRC32C, ADLER32):
         first, complete = algorithm.of(data, 0, 3001), algorithm.of(data, 0, 9000)
@@ -185,7 +185,7 @@ def test_checksums_between_prefixes() -> None:
         assert algorithm.of(data, 5, 5) == algorithm.empty
 
 
-def test_kernels_of_two_specifications_are_two_kernels() -> None:
+def test_each_specification_has_its_own_kernels() -> None:
     first, second = scanner(TXN), scanner(BATCH)
     assert isinstance(first, Kernel)
     assert isinstance(second, Kernel)
@@ -195,14 +195,14 @@ def test_kernels_of_two_specifications_are_two_kernels() -> None:
     assert digests[0] == digests[2] != digests[1]
 
 
-def test_a_specification_without_checksums_needs_followers() -> None:
+def test_resync_without_checksums_needs_followers() -> None:
     with pytest.raises(TypeError, match="needs followers"):
         FrameSpec("test.bare", TXN.struct, Length("length", bias=12, low=13))
     with pytest.raises(TypeError, match="ends before the field length"):
         FrameSpec("test.short", TXN.struct, Length("length", low=3), followers=2)
 
 
-def test_rows_of_a_commit_log_stay_in_place_when_one_is_dropped() -> None:
+def test_dropped_message_leaves_others_in_place() -> None:
     """The messages behind it move, and get the physical offsets of their new places."""
     data = b"".join(message(i * len(message(0))) for i in range(3))
     specimen = Specimen.of(data, "rocketmq.commitlog", "00000000000000000000")
@@ -211,7 +211,7 @@ def test_rows_of_a_commit_log_stay_in_place_when_one_is_dropped() -> None:
     assert specimen.with_bytes(encoded).read().table["physical_offset"].to_pylist() == [0, len(message(0))]
 
 
-def test_a_field_is_changed_by_name_in_frames_of_any_kind() -> None:
+def test_fields_are_changed_by_name_in_every_kind_of_frame() -> None:
     """With reseal, sizes and checksums around it are right again."""
     log, journal = registry.get("rocketmq.commitlog"), registry.get("bookkeeper.journal")
     changed = log.edit(message(0), ("flag",), lambda old, kind: b"\0\0\0\7", reseal=True)
@@ -231,7 +231,7 @@ def test_a_field_is_changed_by_name_in_frames_of_any_kind() -> None:
     assert longer[:4] == (20).to_bytes(4, "big")
 
 
-def test_a_journal_of_heads_that_claim_the_rest_takes_linear_time() -> None:
+def test_journal_of_false_headers_takes_linear_time() -> None:
     """A digest over what each claims would be summed again and again."""
 
     def seconds(count: int) -> float:
@@ -269,7 +269,7 @@ ENTRY_LOG = FrameSpec(
 )  # fmt: skip
 
 
-def test_an_entry_log_has_entries_maps_and_runs_of_fill_bytes() -> None:
+def test_entry_log_has_entries_maps_and_runs_of_fill_bytes() -> None:
     """BookKeeper fills the rest of a block with 0xF0, and writes maps and dummy frames under ledger -1."""
     entry = ENTRY.pack({"size": 36, "ledger_id": 7, "entry_id": 3}) + bytes(20)
     dummy = MAP.pack({"size": 8, "ledger_id": -1})

@@ -25,8 +25,8 @@ TESTS = Path(__file__).resolve().parents[1]
 SEEDS = 5
 SPARK = frozenset(
     {
-        "tests/spark/test_partition.py::test_there_and_back[none]",
-        "tests/spark/test_stream_source.py::test_from_one_partition_into_another",
+        "tests/spark/test_partition.py::test_written_rows_are_read[none]",
+        "tests/spark/test_stream_source.py::test_stream_from_one_partition_into_another",
     }
 )
 

@@ -1,4 +1,4 @@
-"""What the tests that ask Kafka share: the oracle itself, or one sentence why not; and the golden cases in its own form."""
+"""Fixtures of the Kafka oracle tests: the oracle, or the reason for skipping, and golden cases in the oracle's form."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def zookeeper() -> Any:
 
 @pytest.fixture
 def broker(kafka: Any) -> Iterator[kafka_broker.Broker]:
-    """A broker of its own for one test, not started."""
+    """A separate broker for one test, not started."""
     with kafka_broker.Broker() as item:
         yield item
 

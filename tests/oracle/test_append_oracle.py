@@ -1,4 +1,4 @@
-"""Kafka's loader on what was appended to partitions that brokers wrote: it opens them, loses nothing, and finds nothing to mend."""
+"""Kafka's loader opens partitions we appended to without losing rows or repairing anything."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def entries(snapshot: bytes, now: int) -> list[bytes]:
 
 @pytest.mark.parametrize(("way", "clean"), [(append_rows, True), (append_rows, False), (tasks, True)])
 @pytest.mark.parametrize("name", CASES)
-def test_the_loader_takes_what_was_appended(
+def test_loader_accepts_appended_partitions(
     kafka: Any, tmp_path: Path, name: str, clean: bool, way: Callable[[Path], None]
 ) -> None:
     case = GOLDEN[name]

@@ -28,7 +28,7 @@ SETTINGS = {"index.interval.bytes": 250, "segment.index.bytes": 4096, "producer.
 
 
 def compare(kafka: Any, seed: int, place: Path) -> str:
-    """Damage a partition and hold what is said of it against the loader. Returns what came of it."""
+    """Damage a partition, compare our prediction with the loader, and return the outcome."""
     rng = random.Random(seed)
     base = cases("kafka")[rng.choice(BASES)].partition
     clean, recovery, start = (

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.oracle
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("name", ["append", "append by tasks", "overwrite", "overwrite without exchange"])
-def test_the_loader_opens_what_a_killed_writer_left(
-    name: str, clean: bool, kafka: Any, tmp_path: Path
-) -> None:
+def test_loader_opens_what_a_killed_writer_left(name: str, clean: bool, kafka: Any, tmp_path: Path) -> None:
     files, act, old, new = prepared(name)
     act(files)
     ends: dict[object, int] = {}
@@ -29,7 +27,7 @@ def test_the_loader_opens_what_a_killed_writer_left(
         actual = files.killed(prefix)
         if actual.stat(TARGET) is None:
             continue
-        # What lies in the inner staging directory is part of what the loader meets; of its state only the names matter.
+        # The loader meets the inner staging directory too; of its state only the names matter.
         known = tuple(sorted((k, v) for k, v in actual.tree(TARGET).items() if "/" not in k))
         if known not in ends:
             ends[known] = _load(actual, kafka, clean, tmp_path / str(len(ends)))
@@ -42,8 +40,8 @@ def test_the_loader_opens_what_a_killed_writer_left(
     assert max(order) <= max(len(new), len(old or []))
 
 
-def test_what_the_loader_has_changed_is_not_finished(kafka: Any, tmp_path: Path) -> None:
-    """A broker that was started on a half finished append makes files of its own; the rest is then refused, or still fits."""
+def test_commit_is_not_finished_after_the_loader_changed_files(kafka: Any, tmp_path: Path) -> None:
+    """A broker started on a half finished append creates files; the rest of the commit is then refused, or still fits."""
     files, act, old, new = prepared("append")
     act(files)
     for prefix in range(len(files.trace) + 1):

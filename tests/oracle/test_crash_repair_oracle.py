@@ -15,7 +15,7 @@ pytestmark = pytest.mark.oracle
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("strategy", [Strategy.SALVAGE, Strategy.PREFIX])
-def test_the_loader_opens_what_a_killed_repair_left(
+def test_loader_opens_what_a_killed_repair_left(
     strategy: Strategy, clean: bool, kafka: Any, tmp_path: Path
 ) -> None:
     files = damaged()

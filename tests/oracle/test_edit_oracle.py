@@ -53,12 +53,12 @@ def content(directory: Path) -> dict[str, bytes]:
 
 
 def differ(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
-    """The files that are not as they were. The broker adds the epoch in which it leads, and has the id of its own topic."""
+    """Return the changed files. The broker adds its leader epoch and its own topic id."""
     names = (set(before) | set(after)) - {EPOCH_FILE, "partition.metadata"}
     return sorted(name for name in names if before.get(name) != after.get(name))
 
 
-def test_what_is_edited_is_whole_for_kafka(kafka: Any, broker: Broker, tmp_path: Path) -> None:
+def test_kafka_finds_edited_partitions_sound(kafka: Any, broker: Broker, tmp_path: Path) -> None:
     expected: dict[str, list[tuple[int, bytes | None, bytes | None]]] = {}
     before: dict[str, dict[str, bytes]] = {}
     for name in (*GOLDEN, *COMPRESSIONS):

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.oracle
 
 @pytest.fixture(scope="module")
 def kaitai() -> Dump:
-    """What it reads in files of a codec."""
+    """Return the values Kaitai reads in a codec's file."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("Node.js is not there: `apt-get install nodejs npm` installs it for this test")
@@ -93,8 +93,8 @@ def test_every_description_reads_the_samples(kaitai: Dump, codec: registry.Codec
         assert same([tree[name]] if once(codec) else tree["frames"], ours)
 
 
-def test_frames_of_two_kinds(kaitai: Dump, tmp_path: Path) -> None:
-    """The padding of a journal, and the blank record of a commit log with what lies behind it."""
+def test_frames_of_several_kinds(kaitai: Dump, tmp_path: Path) -> None:
+    """The padding of a journal, and the blank record of a commit log with the bytes after it."""
     [*_, journal] = samples("bookkeeper.journal")
     [*_, log] = samples("rocketmq.commitlog")
     blank = bytes.fromhex("0000001c cbd43194") + b"\1" * 20
@@ -111,7 +111,7 @@ def test_frames_of_two_kinds(kaitai: Dump, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["tables_none", "tables_bloom", "tables_separators"])
-def test_the_blocks_of_a_table(kaitai: Dump, case: str) -> None:
+def test_blocks_of_a_table(kaitai: Dump, case: str) -> None:
     for path in sorted((GOLDEN / "leveldb" / case / "db").glob("*.ldb")):
         [tree] = kaitai("leveldb.table", path)
         blocks = [row["contentsParsed"] for row in within(tree, "valueBlock") if "contentsParsed" in row]
@@ -130,7 +130,7 @@ def test_the_blocks_of_a_table(kaitai: Dump, case: str) -> None:
         assert all(row["baseLg"] == 11 and len(row["offsets"]["items"]) for row in filters)
 
 
-def test_the_batches_of_a_log(kaitai: Dump) -> None:
+def test_batches_of_a_log(kaitai: Dump) -> None:
     path = GOLDEN / "leveldb" / "few_puts" / "db" / "000003.log"
     [tree] = kaitai("leveldb.log", path)
     rows = lw.read(str(path)).to_pylist()
@@ -141,7 +141,7 @@ def test_the_batches_of_a_log(kaitai: Dump) -> None:
     ]
 
 
-def test_blocks_of_a_log_whose_records_end_at_their_ends(kaitai: Dump) -> None:
+def test_records_that_end_at_block_ends(kaitai: Dump) -> None:
     path = GOLDEN / "leveldb" / "wal_block_edges" / "db" / "000003.log"
     [tree] = kaitai("leveldb.log", path)
     [blocks] = within(tree, "blocks")
@@ -153,7 +153,7 @@ def test_blocks_of_a_log_whose_records_end_at_their_ends(kaitai: Dump) -> None:
     assert set(sizes[:-1]) == {32768}
 
 
-def test_the_edits_of_a_manifest(kaitai: Dump) -> None:
+def test_edits_of_a_manifest(kaitai: Dump) -> None:
     path = GOLDEN / "leveldb" / "levels_many_edits" / "db" / "MANIFEST-000002"
     [tree] = kaitai("leveldb.manifest", path)
     fields = [item for each in within(tree, "fields") for item in each]
@@ -163,7 +163,7 @@ def test_the_edits_of_a_manifest(kaitai: Dump) -> None:
     assert added == [row["number"] for row in rows if row["field"] == "new_file"]
 
 
-def test_the_records_of_a_segment(kaitai: Dump) -> None:
+def test_records_of_a_segment(kaitai: Dump) -> None:
     path = (
         GOLDEN
         / "kafka"
@@ -188,15 +188,13 @@ def test_the_records_of_a_segment(kaitai: Dump) -> None:
 
 
 def same(theirs: Any, ours: Any) -> bool:
-    """Whether Kaitai has read the values of a structure that `Struct.unpack` has; it has more besides, as the lengths."""
+    """Return whether Kaitai read the values that `Struct.unpack` returns; it also has others, such as lengths."""
     if isinstance(ours, dict):
         return all(same(value_of(theirs, camel(name)), value) for name, value in ours.items())
     if isinstance(ours, list):
-        items = (
-            theirs.get("items") if isinstance(theirs, dict) else theirs
-        )  # a list of a size is a type of its own
+        items = theirs.get("items") if isinstance(theirs, dict) else theirs  # a sized list is a separate type
         return len(items or ()) == len(ours) and all(map(same, items or (), ours))
-    if isinstance(theirs, dict):  # what is in a list, or in one place of several, has a type of its own
+    if isinstance(theirs, dict):  # items of a list and switched values have separate types
         inner = theirs.get("value", theirs.get("data"))
         # Bytes that hold something are what they hold.
         return not theirs if ours is None else inner is None or same(inner, ours)
@@ -249,8 +247,8 @@ def test_files_of_zookeeper(kaitai: Dump, codec: str, start: str, struct: Struct
     assert wrong == []
 
 
-def test_transactions_told_by_their_bytes(kaitai: Dump, tmp_path: Path) -> None:
-    """A creation of before 3.4, one with a digest, a closed session with and without a body and a digest, types that there are not."""
+def test_transaction_forms_detected_from_bytes(kaitai: Dump, tmp_path: Path) -> None:
+    """A create from before 3.4, one with a digest, closeSession with and without a body and a digest, unknown types."""
     create = {"path": b"/a", "data": None, "acl": None, "ephemeral": 1}
     digest = {"version": 2, "tree_digest": -5}
     entries = [
@@ -283,7 +281,7 @@ def test_transactions_told_by_their_bytes(kaitai: Dump, tmp_path: Path) -> None:
     ] * 9
 
 
-def test_words(kaitai: Dump) -> None:
+def test_text_files(kaitai: Dump) -> None:
     database, partition = GOLDEN / "leveldb" / "few_puts" / "db", GOLDEN / "kafka" / "v2_lz4_aiokafka"
     [current] = kaitai("leveldb.current", database / "CURRENT")
     assert current["current"]["manifest"] == lw.read(str(database / "CURRENT"))["manifest"][0].as_py()

@@ -1,4 +1,4 @@
-"""LevelDB itself judges what we say that it would do: databases that it wrote, damaged by chance, opened by both."""
+"""Compare our simulated start with LevelDB itself on randomly damaged databases."""
 
 from __future__ import annotations
 
@@ -167,7 +167,9 @@ DAMAGES: list[Callable[[Files, random.Random], None]] = [
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_verdict_rows_and_what_is_left(seed: int, tmp_path: Path, leveldb: oracle.LevelDB) -> None:
+def test_predicted_verdict_rows_and_files_equal_leveldbs(
+    seed: int, tmp_path: Path, leveldb: oracle.LevelDB
+) -> None:
     chance = random.Random(seed)
     build(tmp_path / "db", chance)
     names = [name for name in os.listdir(tmp_path / "db") if name not in ("LOG", "LOG.old", "LOCK")]
@@ -199,7 +201,7 @@ def test_verdict_rows_and_what_is_left(seed: int, tmp_path: Path, leveldb: oracl
         assert left == list(message.after)
 
 
-def test_what_is_left_is_opened_again_by_leveldb(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
+def test_predicted_files_are_opened_by_leveldb(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
     """The files that we say LevelDB leaves are files that it reads: tables out of logs, manifest, CURRENT."""
     for seed in range(100, 106):
         chance = random.Random(seed)
@@ -218,7 +220,7 @@ def test_what_is_left_is_opened_again_by_leveldb(tmp_path: Path, leveldb: oracle
         assert list(message.rows) == rows_of(opened)
 
 
-def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
+def test_crashed_process_is_reported(tmp_path: Path) -> None:
     with oracle.LevelDB() as item:
         assert item.open(str(tmp_path / "no")).status.startswith("Invalid argument: no: does not exist")
         assert item._process is not None
@@ -234,7 +236,7 @@ def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
         timer.join()
 
 
-def test_a_file_in_place_of_a_directory(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
+def test_file_instead_of_a_directory(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
     (tmp_path / "file").write_bytes(b"")
     opened = leveldb.open(str(tmp_path / "file"))
     assert opened.status == "IO error: file/LOCK: Not a directory"

@@ -28,7 +28,7 @@ def shuffled(count: int, first: int = 0, seed: int = 1) -> Rows:
 
 
 def model(*writes: Rows) -> dict[bytes, bytes]:
-    """What a dict makes of the same rows."""
+    """Return the same rows applied to a dict."""
     actual: dict[bytes, bytes] = {}
     for rows in writes:
         for row in rows:
@@ -95,7 +95,7 @@ def _batches(rows: Rows) -> Any:
         yield pa.RecordBatch.from_pylist(rows[at : at + 300])
 
 
-def test_it_goes_on_with_it_and_we_with_that(tmp_path: Path) -> None:
+def test_leveldb_and_we_append_alternately(tmp_path: Path) -> None:
     path, rows = tmp_path / "db", shuffled(1000)
     lw.write(rows, path, "leveldb.db", max_file_size=4000)
     theirs = [*shuffled(30, 990, 2), {"key": b"k000007", "value": None}]
@@ -125,7 +125,7 @@ def test_it_goes_on_with_it_and_we_with_that(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write_as", ["tables", "logs"])
-def test_appends_of_all_kinds(tmp_path: Path, write_as: str) -> None:
+def test_every_kind_of_append(tmp_path: Path, write_as: str) -> None:
     """Behind the keys that are there, between them, over them; with what LevelDB wrote in between each time."""
     path = tmp_path / "db"
     writes = [shuffled(500)]
@@ -146,13 +146,13 @@ def test_appends_of_all_kinds(tmp_path: Path, write_as: str) -> None:
                 for row in theirs:
                     batch.put(row["key"], row["value"])
 
-        # What is newer lies at level 0, and there is more of that with each write.
+        # Newer entries are in level 0, which grows with each write.
         opened(path, go_on, compacts=True)
         assert read(path) == model(*writes)
     assert opened(path, compacts=True) == model(*writes)
 
 
-def test_an_append_behind_all_keys_needs_no_level_0(tmp_path: Path) -> None:
+def test_append_behind_all_keys_needs_no_level_0(tmp_path: Path) -> None:
     path = tmp_path / "db"
     for n in range(6):
         rows = shuffled(200, 200 * n)
@@ -175,7 +175,7 @@ def test_more_than_level_1_holds_goes_deeper(tmp_path: Path) -> None:
     assert [int(count) > 0 for count in counts[0]] == [False, False, True, False, False, False, False]
 
 
-def test_our_numbers_are_beyond_all_of_theirs(tmp_path: Path) -> None:
+def test_our_file_numbers_exceed_all_existing_ones(tmp_path: Path) -> None:
     """Files that LevelDB does not know of yet, a leftover of a larger number, and a log beside tables."""
     path = tmp_path / "db"
     db = plyvel.DB(str(path), create_if_missing=True)
@@ -193,7 +193,7 @@ _HOLD = (
 )
 
 
-def test_a_database_in_use_is_not_written(tmp_path: Path) -> None:
+def test_locked_database_is_not_written(tmp_path: Path) -> None:
     """By another process, or by this one: whose lock would be gone if we opened its file and closed it again."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path / "db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -222,7 +222,7 @@ def test_a_database_in_use_is_not_written(tmp_path: Path) -> None:
     assert opened(tmp_path / "db") == {}
 
 
-def test_an_empty_database(tmp_path: Path) -> None:
+def test_empty_database(tmp_path: Path) -> None:
     lw.write([], tmp_path / "db", "leveldb.db")
     assert sorted(path.name for path in (tmp_path / "db").iterdir()) == ["CURRENT", "MANIFEST-000001"]
     assert opened(tmp_path / "db", lambda db: db.put(b"k", b"v")) == {}

@@ -62,7 +62,7 @@ def _of_fork(path: Path) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("seed", [1, 7])
-def test_a_world_of_the_fork_is_read_verified_repaired_and_comes_back(tmp_path: Path, seed: int) -> None:
+def test_fork_world_is_read_verified_repaired_and_round_trips(tmp_path: Path, seed: int) -> None:
     world = tmp_path / "world"
     entries = _world(world, seed)
     assert _types(world).keys() <= {"zlib_raw", "none"}
@@ -79,7 +79,7 @@ def test_a_world_of_the_fork_is_read_verified_repaired_and_comes_back(tmp_path: 
 
 
 @pytest.mark.parametrize("compression", ["zlib", "zlib_raw"])
-def test_a_world_of_ours_is_read_by_the_fork(tmp_path: Path, compression: str) -> None:
+def test_our_world_is_read_by_the_fork(tmp_path: Path, compression: str) -> None:
     entries = _entries(3, ENTRIES)
     world = tmp_path / "world"
     rows = [{"key": key, "value": value} for key, value in entries.items()]
@@ -92,7 +92,7 @@ def test_a_world_of_ours_is_read_by_the_fork(tmp_path: Path, compression: str) -
         assert _of_fork(path) == entries
 
 
-def test_a_world_with_both_types_is_read_and_verified(tmp_path: Path) -> None:
+def test_world_with_both_compression_types_is_read_and_verified(tmp_path: Path) -> None:
     """The fork adds tables of type 4 to tables of type 2."""
     entries = _entries(5, ENTRIES)
     world = tmp_path / "world"

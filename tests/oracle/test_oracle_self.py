@@ -47,7 +47,7 @@ def served_form(line: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_records_are_those_a_consumer_got(kafka: Any, golden: Any, as_golden: Any, name: str) -> None:
+def test_records_equal_a_consumers(kafka: Any, golden: Any, as_golden: Any, name: str) -> None:
     case = golden(name)
     actual = [record for record in kafka.records(case.directory) if not record["batch"]["is_control"]]
     assert [as_golden(record) for record in actual] == [served_form(line) for line in case.records()]
@@ -87,13 +87,13 @@ def test_damage_is_kafkas_own_error(kafka: Any, golden: Any, tmp_path: Path) -> 
         *("v2_txn_commit_abort", "v2_none_librdkafka", "mixed_v0_v1"),
     ],
 )
-def test_build_makes_the_bytes_of_a_broker(kafka: Any, golden: Any, name: str) -> None:
+def test_build_writes_the_bytes_of_a_broker(kafka: Any, golden: Any, name: str) -> None:
     for log in golden(name).directory.glob("*.log"):
         specs = [kafka.spec_of(batch) for batch in kafka.batches(log)]
         assert kafka.build(*specs) == log.read_bytes()
 
 
-def test_build_from_hand(kafka: Any) -> None:
+def test_build_from_given_records(kafka: Any) -> None:
     built = kafka.build(
         {
             "partition_leader_epoch": 0,
@@ -119,7 +119,7 @@ def test_build_from_hand(kafka: Any) -> None:
     )  # fmt: skip
 
 
-def test_dump_tells_every_record(kafka: Any, golden: Any) -> None:
+def test_dump_prints_every_record(kafka: Any, golden: Any) -> None:
     (log,) = golden("v2_gzip_java").directory.glob("*.log")
     batches = kafka.batches(log)
     message = kafka.dump(log, "--print-data-log")
@@ -131,7 +131,7 @@ def test_dump_tells_every_record(kafka: Any, golden: Any) -> None:
     ]
 
 
-def test_dump_finds_an_index_that_lies(kafka: Any, golden: Any, tmp_path: Path) -> None:
+def test_dump_finds_a_wrong_index(kafka: Any, golden: Any, tmp_path: Path) -> None:
     source = golden("v2_rolled").directory
     name = next(path.name for path in sorted(source.glob("*.index")) if path.stat().st_size)
     copy = shutil.copytree(source, tmp_path / source.name)
@@ -178,7 +178,7 @@ def test_sanity_is_silent_on_healthy_directories(kafka: Any, golden: Any) -> Non
     "name", ["v2_txn_interleaved", "v2_rolled", "v2_compacted_producers", "mixed_v0_v1_v2"]
 )
 @pytest.mark.parametrize("interval", [4096, 200])
-def test_rebuild_is_what_a_broker_rebuilt(kafka: Any, golden: Any, name: str, interval: int) -> None:
+def test_rebuild_equals_a_brokers(kafka: Any, golden: Any, name: str, interval: int) -> None:
     case = golden(name)
     rebuilt = kafka.rebuild(case.directory, interval)
     epochs = rebuilt.pop("leader-epoch-checkpoint")
@@ -189,7 +189,7 @@ def test_rebuild_is_what_a_broker_rebuilt(kafka: Any, golden: Any, name: str, in
     assert epochs.decode().split("\n")[2:-1] == [line for line in there[2:-1] if not line.startswith("12 ")]
 
 
-def test_load_cuts_as_a_broker_does(kafka: Any, golden: Any, tmp_path: Path) -> None:
+def test_load_truncates_as_a_broker_does(kafka: Any, golden: Any, tmp_path: Path) -> None:
     source = golden("dmg_flip_old_payload").directory
     copy = shutil.copytree(source, tmp_path / source.name)
     loaded = kafka.load(copy, index_interval_bytes=250)
@@ -201,7 +201,7 @@ def test_load_cuts_as_a_broker_does(kafka: Any, golden: Any, tmp_path: Path) -> 
         kafka.load(copy)
 
 
-# What the loader of one partition can't know: the checkpoints of the log directory, the topic's id in the metadata, and that
+# Unknown to the loader of a single partition: the checkpoints of the log directory, the topic's id in the metadata, and that
 # a consumer came by later and had an index opened, and so cut to whole entries.
 ABOVE = {
     "dmg_ck_hw_garbage",
@@ -214,7 +214,7 @@ READ_LATER = {("dmg_index_odd_length", "marker")}
 
 
 @pytest.mark.parametrize(("run", "clean"), [("no_marker", False), ("marker", True)])
-def test_load_leaves_what_a_broker_left(
+def test_load_leaves_the_files_a_broker_left(
     kafka: Any, golden: Any, tmp_path: Path, run: str, clean: bool
 ) -> None:
     judged = 0
@@ -246,7 +246,7 @@ def test_load_leaves_what_a_broker_left(
     assert judged > 200
 
 
-def test_snapshots_survive_being_read_and_written(kafka: Any, golden: Any) -> None:
+def test_snapshots_round_trip(kafka: Any, golden: Any) -> None:
     for path in golden("v2_compacted_producers").directory.glob("*.snapshot"):
         assert kafka.write_snapshot(kafka.read_snapshot(path)) == path.read_bytes()
 
@@ -308,7 +308,7 @@ def test_broker_serves_what_it_served(serving: Broker, golden: Any, as_golden: A
         assert [record["leader_epoch"] for record in actual] == [line.get("leader_epoch") for line in lines]
 
 
-def test_broker_tells_what_it_did_to_damage(serving: Broker) -> None:
+def test_broker_logs_its_handling_of_damage(serving: Broker) -> None:
     assert serving.consume("cut")[-1]["offset"] == 30
     assert serving.offsets("cut") == {"log_start_offset": 0, "high_watermark": 31, "last_stable_offset": 31}
     message = serving.log_lines("cut")
@@ -323,7 +323,7 @@ def test_clean_marker_hides_damage_from_the_broker(serving: Broker) -> None:
     assert len(caught.value.consumed.records) == 31
 
 
-def test_one_offline_directory_takes_no_other_with_it(serving: Broker) -> None:
+def test_offline_directory_does_not_affect_others(serving: Broker) -> None:
     with pytest.raises(JavaError, match="offline"):
         serving.consume("offline")
     assert any("Malformed line in checkpoint file" in line for line in serving.log_lines("offline"))
@@ -363,7 +363,7 @@ def test_life_of_a_broker(broker: Broker, golden: Any) -> None:
     assert len(broker.consume("first")) == offset + 1
 
 
-def test_a_broker_that_does_not_start_says_why(broker: Broker, golden: Any) -> None:
+def test_broker_that_does_not_start_says_why(broker: Broker, golden: Any) -> None:
     broker.place(golden("dmg_epoch_alpha").directory)
     with pytest.raises(BrokerError) as caught:
         broker.start()

@@ -1,4 +1,4 @@
-"""A real broker, started unclean on everything that was mended: it cuts nothing, deletes nothing, leaves what is derived as it is,
+"""A real broker, started unclean on every repaired partition, truncates nothing, deletes nothing, leaves derived files unchanged,
 and serves every record that was sound; never fewer than it would have served of the damaged directory by itself."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_TAKEN = {"craft_txn_then_plain": [1]}
 """Sound by themselves, but the broker does not start with them: a record outside of its producer's open transaction."""
 LEADS = 100
 TOGETHER = 40
-"""So many are placed in one broker, each in a log directory of its own."""
+"""Number of partitions per broker, each in a separate log directory."""
 UNSUPPORTED = ("dmg_fix_codec5",)
 """Cases that a repair refuses, since it would drop a batch of an unknown compression."""
 DAMAGED = [case for case in of_class("damaged", "refused", "legal") if case.name not in UNSUPPORTED]
@@ -47,7 +47,7 @@ def salvaged(case: Case) -> set[int]:
 
 
 def changed(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, str]:
-    """What the broker did with the files, but for its own line of the leader epochs, and the topic id."""
+    """Changes the broker made, except for its leader epoch and the topic id."""
     out = {name: "deleted" for name in before if name not in after}
     out |= {name: "made" for name in after if name not in before}
     out |= {name: "changed" for name in before if name in after and before[name] != after[name]}
@@ -62,14 +62,14 @@ def epochs(data: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_is_unsupported_is_not_repaired(tmp_path: Path, name: str) -> None:
+def test_unsupported_formats_are_not_repaired(tmp_path: Path, name: str) -> None:
     (case,) = (item for item in of_class("damaged", "refused", "legal") if item.name == name)
     with pytest.raises(lw.UnsupportedError):
         mended(case, tmp_path)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=range(len(GROUPS)))
-def test_a_broker_finds_nothing_to_mend(broker: Broker, tmp_path: Path, group: list[Case]) -> None:
+def test_broker_finds_nothing_to_repair(broker: Broker, tmp_path: Path, group: list[Case]) -> None:
     before: dict[str, dict[str, bytes]] = {}
     for case in group:
         out, _ = mended(case, tmp_path)

@@ -1,4 +1,4 @@
-"""Kafka's own loader on mended partitions, after an unclean stop: it cuts nothing, deletes nothing and writes nothing anew, and what it
+"""Kafka's own loader on repaired partitions, after an unclean stop, truncates, deletes and rewrites nothing, and what it
 then has are all records that were sound."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def differences(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, 
 
 @pytest.mark.parametrize("strategy", ["salvage", "prefix", "system"])
 @pytest.mark.parametrize("case", of_class("damaged", "refused", "legal", "healthy"), **BY_NAME)
-def test_the_loader_finds_nothing_to_mend(kafka: Any, tmp_path: Path, case: Case, strategy: str) -> None:
+def test_loader_finds_nothing_to_repair(kafka: Any, tmp_path: Path, case: Case, strategy: str) -> None:
     try:
         mended, mending = repair(read_partition(case.partition), strategy=strategy, **OPTIONS)
     except DamageError:
@@ -83,7 +83,7 @@ def test_every_sound_record_is_there(kafka: Any, tmp_path: Path, case: Case) -> 
 @pytest.mark.parametrize(
     "name", ["v2_txn_open", "killed_txn", "dmg_txn_marker_lost", "craft_txn_open", "craft_empty_txn_batch"]
 )
-def test_markers_that_end_what_is_open(kafka: Any, tmp_path: Path, name: str) -> None:
+def test_markers_end_open_transactions(kafka: Any, tmp_path: Path, name: str) -> None:
     directory = read_partition(CASES[name].partition)
     mended, _ = repair(directory, **OPTIONS, **{"open.transactions": "abort"})
     message, after = loaded(kafka, tmp_path, mended)

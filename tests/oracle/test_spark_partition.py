@@ -30,7 +30,7 @@ spark.stop()
 """
 
 
-def test_a_broker_serves_what_spark_wrote(broker: Any, kafka: Any, tmp_path: Path) -> None:
+def test_broker_serves_partitions_written_by_spark(broker: Any, kafka: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     subprocess.run([sys.executable, "-c", WRITE, str(target)], check=True, env=env, capture_output=True)
@@ -47,7 +47,7 @@ def test_a_broker_serves_what_spark_wrote(broker: Any, kafka: Any, tmp_path: Pat
     assert [(r["offset"], r["key"], r["value"]) for r in actual] == [tuple(row.values()) for row in rows]
 
 
-def test_a_broker_starts_beside_what_is_staged(broker: Any, tmp_path: Path) -> None:
+def test_broker_starts_next_to_staged_files(broker: Any, tmp_path: Path) -> None:
     """A new partition that was never committed, and an append that was neither: the broker serves what there was before."""
     from logwright.writers.staged import StagedWrite
 

@@ -1,6 +1,6 @@
-"""What a real broker does with damaged log directories before it loads a log, and what is predicted.
+"""Compare the predicted start with a real broker's on damaged log directories, before it loads a log.
 
-Kafka's own server starts in one process for most cases, and as a process of its own for a few.
+Kafka's own server starts in one process for most cases, and in a separate process for a few.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def home(formatted: Path, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
-def test_the_start_of_a_broker_is_predicted(kafka: Any, home: Path, start: Start) -> None:
+def test_start_of_a_broker_is_predicted(kafka: Any, home: Path, start: Start) -> None:
     start.change(home)
     properties = properties_of(home, start)
     (home / "server.properties").write_text(
@@ -93,7 +93,7 @@ def test_the_start_of_a_broker_is_predicted(kafka: Any, home: Path, start: Start
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["healthy", "identity_empty", "vote_text"])
-def test_the_process_of_a_broker_ends_as_predicted(
+def test_process_of_a_broker_ends_as_predicted(
     kafka: Any, home: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = next(start for start in STARTS if start.name == name)
@@ -119,7 +119,7 @@ def test_the_process_of_a_broker_ends_as_predicted(
 
 
 @pytest.mark.oracle
-def test_a_lock_of_another_process_keeps_a_broker_from_starting(kafka: Any, home: Path) -> None:
+def test_lock_of_another_process_keeps_a_broker_from_starting(kafka: Any, home: Path) -> None:
     properties = properties_of(home, Start("", lambda home: None, None))
     config = home / "server.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))

@@ -58,7 +58,7 @@ def database(path: Path, table: bytes, built: TableBuilder) -> None:
         TableSettings(bloom_bits_per_key=10, block_size=1024),
     ],
 )
-def test_leveldb_reads_what_we_write(tmp_path: Path, settings: TableSettings) -> None:
+def test_leveldb_reads_our_tables(tmp_path: Path, settings: TableSettings) -> None:
     rows = [
         {"key": b"k%06d" % n, "value": None if n % 7 == 0 else b"v%d" % n * (n % 30), "sequence": n + 1}
         for n in range(3000)
@@ -78,7 +78,7 @@ def test_leveldb_reads_what_we_write(tmp_path: Path, settings: TableSettings) ->
     {}, {"bloom_filter_bits": 10}, {"block_size": 1024, "block_restart_interval": 4, "bloom_filter_bits": 14},
     {"block_size": 65536, "bloom_filter_bits": 3},
 ])  # fmt: skip
-def test_we_write_what_leveldb_writes(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_rewritten_tables_equal_leveldbs(tmp_path: Path, options: dict[str, Any]) -> None:
     chance = random.Random(7)
     for _ in range(2):
         with plyvel.DB(str(tmp_path / "db"), create_if_missing=True, compression=None, **options) as db:
@@ -142,7 +142,7 @@ def good_points() -> list[int]:
     return [int(point) for point in points]
 
 
-def test_leveldb_does_what_is_said_of_restart_points(tmp_path: Path) -> None:
+def test_restart_points_follow_leveldbs_rules(tmp_path: Path) -> None:
     good, chance = good_points(), random.Random(5)
     wrong: list[tuple[list[int], int | None, tuple[bool, bool]]] = [
         ([*good[:5], good[5] + 1, *good[6:]], None, (True, False)),

@@ -147,7 +147,7 @@ def test_appending_to_what_a_broker_wrote(kafka: Any, golden: Any, tmp_path: Pat
         assert end == actual[-1]["offset"] + 1, name
 
 
-def test_a_broker_serves_it(kafka: Any, broker: Any, tmp_path: Path) -> None:
+def test_broker_serves_it(kafka: Any, broker: Any, tmp_path: Path) -> None:
     table = rows(2000)
     for compression in COMPRESSIONS:
         lw.write(table, tmp_path / f"topic-{compression}-0", "kafka.partition", compression_type=compression,

@@ -30,7 +30,7 @@ def test_crafted_logs(name: str, extended: bool, tmp_path: Path) -> None:
     assert our_restore(directory, **options) == message
 
 
-def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session(tmp_path: Path) -> None:
+def test_leftover_session_nodes_of_a_rejected_snapshot(tmp_path: Path) -> None:
     """A bit of an owner is flipped: the snapshot is rejected, and its node deleted all the same."""
     files = {
         "snapshot.5": snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 1 << 40))[:-6] + b"?" + buf(b"/"),

@@ -1,4 +1,4 @@
-"""ZooKeeper itself judges what we say that it would do: directories that it wrote, damaged by chance, loaded by both."""
+"""Compare our simulated start with ZooKeeper itself on randomly damaged directories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_damaged_directories(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(max(RUNS // 10, 5)))
-def test_what_clients_of_a_server_see(seed: int, tmp_path: Path) -> None:
+def test_clients_see_the_predicted_tree(seed: int, tmp_path: Path) -> None:
     """Sessions that are gone lose their nodes, and a snapshot is written."""
     directory, _ = directory_of(100_000 + seed)
     opened = start(directory)

@@ -16,7 +16,7 @@ from logwright.roundtrip.oracles import zookeeper_old as oracle
 
 pytestmark = pytest.mark.oracle
 OTHERWISE = ("quota: bad stats", "quota: beside", "setData: empty path", "the root created")
-"""What is not followed in versions that nobody runs any more."""
+"""Differences of obsolete versions that the simulation does not reproduce."""
 
 
 @pytest.fixture(scope="module", params=oracle.VERSIONS)

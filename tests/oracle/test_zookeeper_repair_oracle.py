@@ -80,7 +80,7 @@ def test_prefix_of_a_golden_directory(case: str, tmp_path: Path, zookeeper: Any)
 
 
 @pytest.mark.parametrize("case", ["dmg_digest_mismatch", "dmg_fixed_swapped"])
-def test_what_the_digests_tell_can_be_cut_off(case: str, tmp_path: Path, zookeeper: Any) -> None:
+def test_wrong_digests_can_be_truncated(case: str, tmp_path: Path, zookeeper: Any) -> None:
     result = repaired(GOLDEN / case / "version-2", tmp_path, **{"digest.mismatch": "cut"})
     judge(zookeeper, result)
 
@@ -95,9 +95,7 @@ def test_salvage_of_a_golden_directory(case: str, tmp_path: Path, zookeeper: Any
     judge(zookeeper, result, digests=case not in TOLD | LOSSY)
 
 
-def test_salvage_of_a_log_that_begins_with_a_zxid_that_no_server_gives(
-    tmp_path: Path, zookeeper: Any
-) -> None:
+def test_salvage_of_a_log_that_begins_with_an_impossible_zxid(tmp_path: Path, zookeeper: Any) -> None:
     """A snapshot named after it, snapshot.ffffff0000000000, would not be read."""
     records = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in (-(1 << 40) + 1, 5, 6)]
     directory = data_directory({"log.1": log(*records)})
@@ -143,7 +141,7 @@ def test_golden_directory_without_its_newest_snapshots(case: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("zxid", [0x1, 0x9, 0xA, 0xB, 0x15, 0x16, 0x1B, 0x20])
-def test_back_to_a_transaction(zxid: int, tmp_path: Path, zookeeper: Any) -> None:
+def test_chop_to_a_transaction(zxid: int, tmp_path: Path, zookeeper: Any) -> None:
     result = repaired(GOLDEN / "dmg_base" / "version-2", tmp_path, **{"chop.zxid": zxid})
     judge(zookeeper, result)
     _, facts = zookeeper.restore(tmp_path, nodes=False)

@@ -66,7 +66,7 @@ def stats(row: dict[str, Any]) -> dict[str, int]:
 
 
 def check(nodes: Rows, path: Path) -> None:
-    """What the server has is what we read of the file that we wrote."""
+    """The server has the rows we read from the file we wrote."""
     ours = {row["path"]: row for row in lw.read(path, columns="*").to_pylist()}
     assert [node["path"] for node in nodes] == sorted(ours, key=lambda path: path.split("/"))
     for item in nodes:
@@ -91,7 +91,7 @@ def check(nodes: Rows, path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_server_loads_what_we_write(zookeeper: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_server_loads_our_directories(zookeeper: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     rows = tree(300)
     written = lw.write(rows, tmp_path, "zookeeper.datadir", **options)
     assert written.rows == 300
@@ -161,7 +161,7 @@ def test_nodes_as_transactions(zookeeper: Any, tmp_path: Path, options: dict[str
     assert "ZNode Details (count=5)" in zookeeper.snapshot_formatter(tmp_path / "version-2" / "snapshot.0")
 
 
-def test_we_go_on_with_what_a_server_wrote_and_it_with_ours(zookeeper: Any, tmp_path: Path) -> None:
+def test_server_and_we_append_alternately(zookeeper: Any, tmp_path: Path) -> None:
     lw.write(tree(60), tmp_path, "zookeeper.datadir")
     for step in range(4):
         zookeeper.serve(tmp_path, create=(f"/theirs-{step}", f"/theirs-{step}/below"), properties=EXTENDED)
@@ -218,7 +218,7 @@ def test_every_kind_of_transaction(zookeeper: Any, tmp_path: Path) -> None:
     assert same(zookeeper, tmp_path)["sessions"] == {}
 
 
-def test_of_a_member_of_an_ensemble(zookeeper: Any, tmp_path: Path) -> None:
+def test_directory_of_an_ensemble_member(zookeeper: Any, tmp_path: Path) -> None:
     """Epochs go on: the first transaction of the next one is counted from 1."""
     lw.write(tree(9), tmp_path, "zookeeper.datadir", write_as="logs", currentEpoch=3)
     rows: Rows = [{"type": "create", "path": "/x", "zxid": 0x400000001}]
@@ -227,7 +227,7 @@ def test_of_a_member_of_an_ensemble(zookeeper: Any, tmp_path: Path) -> None:
 
 
 def test_generated_directories(zookeeper: Any, tmp_path: Path) -> None:
-    """What the recipe says without any reader is what a server has."""
+    """The server has the rows of the recipe, which no reader of ours produced."""
     for seed in range(3):
         generated = lw.generate(
             "zookeeper.datadir", tmp_path / f"{seed}" / "version-2", rows=300, seed=seed, recipe="mixed"
@@ -244,7 +244,7 @@ def test_generated_directories(zookeeper: Any, tmp_path: Path) -> None:
             assert persisted["cversion"] == row["stored_cversion"]
 
 
-def test_what_was_taken_out_is_gone_for_a_server(zookeeper: Any, tmp_path: Path) -> None:
+def test_dropped_nodes_are_gone_for_a_server(zookeeper: Any, tmp_path: Path) -> None:
     lw.write(tree(100), tmp_path / "zk", "zookeeper.datadir", write_as="logs")
     lw.edit(tmp_path / "zk", tmp_path / "out", drop="path >= '/n3' and path < '/n4'")
     before, after = (set(restored(zookeeper, tmp_path / item)[0]) for item in ("zk", "out"))
@@ -256,10 +256,10 @@ def test_what_was_taken_out_is_gone_for_a_server(zookeeper: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("mode", "exchange"), [("append", True), ("overwrite", True), ("overwrite", False)])
-def test_a_server_started_in_between(zookeeper: Any, tmp_path: Path, mode: str, exchange: bool) -> None:
+def test_server_started_in_between(zookeeper: Any, tmp_path: Path, mode: str, exchange: bool) -> None:
     """Where a writer was killed it has the tree from before, that from after, or of a write of several logs the first of them.
 
-    Where the new directory can't be exchanged for the old one, there is a moment in which there is none.
+    If the directories cannot be exchanged atomically, for a moment there is no directory.
     """
     old: Rows = [{"path": f"/old-{n}", "data": b"o"} for n in range(3)]
     new: Rows = [{"path": f"/new-{n}", "data": bytes(400)} for n in range(9)]
@@ -301,7 +301,7 @@ def free_port() -> int:
 
 
 def asked(port: int, word: str) -> str:
-    """What a server answers to one of its four-letter words; nothing as long as there is none."""
+    """Return a server's answer to a four-letter command; empty if it is not listening."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as item:
             item.sendall(word.encode())
@@ -310,7 +310,7 @@ def asked(port: int, word: str) -> str:
         return ""
 
 
-def test_a_member_of_an_ensemble_starts(zookeeper: Any, tmp_path: Path) -> None:
+def test_member_of_an_ensemble_starts(zookeeper: Any, tmp_path: Path) -> None:
     """Of one member, which elects itself: with logs apart, with the number and the epochs that were written."""
     data, logs, cfg = tmp_path / "data", tmp_path / "logs", tmp_path / "zoo.cfg"
     client, peers, election = free_port(), free_port(), free_port()

@@ -1,4 +1,4 @@
-"""Golden ZooKeeper directories, damaged by chance."""
+"""Randomly damaged golden ZooKeeper directories."""
 
 from __future__ import annotations
 

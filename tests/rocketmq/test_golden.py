@@ -69,7 +69,7 @@ def test_laws_hold_on_golden_files(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", HEALTHY)
-def test_messages_are_those_that_the_store_gives(case: str) -> None:
+def test_messages_equal_the_stores(case: str) -> None:
     rows = {row["physical_offset"]: row for row in messages(case)}
     for message in first(case).lines.get("message", []):
         row = rows[message["phy"]]
@@ -96,7 +96,7 @@ def test_messages_are_those_that_the_store_gives(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", HEALTHY)
-def test_units_lead_to_the_messages_of_their_queue(case: str) -> None:
+def test_queue_entries_point_to_their_messages(case: str) -> None:
     rows = {row["physical_offset"]: row for row in messages(case)}
     value = first(case).lines.get("message", [])
     for path in files(case, QUEUE):
@@ -116,7 +116,7 @@ def test_units_lead_to_the_messages_of_their_queue(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DAMAGED_LOGS)
-def test_damaged_logs_give_only_messages_of_their_base(case: str) -> None:
+def test_damaged_logs_give_no_invented_message(case: str) -> None:
     """Fields that no checksum covers apart: a message counts by its place, its body and what its position vouches for."""
 
     def comparable(row: dict[str, Any]) -> str:
@@ -133,7 +133,7 @@ def test_damaged_logs_give_only_messages_of_their_base(case: str) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in DAMAGED_LOGS if not case.startswith(("dmg_cl_zero", "dmg_cl_props_"))]
 )
-def test_salvage_loses_one_message_for_each_damaged_place(case: str) -> None:
+def test_salvage_loses_one_message_per_damaged_place(case: str) -> None:
     for path in files(case, LOG):
         complete = HOME / CASES[case]["base"] / "store" / "commitlog" / path.name.zfill(20)
         if not complete.exists() or path.stat().st_size < complete.stat().st_size - 200:
@@ -143,14 +143,14 @@ def test_salvage_loses_one_message_for_each_damaged_place(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DAMAGED_QUEUES)
-def test_damaged_queues_are_reported_and_written_again(case: str) -> None:
+def test_damaged_queues_are_reported_and_round_trip(case: str) -> None:
     for path in files(case, QUEUE):
         verdict = decode_encode(path, QUEUE)
         assert verdict, verdict
         assert all(row["size"] > 0 for row in Specimen.of(path, QUEUE).read().table.to_pylist())
 
 
-def test_a_zero_unit_is_no_row() -> None:
+def test_zero_queue_entry_is_not_a_row() -> None:
     (path,) = (file for file in files("dmg_cq_zero_unit", QUEUE))
     result = Specimen.of(path, QUEUE).read()
     (fault,) = (fault for fault in result.report.faults if fault.severity == "error")
@@ -169,7 +169,7 @@ def test_files_are_recognised_by_their_first_bytes(codec: str) -> None:
 
 
 @pytest.mark.parametrize("case", DAMAGED_OTHERS)
-def test_other_damaged_files_are_written_again(case: str) -> None:
+def test_other_damaged_files_round_trip(case: str) -> None:
     for path, codec in own_files(case, *OTHERS):
         verdict = decode_encode(path, codec)
         assert verdict, verdict
@@ -185,7 +185,7 @@ def test_laws_hold_on_other_golden_files(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("dmg_idx")])
-def test_a_damaged_index_file_is_reported(case: str) -> None:
+def test_damaged_index_file_is_reported(case: str) -> None:
     """But for what no other part of the file contradicts: times, the last place, and places of messages."""
     reports = [
         Specimen.of(path, codec).read().report for path, codec in own_files(case, "rocketmq.indexfile")
@@ -196,14 +196,14 @@ def test_a_damaged_index_file_is_reported(case: str) -> None:
     )
 
 
-def test_an_index_entry_leads_to_a_message_with_its_key() -> None:
+def test_index_entries_point_to_messages_with_their_key() -> None:
     rows = {row["physical_offset"]: row for row in messages("props")}
     for path in files("props", "rocketmq.indexfile"):
         for entry in Specimen.of(path, "rocketmq.indexfile").read().table.to_pylist():
             assert entry["physical_offset"] in rows
 
 
-def test_the_timer_wheel_and_log_are_those_of_the_real_classes() -> None:
+def test_timer_wheel_and_log_equal_the_real_classes() -> None:
     message = [json.loads(line) for line in (HOME / "broker_e2e" / "timer.jsonl").read_text().splitlines()]
     wheel = gzip.decompress((HOME / "broker_e2e" / "store" / "timerwheel.gz").read_bytes())
     assert decode_encode(wheel, "rocketmq.timerwheel", name="timerwheel")

@@ -27,7 +27,7 @@ CODECS = sorted(codec.name for codec in registry.codecs())
 DESCRIBED = sorted(strategies.FILES)
 
 
-def test_what_a_new_codec_lacks_is_said() -> None:
+def test_missing_parts_of_a_new_codec_are_named() -> None:
     """Names of files and of what has to be in them, for a codec that has nothing but its code."""
 
     class New(Broken):
@@ -70,7 +70,7 @@ def log(**options: Any) -> bytes:
     return specimen.encode(ROWS)
 
 
-def test_a_wrong_encoder_is_found() -> None:
+def test_wrong_encoder_is_found() -> None:
     def encode(*args: Any) -> Iterator[bytes]:
         data = b"".join(bytes(buffer) for buffer in LOG.encode(*args))
         yield data[:-1] + b"!"
@@ -84,7 +84,7 @@ def test_a_wrong_encoder_is_found() -> None:
     assert not laws.encoded_anew(log(), broken)
 
 
-def test_a_wrong_row_is_found() -> None:
+def test_wrong_row_is_found() -> None:
     def decode(*args: Any) -> Iterator[Decoded]:
         for item in LOG.decode(*args):
             if args[2] == "rows" and "value" in item.batch.schema.names:
@@ -98,7 +98,7 @@ def test_a_wrong_row_is_found() -> None:
     assert "row 0, value: expected b'1', found b'wrong'" in str(laws.kernel_equals_description(log(), broken))
 
 
-def test_a_wrong_split_is_found() -> None:
+def test_wrong_split_is_found() -> None:
     def decode(*args: Any) -> Iterator[Decoded]:
         if args[0].offset == 0:
             yield from LOG.decode(*args)
@@ -110,7 +110,7 @@ def test_a_wrong_split_is_found() -> None:
     assert "in parts of 1 bytes (3 parts): expected 3 rows, found 1, equal up to row 1" in str(verdict)
 
 
-def test_a_scan_without_checksums_is_found() -> None:
+def test_missing_checksum_test_is_found() -> None:
     def scan(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
         return LOG.scan(window, at, context, check=False)
 
@@ -125,7 +125,7 @@ def test_a_scan_without_checksums_is_found() -> None:
     assert "crc is" in str(laws.kernel_equals_description(bytes(wrong), broken))
 
 
-def test_a_crash_is_found() -> None:
+def test_crash_is_found() -> None:
     def decode(*args: Any) -> Iterator[Decoded]:
         head = args[1].header
         if (head["records_count"] != 1).any() or (head["partition_leader_epoch"] != 0).any():
@@ -137,7 +137,7 @@ def test_a_crash_is_found() -> None:
     assert "unexpected IndexError: out of range" in str(verdict)
 
 
-def test_a_header_read_wrongly_is_found() -> None:
+def test_header_read_wrongly_is_found() -> None:
     def scan(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
         frames = LOG.scan(window, at, context, check=check)
         header = frames.header.copy()
@@ -149,7 +149,7 @@ def test_a_header_read_wrongly_is_found() -> None:
     assert "row 0, producer_id: expected -1, found 7" in str(verdict)
 
 
-def test_a_description_that_says_otherwise_is_found() -> None:
+def test_contradicting_description_is_found() -> None:
     encoded = Specimen.of(b"", "kafka.log").encode(ROWS.slice(0, 1))
     numbers = Struct("Numbers", *RECORD_BATCH.fields[:-1], Field("records", Repeated(I64BE, "records_count")))
     longer: Any = Broken(LOG, structures=(numbers,))
@@ -159,12 +159,12 @@ def test_a_description_that_says_otherwise_is_found() -> None:
     assert f"frame 0 at byte 0: ends at byte 8 by description, {len(encoded)} by kernel" in message
 
 
-def test_records_that_nobody_can_read_are_no_contradiction() -> None:
-    """A right checksum over records that are none."""
+def test_unreadable_records_are_not_a_contradiction() -> None:
+    """A valid checksum over bytes that are not records."""
     assert laws.kernel_equals_description(RECORD_BATCH_OF_NOTHING, "kafka.log")
 
 
-def test_rows_from_nowhere_are_found() -> None:
+def test_invented_rows_are_found() -> None:
     def decode(*args: Any) -> Iterator[Decoded]:
         if args[2] != "rows":
             yield from LOG.decode(*args)
@@ -178,7 +178,7 @@ def test_rows_from_nowhere_are_found() -> None:
     assert "0 rows by description, 1 by kernel" in str(laws.kernel_equals_description(empty, broken))
 
 
-def test_a_codec_that_is_not_known_by_its_rows() -> None:
+def test_codec_must_be_named_if_rows_do_not_identify_it() -> None:
     """Then its frames are compared."""
     assert laws.kernel_equals_description(log(), Broken(LOG, name="kafka.other"))  # type: ignore[arg-type]
 
@@ -190,7 +190,7 @@ def judged(
     return laws.damage_is_seen(log(), codec, cuts=cuts or [], flips=flips or []).difference
 
 
-def test_rows_that_get_lost_are_found() -> None:
+def test_lost_rows_are_found() -> None:
     count = len(log())
 
     def forgets(*args: Any) -> Iterator[Decoded]:
@@ -209,7 +209,7 @@ def test_rows_that_get_lost_are_found() -> None:
     assert "bit 0 of byte 15 flipped: rows are missing without a fault" in message
 
 
-def test_damage_that_nobody_sees_is_found() -> None:
+def test_unreported_damage_is_found() -> None:
     def blind(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
         return LOG.scan(window, at, context, check=False)
 
@@ -257,13 +257,13 @@ def unchecked(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
 # Verdicts and what is given
 
 
-def test_a_verdict_says_what_was_checked() -> None:
+def test_verdict_names_the_checked_law() -> None:
     verdict = laws.decode_encode(log(), name="any.log")
     assert verdict
     assert str(verdict) == f"decode_encode: kafka.log any.log: holds ({len(log())} checked)"
 
 
-def test_a_path_is_taken(tmp_path: Any) -> None:
+def test_laws_accept_a_path(tmp_path: Any) -> None:
     path = tmp_path / "orders-0" / "00000000000000000000.log"
     path.parent.mkdir()
     path.write_bytes(log())
@@ -274,7 +274,7 @@ def test_a_path_is_taken(tmp_path: Any) -> None:
     }
 
 
-def test_what_is_no_file_of_ours_is_refused() -> None:
+def test_unrecognised_file_is_refused() -> None:
     with pytest.raises(UsageError, match="unrecognised file format"):
         laws.decode_encode(b"hello", name="x.txt")
     with pytest.raises(UsageError, match="none of the columns foo"):
@@ -291,7 +291,7 @@ def test_what_is_no_file_of_ours_is_refused() -> None:
     ("key", "message"),
     [(b"", "MALFORMED"), (b"\0\0", "MALFORMED"), (b"\0\0\0\1", "COMMIT"), (b"\0\0\0\x63", "UNKNOWN")],
 )
-def test_control_records_of_the_reference(key: bytes, message: str) -> None:
+def test_reference_reads_control_records(key: bytes, message: str) -> None:
     record = RECORD.pack({"key": key, "value": b"\0\0\0\0\0\0"})
     values, _ = RECORD.unpack(record)
     batch = {
@@ -301,7 +301,7 @@ def test_control_records_of_the_reference(key: bytes, message: str) -> None:
     assert [row["control_type"] for row in reference.log([batch])] == [message]
 
 
-def test_the_reference_refuses_what_the_kernels_refuse() -> None:
+def test_reference_and_kernels_refuse_the_same() -> None:
     """An unknown compression, records left over: such batches are lost, by description and by kernel."""
     batch: dict[str, Any] = {"attributes": 5, "records": b"", "records_count": 0}
     with pytest.raises(DescriptionError, match="compression 5 is unknown"):
@@ -312,7 +312,7 @@ def test_the_reference_refuses_what_the_kernels_refuse() -> None:
         list(reference.log([batch]))
 
 
-def test_a_text_without_structures_has_nothing_to_compare() -> None:
+def test_text_without_structures_has_nothing_to_compare() -> None:
     verdict = laws.kernel_equals_description(b"0\n0\n", name="leader-epoch-checkpoint")
     assert verdict
     assert verdict.checked == 0
@@ -330,12 +330,12 @@ def test_a_text_without_structures_has_nothing_to_compare() -> None:
         (b"", b"x", "expected 0 bytes, found 1, equal up to byte 0"),
     ],
 )
-def test_the_first_byte_that_differs(item: bytes, other: bytes, message: str | None) -> None:
+def test_first_different_byte_is_reported(item: bytes, other: bytes, message: str | None) -> None:
     actual = bytes_differ(item, other)
     assert (actual and actual[1]) == message
 
 
-def test_the_first_row_that_differs() -> None:
+def test_first_different_row_is_reported() -> None:
     item = pa.table({"a": [1, 2, 3], "b": [["x"], [], None]})
     assert tables_differ(item, item) is None
     assert tables_differ(item, pa.concat_tables([item.slice(0, 1), item.slice(1)])) is None
@@ -347,7 +347,7 @@ def test_the_first_row_that_differs() -> None:
     assert tables_differ(item, wider) == (0, "column 'a': expected type int64, found int32")
 
 
-def test_the_strategies_say_what_they_need() -> None:
+def test_strategies_say_what_they_need() -> None:
     """Hypothesis is not installed with the product."""
     code = "import sys; sys.modules['hypothesis'] = None; import logwright.roundtrip.strategies"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -362,7 +362,7 @@ def test_laws_need_no_hypothesis() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_bits_are_flipped_where_they_are_said_to_be() -> None:
+def test_bits_are_flipped_at_the_given_position() -> None:
     data = np.arange(16, dtype=np.uint8).tobytes()
     assert strategies._edited(data, [("flip", 3, 0), ("cut", 8, 0)]) == bytes([0, 1, 2, 2, 4, 5, 6, 7])
     assert strategies._edited(data, [("drop", 2, 12), ("repeat", 0, 2)]) == bytes([0, 1, 0, 1, 14, 15])

@@ -38,7 +38,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(ONE + TWO), NAMES, NAMES), min_size=1
 
 
 def done(files: FileSystem, step: Step, root: str) -> Any:
-    """What an operation gives, or the number of its error."""
+    """Return the result of an operation, or its errno."""
     operation, path, other = step[0], os.path.join(root, step[1]), os.path.join(root, step[2])
     try:
         match operation:
@@ -88,13 +88,13 @@ PLACES = ("empty", "full", "full/inner", "full/file", "file", "gone", "gone/x", 
 
 @pytest.mark.parametrize("operation", ONE + TWO)
 @pytest.mark.parametrize("path", PLACES)
-def test_every_operation_everywhere(operation: str, path: str) -> None:
+def test_every_operation_behaves_as_on_disk(operation: str, path: str) -> None:
     for other in PLACES if operation in TWO else ("",):
         same([*BEFORE, (operation, path, other)])
 
 
 @given(STEPS)
-def test_operations_in_any_order(steps: list[Step]) -> None:
+def test_operations_in_any_order_behave_as_on_disk(steps: list[Step]) -> None:
     same(steps)
 
 
@@ -108,7 +108,7 @@ def same(steps: list[Step]) -> None:
         assert memory.fork().tree("/root") == tree(root)
 
 
-def test_the_tree_can_be_looked_at_elsewhere(tmp_path: Any) -> None:
+def test_tree_can_be_dumped_to_disk(tmp_path: Any) -> None:
     memory = MemoryFileSystem()
     memory.put("/a/b/file", b"content")
     memory.put("/a/other", b"")
@@ -119,7 +119,7 @@ def test_the_tree_can_be_looked_at_elsewhere(tmp_path: Any) -> None:
     assert memory.real("/a/../b/./c") == "/b/c"
 
 
-def test_what_tests_may_order() -> None:
+def test_file_systems_without_exchange_and_other_devices() -> None:
     memory = MemoryFileSystem(can_exchange=False)
     memory.make("/a")
     memory.make("/b")

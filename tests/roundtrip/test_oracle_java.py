@@ -1,4 +1,4 @@
-"""What the oracles need of Java, without Java: a small fake JDK and a fake Maven, and everything that can go wrong."""
+"""The oracles' use of Java, tested without Java: a fake JDK and a fake Maven, and their failures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def script(path: Path, body: str) -> None:
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory of tools that is all of PATH, with a cache of its own."""
+    """A directory of tools that is the whole PATH, with a separate cache."""
     tools = tmp_path / "jdk" / "bin"
     for name, body in {"java": JAVA, "javac": JAVAC, "mvn": MVN}.items():
         script(tools / name, body)
@@ -90,11 +90,11 @@ def project(tools: Path, tmp_path: Path) -> java.Project:
     return java.Project(tmp_path / "pom.xml", tmp_path / "src")
 
 
-def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_in_the_users_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert java.cache_dir().name == "oracles"
 
 
-def test_a_project_is_made_once(project: java.Project, tools: Path, tmp_path: Path) -> None:
+def test_project_is_built_once(project: java.Project, tools: Path, tmp_path: Path) -> None:
     assert project.why_not() is None
     classes, jar = project.classpath().split(":")
     assert Path(classes, "Made.class").read_text() == "made"
@@ -103,13 +103,13 @@ def test_a_project_is_made_once(project: java.Project, tools: Path, tmp_path: Pa
     (tools / "mvn").unlink()
     script(tools / "javac", "import sys; sys.exit('again')")
     assert project.classpath() == f"{classes}:{jar}"
-    # A changed source is compiled anew.
+    # A changed source is recompiled.
     (tmp_path / "src" / "One.java").write_text("better")
     with pytest.raises(java.OracleError, match=r"javac refused One\.java: again"):
         project.classpath()
 
 
-def test_java_home_wins(
+def test_java_home_has_precedence(
     project: java.Project, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(tmp_path / "other" / "bin" / "java", JAVA)
@@ -136,7 +136,7 @@ def test_java_home_wins(
         ("javac", "import sys; sys.exit('what')", "javac refused.*what"),
     ],
 )
-def test_why_not_is_one_sentence(
+def test_reason_for_unavailability_is_one_sentence(
     project: java.Project, tools: Path, tool: str, body: str | None, says: str
 ) -> None:
     if body is None:
@@ -156,14 +156,14 @@ def test_java_that_does_not_start(project: java.Project, tools: Path) -> None:
     assert "does not start" in reason
 
 
-def test_nothing_half_made_is_left(project: java.Project, tmp_path: Path) -> None:
+def test_failed_build_leaves_no_files(project: java.Project, tmp_path: Path) -> None:
     (tmp_path / "pom.xml").write_text("<unreachable/>")
     with pytest.raises(java.OracleError, match="could not resolve"):
         project.classpath()
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
-def test_another_run_was_faster(tmp_path: Path) -> None:
+def test_concurrent_build_that_finishes_first(tmp_path: Path) -> None:
     target = tmp_path / "target"
     with java._appearing(target) as (_, result):
         (result / "mine").touch()
@@ -183,7 +183,7 @@ def session(project: java.Project) -> Iterator[java.Session]:
     session.close()
 
 
-def test_questions_and_answers(session: java.Session) -> None:
+def test_requests_and_responses(session: java.Session) -> None:
     items, (arguments, process) = session.ask("echo", items=[1, {"two": None}])
     assert items == [1, {"two": None}]
     assert arguments[:4] == list(java.QUICK)
@@ -195,7 +195,7 @@ def test_questions_and_answers(session: java.Session) -> None:
     assert session.ask("echo")[1][1] != process
 
 
-def test_a_jvm_that_does_not_end(session: java.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_jvm_is_killed(session: java.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "PATIENCE", 0.2)
     process = session.ask("stay")[1][1]
     session.close()
@@ -203,7 +203,7 @@ def test_a_jvm_that_does_not_end(session: java.Session, monkeypatch: pytest.Monk
         os.kill(process, 0)
 
 
-def test_what_java_throws(session: java.Session) -> None:
+def test_java_exceptions_are_raised(session: java.Session) -> None:
     with pytest.raises(java.JavaError) as caught:
         session.ask("throw")
     assert str(caught.value) == "a.B: bad; caused by c.D: worse"
@@ -214,13 +214,13 @@ def test_what_java_throws(session: java.Session) -> None:
 @pytest.mark.parametrize(
     ("op", "timeout", "says"), [("die", 60, "no more"), ("half", 60, "none"), ("sleep", 0.5, "none")]
 )
-def test_a_jvm_that_ends(session: java.Session, op: str, timeout: float, says: str) -> None:
+def test_jvm_that_exits_is_restarted(session: java.Session, op: str, timeout: float, says: str) -> None:
     with pytest.raises(java.OracleError, match=f"Last words: {says}"):
         session.ask(op, timeout=timeout)
     assert session.ask("echo")[0] == []
 
 
-def test_an_interrupted_answer_does_not_meet_the_next_question(
+def test_interrupted_response_is_not_mixed_with_the_next(
     session: java.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads = json.loads

@@ -35,7 +35,7 @@ LABELS = [sample.label for sample in SAMPLES]
 # Samples
 
 
-def test_samples_are_what_they_say() -> None:
+def test_samples_match_their_description() -> None:
     assert len(set(LABELS)) == len(LABELS)
     for sample in SAMPLES:
         result = sample.specimen().read()
@@ -47,7 +47,7 @@ def test_samples_are_what_they_say() -> None:
         samples("kafka.nothing")
 
 
-def test_a_codec_without_a_sample(fake_store: Any) -> None:
+def test_codec_without_a_sample(fake_store: Any) -> None:
     with pytest.raises(UsageError, match=r"toy\.note has no sample"):
         samples("toy.note")
     assert "toy.note" in trust.missing()
@@ -66,7 +66,9 @@ def test_figures_add_up() -> None:
     assert str(Figures()) == "nothing was tried"
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trust_on_the_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert trust.main(["kafka.partition_metadata"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["damage", "reading", "writing", "all promises hold"]
@@ -89,7 +91,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 # It notices
 
 
-def test_what_takes_too_long() -> None:
+def test_timeout_is_a_broken_promise() -> None:
     with pytest.raises(BrokenPromise, match=r"longer than 0\.05 s"), trust.in_time(0.05):
         time.sleep(5)
     with trust.in_time(0.05):
@@ -112,14 +114,14 @@ def test_what_takes_too_long() -> None:
     "take",
     [lambda: bytearray(3 << 20), lambda: np.zeros(3 << 20, np.uint8), lambda: pa.allocate_buffer(3 << 20)],
 )
-def test_what_takes_too_much_memory(take: Callable[[], Any]) -> None:
+def test_memory_limit_is_a_broken_promise(take: Callable[[], Any]) -> None:
     with trust.in_memory(4 << 20):
         take()
     with pytest.raises(BrokenPromise, match="bytes of memory, 2097152 are allowed"), trust.in_memory(2 << 20):
         take()
 
 
-def test_memory_that_is_watched_already() -> None:
+def test_memory_tracing_of_the_caller_is_kept() -> None:
     tracemalloc.start()
     try:
         with trust.in_memory():
@@ -133,7 +135,7 @@ def index() -> Sample:
     return next(sample for sample in SAMPLES if sample.codec == "kafka.index")
 
 
-def test_damage_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreported_damage_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = registry.get("kafka.producer_snapshot")
     real = codec.parse  # type: ignore[attr-defined]
     sound = samples("kafka.producer_snapshot")[0].specimen().all_bytes()
@@ -142,7 +144,7 @@ def test_damage_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
         trust.damage(samples("kafka.producer_snapshot")[0])
 
 
-def test_reading_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_rows_after_a_failure_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = index()
     real = trust._read
     answers: dict[str, Callable[[Any], Any]] = {
@@ -176,7 +178,7 @@ def test_reading_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
         trust.reading(sample)
 
 
-def test_a_reader_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_that_writes_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(path: str, *_: Any) -> Any:
         with open(path, "ab") as file:
             file.write(b"x")
@@ -200,13 +202,13 @@ def careless(
         files.sync_directory(os.path.dirname(path))
 
 
-def test_a_writer_that_half_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_written_result_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "write", careless)
     with pytest.raises(BrokenPromise, match="neither the old file nor the new one"):
         trust.writing(index())
 
 
-def test_a_writer_that_leaves_things_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftover_files_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = trust.write
 
     def untidy(table: Any, path: str, *args: Any, files: MemoryFileSystem, **more: Any) -> None:
@@ -229,7 +231,7 @@ def test_directories_that_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> No
         trust.writing_directory(box, ["new"])
 
 
-def test_a_directory_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_that_is_not_written_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     box = DIRECTORY_SAMPLES[0]
 
     def answers(error: BaseException | None) -> None:
@@ -247,7 +249,7 @@ def test_a_directory_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> Non
         trust.writing_directory(box, ["append"])
 
 
-def test_what_is_left_behind_is_seen(tmp_path: Path) -> None:
+def test_leftovers_are_detected(tmp_path: Path) -> None:
     box = DIRECTORY_SAMPLES[0]
     reader = trust.BoxReader(box, str(tmp_path))
     files = reader.empty()
@@ -263,7 +265,7 @@ def test_what_is_left_behind_is_seen(tmp_path: Path) -> None:
 # Calls that fail
 
 
-def test_calls_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_calls_of_other_libraries_do_not_fail(tmp_path: Path) -> None:
     with FaultyCalls(0) as calls:
         os.stat(tmp_path)
         os.listdir(tmp_path)
@@ -271,7 +273,7 @@ def test_calls_of_others_are_left_alone(tmp_path: Path) -> None:
     assert os.stat.__module__ == "posix"
 
 
-def test_calls_from_nowhere_are_none_of_ours() -> None:
+def test_calls_from_other_threads_do_not_fail() -> None:
     from logwright.roundtrip import faulty
 
     assert not faulty._ours()
@@ -282,7 +284,7 @@ def test_calls_from_nowhere_are_none_of_ours() -> None:
     assert done == [False]
 
 
-def test_the_first_kind_of_call_goes_on_failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_permanent_failure_of_one_kind_of_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("logwright.roundtrip.faulty._ours", lambda: True)
     with FaultyCalls(1, forever=True) as calls:
         os.stat(tmp_path)
@@ -309,7 +311,7 @@ def test_the_first_kind_of_call_goes_on_failing(monkeypatch: pytest.MonkeyPatch,
         os.close(fd)
 
 
-def test_operations_are_interrupted_too() -> None:
+def test_operations_are_interrupted() -> None:
     files = MemoryFileSystem()
     files.make("/place")
     seen: list[BaseException | None] = []
@@ -320,7 +322,7 @@ def test_operations_are_interrupted_too() -> None:
     assert isinstance(seen[0], Interrupted)
 
 
-def test_it_runs_as_a_program(tmp_path: Path) -> None:
+def test_trust_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "logwright.roundtrip.trust", "kafka.partition_metadata"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,

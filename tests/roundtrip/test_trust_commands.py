@@ -215,7 +215,7 @@ def seen(path: Path) -> Any:
     if path.is_file():
         return path.read_bytes()
     if (path / "damage.json").exists():
-        # What the disk could not read is told in the verdict of it.
+        # Its verdict reports what the disk could not read.
         return {name: data for name, data in tree(path).items() if name != "damage.json"}
     scan = lw.scan(path, mode="DROPMALFORMED")
     return scan.to_table().to_pylist()
@@ -256,7 +256,7 @@ def test_any_call_of_a_writer_may_fail(place: Path, name: str, step: int) -> Non
     assert figures.failures >= 1
 
 
-def test_the_harness_lets_a_command_fail_where_it_says(place: Path) -> None:
+def test_harness_lets_a_command_fail_where_it_says(place: Path) -> None:
     with FaultyCalls(0) as calls, pytest.raises(lw.LogwrightError):
         lw.read(place / "orders-0" / f"{0:020d}.log")
     assert calls.ticks >= 1
@@ -271,5 +271,5 @@ def test_every_command_is_tried() -> None:
     from logwright.cli import VERBS
 
     tried = {name.split()[0] for name in commands()}
-    # What has no files of its own: the list of codecs, the cache of kernels, and words of others.
+    # Verbs without input files: the list of codecs, the cache of kernels, and explanations.
     assert set(VERBS) - tried <= {"codecs", "warmup", "explain"}

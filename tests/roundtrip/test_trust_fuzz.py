@@ -28,7 +28,7 @@ BATCH = registry.get("kafka.log").structures[0]
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("codec", CODECS)
-def test_mutated_files_for_minutes(codec: str) -> None:
+def test_fuzzing_finds_nothing(codec: str) -> None:
     """With the kernels bounds-checked."""
     done = subprocess.run(
         [sys.executable, "-m", "logwright.roundtrip.fuzz", codec, "--seconds", "120", "--seed", str(random.randrange(1 << 32))],
@@ -37,7 +37,7 @@ def test_mutated_files_for_minutes(codec: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_same_seed_gives_the_same_files() -> None:
+def test_same_seed_gives_the_same_files() -> None:
     pool = [DATA]
     subset = [[mutated(random.Random(seed), pool, BATCH) for _ in range(30)] for seed in (1, 1, 2)]
     assert subset[0] == subset[1] != subset[2]
@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_files() -> None:
     assert {mutated(random.Random(seed), [b"x"], None) for seed in range(60)} > {b"", b"x"}
 
 
-def test_a_resealed_batch_is_read_again() -> None:
+def test_resealed_batch_is_readable() -> None:
     """The checksum is right around any value of a field: what was changed is seen by other means, or is what it says."""
     data = bytearray(DATA)
     at = BATCH.offset("base_timestamp")
@@ -72,18 +72,18 @@ def judged(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
     monkeypatch.setattr(fuzz, "attempt", attempt)
 
 
-def test_an_error_that_should_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     judged(monkeypatch, PERMISSIVE=lambda read: StorageError("what"))
     with pytest.raises(BrokenPromise, match="PERMISSIVE raised StorageError: what"):
         fuzz_one("kafka.log", DATA)
 
 
-def test_a_version_that_is_not_read_is_no_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_version_is_not_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     judged(monkeypatch, DROPMALFORMED=lambda read: UnsupportedError("magic 9"))
     fuzz_one("kafka.log", DATA)
 
 
-def test_failfast_that_does_not_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failfast_must_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     judged(monkeypatch, FAILFAST=lambda read: DamageError("no"))
     with pytest.raises(BrokenPromise, match="FAILFAST raised, and the report says otherwise"):
         fuzz_one("kafka.log", DATA)
@@ -93,7 +93,7 @@ def without_a_row(actual: Any) -> Read:
     return Read(actual.table.slice(1), actual.report)
 
 
-def test_modes_and_windows_that_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disagreeing_modes_and_windows_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     judged(monkeypatch, DROPMALFORMED=without_a_row)
     with pytest.raises(BrokenPromise, match="PERMISSIVE and DROPMALFORMED differ"):
         fuzz_one("kafka.log", DATA)
@@ -103,7 +103,7 @@ def test_modes_and_windows_that_disagree(monkeypatch: pytest.MonkeyPatch) -> Non
         fuzz_one("kafka.log", DATA)
 
 
-def test_stretches_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invented_damage_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(actual: Any) -> Read:
         at = actual.table.schema.get_field_index("_corrupt_offset")
         column = pa.array(
@@ -139,7 +139,7 @@ def test_stretches_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         fuzz_one("kafka.log", DATA)
 
 
-def test_a_file_that_is_not_written_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_bytes_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     data = samples("kafka.index")[0].specimen().all_bytes()
     monkeypatch.setattr(registry.get("kafka.index"), "encode", lambda *_: iter([b"other"]))
     with pytest.raises(BrokenPromise, match="decode_encode"):
@@ -149,7 +149,7 @@ def test_a_file_that_is_not_written_as_it_was(monkeypatch: pytest.MonkeyPatch) -
 # The program
 
 
-def test_the_command(
+def test_fuzz_on_the_command_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -173,7 +173,7 @@ def test_the_command(
     assert left.name in err
 
 
-def test_it_runs_as_a_program(tmp_path: Path) -> None:
+def test_fuzz_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "logwright.roundtrip.fuzz", "kafka.partition_metadata", "--seconds", "0.2"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
@@ -182,7 +182,7 @@ def test_it_runs_as_a_program(tmp_path: Path) -> None:
     assert "mutated files" in done.stdout
 
 
-def test_a_given_file_that_breaks_a_promise(
+def test_file_argument_that_breaks_a_promise(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -195,14 +195,14 @@ def test_a_given_file_that_breaks_a_promise(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_stretches_that_are_not_those_that_were_lost() -> None:
+def test_wrong_damage_ranges_break_a_promise() -> None:
     read = LOG.specimen().with_bytes(DATA[:-3]).read(mode=Mode.PERMISSIVE)
     assert laws.ranges(DamageError("no"), DATA, []) == ""
     assert laws.ranges(read, DATA[:-3], None) == ""
     assert "reported damaged ranges are" in laws.ranges(read, DATA[:-3], [(0, 5)])
 
 
-def test_kernels_are_bounds_checked_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzing_checks_kernel_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(Exception):
         pass
 

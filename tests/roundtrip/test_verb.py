@@ -36,7 +36,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_sound_directory(partition: Path) -> None:
+def test_sound_directory_keeps_every_law(partition: Path) -> None:
     (partition / "README").write_text("hello")
     actual = lw.roundtrip(partition)
     assert actual.ok
@@ -53,7 +53,7 @@ def test_a_sound_directory(partition: Path) -> None:
     assert "BROKEN" not in str(actual)
 
 
-def test_the_verb_and_the_package_have_one_name(partition: Path) -> None:
+def test_roundtrip_is_a_verb_and_a_package(partition: Path) -> None:
     log = min(partition.glob("*.log"))
     assert lw.roundtrip(log, law="decode_encode").ok
     import logwright.roundtrip.laws
@@ -79,7 +79,7 @@ def test_damaged_files_keep_the_laws(partition: Path) -> None:
     assert lw.roundtrip(partition).to_dict() == actual.to_dict()
 
 
-def test_a_table_whose_index_is_lost(tmp_path: Path) -> None:
+def test_table_without_its_index(tmp_path: Path) -> None:
     path = tmp_path / "000005.ldb"
     rows = {"key": [b"k%03d" % n for n in range(200)], "value": [b"v" * 30] * 200}
     lw.write(pa.table(rows), path, "leveldb.table", block_size=500, compression="none")
@@ -98,7 +98,7 @@ def test_a_table_whose_index_is_lost(tmp_path: Path) -> None:
     assert actual.damaged
 
 
-def test_lines_of_several_files_are_below_each_other(partition: Path) -> None:
+def test_output_of_several_files_is_aligned(partition: Path) -> None:
     lines = [line for line in lw.roundtrip(partition).text().splitlines() if "holds" in line]
     assert len({len(line.split()[0]) for line in lines}) > 1
     assert len({line.index("holds (") for line in lines}) == 1
@@ -117,7 +117,7 @@ def test_laws_are_chosen_by_name(partition: Path) -> None:
         lw.roundtrip(partition / "nope")
 
 
-def test_large_files_in_stretches(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_checked_in_ranges(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each law on each stretch, the description on the first part only; all of it when asked for."""
     log = min(partition.glob("*.log"))
     size = log.stat().st_size
@@ -150,7 +150,7 @@ def test_large_files_in_stretches(partition: Path, monkeypatch: pytest.MonkeyPat
     assert file.outcomes[0].bytes == size
 
 
-def test_a_table_is_described_by_its_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_described_as_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index at the end of a table says what its blocks are, so a large table is never cut."""
     monkeypatch.setattr(check, "HELD", 3000)
     monkeypatch.setattr(check, "DESCRIBED", 2000)
@@ -165,7 +165,7 @@ def test_a_table_is_described_by_its_whole_file(tmp_path: Path, monkeypatch: pyt
         assert 0 < outcomes["kernel_equals_description"].bytes <= 2000 < table.stat().st_size
 
 
-def test_a_snapshot_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_is_checked_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes without what is before and behind them are no damage; behind damage they are described by themselves."""
     monkeypatch.setattr(check, "HELD", 500)
     path = tmp_path / "snapshot.16"
@@ -183,7 +183,7 @@ def test_a_snapshot_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (lw.roundtrip(path).holds, lw.roundtrip(path).damaged) == (True, True)
 
 
-def test_what_does_not_hold_is_said(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_law_is_reported(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = min(partition.glob("*.log"))
     monkeypatch.setattr(check, "HELD", 1500)
     first = len(lw.roundtrip(log, law="decode_encode").files) and log.read_bytes()[:1]
@@ -223,7 +223,9 @@ def cli(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_command_line(partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_roundtrip_on_the_command_line(
+    partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli("roundtrip", str(partition)) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -243,7 +245,7 @@ def test_command_line(partition: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert cli("roundtrip", "--colour", "red") == 2
 
 
-def test_what_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_paths_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An old format is recognised and refused by name: status 1."""
     from logwright.corpora.cases import cases
 
@@ -266,7 +268,7 @@ def test_standard_input(partition: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert actual.files[0].bytes == log.stat().st_size
 
 
-def test_a_small_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "CURRENT"
     path.write_bytes(b"MANIFEST-000002\n")
     monkeypatch.setattr(check, "WHOLE_LIMIT", 8)

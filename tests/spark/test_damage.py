@@ -1,4 +1,4 @@
-"""Damaged partitions through Spark: what comes of the rows, of the faults, and of the errors."""
+"""Damaged partitions through Spark: rows, faults and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 CASES = cases("kafka")
 FLIPPED = CASES["dmg_flip_payload"].partition
 SOUND = 95
-"""So many rows of it are sound; one batch of 125 bytes at byte 327 of one file is not."""
+"""Number of sound rows. One batch of 125 bytes at byte 327 of one file is damaged."""
 
 
 def read(spark: Any, path: Path | str, schema: str = "", **options: Any) -> Any:
@@ -50,7 +50,7 @@ def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The column of damaged records, as in Spark's CSV and JSON sources
 
 
-def test_a_schema_with_the_column(spark: Any) -> None:
+def test_schema_with_the_corrupt_record_column(spark: Any) -> None:
     marked = read(
         spark, FLIPPED, "offset long, _bad binary", mode="PERMISSIVE", columnNameOfCorruptRecord="_bad"
     )
@@ -61,20 +61,20 @@ def test_a_schema_with_the_column(spark: Any) -> None:
     assert (bad["offset"], len(bad["_bad"])) == (None, 125)
 
 
-def test_a_schema_without_the_column(spark: Any) -> None:
+def test_schema_without_the_corrupt_record_column(spark: Any) -> None:
     """The row of a damaged region is there, and all null."""
     rows = read(spark, FLIPPED, "value binary, offset long", mode="PERMISSIVE").collect()
     assert len(rows) == SOUND + 1
     assert [tuple(row) for row in rows if row["offset"] is None] == [(None, None)]
 
 
-def test_the_column_in_other_modes(spark: Any) -> None:
+def test_corrupt_record_column_in_other_modes(spark: Any) -> None:
     dropped = read(spark, FLIPPED, "_corrupt_record binary, offset long", mode="DROPMALFORMED").collect()
     assert len(dropped) == SOUND
     assert {row["_corrupt_record"] for row in dropped} == {None}
 
 
-def test_the_column_as_text(spark: Any) -> None:
+def test_corrupt_record_column_as_text(spark: Any) -> None:
     """Spark's own sources want a string there."""
     rows = read(spark, FLIPPED, "_corrupt_record string", mode="PERMISSIVE").collect()
     (text,) = [row[0] for row in rows if row[0] is not None]
@@ -82,16 +82,16 @@ def test_the_column_as_text(spark: Any) -> None:
     assert text == expected.decode(errors="backslashreplace")
 
 
-def test_schemas_that_cant_be(spark: Any) -> None:
+def test_impossible_schemas_are_refused(spark: Any) -> None:
     """All of them: `tests/face/test_spark_source.py`."""
     with pytest.raises(Exception, match="can be null where a region is damaged, the schema says NOT NULL"):
         read(spark, FLIPPED, "offset long not null", mode="PERMISSIVE").collect()
 
 
-# What the real system would serve, and copies
+# Mode AS_SYSTEM, and copies
 
 
-def test_as_the_system_would(spark: Any) -> None:
+def test_mode_as_system(spark: Any) -> None:
     with pytest.warns(lw.DamageWarning, match="loses 4 records"):
         rows = lw.read(FLIPPED, mode="AS_SYSTEM", as_system="4.3", clean=False)["offset"].to_pylist()
     table = read(spark, FLIPPED, "offset long", mode="AS_SYSTEM", as_system="4.3", clean="false")
@@ -99,7 +99,7 @@ def test_as_the_system_would(spark: Any) -> None:
     assert 0 < len(rows) < SOUND
 
 
-def test_the_same_partition_found_twice(spark: Any, tmp_path: Path) -> None:
+def test_same_partition_listed_twice(spark: Any, tmp_path: Path) -> None:
     for disk, rows in (("a", 5), ("b", 9)):
         (tmp_path / disk).mkdir()
         table = pa.table({"value": [b"v"] * rows})
@@ -113,7 +113,7 @@ def test_the_same_partition_found_twice(spark: Any, tmp_path: Path) -> None:
 # badRecordsPath
 
 
-def test_faults_are_written_down(spark: Any, two_files: Path, tmp_path: Path) -> None:
+def test_bad_records_are_written(spark: Any, two_files: Path, tmp_path: Path) -> None:
     mode = "DROPMALFORMED"
     frame = read(spark, two_files, mode=mode, badRecordsPath=str(tmp_path / "bad"), maxPartitionBytes="10k")
     rows = frame.count()
@@ -140,7 +140,7 @@ def test_faults_are_written_down(spark: Any, two_files: Path, tmp_path: Path) ->
     assert re.fullmatch(r"\d{8}T\d{6}", folder.name)
 
 
-def test_several_reads_in_one_query(spark: Any, two_files: Path, tmp_path: Path) -> None:
+def test_bad_records_of_several_reads_in_one_query(spark: Any, two_files: Path, tmp_path: Path) -> None:
     first, second = (
         read(spark, path, mode="DROPMALFORMED", badRecordsPath=str(tmp_path / "bad")).select("offset")
         for path in (two_files, FLIPPED)
@@ -149,7 +149,7 @@ def test_several_reads_in_one_query(spark: Any, two_files: Path, tmp_path: Path)
     assert len(bad_records(tmp_path / "bad")) == 3 + 1
 
 
-def test_a_sound_partition_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+def test_sound_partition_writes_no_bad_records(spark: Any, tmp_path: Path) -> None:
     read(spark, CASES["v2_headers"].partition, badRecordsPath=str(tmp_path / "bad")).count()
     assert not (tmp_path / "bad").exists()
 
@@ -163,7 +163,7 @@ def one_paragraph(error: BaseException) -> bool:
     return text.count("\n") <= 5 and text.count("  File ") <= 1 and len(text) < 1500 and "\tat " not in text
 
 
-def test_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
+def test_read_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
     bad = {"badRecordsPath": str(tmp_path / "bad")}
     for path, options, message in (
         (
@@ -180,7 +180,7 @@ def test_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
     assert len(bad_records(tmp_path / "bad")) == 1, "what raises is written down too, once for all attempts"
 
 
-def test_errors_of_writing_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
+def test_write_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
     rows = spark.range(4).selectExpr("cast(id as string) value", "id % 2 as offset").coalesce(1)
     for target, options, message in (
         ("new-0", {"segmnt.bytes": "1"}, "unknown option 'segmnt.bytes'. Did you mean 'segment.bytes'"),

@@ -45,7 +45,7 @@ def tables(path: Path) -> int:
     return len(list(path.glob("*.ldb")))
 
 
-def test_parts_in_order_are_placed_as_they_are(spark: Any, tmp_path: Path) -> None:
+def test_sorted_task_outputs_are_used_unchanged(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "db"
     write(frame(spark, 3000, 3), target)
     assert tables(target) == 3
@@ -79,7 +79,7 @@ def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
     assert opened(target) == expected(50)
 
 
-def test_a_key_of_two_tasks(spark: Any, tmp_path: Path) -> None:
+def test_same_key_in_two_tasks(spark: Any, tmp_path: Path) -> None:
     twice = frame(spark, 300, 1).union(frame(spark, 100, 1).withColumn("value", functions.lit(b"again")))
     with pytest.raises(Exception, match="more than once"):
         write(twice, tmp_path / "db")
@@ -104,7 +104,7 @@ def test_sequence_numbers_and_types_are_kept(spark: Any, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("column", "message"), [("id", "binary or text is needed"), ("null", "the key is null")]
 )
-def test_keys_that_can_not_be(spark: Any, tmp_path: Path, column: str, message: str) -> None:
+def test_invalid_keys_are_refused(spark: Any, tmp_path: Path, column: str, message: str) -> None:
     f = functions
     key = f.col("id") if column == "id" else f.when(f.col("id") > 1, f.lit("k"))
     with pytest.raises(Exception, match=message):
@@ -121,7 +121,7 @@ def load(spark: Any, path: Path, **options: Any) -> Any:
 
 
 def test_read_back_by_ranges_of_keys(spark: Any, tmp_path: Path) -> None:
-    """Tables that share no keys are tasks of their own; what is newer than they are belongs to all of them."""
+    """Tables that share no keys are separate tasks; newer tables belong to all of them."""
     target = tmp_path / "db"
     write(frame(spark, 5000, 2), target, compression="none", max_file_size="10k")
     write(frame(spark, 100, 1, 1000).withColumn("value", functions.lit("new")), target)
@@ -155,7 +155,7 @@ def test_all_modes_on_a_damaged_copy(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_million_shuffled_rows(spark: Any, tmp_path: Path) -> None:
+def test_million_shuffled_rows(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "db"
     write(frame(spark, 1_000_000, 4).orderBy(functions.rand(7)), target)
     assert opened(target) == expected(1_000_000)

@@ -1,4 +1,4 @@
-"""LevelDB databases read by Spark: splits by ranges of the key give each row once, and damage is told once."""
+"""LevelDB databases read by Spark: splits by key range give each row once, and damage is reported once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pairs(frame: Any) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("size", ["1", "8k", "128m"])
-def test_ranges_of_the_key_are_tasks_of_their_own(spark: Any, database: Path, size: str) -> None:
+def test_key_ranges_are_separate_tasks(spark: Any, database: Path, size: str) -> None:
     frame = load(spark, database, maxPartitionBytes=size)
     assert (frame.rdd.getNumPartitions() > 1) == (size != "128m")
     rows = lw.read(database)
@@ -57,7 +57,7 @@ def test_history_and_metadata(spark: Any, database: Path) -> None:
     assert {row["_path"] for row in history.select("_path").distinct().collect()} == {str(database)}
 
 
-def test_a_damaged_copy_in_every_mode(spark: Any, database: Path, tmp_path: Path) -> None:
+def test_damaged_copy_in_every_mode(spark: Any, database: Path, tmp_path: Path) -> None:
     copy = tmp_path / "db"
     copy.mkdir()
     for path in database.iterdir():

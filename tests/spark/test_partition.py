@@ -79,7 +79,7 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_there_and_back(spark: Any, tmp_path: Path, compression: str) -> None:
+def test_written_rows_are_read(spark: Any, tmp_path: Path, compression: str) -> None:
     target = tmp_path / "orders-0"
     write(
         rows(spark), target, **{"compression.type": compression, "segment.bytes": "20k", "batch.size": "2k"}
@@ -137,7 +137,7 @@ def test_offsets_are_kept_or_assigned(spark: Any, tmp_path: Path) -> None:
     assert left(tmp_path) == ["assigned-0", "kept-0"]
 
 
-def test_views(spark: Any) -> None:
+def test_views_are_read(spark: Any) -> None:
     case = CASES["v2_txn_interleaved"]
     for committed, view in ((False, "read_uncommitted"), (True, "read_committed")):
         actual = sorted(r[0] for r in read(spark, case.partition, view=view).select("offset").collect())
@@ -165,7 +165,7 @@ def test_modes_on_a_damaged_copy(spark: Any) -> None:
     assert marked.count() == 96
 
 
-def test_only_the_columns_of_the_schema(spark: Any, tmp_path: Path) -> None:
+def test_schema_selects_columns(spark: Any, tmp_path: Path) -> None:
     write(rows(spark, 20), tmp_path / "orders-0")
     few = spark.read.format("logwright").schema("value binary, offset long").load(str(tmp_path / "orders-0"))
     assert few.columns == ["value", "offset"]
@@ -201,19 +201,19 @@ def test_several_paths(spark: Any, tmp_path: Path) -> None:
         ({"codec": "kafka.lgo"}, "Did you mean"),
     ],
 )
-def test_wrong_words(spark: Any, options: dict[str, str], message: str) -> None:
+def test_invalid_options_are_refused(spark: Any, options: dict[str, str], message: str) -> None:
     with pytest.raises(Exception, match=message) as caught:
         read(spark, CASES["v2_headers"].partition, **options)
     assert str(caught.value).count("\n") < 8, "one paragraph, no way through our code"
 
 
-def test_wrong_types_are_told_before_any_task(spark: Any, tmp_path: Path) -> None:
+def test_wrong_types_are_reported_before_any_task(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="bytes or text is needed"):
         write(spark.range(3).select(functions.col("id").alias("key")), tmp_path / "orders-0")
     assert left(tmp_path) == []
 
 
-def test_a_failed_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+def test_failed_task_leaves_no_files(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     write(rows(spark, 30), target)
     before = {path.name: path.read_bytes() for path in target.iterdir()}
@@ -231,7 +231,7 @@ def test_a_failed_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     assert content(read(spark, target)) == expected(40)
 
 
-def test_a_task_that_is_tried_again_counts_once(spark: Any, tmp_path: Path) -> None:
+def test_retried_task_counts_once(spark: Any, tmp_path: Path) -> None:
     flag = tmp_path / "failed-once"
 
     def first_time_fails(batches: Any) -> Any:
@@ -244,12 +244,12 @@ def test_a_task_that_is_tried_again_counts_once(spark: Any, tmp_path: Path) -> N
     frame = rows(spark, 200, 2)
     write(frame.mapInArrow(first_time_fails, frame.schema), tmp_path / "orders-0")
     assert content(read(spark, tmp_path / "orders-0")) == expected(200)
-    # What a killed driver leaves is known by its process: that of the JVM, not of the worker that planned the write.
+    # The leftovers of a killed driver name its process: the JVM, not the worker that planned the write.
     driver = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     assert json.loads(flag.read_text())["pid"] == driver
 
 
-def test_two_attempts_of_one_task(tmp_path: Path) -> None:
+def test_one_of_two_attempts_is_committed(tmp_path: Path) -> None:
     from logwright.writers.staged import StagedWrite
 
     staged = StagedWrite(str(tmp_path / "orders-0"), "kafka.partition", "append")
@@ -263,7 +263,7 @@ def test_two_attempts_of_one_task(tmp_path: Path) -> None:
     assert left(tmp_path) == ["orders-0"]
 
 
-def test_times_beyond_microseconds(spark: Any, tmp_path: Path) -> None:
+def test_times_beyond_sparks_range(spark: Any, tmp_path: Path) -> None:
     far = pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1 << 60, 5], pa.timestamp("ms", "UTC"))})
     lw.write(far, tmp_path / "far-0", "kafka.partition")
     actual = (
@@ -274,7 +274,7 @@ def test_times_beyond_microseconds(spark: Any, tmp_path: Path) -> None:
     assert actual[1]["timestamp"].microsecond == 5000
 
 
-def test_filters_are_pushed_where_spark_is_told_to(spark: Any, tmp_path: Path) -> None:
+def test_filters_are_pushed_down_if_enabled(spark: Any, tmp_path: Path) -> None:
     write(rows(spark, 1000, 1), tmp_path / "orders-0", **{"batch.size": "1k"})
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
@@ -286,7 +286,7 @@ def test_filters_are_pushed_where_spark_is_told_to(spark: Any, tmp_path: Path) -
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_generated_rows_are_what_the_manifest_says(spark: Any, tmp_path: Path) -> None:
+def test_generated_rows_equal_the_manifest(spark: Any, tmp_path: Path) -> None:
     lw.generate("kafka.partition", tmp_path / "corpus-0", rows=200, seed=3, recipe="everything")
     expected = [
         json.loads(line)["offset"] for line in (tmp_path / "corpus-0.expected.jsonl").read_text().splitlines()

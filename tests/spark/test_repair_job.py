@@ -26,7 +26,7 @@ CASES = cases("kafka")
 
 
 @pytest.mark.extended
-def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
+def test_repair_job_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
     disks = [tmp_path / "disk0", tmp_path / "disk1"]
     names = [name for name in CASES if name.startswith("dmg_flip")][:2]
     for number, name in enumerate(names):
@@ -84,7 +84,7 @@ DIES = """
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("killers", ["d", "abcdef"])
-def test_a_task_that_dies_does_not_stop_the_others(tmp_path: Path, killers: str) -> None:
+def test_killed_task_does_not_stop_the_others(tmp_path: Path, killers: str) -> None:
     script = tmp_path / "dies.py"
     script.write_text(textwrap.dedent(DIES))
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -30,7 +30,7 @@ def table(first: int, count: int, **more: Any) -> pa.Table:
     return pa.table({"offset": pa.array(range(first, first + count), pa.int64()), "value": values, **more})
 
 
-def test_from_tables(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_from_tables(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lake").mkdir()
     # The largest comes last: Spark reads it first.
     for first, count in ((0, 50), (50, 100), (150, 4000)):
@@ -54,7 +54,7 @@ def test_from_tables(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "4,150 rows from parquet" in capsys.readouterr().out
 
 
-def test_a_log_directory_is_moved(spark: Any, tmp_path: Path) -> None:
+def test_log_directory_is_replayed(spark: Any, tmp_path: Path) -> None:
     for name, count in (("a-0", 30), ("a-1", 20), ("b-0", 10)):
         lw.write(table(5, count), tmp_path / "logs" / name, "kafka.partition")
     report = tmp_path / "report.json"
@@ -79,7 +79,7 @@ def test_a_log_directory_is_moved(spark: Any, tmp_path: Path) -> None:
     assert (loaded["rows"], [row["rows"] for row in loaded["targets"]]) == (60, [30, 20, 10])
 
 
-def test_into_a_database(spark: Any, tmp_path: Path) -> None:
+def test_replay_into_a_database(spark: Any, tmp_path: Path) -> None:
     rows = [{"key": f"k{n:03}", "value": str(n)} for n in (5, 3, 8, 1)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert (
@@ -102,7 +102,7 @@ def test_into_a_database(spark: Any, tmp_path: Path) -> None:
         (("--tasks", "0"), "One at least"),
     ],
 )
-def test_wrong_words_are_told_before_spark_starts(
+def test_invalid_options_are_reported_before_spark_starts(
     tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     pq.write_table(table(0, 1), tmp_path / "rows.parquet")
@@ -110,7 +110,7 @@ def test_wrong_words_are_told_before_spark_starts(
         job("--from", tmp_path / "rows.parquet", "--to", tmp_path / "orders-0", *words)
 
 
-def test_what_lies_there(tmp_path: Path) -> None:
+def test_source_kinds_are_detected(tmp_path: Path) -> None:
     lw.write(table(0, 1), tmp_path / "logs" / "a-0", "kafka.partition")
     (tmp_path / "rows.csv").write_text("value\nx\n")
     (tmp_path / "README").write_text("x")
@@ -129,7 +129,7 @@ def test_what_lies_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_million_rows_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
+def test_million_rows_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
     rows = 1_000_000
     (tmp_path / "lake").mkdir()
     for at in range(4):

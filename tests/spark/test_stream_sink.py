@@ -1,4 +1,4 @@
-"""A stream into a partition: each row once, whoever is killed and whenever."""
+"""A stream into a partition writes each row once, whichever process is killed at any time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lines(spark: Any, folder: Path) -> Any:
 
 
 def run(frame: Any, target: Path, source: str = "logwright", **options: Any) -> None:
-    """All that there is, then end. Raises what ended it before."""
+    """Process all available rows, then end. Raise the error that ended the query."""
     checkpoint = target.parent / "checkpoint"
     writer = frame.writeStream.format(source).option("codec", "kafka.partition")
     writer = writer.options(**{"txnAppId": "feed", "checkpointLocation": str(checkpoint), **options})
@@ -53,7 +53,7 @@ def left(target: Path) -> list[str]:
     return sorted(path.name for path in (target / ".logwright").iterdir())
 
 
-def test_each_batch_once(spark: Any, tmp_path: Path) -> None:
+def test_each_micro_batch_is_written_once(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     for number in range(3):
         feed(tmp_path / "in", number)
@@ -74,7 +74,7 @@ def test_each_batch_once(spark: Any, tmp_path: Path) -> None:
     assert values(target) == fed(0, 1, 2, 3, 4)
 
 
-def test_a_new_checkpoint_is_another_stream(spark: Any, tmp_path: Path) -> None:
+def test_new_checkpoint_is_another_stream(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     feed(tmp_path / "in", 0)
     run(lines(spark, tmp_path / "in"), target)
@@ -85,7 +85,7 @@ def test_a_new_checkpoint_is_another_stream(spark: Any, tmp_path: Path) -> None:
     assert values(target) == fed(0, 0)
 
 
-def test_complete(spark: Any, tmp_path: Path) -> None:
+def test_complete_output_mode(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "sums-0"
     for number in range(2):
         feed(tmp_path / "in", number)
@@ -107,14 +107,16 @@ def test_complete(spark: Any, tmp_path: Path) -> None:
         ({"codec": "kafka.lgo"}, "unknown layout|no layout|Did you mean"),
     ],
 )
-def test_wrong_words(spark: Any, tmp_path: Path, options: dict[str, str], message: str) -> None:
+def test_invalid_options_are_refused(
+    spark: Any, tmp_path: Path, options: dict[str, str], message: str
+) -> None:
     feed(tmp_path / "in", 0)
     with pytest.raises(Exception, match=message):
         run(lines(spark, tmp_path / "in"), tmp_path / "orders-0", **options)
     assert not (tmp_path / "orders-0").exists()
 
 
-def test_a_task_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+def test_failed_task_leaves_no_files(spark: Any, tmp_path: Path) -> None:
     feed(tmp_path / "in", 0)
     run(lines(spark, tmp_path / "in"), tmp_path / "orders-0")
     feed(tmp_path / "in", 1)
@@ -127,7 +129,7 @@ def test_a_task_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     assert values(tmp_path / "orders-0") == fed(0, 1)
 
 
-def test_batches_with_names(spark: Any, tmp_path: Path) -> None:
+def test_transaction_names_of_batches(spark: Any, tmp_path: Path) -> None:
     """As `foreachBatch` writes them: what is done already is done again, and is there once."""
     target = tmp_path / "orders-0"
 
@@ -223,7 +225,7 @@ def dying(control: Path) -> type:
 
 
 @pytest.mark.parametrize("each", [23, pytest.param(1, marks=pytest.mark.nightly)])
-def test_killed_within_the_commit(spark: Any, tmp_path: Path, each: int) -> None:
+def test_driver_killed_during_the_commit(spark: Any, tmp_path: Path, each: int) -> None:
     """At every step that changes the disk, in the first batch, which makes the directory, and in a later one, which adds to it."""
     control = tmp_path / "control"
     spark.dataSource.register(dying(control))

@@ -26,13 +26,13 @@ def stream(spark: Any, path: Path, **options: Any) -> Any:
 
 
 class Collected:
-    """What a query gives, batch by batch, into memory; it can be started again from its checkpoint."""
+    """Collects the micro-batches of a query in memory; can be restarted from its checkpoint."""
 
     def __init__(self, frame: Any, folder: Path) -> None:
         self.frame, self.folder, self.batches = frame, folder, []  # type: ignore[var-annotated]
 
     def run(self) -> list[list[Any]]:
-        """All that there is now."""
+        """Return all rows available now."""
         before = len(self.batches)
 
         def each(frame: Any, number: int) -> None:
@@ -48,7 +48,7 @@ def flat(batches: list[list[Any]]) -> list[Any]:
     return sorted(row if len(row) > 1 else row[0] for batch in batches for row in batch)
 
 
-def test_a_partition_that_grows(spark: Any, tmp_path: Path) -> None:
+def test_growing_partition_is_followed(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     write(path, 0, 50, segment_bytes="2k")
     reader = Collected(stream(spark, path, maxOffsetsPerTrigger="20").select("offset"), tmp_path / "c")
@@ -62,7 +62,7 @@ def test_a_partition_that_grows(spark: Any, tmp_path: Path) -> None:
     assert json.loads(offsets.read_text().splitlines()[-1]) == {"orders-0": 75}
 
 
-def test_a_log_directory_in_the_words_of_the_kafka_source(spark: Any, tmp_path: Path) -> None:
+def test_kafka_source_options_on_a_log_directory(spark: Any, tmp_path: Path) -> None:
     for name in ("a-0", "a-1", "b-0"):
         write(tmp_path / "logs" / name, 0, 10)
     (tmp_path / "logs" / "recovery-point-offset-checkpoint").write_text("0\n0\n")
@@ -93,7 +93,7 @@ def test_a_log_directory_in_the_words_of_the_kafka_source(spark: Any, tmp_path: 
     assert spark.read.format("logwright").load(str(tmp_path / "logs")).count() == 36
 
 
-def test_from_one_partition_into_another(spark: Any, tmp_path: Path) -> None:
+def test_stream_from_one_partition_into_another(spark: Any, tmp_path: Path) -> None:
     """Source and sink together; the query is ended and started again as the source grows."""
     source, target = tmp_path / "in" / "orders-0", tmp_path / "out" / "copy-0"
     write(source, 0, 40)
@@ -113,7 +113,7 @@ def test_from_one_partition_into_another(spark: Any, tmp_path: Path) -> None:
     assert flat(follower.run()) == list(range(50, 60))
 
 
-def test_damage(spark: Any, tmp_path: Path) -> None:
+def test_damage_in_a_stream_by_mode(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     write(path, 0, 120)
     (segment,) = path.glob("*.log")
@@ -153,7 +153,9 @@ def test_damage(spark: Any, tmp_path: Path) -> None:
         ("nothing", {}, "no such file"),
     ],
 )
-def test_refused(spark: Any, tmp_path: Path, target: str, options: dict[str, str], message: str) -> None:
+def test_invalid_streams_are_refused(
+    spark: Any, tmp_path: Path, target: str, options: dict[str, str], message: str
+) -> None:
     path = tmp_path / "orders-0"
     write(path, 0, 5)
     if target == "segment":

@@ -68,7 +68,7 @@ def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
     assert content(target) == expected(50)
 
 
-def test_a_path_of_two_tasks(spark: Any, tmp_path: Path) -> None:
+def test_same_path_in_two_tasks(spark: Any, tmp_path: Path) -> None:
     twice = frame(spark, 100, 1).union(frame(spark, 40, 1).withColumn("data", functions.lit(b"again")))
     with pytest.raises(Exception, match="more than once"):
         write(twice, tmp_path / "zk")
@@ -104,7 +104,7 @@ def test_acls_and_kinds(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("column", "message"), [("relative", "is no path of a node"), ("null", "is null")])
-def test_paths_that_can_not_be(spark: Any, tmp_path: Path, column: str, message: str) -> None:
+def test_invalid_paths_are_refused(spark: Any, tmp_path: Path, column: str, message: str) -> None:
     f = functions
     path = f.concat(f.lit("n"), "id") if column == "relative" else f.when(f.col("id") > 1, f.lit("/k"))
     with pytest.raises(Exception, match=message):
@@ -112,7 +112,7 @@ def test_paths_that_can_not_be(spark: Any, tmp_path: Path, column: str, message:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_written_is_read(spark: Any, tmp_path: Path) -> None:
+def test_written_tree_is_read(spark: Any, tmp_path: Path) -> None:
     write(frame(spark, 400), tmp_path / "zk", write_as="logs")
     f = functions
     rows = (

@@ -50,20 +50,20 @@ def test_nodes_of_snapshots_are_read_in_parts(spark: Any, home: Path) -> None:
     ).to_pylist()
 
 
-def test_the_tree_of_a_directory(spark: Any, home: Path) -> None:
+def test_tree_of_a_directory(spark: Any, home: Path) -> None:
     actual = load(spark, home, at_zxid="0x10").filter("path like '/app/m%'")
     assert sorted(row.path for row in actual.collect()) == [f"/app/m{i:04d}" for i in range(1, 17)]
     assert load(spark, home).count() == lw.read(home).num_rows == 1005
 
 
-def test_the_history_of_a_path_and_sessions(spark: Any) -> None:
+def test_history_of_a_path_and_sessions(spark: Any) -> None:
     where = GOLDEN / "sessions"
     assert load(spark, where, view="sessions").count() == 2
     rows = load(spark, where, view="history", path_prefix="/app/e2-0").collect()
     assert [row.type for row in rows] == ["create", "closeSession"]
 
 
-def test_logs_apart(spark: Any) -> None:
+def test_logs_in_data_log_dir(spark: Any) -> None:
     loaded = load(spark, GOLDEN / "split_dirs/data", dataLogDir=str(GOLDEN / "split_dirs/datalog"))
     assert loaded.count() == 5
 
@@ -78,7 +78,7 @@ def test_damage_by_mode(spark: Any, home: Path) -> None:
     assert loaded.filter("path is not null").count() == 1004
 
 
-def test_what_a_server_would_serve(spark: Any, tmp_path: Path) -> None:
+def test_mode_as_system_gives_the_servers_tree(spark: Any, tmp_path: Path) -> None:
     where = copy("dmg_flip_eor", tmp_path)
     assert load(spark, where, mode="AS_SYSTEM").count() == 18
     assert pa.types.is_int64(lw.scan(where, mode="AS_SYSTEM").schema.field("czxid").type)

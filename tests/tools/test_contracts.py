@@ -7,11 +7,11 @@ from itertools import pairwise
 from contracts import find_circle
 
 
-def test_a_chain_of_imports_is_no_circle() -> None:
+def test_chain_of_imports_is_not_a_cycle() -> None:
     assert find_circle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
 
 
-def test_a_circle_is_told_in_the_order_of_its_imports() -> None:
+def test_cycle_is_reported_in_import_order() -> None:
     imports = {"a": ["b"], "b": ["c", "d"], "c": ["a"], "d": []}
     circle = find_circle(imports)
     assert circle[0] == circle[-1]

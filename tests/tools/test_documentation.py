@@ -32,16 +32,16 @@ def test_examples_print_what_the_page_shows(page: Path) -> None:
     assert done.returncode == 0, f"run `make docs` if this is intended:\n{done.stderr}"
 
 
-def test_the_command_line_page_is_what_the_commands_print() -> None:
+def test_command_line_page_is_what_the_commands_print() -> None:
     assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.page(), "run `make docs`"
 
 
-def test_the_readme_is_at_most_150_lines() -> None:
+def test_readme_is_at_most_150_lines() -> None:
     assert len((doc_examples.ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 @pytest.mark.parametrize("page", doc_examples.PAGES, ids=lambda page: page.name)
-def test_links_to_files_lead_somewhere(page: Path) -> None:
+def test_links_to_files_exist(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), link
 
@@ -58,11 +58,11 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
         ([], ["a"], False),
     ],
 )
-def test_three_dots_stand_for_any_lines(shown: list[str], printed: list[str], same: bool) -> None:
+def test_ellipsis_matches_any_lines(shown: list[str], printed: list[str], same: bool) -> None:
     assert doc_examples.matches(shown, printed) == same
 
 
-def test_a_page_is_updated_with_what_was_printed() -> None:
+def test_page_is_updated_with_what_was_printed() -> None:
     text = "```console\n$ logwright a\nold\n$ logwright b\n...\n```\n\n```python\nprint(1)\n```\n"
     first, second, third = doc_examples.examples(text)
     results = [(first, ["new"]), (second, ["x", "y"]), (third, ["1"])]

@@ -29,13 +29,13 @@ from logwright.codec.describe import (
 PAGES = format_pages.pages()
 
 
-def test_no_drift() -> None:
+def test_pages_are_up_to_date() -> None:
     there = {path.name: path.read_text(encoding="utf-8") for path in format_pages.HOME.iterdir()}
     assert there.keys() == PAGES.keys(), "run `make docs`"
     assert [name for name, text in PAGES.items() if there[name] != text] == [], "run `make docs`"
 
 
-def test_writing_them_leaves_nothing_else(tmp_path: Path) -> None:
+def test_writing_pages_removes_stale_ones(tmp_path: Path) -> None:
     home = tmp_path / "formats"
     home.mkdir()
     (home / "gone.md").write_text("of a codec that is no more")
@@ -56,14 +56,14 @@ def test_every_field_is_on_the_page(codec: registry.Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", registry.codecs(), ids=lambda codec: codec.name)
-def test_links_lead_somewhere(codec: registry.Codec) -> None:
+def test_links_exist(codec: registry.Codec) -> None:
     page = PAGES[f"{codec.name}.md"]
     heads = {head.lower() for head in re.findall(r"^### (.+)$", page, re.MULTILINE)}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= heads
 
 
 @pytest.mark.parametrize("codec", registry.codecs(), ids=lambda codec: codec.name)
-def test_every_type_that_kaitai_is_told_of_is_there(codec: registry.Codec) -> None:
+def test_kaitai_types_are_defined(codec: registry.Codec) -> None:
     text = PAGES[f"{codec.name}.ksy"]
     types = re.findall(r"^  (\w+):$", text, re.MULTILINE)
     used = set(re.findall(r"type: (?!str$|[su]\d(?:[lb]e)?$)(\w+)$", text, re.MULTILINE))
@@ -79,7 +79,7 @@ def test_every_type_that_kaitai_is_told_of_is_there(codec: registry.Codec) -> No
 
 
 @pytest.mark.parametrize("codec", registry.codecs(), ids=lambda codec: codec.name)
-def test_what_imhex_is_told_is_told_before_it_is_used(codec: registry.Codec) -> None:
+def test_imhex_types_are_defined_before_use(codec: registry.Codec) -> None:
     text = PAGES[f"{codec.name}.hexpat"]
     assert text.count("{") == text.count("}")
     there = {"u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "char"}
@@ -93,7 +93,7 @@ def test_what_imhex_is_told_is_told_before_it_is_used(codec: registry.Codec) -> 
     assert described(codec)[0].name.lower() in {item.lower() for item in there}
 
 
-def test_what_kaitai_is_told() -> None:
+def test_kaitai_export() -> None:
     text = ksy(registry.get("kafka.log"))
     assert "  - id: frames\n    type: record_batch\n    repeat: eos\n" in text
     assert "      - id: body\n        type: record_batch_body\n        size: batch_length\n" in text
@@ -105,7 +105,7 @@ def test_what_kaitai_is_told() -> None:
     assert identifier("RecordBatch") == "record_batch"
 
 
-def test_blocks_that_a_handle_leads_to() -> None:
+def test_blocks_referenced_by_handles() -> None:
     text = PAGES["leveldb.table.ksy"]
     assert "  - id: table\n    type: table\ntypes:\n" in text
     assert (
@@ -142,7 +142,7 @@ def test_records_in_blocks() -> None:
     assert "    PhysicalRecord<stop> records[while(stop >= $ + 7)]" in pattern
 
 
-def test_words() -> None:
+def test_text_words_are_exported() -> None:
     assert (
         "      - id: version\n        type: str\n        terminator: 10\n"
         in PAGES["kafka.offset_checkpoint.ksy"]
@@ -152,7 +152,7 @@ def test_words() -> None:
     assert "    name topic_id_name " in PAGES["kafka.partition_metadata.hexpat"]
 
 
-def test_a_log_up_to_the_zeros_behind_it() -> None:
+def test_log_ends_at_trailing_zeros() -> None:
     text = PAGES["zookeeper.txnlog.ksy"]
     assert (
         "        repeat-until: '(_io.size - _io.pos) < 12 or _.following == 0'\n        type: txn_record\n"
@@ -173,7 +173,7 @@ def test_a_log_up_to_the_zeros_behind_it() -> None:
     assert "    Node<stop> nodes[while(stop >= $ + 76 && " in PAGES["zookeeper.snapshot.hexpat"]
 
 
-def test_what_the_bytes_left_tell() -> None:
+def test_switch_on_the_remaining_bytes() -> None:
     text = PAGES["zookeeper.txnlog.ksy"]
     left = "(_io.size - _io.pos)"
     assert (
@@ -238,7 +238,7 @@ def test_numbers_of_several_widths_in_a_size_are_refused_for_kaitai() -> None:
     assert "s8 number" in hexpat(codec)
 
 
-def test_frames_that_take_the_end_of_the_file_for_their_own_are_refused() -> None:
+def test_frames_without_an_end_are_refused() -> None:
     for field in (Field("rest", Bytes()), Field("items", Repeated(ITEM)), Field("item", EITHER)):
         with pytest.raises(TypeError, match="the end of the frame"):
             ksy(codec_of(Struct("Made", field), complete=False))
@@ -246,7 +246,7 @@ def test_frames_that_take_the_end_of_the_file_for_their_own_are_refused() -> Non
     assert "        size: size\n" in ksy(codec_of(sized, complete=False))
 
 
-def test_frames_of_another_kind() -> None:
+def test_frames_of_several_kinds() -> None:
     assert "          switch-on: 'frame_u32be_4 == 3419681172 ? 1 : 0'\n" in PAGES["rocketmq.commitlog.ksy"]
     assert "        pos: _io.pos + 4\n        type: u4be\n" in PAGES["rocketmq.commitlog.ksy"]
     assert "        size: 'pad_length - 0'\n" in PAGES["bookkeeper.journal.ksy"]

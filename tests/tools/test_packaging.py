@@ -1,4 +1,4 @@
-"""What is shipped: links, wheel, sdist, the zip for Spark, the lock, and the contracts that keep the house in order."""
+"""Packaging: links, wheel, sdist, the zip for Spark, the lock file and the import contracts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_installed_version_is_the_projects() -> None:
     assert metadata.version("logwright") == PROJECT["project"]["version"]
 
 
-def test_every_module_lies_in_a_package() -> None:
+def test_every_module_is_in_a_package() -> None:
     """A folder without `__init__.py` works here, through the link, and is missing from the wheel."""
     skip = {"golden", "__pycache__", "target"}
     for room in (*ROOMS, "src/logwright", "src/pyspark_logwright"):
@@ -74,7 +74,7 @@ def test_help_lists_every_command() -> None:
     assert set(re.findall(r"^make ([a-z-]+) ", result, re.MULTILINE)) == set(phony[1].split())
 
 
-def test_make_refuses_an_unfit_python_in_a_sentence(tmp_path: Path) -> None:
+def test_make_refuses_an_unsupported_python(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / name, tmp_path)
     fake = tmp_path / "python"
@@ -96,7 +96,7 @@ def test_make_refuses_an_unfit_python_in_a_sentence(tmp_path: Path) -> None:
 # --- the lock --------------------------------------------------------------------------------------------------------
 
 
-def test_lock_is_pinned_hashed_and_names_no_place() -> None:
+def test_lock_is_pinned_and_hashed_without_urls() -> None:
     text = (ROOT / "requirements.lock").read_text()
     assert "://" not in text
     assert not re.search(r"^\s*-", re.sub(r"^ +--hash=.*$", "", text, flags=re.MULTILINE), re.MULTILINE)
@@ -106,7 +106,7 @@ def test_lock_is_pinned_hashed_and_names_no_place() -> None:
         assert "--hash=sha256:" in entry, entry
 
 
-def test_lock_covers_what_the_project_asks_for() -> None:
+def test_lock_covers_all_dependencies() -> None:
     locked = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
     project = PROJECT["project"]
     expected = [
@@ -185,7 +185,7 @@ def test_wheel_has_every_module_and_no_test_data(wheel: Path, checkout: Path) ->
     }
 
 
-def test_zip_for_spark_imports_and_is_reproducible(wheel: Path, tmp_path: Path) -> None:
+def test_spark_zip_imports_and_is_reproducible(wheel: Path, tmp_path: Path) -> None:
     zipped = pyfiles.pyfiles(wheel)
     assert zipped.name == f"logwright-{PROJECT['project']['version']}-py-files.zip"
     first = zipped.read_bytes()
@@ -193,7 +193,7 @@ def test_zip_for_spark_imports_and_is_reproducible(wheel: Path, tmp_path: Path) 
     run(sys.executable, "-c", import_check(zipped.name), cwd=tmp_path, PYTHONPATH=str(zipped))
 
 
-def test_the_job_for_spark_submit_runs_from_the_zip(wheel: Path, tmp_path: Path) -> None:
+def test_spark_submit_job_runs_from_the_zip(wheel: Path, tmp_path: Path) -> None:
     script = pyfiles.job(wheel)
     assert script.name == "logwright_repair.py"
     result = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(pyfiles.pyfiles(wheel)))

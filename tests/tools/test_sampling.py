@@ -33,7 +33,7 @@ def sampled(items: list[Item]) -> list[Item]:
 
 
 @pytest.mark.parametrize("system", sorted(path.name for path in golden_traits.GOLDEN.glob("*/")))
-def test_the_sample_has_every_trait_and_leaves_out_cases_without_a_new_one(system: str) -> None:
+def test_sample_has_every_trait_and_leaves_out_cases_without_a_new_one(system: str) -> None:
     cases = golden_traits.cases(system)
     items = [Item("test_it", name, case=path) for name, path in sorted(cases.items())]
     kept = {item.callspec.id for item in sampled(items)}
@@ -43,7 +43,7 @@ def test_the_sample_has_every_trait_and_leaves_out_cases_without_a_new_one(syste
         assert traits[name] <= frozenset().union(*(traits[other] for other in kept if other < name))
 
 
-def test_each_value_of_another_parameter_has_a_sample_of_its_own() -> None:
+def test_each_value_of_another_parameter_is_sampled_separately() -> None:
     cases = golden_traits.cases("kafka")
     items = [
         Item("test_it", f"{name}-{mode}", case=name, mode=mode)
@@ -57,7 +57,7 @@ def test_each_value_of_another_parameter_has_a_sample_of_its_own() -> None:
     assert len(kept) < len(items) / 2
 
 
-def test_traits_tell_verdicts_damage_and_compression_apart() -> None:
+def test_traits_distinguish_verdicts_damage_and_compression() -> None:
     cases = golden_traits.cases("kafka")
     assert "throws NumberFormatException" in golden_traits.traits(cases["dmg_seg_alpha"])
     assert any("started=False" in trait for trait in golden_traits.traits(cases["dmg_seg_alpha"]))
@@ -65,7 +65,7 @@ def test_traits_tell_verdicts_damage_and_compression_apart() -> None:
     assert "batch of magic 1, compression 1, flags 0000" in golden_traits.traits(cases["v1_gzip"])
 
 
-def test_of_random_seeds_the_first_tenth_is_in_the_sample() -> None:
+def test_first_tenth_of_random_seeds_is_in_the_sample() -> None:
     items = [
         Item("test_it", f"{seed}-{strict}", seed=seed, strict=strict)
         for strict in (True, False)
@@ -77,7 +77,7 @@ def test_of_random_seeds_the_first_tenth_is_in_the_sample() -> None:
     assert len(sampled(few)) == sampling.SEEDS
 
 
-def test_a_test_without_parameters_is_in_the_sample() -> None:
+def test_test_without_parameters_is_in_the_sample() -> None:
     item = SimpleNamespace(
         nodeid="tests/kafka/test_x.py::test_it",
         path=sampling.TESTS / "kafka/test_x.py",
@@ -86,7 +86,7 @@ def test_a_test_without_parameters_is_in_the_sample() -> None:
     sampling.mark_extended([item])  # type: ignore[list-item]  # it would have no `add_marker`
 
 
-def test_the_tests_of_spark_in_the_sample_exist() -> None:
+def test_spark_tests_in_the_sample_exist() -> None:
     for name in sampling.SPARK:
         path, _, function = name.partition("::")
         text = (sampling.TESTS.parent / path).read_text(encoding="utf-8")

@@ -84,7 +84,7 @@ def content(files: dict[str, bytes], path: Path) -> dict[str, bytes | None]:
 
 
 def with_parents(rows: Iterable[dict[str, Any]]) -> dict[str, bytes | None]:
-    """What a tree of these rows has: parents that nobody gave are empty."""
+    """Return the tree of these rows; missing parents are empty."""
     inputs = {row["path"]: row["data"] for row in rows}
     for path in list(inputs):
         while path := path.rpartition("/")[0]:
@@ -580,7 +580,7 @@ def test_rows_no_server_can_read_are_refused() -> None:
         build([batch([{"path": "/b", "data": near}])], write_as="logs")
 
 
-# What is there
+# Existing files
 
 
 def test_append_to_a_damaged_directory_is_refused() -> None:
@@ -738,7 +738,7 @@ def test_changed_staged_rows_are_not_committed(tmp_path: Path) -> None:
 
 
 def test_version_2_folder_is_found_or_created(tmp_path: Path) -> None:
-    """A server is told the folder above; with the files right there it is that one."""
+    """A server's dataDir is the folder above; if the files are in the given folder, it is that one."""
     rows = batch([{"path": "/a", "data": b"1"}])
     lw.write(rows, tmp_path / "zk", "zookeeper.datadir")
     assert [path.name for path in (tmp_path / "zk").iterdir()] == ["version-2"]
@@ -868,7 +868,7 @@ def test_append_to_a_directory_that_crashes_a_server_is_refused() -> None:
         build([batch([{"path": "/x"}])], build([]) | {"log.1": log})
 
 
-# Logs in a directory of their own
+# Logs in a separate directory
 
 
 def test_logs_are_written_to_data_log_dir(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from logwright.codec.zookeeper.store.configuration import CONFIGURATION
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Path:
-    """That of a server whose logs lie apart."""
+    """Configuration of a server with a separate log directory."""
     place = GOLDEN / "split_dirs"
     path = tmp_path / "zoo.cfg"
     path.write_text(

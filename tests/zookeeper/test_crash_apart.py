@@ -1,5 +1,5 @@
-"""A data directory whose logs lie apart, written, added to, replaced and mended through every crash: readers see the old one or the new
-one, and a server, started in between, has the one or the other, a part of what is added, or refuses to start."""
+"""Write, append, overwrite and repair a data directory with separate logs through every crash: readers see the old or the new rows, and a
+server started in between has either of them, a prefix of the appended rows, or refuses to start."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def check(
             known.add(holds)
             read = at.rows(actual)
             assert (read or []) in ((old or []), new), f"behind change {prefix}, with {kept} kept"
-            # Whoever comes to the other directory alone goes on with what was committed, too.
+            # A writer that opens the other directory alone also finishes the commit.
             other = actual.fork()
             if other.stat(at.logs) is not None:
                 finish_or_undo(other, LAYOUT, at.logs)
@@ -241,7 +241,7 @@ def check(
             seen.add(ours == trees[1])
             if not goes_on:
                 continue
-            # What an earlier write staged in the other directory goes with the next one.
+            # The next write removes files an earlier one staged in the other directory.
             at.put(actual, [{"path": "/next", "data": b"1"}], "append")
             assert not any(".logwright" in name for name in at.tree(actual))
             assert at.served(actual)[0] is not None

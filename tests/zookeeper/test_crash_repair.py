@@ -25,7 +25,7 @@ TARGET, BACKUP = "/data/zk/version-2", "/elsewhere/backup"
 LAYOUT = registry.get_layout("zookeeper.datadir")
 CASES = ("dmg_flip_body", "dmg_mid_missing", "dmg_snap_all_flip", "dmg_fixed_left", "dmg_snap_aclvec_null")
 SHORT = CASES[:2]
-"""What is tried each time; the rest takes longer."""
+"""The cases tried in each run; the others take longer."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 

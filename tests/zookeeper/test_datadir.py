@@ -1,4 +1,4 @@
-"""The directory of a server: recognised, planned, found within the one that people name, with its logs elsewhere."""
+"""A server's data directory: recognition, plan, search below a given folder, and separate logs."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_ranges_of_zxids_over_several_logs(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-# The directory that people name
+# The directory a user names
 
 
 def test_parent_of_version_2_opens_its_data_directory() -> None:
@@ -280,7 +280,7 @@ def test_folder_without_a_data_directory_is_an_error_with_its_contents(tmp_path:
     assert lw.read(tmp_path / "zk", view="files").num_rows == 0
 
 
-# Logs in a directory of their own
+# Logs in a separate directory
 
 
 SPLIT = GOLDEN / "split_dirs"
@@ -335,7 +335,7 @@ def test_missing_data_log_dir_is_an_error() -> None:
         lw.read(SPLIT / "data", dataLogDir=SPLIT / "nowhere")
 
 
-# For people
+# Printed reports
 
 
 def test_inspect_prints_the_directory(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def test_every_damaged_directory_has_a_fault(case: str) -> None:
     assert (not checked(memory_of(case))) == (case in WHOLE)
 
 
-# What is missing
+# Missing transactions
 
 MISSING = "log.17: 0xb to 0x16 are in no log and no snapshot"
 
@@ -144,7 +144,7 @@ def test_fuzzy_snapshot_without_its_log_is_an_error() -> None:
 
 
 def test_acls_missing_from_a_fuzzy_snapshot_come_from_the_log() -> None:
-    """Their lists came after the table: the logs have them, and where they don't something else is told."""
+    """Their ACLs were added after the table was written: the logs have them; otherwise another fault is reported."""
     table = i4(1) + i8(1) + OPEN
     nodes = [ROOT, (b"/a", 1, 0), (b"/b", 2, 0), (b"/c", 2, 0), (b"/d", 3, 0)]
     data = crafted(*nodes, acls=table, czxids={b"/a": 2, b"/b": 4, b"/c": 5, b"/d": 3})
@@ -218,7 +218,7 @@ def test_digests_that_never_matched_are_a_warning() -> None:
 
 
 def test_digests_after_lost_transactions_are_not_compared() -> None:
-    """What is lost makes all digests behind it wrong: that is told once, as what is lost."""
+    """Lost transactions make all later digests wrong; this is reported once, as the loss."""
     holed = memory_of("dmg_base")
     del holed.files["snapshot.16"], holed.files["snapshot.a"]
     data = bytearray(holed.files["log.b"])
@@ -269,7 +269,7 @@ def test_unreadable_epoch_is_an_error() -> None:
     assert "currentEpoch can't be read, it is 2 now" in str(mending.summary().warnings)
 
 
-# For people
+# Printed reports
 
 
 def test_fault_messages_and_advice() -> None:
@@ -292,7 +292,7 @@ def test_verify_reports_missing_transactions(tmp_path: Path) -> None:
 
 
 def test_snapshot_named_after_a_later_zxid_is_an_error() -> None:
-    """Its seals are right, but a server leaves out what lies between."""
+    """Its checksums match, but a server skips the transactions in between."""
     directory = memory_of("dmg_base")
     files = directory.files
     swapped = data_directory(
@@ -310,9 +310,9 @@ def test_snapshot_named_after_a_later_zxid_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        # A bit that is turned back is lost to nobody.
+        # Nothing is lost if the flipped bit can be restored.
         ("dmg_flip_body", ("damaged: zxid 0x1b (1 record): repair puts it right", "--out DIR loses nothing")),
-        # What is behind a gap goes too, where a whole history is asked for.
+        # If a complete history is required, transactions after a gap are lost too.
         ("dmg_mid_missing", ("lost: zxids 0xb..0x16 (12 records)", "--out DIR loses 11 more")),
         ("dmg_snap_all_flip", ("--out DIR loses",)),
         (

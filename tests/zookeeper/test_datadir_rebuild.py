@@ -1,4 +1,4 @@
-"""Snapshots made anew from older ones and the logs, and the files with the epochs."""
+"""Rebuild snapshots from older ones and the logs, and rebuild the epoch files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mending data directories made for it: what is put right, what ends a history, what is made up for, and what is said."""
+"""Repair of crafted data directories: fixes, truncation, filler transactions and reports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def damaged(*changes: tuple[int, bytes], first: int = 1) -> MemoryDirectory:
 GARBAGE = b"\x5a" * 20
 
 
-# What is put right
+# Fixes
 
 
 def test_two_adjacent_damaged_records_are_fixed() -> None:
@@ -438,7 +438,7 @@ def test_directory_without_readable_data_cannot_be_repaired(case: str) -> None:
 
 
 def test_single_bit_flip_anywhere_in_a_snapshot_is_fixed() -> None:
-    """With no other snapshot, and a digest to bear it out; what lies behind the first seal is not needed."""
+    """With no other snapshot and a digest that confirms it; the sections after the first checksum are not needed."""
     data = memory_of("dmg_base").files["snapshot.16"]
     for place in range(0, len(data), 37):
         turned = bytearray(data)

@@ -1,4 +1,4 @@
-"""Repairing the damaged golden directories: what is kept, held against what was there before, and what a server has of it."""
+"""Repair of the damaged golden directories, compared with the undamaged ones and with the tree a server loads."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_torn_tails_are_truncated(case: str) -> None:
     log = result.files["log.17"]
     assert BASE.files["log.17"].startswith(log)
     assert result.files["snapshot.16"] == BASE.files["snapshot.16"]
-    # What was torn may have been the next transaction.
+    # The torn bytes may have been the next transaction.
     lost = [] if case == "dmg_trunc_tail_noeor" else [("log.17", None, {"first_zxid": last + 1})]
     assert losses(mending) == lost
 
@@ -95,7 +95,7 @@ GONE = {
     "dmg_snap_trunc_tree_end": "snapshot.16", "dmg_snap_zero_len": "snapshot.16", "dmg_snappy_trunc": "snapshot.42.snappy",
     "syn_orphan": "snapshot.16", "syn_bad_ephemeral_owner": "snapshot.16", "dmg_fixed_left": "log.17.fixed",
 }  # fmt: skip
-"""What is in them follows from what stays."""
+"""Their content follows from the remaining files."""
 
 
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
@@ -244,7 +244,7 @@ def test_wrong_digest_is_reported_or_truncated(case: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", [*DAMAGED, *CRAFTED])
-def test_the_result_is_sound_and_a_second_repair_changes_nothing(case: str, strategy: str) -> None:
+def test_result_is_sound_and_a_second_repair_changes_nothing(case: str, strategy: str) -> None:
     if (case, strategy) == ("dmg_snap_none", "prefix"):
         return
     once, _ = repaired(memory_of(case), strategy)

@@ -58,7 +58,7 @@ def table(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def outcome(tree: Tree, few: int, make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What is made, the next zxid, and whether it is sound; or what is said."""
+    """Return the result, the next zxid and whether it is sound; or the error message."""
     monkeypatch.setattr(edits, "_FEW", few)
     editor = Editor(tree, zxid, time=11, timeout=13)
     try:
@@ -71,7 +71,7 @@ def outcome(tree: Tree, few: int, make: Make, zxid: int | None, monkeypatch: pyt
 
 
 def both(make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, bool]:
-    """What comes out, and whether it was made at once."""
+    """Return the result and whether the batched path made it."""
     at_once = []
     for name in ("of_nodes", "of_txns"):
         real = getattr(edit_batches, name)

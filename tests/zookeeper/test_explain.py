@@ -1,4 +1,4 @@
-"""What lies in logs and snapshots, good ones and damaged ones: all of their bytes, each said once."""
+"""Explanations of sound and damaged logs and snapshots cover each byte once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people type about ZooKeeper, and what they get: zxids as its own tools write them, parts of a tree, other names."""
+"""ZooKeeper on the command line: zxids as its own tools print them, parts of a tree, and other names."""
 
 from __future__ import annotations
 

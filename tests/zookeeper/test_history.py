@@ -101,7 +101,7 @@ def zxids_of(log: Path) -> list[int]:
 
 @pytest.fixture
 def superseded(tmp_path: Path) -> Path:
-    """Of log.1 a server read two transactions, and has written the others anew."""
+    """A server read two transactions of log.1 and rewrote the others."""
     write_log(tmp_path, [create(i, f"/old{i}") for i in range(1, 7)])
     spoil(tmp_path / "log.1", 2)
     write_log(tmp_path, [create(i, f"/new{i}") for i in range(3, 8)])
@@ -119,7 +119,7 @@ def test_transactions_before_the_next_log_are_kept(superseded: Path) -> None:
     assert zxids(superseded, mode="DROPMALFORMED") == [1, 2, 4, 5, 3, 4, 5, 6, 7]
 
 
-def test_an_undamaged_log_is_read_to_its_end(tmp_path: Path) -> None:
+def test_undamaged_log_is_read_to_its_end(tmp_path: Path) -> None:
     """As a server does, which applies such transactions twice."""
     write_log(tmp_path, [create(i, "/a") for i in range(1, 5)])
     write_log(tmp_path, [create(i, "/a") for i in range(3, 6)])
@@ -250,8 +250,8 @@ def test_history_of_a_directory_without_logs() -> None:
 
 
 @pytest.mark.parametrize("case", ["basic", "multi", "sessions", "v3414", "v362", "v380", "extended_types"])
-def test_the_nodes_of_a_client_have_a_history(case: str) -> None:
-    """What a client sees and no snapshot of the start holds was created, and not deleted after that."""
+def test_nodes_of_a_client_have_a_history(case: str) -> None:
+    """Nodes a client sees and no starting snapshot has were created, and not deleted later."""
     last: dict[str, str] = {}
     for _, type, path, _ in history(GOLDEN / case):
         last[path] = type

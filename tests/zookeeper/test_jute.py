@@ -183,7 +183,7 @@ def test_string_lists_round_trip(values: list[bytes | None]) -> None:
     assert binary(buf, starts, lengths).validate(full=True) is None
 
 
-# What the description language has for it
+# Types of the description language
 
 
 def test_length_prefixed_structures() -> None:

@@ -1,4 +1,4 @@
-"""One file mended alone; records put right by their checksums; one bit that is turned over found by an Adler-32."""
+"""Repair of single files: records fixed by their checksums, single flipped bits found from an Adler-32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jute as a ZooKeeper server reads it: kernels held against a plain reading in Java's manner."""
+"""Jute as a ZooKeeper server reads it: kernels compared with a plain reader that follows the Java code."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_golden_cases_exist() -> None:
 
 
 @pytest.mark.parametrize("asked", ALL, ids=ids)
-def test_the_verdict_the_tree_and_the_files_are_those_of_the_server(asked: RecordedStart) -> None:
+def test_verdict_the_tree_and_the_files_are_those_of_the_server(asked: RecordedStart) -> None:
     opened = start(listing_of(asked.case), version=asked.version, **asked.options)
     verdict = opened.verdict
     if not asked.startup["started"]:

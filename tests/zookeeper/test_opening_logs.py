@@ -154,7 +154,7 @@ def test_next_log_continues_the_previous_one() -> None:
         == "java.io.IOException: CRC check failed"
     )
     assert read(files | {"log.0": b"nothing"}, 3)[0] == [3]
-    # What comes later is not skipped any more.
+    # Later transactions are no longer skipped.
     assert read({"log.1": log(A, C, B)}, 2)[0] == [3, 2]
     assert read(files, 9) == ([], None, [])
     assert read({"log.1": log(A), "log.2.bak": log(B)})[0] == [1, 2]
@@ -252,7 +252,7 @@ def test_digests_if_the_close_session_body_is_not_read() -> None:
     assert start(memory_of("clean_restart"), **off).verdict.warnings == ()
 
 
-def test_a_digest_in_the_place_of_closed_paths_is_not_compared() -> None:
+def test_digest_in_the_place_of_closed_paths_is_not_compared() -> None:
     """By default what follows closeSession is read as paths, and of a digest that stands there nothing is left."""
     written = directory(A, record(2, -11, i4(2) + i4(0x2B) + i4(7)))
     assert start(written).verdict.warnings == ()
@@ -307,7 +307,7 @@ def test_first_failure_ends_the_start() -> None:
 
 
 def test_first_null_part_of_a_multi_decides() -> None:
-    # The first one that is null decides; what is none of a server's is passed over.
+    # The first null part decides; unknown parts are skipped.
     parts = multi(
         (13, buf(None) + i4(1)), (1, create(b"/a")), (2, buf(None)), (5, buf(None) + buf(b"") + i4(1))
     )
@@ -400,7 +400,7 @@ def test_deleting_the_root() -> None:
 
 
 def test_repeated_transactions_by_version() -> None:
-    # What a snapshot has already: a node was made and deleted, another one is there.
+    # Transactions already in the snapshot: a node was created and deleted, another one exists.
     second = directory(
         (1, create(b"/a")),
         record(9, 2, buf(b"/a/gone")),

@@ -35,7 +35,7 @@ def load(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> Loa
 
 
 def refused(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> str:
-    """What is said of the only snapshot."""
+    """Return the error for the only snapshot."""
     disk = Overlay(data_directory(files))
     loaded = []
     reader = FileSnap(disk, ServerSettings(STARTUP.version_of(version), Options(OPTIONS, options)))
@@ -75,7 +75,7 @@ def test_gzip_snapshot_loads() -> None:
     result = stream(gzip.compress(FRESH, mtime=0), "gz")
     assert result.data.tobytes() == FRESH
     assert str(result.end) == "java.io.EOFException"
-    # Members one after the other are one stream, what is none behind them is passed over.
+    # Concatenated members are one stream; trailing garbage is ignored.
     assert (
         stream(gzip.compress(FRESH[:99], mtime=0) + gzip.compress(FRESH[99:], mtime=0), "gz").data.tobytes()
         == FRESH
@@ -118,7 +118,7 @@ def test_damaged_gzip_fails_as_in_java() -> None:
     stored = gzip.compress(FRESH, 0, mtime=0)
     result = stream(stored[:11] + b"?" + stored[12:], "gz")
     assert str(result.end) == "java.util.zip.ZipException: invalid stored block lengths"
-    # What comes before the damage can be read.
+    # Bytes before the damage can be read.
     second = zlib.compressobj(9, zlib.DEFLATED, -15)
     begun = second.compress(FRESH) + second.flush(zlib.Z_FULL_FLUSH)
     result = stream(stored[:10] + begun + b"\x07", "gz")
@@ -170,7 +170,7 @@ def test_decompression_bombs_are_bounded(compression: str) -> None:
     result = stream(pack(bytes(1 << 20)) + pack(bytes(99)), compression, 1 << 16)
     assert len(result.data) <= 1 << 16
     assert str(result.end) == "java.lang.OutOfMemoryError: Java heap space"
-    # What is wrong before that is met first.
+    # Earlier damage is met first.
     name = f"snapshot.5.{compression}"
     files = {name: pack(bytes(1 << 20)), "snapshot.0": FRESH}
     assert load(files, **{"max.decompressed.bytes": 1 << 16}).file is not None
@@ -289,7 +289,7 @@ def test_wrong_magic_rejects_the_snapshot() -> None:
     )
 
 
-# What is in it
+# Content
 
 
 def test_nodes_a_server_rejects() -> None:

@@ -63,7 +63,7 @@ def test_empty_directory_starts() -> None:
     opened = start(data_directory({}))
     verdict = opened.verdict
     assert (verdict.opens, verdict.rows, verdict.creates) == (True, 4, ("snapshot.0",))
-    # What a fresh server writes.
+    # Files of a new server.
     assert opened.after.read("snapshot.0") == FRESH
     assert start(data_directory({}), version="3.4.14").verdict.creates == ()
     assert start(data_directory({}), version="3.4.14").verdict.rows == 3
@@ -116,7 +116,7 @@ def test_separate_data_log_dir() -> None:
     assert start(data_directory(files | {"log.9": b""}), version="3.5.3").verdict.opens
 
 
-# What a start writes
+# Files a start writes
 
 
 def test_start_writes_a_snapshot() -> None:
@@ -206,7 +206,7 @@ def test_acls_missing_from_the_table() -> None:
     assert start(memory, version="3.9.1").verdict.opens
 
 
-# What is lost
+# Lost rows
 
 
 LOSES: Mapping[str, int | None] = {

@@ -1,4 +1,4 @@
-"""Trees in memory: held against a plain model, what a server dies of, quotas, and what may come in pieces."""
+"""Trees in memory: comparison with a plain model, transactions that crash a server, quotas, and partial input."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _STATS = (b"/zookeeper_stats", b"/zookeeper_limits")
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[int, Any]:
-    """What a transaction does, by itself or in a multi."""
+    """Draw the type and body of a transaction, alone or in a multi."""
     kind = draw(
         st.sampled_from(
             [txns.CREATE] * 5
@@ -238,11 +238,11 @@ def test_snapshot_is_read_once_and_its_checksum_covers_what_was_read(flipped: in
 
     _, faults = Tree.of_snapshot(Counting(np.frombuffer(bytes(data), np.uint8)), zxid=tree.zxid)
     assert [fault.kind for fault in faults] == ([] if flipped is None else [Kind.CHECKSUM])
-    # What is cut at the end of a window is read again.
+    # A node truncated by the end of a window is read again.
     assert read[0] < 1.3 * len(data)
 
 
-# What a server dies of, and what it passes over
+# Transactions that crash a server, and those it skips
 
 
 def _dies(*inputs: Txn | bytes, **settings: bool) -> tuple[Tree, Any]:
@@ -606,7 +606,7 @@ def test_quota_statistics_are_counted() -> None:
         tree=tree,
     )
     assert _stats(tree, b"/a") == b"count=2,bytes=1"
-    # What a client writes there stays, and is counted on from.
+    # A value written by a client stays and is counted from.
     stats = b"/zookeeper/quota/a/zookeeper_stats"
     replayed(set_data(10, stats, b"count=7,bytes=-1=;byteHardLimit=3"), create(11, b"/a/d", b"4"), tree=tree)
     assert _stats(tree, b"/a") == b"count=8,bytes=0=;byteHardLimit=3"
@@ -641,7 +641,7 @@ def test_quota_of_the_root_in_a_snapshot_crashes_a_server() -> None:
     assert second.loaded() == ([], "IllegalArgumentException: Invalid path: ")
 
 
-# What is given, what is asked
+# Selection of transactions, and queries
 
 
 def test_since_and_upto_limit_the_transactions() -> None:

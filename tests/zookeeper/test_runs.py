@@ -1,4 +1,4 @@
-"""What is found by looking at the row before: paths in order, lists that come again. Held to plain Python."""
+"""Comparisons with the previous row (sorted paths, repeated lists) equal plain Python."""
 
 from __future__ import annotations
 

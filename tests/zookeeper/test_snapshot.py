@@ -106,7 +106,7 @@ def test_splits_of_any_size(path: Path) -> None:
     assert verdict, verdict
 
 
-# What the server itself says
+# The server's own output
 
 
 RESTORED = [
@@ -165,7 +165,7 @@ def _same_nodes(name: str) -> int:
 
 
 def test_nodes_equal_snapshot_formatters() -> None:
-    """What the real SnapshotFormatter printed of every golden snapshot that it could read to its end."""
+    """Output of the real SnapshotFormatter for every golden snapshot it could read completely."""
     compared = 0
     for path in SOUND:
         for end, lengths in (("-d", False), ("", True)):
@@ -191,7 +191,7 @@ def test_digest_equals_the_servers() -> None:
         if not facts["digest_zxid"] or facts["digest_zxid"] != facts["zxid"]:
             continue
         compared += 1
-        # As the file was, but for one that has to be made anew.
+        # Equal to the file, except for one that has to be recompressed.
         second = (
             specimen.with_bytes(specimen.encode(rows, None, file.drop_columns(["digest"]))).read("file").table
         )

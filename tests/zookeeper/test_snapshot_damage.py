@@ -1,4 +1,4 @@
-"""Damaged snapshots: what is wrong is told where it is, nodes behind it are found, and nothing is made up."""
+"""Damaged snapshots: faults have positions, later nodes are found, and nothing is invented."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_bytes_that_are_not_a_node(bad: bytes, kind: Kind) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3000, 4090, 5000, 70_000])
 def test_unlikely_nodes_are_read(size: int) -> None:
-    """Where another node or the end follows, whatever they say of themselves; however windows lie."""
+    """If another node or the end follows, whatever it claims, and at any window position."""
     odd = {"number": 99, "ctime": -1, "mzxid": 1}
     nodes = [
         packed_node("", b"", -1),
@@ -348,7 +348,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def test_damaged_snappy_chunk() -> None:
-    """Nodes of the chunks before and behind it are found, and none that reaches into it."""
+    """Nodes of the chunks before and after it are found, but no node that reaches into it."""
     rng = np.random.default_rng(3)
     nodes = [packed_node("", b""), *(packed_node(f"/n{i:03}", rng.bytes(900)) for i in range(150))]
     packed = bytearray(_snappy(snapshot(*nodes)))
@@ -357,7 +357,7 @@ def test_damaged_snappy_chunk() -> None:
     every = {row["path"]: row["data"] for row in sound.table.to_pylist()}
     second = 16 + 4 + int.from_bytes(packed[16:20], "big")
     packed[second + 4] ^= 0x40
-    # The length that the chunk says of itself: nobody needs it.
+    # The length the chunk claims: it is not needed.
     assert read(bytes(packed), "snapshot.3.snappy").table == sound.table
     packed[second + 7] = 0x03
     result = read(bytes(packed), "snapshot.3.snappy")
@@ -471,7 +471,7 @@ def test_any_window_size_gives_the_same_rows(check: bool, tail: bytes) -> None:
         assert actual.start.tolist() == starts[: len(actual)]
         assert actual.need > size - actual.stop or actual.stop == size or actual.damage is not None
         if not check and len(actual) < len(starts):
-            # So many bytes are the whole frame, or not even its lengths are there; of the end mark it takes the sections behind.
+            # These bytes hold the whole frame, or not even its lengths; an end mark needs the sections after it.
             expected = [
                 int(complete.end[len(actual)]) - actual.stop,
                 min(sections.LARGEST_ENDING, len(data) - actual.stop),

@@ -260,7 +260,7 @@ def test_changed_data() -> None:
     assert {**after, "digest": 0, "size": 0} == {**before, "digest": 0, "size": 0}
 
 
-def test_a_changed_acl() -> None:
+def test_changed_acl() -> None:
     """Core columns win: the number that the row had is of another list."""
     specimen = _changed(acl=ADMIN)
     rows = by_path(specimen)
@@ -279,7 +279,7 @@ def test_dropped_rows() -> None:
     assert "/app/d0-4" not in actual
 
 
-def test_a_changed_row_of_a_compressed_file() -> None:
+def test_changed_row_of_a_compressed_file() -> None:
     path = cases.cases("zookeeper")["snap_gz"].path / "version-2" / "snapshot.42.gz"
     specimen = Specimen.of(path)
     rows, frames, file = specimen.tables()
@@ -295,7 +295,7 @@ PAIR = b"\xed\xa0\xbd\xed\xb8\x80"
 
 
 def test_paths_that_are_not_utf_8() -> None:
-    """What is stored comes again; a changed text wins over it."""
+    """Stored bytes are kept; a changed text overrides them."""
     raw = [{"perms": 31, "scheme": b"sasl", "id": b"u" + PAIR}]
     text = [{"perms": 31, "scheme": "sasl", "id": "u\ufffd\ufffd"}]
     written = table(

@@ -1,4 +1,4 @@
-"""The codec `zookeeper.txnlog`: golden files, rows and back, damage and what comes after it."""
+"""The codec `zookeeper.txnlog`: golden files, rows, and damage with the records after it."""
 
 from __future__ import annotations
 
@@ -533,7 +533,7 @@ def test_many_records_of_minimal_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert specimen.encode(*specimen.tables()) == data
 
 
-# What it is
+# Recognition
 
 
 def test_logs_are_recognised() -> None:

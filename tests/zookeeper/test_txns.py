@@ -57,7 +57,7 @@ def test_bodies_round_trip(kind: int, body: Any) -> None:
 
 def test_close_session_without_a_body_and_with_a_digest() -> None:
     assert _back(_payload(txns.CLOSE_SESSION, None, _DIGEST)) == (None, _DIGEST, b"")
-    # Twelve bytes that are a vector, and no digest of a version that there is.
+    # Twelve bytes that are a vector, not a digest of a known version.
     body = {"paths_to_delete": [b"/abc"]}
     assert len(_payload(txns.CLOSE_SESSION, body)) == 32 + 12
     assert _back(_payload(txns.CLOSE_SESSION, body)) == (body, None, b"")

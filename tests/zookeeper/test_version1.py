@@ -43,7 +43,7 @@ def test_log_of_version_1_is_refused_by_name(old: Path) -> None:
         lw.verify(old / "log.1")
 
 
-def test_a_log_without_its_header_in_version_2_is_damaged(tmp_path: Path) -> None:
+def test_log_without_its_header_in_version_2_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     (tmp_path / "version-2/log.1").write_bytes(LOG)
     assert not lw.verify(tmp_path / "version-2/log.1").ok

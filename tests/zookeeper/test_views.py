@@ -106,7 +106,7 @@ STARTED = [case for case in CASES if truth(case)[0]["started"]]
 
 
 @pytest.mark.parametrize("case", [case for case in STARTED if case not in DAMAGED])
-def test_the_tree_is_what_a_client_saw(case: str) -> None:
+def test_tree_is_what_a_client_saw(case: str) -> None:
     rows = read(case, columns="*")
     actual = seen(rows)
     assert [row["path"] for row in rows] == sorted(actual)
@@ -324,7 +324,7 @@ def test_sessions_at_a_zxid() -> None:
 
 
 def test_kinds_of_nodes() -> None:
-    """TTL nodes are such, whether the server was told to know them or not."""
+    """TTL nodes are recognised whether extended types are enabled or not."""
     kinds = {row["path"]: (row["kind"], row["ttl"]) for row in read("extended_types")}
     assert {kind for kind, _ in kinds.values()} == {"persistent", "container", "ttl"}
     assert max(ttl for _, ttl in kinds.values() if ttl) == (1 << 40) - 1
@@ -484,7 +484,7 @@ def test_rewritten_transactions_count(home: Path) -> None:
     }
 
 
-def test_an_empty_directory_is_an_empty_tree(tmp_path: Path) -> None:
+def test_empty_directory_is_an_empty_tree(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     actual = paths(lw.read(tmp_path))
     assert actual == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]

@@ -1,4 +1,4 @@
-"""Mending data directories in memory, for tests: what comes out, what a server has of it, and what a check says."""
+"""Repair data directories in memory: the result, the tree a server loads from it, and the faults of a check."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CRAFTED = sorted(path.parent.name for path in GOLDEN.glob("syn_*/case.json"))
 def repaired(
     directory: MemoryDirectory, strategy: str = "prefix", **inputs: Any
 ) -> tuple[MemoryDirectory, RepairPlan]:
-    """The directory that comes out, and the mending after it was carried out."""
+    """Return the repaired directory and the plan that was carried out."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, inputs)
     mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
@@ -52,7 +52,7 @@ def executed(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory
 def checked(
     directory: MemoryDirectory, severity: Severity = Severity.ERROR, *, deep: bool = True
 ) -> list[tuple[str, Fault]]:
-    """What a check says of a directory, of this severity."""
+    """Return the faults of a directory with this severity."""
     options = Options(LAYOUT.read_options)
     plan = LAYOUT.plan(directory, options)
     checker = LAYOUT.capabilities.check(directory, plan, options, clean=None, live=False, deep=deep)

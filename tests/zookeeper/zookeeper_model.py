@@ -272,7 +272,7 @@ class Model:
     # Starting
 
     def reloaded(self) -> Model:
-        """What a server has that reads the snapshot of this one."""
+        """Return the model of a server that loads this one's snapshot."""
         result = Model(self.extended)
         result.sessions, result.zxid, result.index = dict(self.sessions), self.zxid, max([0, *self.lists])
         result.lists, result.numbers = dict(self.lists), dict(self.numbers)
