@@ -1,6 +1,8 @@
 """RocketMQ: the files of a store."""
 
 from logwright.codec.base import Codec
+from logwright.codec.capability import DirectoryCapabilities
+from logwright.codec.layout import ConfigFile, Layout
 from logwright.codec.rocketmq.formats import (
     abort,
     batchconsumequeue,
@@ -12,6 +14,9 @@ from logwright.codec.rocketmq.formats import (
     timer,
 )
 from logwright.codec.rocketmq.formats.commitlog import codec as commitlog
+from logwright.codec.rocketmq.startup.start import STARTUP
+from logwright.codec.rocketmq.store import configuration, layout, views
+from logwright.codec.rocketmq.store.check import check
 
 CODECS: tuple[Codec, ...] = (
     commitlog.CODEC,
@@ -26,3 +31,9 @@ CODECS: tuple[Codec, ...] = (
     timer.WHEEL,
     page.TIMER_CHECK,
 )
+LAYOUTS: tuple[Layout, ...] = (
+    layout.LAYOUT.with_capabilities(
+        DirectoryCapabilities(combine=views.combine, predict=STARTUP, check=check)
+    ),
+)
+CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

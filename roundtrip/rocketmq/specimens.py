@@ -92,4 +92,28 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("rocketmq.timerlog", _NAME, _TIMERS),
     Sample("rocketmq.timerwheel", "timerwheel", _SLOTS),
 )
-DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = ()
+_SIZES = {
+    "mappedFileSizeCommitLog": 512,
+    "mappedFileSizeConsumeQueue": 60,
+    "maxHashSlotNum": 4,
+    "maxIndexNum": 6,
+}
+
+
+def _row(n: int) -> dict[str, Any]:
+    return {
+        "topic": ("Orders", "Pay")[n % 2], "queue_id": n % 3 % 2, "born_timestamp_ms": _T + n, "store_timestamp_ms": _T + 5 + n,
+        "tags": "TagA", "keys": f"k{n}", "body": b"body %d" % n,
+    }  # fmt: skip
+
+
+DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
+    DirectorySample(
+        "rocketmq.store",
+        "store",
+        [_row(n) for n in range(7)],
+        [_row(n) for n in range(7, 12)],
+        "body",
+        _SIZES,
+    ),
+)

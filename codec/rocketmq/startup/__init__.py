@@ -1,0 +1,1 @@
+"""What a broker does when it opens a store, after upstream's own classes."""

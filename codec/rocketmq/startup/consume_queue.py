@@ -1,0 +1,237 @@
+"""The consume queues of a store. Source: `ConsumeQueue`, `ConsumeQueueExt` of RocketMQ."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
+from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
+from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
+from logwright.codec.rocketmq.startup.mapped_file import MappedFile, MappedFileQueue
+from logwright.codec.rocketmq.startup.message import Message
+from logwright.codec.store.overlay import Overlay
+
+SIZE = UNIT.min_size
+_UNIT = struct.Struct(">qiq")
+_RECOVERED = 3
+"""Files at the end of a queue that are read when the store loads."""
+_NO_ADDRESS = 1
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit as a reader gets it: its number in the queue, how many messages it is, and their place and size in the log."""
+
+    number: int
+    count: int
+    phy: int
+    size: int
+    tags_code: int = 0
+
+
+class ConsumeQueueExt:
+    """The extension of a queue."""
+
+    def __init__(self, overlay: Overlay, folder: str, size: int) -> None:
+        self.queue = MappedFileQueue(overlay, folder, size)
+
+    def _size_at(self, file: MappedFile, position: int) -> int:
+        data = file.read(position, 2)
+        return int.from_bytes(data, "big", signed=True) if len(data) == 2 else 0
+
+    def recover(self) -> None:
+        position = 0
+        for file in self.queue.files:
+            position = 0
+            while position < file.size and (size := self._size_at(file, position)) > 0:
+                position += size
+        if self.queue.files:
+            self.queue.truncate(self.queue.files[-1].base + position)
+
+    def truncate_to(self, address: int) -> None:
+        """Keep the unit at this address, and nothing behind it."""
+        place = address + ADDRESS
+        file = self.queue.find(place) if address <= FIRST_TAG else None
+        if file is not None and file.wrote > place % file.size:
+            self.queue.truncate(place + max(self._size_at(file, place % file.size), 0))
+
+    def breaks(self, address: int) -> bool:
+        """Whether reading the unit at this address ends in an exception (`CqExtUnit.read`)."""
+        place = address + ADDRESS
+        file = self.queue.find(place, or_first=place == 0)
+        if file is None or place % file.size >= file.wrote:
+            return False
+        data = file.read(place % file.size, file.wrote - place % file.size)
+        if len(data) < 2 or int.from_bytes(data[:2], "big", signed=True) < 1:
+            return False
+        return len(data) < 20 or 20 + int.from_bytes(data[18:20], "big", signed=True) > len(data)
+
+    def truncate_from(self, address: int) -> None:
+        """Delete files before the unit at this address."""
+        if address <= FIRST_TAG:
+            for file in list(self.queue.files):
+                if file.base + file.size < address + ADDRESS:
+                    self.queue.delete(file)
+
+    def put(self, message: Message) -> int:
+        data = EXT_UNIT.pack({"tags_code": message.tags_code, "store_timestamp": message.store_timestamp})
+        while True:
+            file = self.queue.last_for(0)
+            if len(data) <= file.size - file.wrote - 4:
+                place = file.base + file.wrote
+                file.append(data)
+                return place - ADDRESS
+            file.write(file.wrote, struct.pack(">h", -1))
+            file.wrote = file.size
+
+
+class ConsumeQueue:
+    """One queue."""
+
+    def __init__(
+        self, overlay: Overlay, topic: str, queue_id: int, size: int, ext: ConsumeQueueExt | None
+    ) -> None:
+        self.topic, self.queue_id, self.ext = topic, queue_id, ext
+        self.queue = MappedFileQueue(overlay, f"consumequeue/{topic}/{queue_id}", size)
+        self.max_phy = -1
+        self.min_logic = 0
+
+    @property
+    def min_offset(self) -> int:
+        return self.min_logic // SIZE
+
+    @property
+    def max_offset(self) -> int:
+        return self.queue.max_offset // SIZE
+
+    def _address(self, tags_code: int, before: int) -> int:
+        return tags_code if tags_code <= FIRST_TAG else before
+
+    def recover(self) -> None:
+        files = self.queue.files
+        if not files:
+            return
+        address, end = _NO_ADDRESS, 0
+        for file in files[max(len(files) - _RECOVERED, 0) :]:
+            used = 0
+            for phy, size, tags_code in _UNIT.iter_unpack(file.read()):
+                if phy < 0 or size <= 0:
+                    break
+                used += SIZE
+                self.max_phy = phy + size
+                address = self._address(tags_code, address)
+            end = file.base + used
+            if used < file.size:
+                break
+        self.queue.truncate(end)
+        if self.ext is not None:
+            self.ext.recover()
+            self.ext.truncate_to(address)
+
+    def truncate(self, phy_end: int) -> None:
+        """Cut what leads to the end of the log or behind it (`truncateDirtyLogicFiles`)."""
+        self.max_phy = phy_end
+        address = _NO_ADDRESS
+        while self.queue.files:
+            file = self.queue.files[-1]
+            file.wrote = 0
+            for i, (phy, size, tags_code) in enumerate(_UNIT.iter_unpack(file.read())):
+                if i and (phy < 0 or size <= 0 or phy >= phy_end):
+                    return
+                if phy >= phy_end:
+                    break
+                file.wrote += SIZE
+                self.max_phy = phy + size
+                address = self._address(tags_code, address)
+            else:
+                return
+            self.queue.delete(file)
+        if self.ext is not None:
+            self.ext.truncate_to(address)
+
+    def put(self, message: Message, number: int | None = None, tags_code: int | None = None) -> bool:
+        """Add a message. False where the queue has it already, or one behind it."""
+        number = message.queue_offset if number is None else number
+        if tags_code is None:
+            tags_code = message.tags_code if self.ext is None else self.ext.put(message)
+        if message.phy + message.size <= self.max_phy:
+            return True
+        expected = number * SIZE
+        first = not self.queue.files
+        file = self.queue.last_for(expected)
+        if first and number and not file.wrote:
+            self.min_logic = expected
+            file.append(_UNIT.pack(0, FILLER, 0) * (expected % file.size // SIZE))
+        if number and expected < file.base + file.wrote:
+            return True
+        self.max_phy = message.phy + message.size
+        file.append(_UNIT.pack(message.phy, message.size, tags_code))
+        return True
+
+    def correct_min(self, min_phy: int, *, old: bool) -> None:
+        """Find the first unit that leads into the log (`correctMinOffset`)."""
+        address = _NO_ADDRESS
+        if old:
+            for file in self.queue.files[:1]:
+                for i, (phy, _, tags_code) in enumerate(_UNIT.iter_unpack(file.read(0, file.wrote))):
+                    if phy >= min_phy:
+                        self.min_logic = file.base + i * SIZE
+                        address = self._address(tags_code, address)
+                        break
+        else:
+            if not self.queue.files or self.min_logic >= self.queue.max_offset:
+                return
+            last, file = self.queue.files[-1], self.queue.files[0]
+            if last.wrote >= SIZE and _UNIT.unpack(last.read(last.wrote - SIZE, SIZE))[0] < min_phy:
+                self.min_logic = last.base + last.wrote
+                return
+            start = self.min_logic - file.base
+            intact = start >= 0
+            start = max(start, 0)
+            if start >= file.wrote:
+                return
+            units = list(_UNIT.iter_unpack(file.read(start, file.wrote - start)))
+            if intact and units[0][0] >= min_phy:
+                return
+            low, high = 0, len(units) - 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                if units[middle][0] == min_phy:
+                    low = high = middle
+                elif units[middle][0] > min_phy:
+                    high = middle
+                else:
+                    low = middle
+            for i in range(low, high + 1):
+                if units[i][0] >= min_phy:
+                    self.min_logic = file.base + start + i * SIZE
+                    address = self._address(units[i][2], address)
+                    break
+        if self.ext is not None:
+            self.ext.truncate_from(address)
+
+    def units(self, number: int) -> list[Unit] | None:
+        """Return the units from a number on, up to the end of their file; None where there is none (`iterateFrom`)."""
+        offset = number * SIZE
+        file = self.queue.find(offset) if offset >= self.min_logic else None
+        if file is None or offset % file.size >= file.wrote:
+            return None
+        data = file.read(offset % file.size, file.wrote - offset % file.size)
+        return [Unit(number + i, 1, *values) for i, values in enumerate(_UNIT.iter_unpack(data))]
+
+    def breaks(self, unit: Unit) -> bool:
+        """Whether the extension of a unit, read where none begins, claims more bits than its file has: that stops a pull."""
+        return self.ext is not None and unit.tags_code <= FIRST_TAG and self.ext.breaks(unit.tags_code)
+
+    def next_file(self, number: int) -> int:
+        per_file = self.queue.size // SIZE
+        return number + per_file - number % per_file
+
+    def flush(self) -> None:
+        for queue in (self.queue, *(() if self.ext is None else (self.ext.queue,))):
+            queue.flush()
+
+    def __iter__(self) -> Iterator[MappedFile]:
+        return iter(self.queue.files)

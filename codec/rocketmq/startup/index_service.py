@@ -1,0 +1,177 @@
+"""The index of a store. Source: `IndexService`, `IndexFile`, `IndexHeader` of RocketMQ."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK
+from logwright.codec.rocketmq.formats.indexfile import HEAD, SIZE, entry_at
+from logwright.codec.rocketmq.startup.mapped_file import MappedFile
+from logwright.codec.rocketmq.startup.message import Message, string_hash
+from logwright.codec.store.overlay import Overlay
+
+_HEADER = struct.Struct(">4q2i")
+_ENTRY = struct.Struct(">iqii")
+_INT_MAX = (1 << 31) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def key_hash(topic: str, key: str) -> int:
+    """`IndexFile.indexKeyHashMethod` of `topic#key`."""
+    value = abs(string_hash(f"{topic}#{key}"))
+    return 0 if value > _INT_MAX else value
+
+
+def keys_of(message: Message, *, tags: bool) -> list[str]:
+    """Return the keys under which a message is found. `tags`: its tags are one, as from 5.4.0 on."""
+    named = message.properties
+    out = [named["UNIQ_KEY"]] if "UNIQ_KEY" in named else []
+    out += [key for key in named.get("KEYS", "").split(" ") if key]
+    return [*out, f"T#{named['TAGS']}"] if tags and "TAGS" in named else out
+
+
+class IndexFile:
+    """One file. Its header is kept here, and written by `flush`."""
+
+    def __init__(self, file: MappedFile, slots: int, entries: int) -> None:
+        self.file, self.slots, self.entries = file, slots, entries
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_phy,
+            self.end_phy,
+            self.used_slots,
+            self.count,
+        ) = _HEADER.unpack(file.read(0, HEAD).ljust(HEAD, b"\0"))
+        self.count = max(self.count, 1)
+
+    @property
+    def full(self) -> bool:
+        return bool(self.count >= self.entries)
+
+    def _slot(self, number: int) -> int:
+        return int.from_bytes(self.file.read(HEAD + 4 * number, 4), "big", signed=True)
+
+    def put(self, hashed: int, phy: int, stored: int) -> bool:
+        if self.full:
+            return False
+        slot = hashed % self.slots
+        previous = self._slot(slot)
+        if not 0 < previous <= self.count:
+            previous = 0
+        diff = int((stored - self.begin_timestamp) / 1000) if self.begin_timestamp > 0 else 0
+        entry = _ENTRY.pack(hashed, phy, min(max(diff, 0), _INT_MAX), previous)
+        self.file.write(entry_at(self.slots, self.count), entry)
+        self.file.write(HEAD + 4 * slot, self.count.to_bytes(4, "big"))
+        if self.count <= 1:
+            self.begin_phy, self.begin_timestamp = phy, stored
+        self.used_slots += previous == 0
+        self.count += 1
+        self.end_phy, self.end_timestamp = phy, stored
+        return True
+
+    def find(self, hashed: int) -> Iterator[int]:
+        """The places of messages, the newest first (`selectPhyOffset`). It may go round in a circle."""
+        number = self._slot(hashed % self.slots)
+        if not 0 < number <= self.count or self.count <= 1:
+            return
+        while True:
+            data = self.file.read(entry_at(self.slots, number), SIZE)
+            if len(data) < SIZE:
+                return
+            found, phy, diff, previous = _ENTRY.unpack(data)
+            if diff < 0:
+                return
+            if found == hashed:
+                yield phy
+            if not 0 < previous <= self.count or previous == number:
+                return
+            number = previous
+
+    def header(self) -> bytes:
+        return _HEADER.pack(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_phy,
+            self.end_phy,
+            self.used_slots,
+            self.count,
+        )
+
+
+class IndexService:
+    """All index files. `tags`: tags are indexed."""
+
+    def __init__(self, overlay: Overlay, slots: int, entries: int, *, tags: bool) -> None:
+        self.overlay, self.slots, self.entries, self.tags = overlay, slots, entries, tags
+        self.files: list[IndexFile] = []
+        self.changed: set[IndexFile] = set()
+        self.newest = 0
+        """The number in the name of the newest file. A new one is named after the time of its making, which is not known here."""
+
+    @property
+    def size(self) -> int:
+        return entry_at(self.slots, self.entries)
+
+    def load(self, names: list[str], *, clean: bool, checkpoint: int) -> None:
+        """Load files. After a crash those that are newer than the checkpoint says are deleted."""
+        for name in sorted(names):
+            short = self.size - self.overlay.size(name)
+            if short > 0:
+                self.overlay.put(name, self.overlay.read(name) + bytes(short))
+            if not name.rpartition("/")[2].isdigit():
+                continue
+            self.newest = max(self.newest, int(name.rpartition("/")[2]))
+            file = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
+            if not clean and file.end_timestamp > checkpoint:
+                self.overlay.delete(name)
+                continue
+            self.files.append(file)
+
+    def _last(self, stored: int) -> IndexFile:
+        """Return the file that takes the next entry, and create it."""
+        if self.files and not self.files[-1].full:
+            return self.files[-1]
+        time = (_EPOCH + timedelta(milliseconds=min(max(stored, 0), 1 << 47))).strftime("%Y%m%d%H%M%S%f")[:-3]
+        self.newest = max(int(time), self.newest + 1)
+        name = f"index/{self.newest:017d}"
+        self.overlay.put(name, bytes(self.size))
+        made = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
+        if self.files:
+            before = self.files[-1]
+            made.begin_timestamp = made.end_timestamp = before.end_timestamp
+            made.begin_phy = made.end_phy = before.end_phy
+        self.files.append(made)
+        self.changed.add(made)
+        return made
+
+    def put(self, message: Message) -> None:
+        file = self._last(message.store_timestamp)
+        if message.phy < file.end_phy or message.kind == ROLLBACK:
+            return
+        for key in keys_of(message, tags=self.tags):
+            hashed = key_hash(message.topic, key)
+            while not file.put(hashed, message.phy, message.store_timestamp):
+                file = self._last(message.store_timestamp)
+            self.changed.add(file)
+
+    def query(self, topic: str, key: str, most: int) -> list[int]:
+        """Return places of messages, as `IndexService.queryOffset` does."""
+        out: list[int] = []
+        hashed = key_hash(topic, key)
+        for file in reversed(self.files):
+            for phy in file.find(hashed):
+                if len(out) >= most:
+                    return out
+                out.append(phy)
+            if file.begin_timestamp < 0:
+                break
+        return out
+
+    def flush(self) -> None:
+        for file in self.files:
+            if file in self.changed:
+                file.file.write(0, file.header())
+                file.file.flush()

@@ -1,0 +1,194 @@
+"""A message as a broker sees it when it recovers and dispatches. Source: `CommitLog.checkMessageAndReturnSize` and `MessageDecoder`."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+from logwright.codec.java import java_string
+from logwright.codec.rocketmq.formats.commitlog.layout import (
+    BLANK_MAGIC,
+    BORN_V6,
+    CRC_MASK,
+    CRC_NAME,
+    STORE_V6,
+    TRAILER,
+    TRANSACTION,
+    V1,
+    V2,
+)
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+DELAYS = [1000 * int(one[:-1]) * _SECONDS[one[-1]] for one in _DELAYS.split()]
+"""`messageDelayLevel`, in milliseconds; the first is level 1."""
+_INT = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is dispatched of a message (`DispatchRequest`). `phy` is the physical offset that it says itself."""
+
+    topic: str
+    queue_id: int
+    phy: int
+    size: int
+    tags_code: int
+    store_timestamp: int
+    queue_offset: int
+    kind: int
+    """The transaction type, as in `sysFlag`."""
+    sys_flag: int
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A message that ends the log. `size` is above 0 where only its size is wrong."""
+
+    size: int
+    text: str
+
+
+BLANK = None
+"""The end of a file: the next message is in the next one."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a version and its settings check messages."""
+
+    v2: bool = True
+    sized: bool = True
+    """The size is held against what is left before the magic is looked at: from 5.0.0 on."""
+    force_property_crc: bool = False
+
+
+def string_hash(text: str) -> int:
+    """`String.hashCode` of Java."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = 31 * value + (units[at] << 8 | units[at + 1]) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def properties_of(stored: bytes) -> dict[str, str]:
+    """`MessageDecoder.string2messageProperties`."""
+    out = {}
+    for part in java_string(stored).split("\x02"):
+        name, found, value = part.partition("\x01")
+        if found and name and value:
+            out[name] = value
+    return out
+
+
+def _integer(text: str) -> int:
+    """`Integer.parseInt`. Raises `ValueError`."""
+    if not _INT.fullmatch(text) or not -(1 << 31) <= int(text) < 1 << 31:
+        raise ValueError(f'For input string: "{text}"')
+    return int(text)
+
+
+_FIXED = struct.Struct(">iIiiiqqiq")
+
+
+def check(buffer: bytes, rules: Rules, *, crc: bool) -> Message | Refused | None:
+    """Check the message at the start of `buffer`, which goes up to the end of what is written of the file. None is `BLANK`."""
+    left = len(buffer)
+    if rules.sized and left <= 4:
+        return Refused(-1, "")
+    try:
+        total, magic = struct.unpack_from(">iI", buffer)
+        if rules.sized and left - 4 < total - 4:
+            return Refused(-1, "")
+        if magic == BLANK_MAGIC:
+            return BLANK
+        if magic != V1 and not (magic == V2 and rules.v2):
+            return Refused(-1, f"found a illegal magic code 0x{magic:x}")
+        return _check(buffer, rules, crc=crc)
+    except (struct.error, IndexError, ValueError, ArithmeticError):
+        return Refused(-1, "checkMessageAndReturnSize failed, may can not dispatch")
+
+
+def _check(buffer: bytes, rules: Rules, *, crc: bool) -> Message | Refused:
+    total, magic, body_crc, queue_id, _, queue_offset, phy, flags, _ = _FIXED.unpack_from(buffer)
+    at = _FIXED.size + (20 if flags & BORN_V6 else 8)
+    (stored,) = struct.unpack_from(">q", buffer, at)
+    at += 8 + (20 if flags & STORE_V6 else 8)
+    _, _, body_length = struct.unpack_from(">iqi", buffer, at)
+    at += 16
+    if body_length > 0:
+        body = _bytes(buffer, at, body_length)
+        if crc and not rules.force_property_crc:
+            computed = zlib.crc32(body) & CRC_MASK
+            if computed != body_crc:
+                return Refused(-1, f"CRC check failed. bodyCRC={computed}, currentCRC={body_crc}")
+        at += body_length
+    width = 2 if magic == V2 else 1
+    topic_length = int.from_bytes(_bytes(buffer, at, width), "big", signed=True)
+    topic = java_string(_bytes(buffer, at + width, topic_length))
+    at += width + topic_length
+    (length,) = struct.unpack_from(">h", buffer, at)
+    at += 2
+    properties: dict[str, str] = {}
+    tags_code = 0
+    if length > 0:
+        properties = properties_of(_bytes(buffer, at, length))
+        if crc and rules.force_property_crc:
+            expected = zlib.crc32(buffer[: total - TRAILER]) & CRC_MASK
+            if properties.get(CRC_NAME, "")[::-1].lstrip("0") != str(expected).lstrip(
+                "0"
+            ) or not properties.get(CRC_NAME):
+                return Refused(-1, "CRC check failed")
+        tags_code = string_hash(properties.get("TAGS", ""))
+        if topic == SCHEDULE_TOPIC and "DELAY" in properties:
+            level = min(_integer(properties["DELAY"]), len(DELAYS))
+            if level > 0:
+                tags_code = stored + DELAYS[level - 1]
+    elif crc and rules.force_property_crc:
+        return Refused(-1, "CRC check failed")
+    size = at + max(length, 0)
+    if size != total:
+        return Refused(
+            total,
+            f"[BUG]read total count not equals msg total size. totalMsgSize={total}, readTotalCount={size}",
+        )
+    return Message(
+        topic, queue_id, phy, total, tags_code, stored, queue_offset, flags & TRANSACTION, flags, properties
+    )
+
+
+def _bytes(buffer: bytes, at: int, length: int) -> bytes:
+    """Raises `ValueError` for bytes that there are not."""
+    if length < 0 or at + length > len(buffer):
+        raise ValueError("BufferUnderflowException")
+    return buffer[at : at + length]
+
+
+def decodes(buffer: bytes, *, v2: bool) -> bool:
+    """Whether `MessageDecoder.decode` of a client gives a message. Before V2 was known it took any magic for V1."""
+    try:
+        _, magic, _, _, _, _, _, flags, _ = _FIXED.unpack_from(buffer)
+        if v2 and magic not in (V1, V2):
+            return False
+        at = _FIXED.size
+        for bit in (BORN_V6, STORE_V6):
+            at += 16 if flags & bit else 4
+            (port,) = struct.unpack_from(">i", buffer, at)
+            if not 0 <= port <= 65535:
+                return False
+            at += 4 + (8 if bit == BORN_V6 else 0)
+        _, _, length = struct.unpack_from(">iqi", buffer, at)
+        at += 16 + len(_bytes(buffer, at + 16, max(length, 0)))
+        width = 2 if magic == V2 and v2 else 1
+        topic = int.from_bytes(_bytes(buffer, at, width), "big", signed=True)
+        at += width + len(_bytes(buffer, at + width, topic))
+        (length,) = struct.unpack_from(">h", buffer, at)
+        _bytes(buffer, at + 2, max(length, 0))
+    except (struct.error, ValueError):
+        return False
+    return True

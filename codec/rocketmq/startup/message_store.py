@@ -1,0 +1,351 @@
+"""Loading and recovering a store. Source: `DefaultMessageStore`, `CommitLog`, `ConsumeQueueStore`, `StoreCheckpoint` of RocketMQ."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, PREPARED, ROLLBACK, V1, V2
+from logwright.codec.rocketmq.startup.batch_consume_queue import BatchConsumeQueue
+from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue, ConsumeQueueExt, Unit
+from logwright.codec.rocketmq.startup.index_service import IndexService
+from logwright.codec.rocketmq.startup.mapped_file import LoadError, MappedFile, MappedFileQueue
+from logwright.codec.rocketmq.startup.message import Message, Refused, Rules, check, decodes
+from logwright.codec.store.overlay import Overlay
+
+Queue = ConsumeQueue | BatchConsumeQueue
+_HEAD = 92
+"""Bytes that the choice of the first file to recover looks at."""
+_PULL, _PULL_BYTES = 32, 256 << 10
+"""Messages and bytes of one pull (`maxTransferCountOnMessageInMemory`, `maxTransferBytesOnMessageInMemory`)."""
+_MARGIN = 3000
+"""Milliseconds by which a recovery starts before the times of the checkpoint."""
+
+
+@dataclass(frozen=True)
+class StoreConfig:
+    """The settings of a store, in upstream's terms."""
+
+    log_size: int
+    queue_size: int = 6_000_000
+    batch_queue_size: int = 13_800_000
+    ext_size: int = 50_331_648
+    slots: int = 5_000_000
+    entries: int = 20_000_000
+    ext: bool = False
+    lmq: bool = False
+    batch_topics: Collection[str] = ()
+    recover_max: int = 10
+    rules: Rules = field(default_factory=Rules)
+    check_offset: bool = False
+
+
+@dataclass(frozen=True)
+class Version:
+    """How releases differ."""
+
+    number: tuple[int, int, int]
+
+    @property
+    def old(self) -> bool:
+        """4.x: no dispatch while recovering, but from the end of the consume queues on when started."""
+        return self.number < (5, 0, 0)
+
+    @property
+    def bounded(self) -> bool:
+        """Only the last files are recovered."""
+        return self.number >= (5, 4, 0)
+
+    @property
+    def dispatches(self) -> bool:
+        """A recovery after a clean stop dispatches."""
+        return self.number >= (5, 3, 2)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A unit that a pull gives, with its queue."""
+
+    topic: str
+    queue_id: int
+    unit: Unit
+
+
+class MessageStore:
+    """A store on an overlay of its directory."""
+
+    def __init__(self, overlay: Overlay, config: StoreConfig, version: Version, *, clean: bool) -> None:
+        self.overlay, self.config, self.version, self.clean = overlay, config, version, clean
+        self.rules = replace(config.rules, v2=version.number >= (5, 1, 0), sized=not version.old)
+        self.log = MappedFileQueue(overlay, "commitlog", config.log_size)
+        self.queues: dict[tuple[str, int], Queue] = {}
+        self.index = IndexService(overlay, config.slots, config.entries, tags=version.bounded)
+        self.warnings: list[str] = []
+        self.ended: str = ""
+        """Why the log ends where it ends."""
+
+    # Loading
+
+    def load(self) -> None:
+        """`DefaultMessageStore.load`. Raises `LoadError`."""
+        folders: dict[str, list[str]] = {}
+        for entry in self.overlay.entries():
+            folders.setdefault(entry.name.rpartition("/")[0], []).append(entry.name)
+        old = self.version.number < (5, 1, 3)
+        logs = [
+            name
+            for folder, names in folders.items()
+            if folder == "commitlog" or folder.startswith("commitlog-")
+            for name in names
+        ]
+        self.log.load(logs, old=old)
+        self._load_queues(folders, old)
+        values = self.overlay.read("checkpoint", 0, 48) if "checkpoint" in self.overlay else b""
+        self.checkpoint = struct.unpack(">6q", values.ljust(48, b"\0"))
+        self.index.load(folders.get("index", []), clean=self.clean, checkpoint=self.checkpoint[2])
+        for queue in self.queues.values():
+            queue.recover()
+        self._recover()
+        self._correct()
+        for queue in self.queues.values():
+            queue.flush()
+        self.index.flush()
+
+    def _load_queues(self, folders: dict[str, list[str]], old: bool) -> None:
+        for folder, names in folders.items():
+            kind, _, rest = folder.partition("/")
+            topic, _, number = rest.rpartition("/")
+            if (
+                kind not in ("consumequeue", "batchconsumequeue")
+                or not topic
+                or not number.lstrip("-").isdigit()
+            ):
+                continue
+            if kind == "batchconsumequeue" and self.version.old:
+                continue
+            if (kind == "batchconsumequeue") is not (topic in self.config.batch_topics):
+                raise LoadError(f"[BUG]Queue type of topic {topic} is not that of {folder}")
+            self._open(topic, int(number)).queue.load(names, old=old)
+            queue = self.queues[topic, int(number)]
+            if isinstance(queue, ConsumeQueue) and queue.ext is not None:
+                queue.ext.queue.load(folders.get(f"consumequeue_ext/{rest}", []), old=old)
+
+    def _open(self, topic: str, queue_id: int) -> Queue:
+        """`findOrCreateConsumeQueue`."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            if topic in self.config.batch_topics and not self.version.old:
+                queue = BatchConsumeQueue(self.overlay, topic, queue_id, self.config.batch_queue_size)
+            else:
+                folder = f"consumequeue_ext/{topic}/{queue_id}"
+                ext = ConsumeQueueExt(self.overlay, folder, self.config.ext_size) if self.config.ext else None
+                queue = ConsumeQueue(self.overlay, topic, queue_id, self.config.queue_size, ext)
+            self.queues[topic, queue_id] = queue
+        return queue
+
+    # Recovery
+
+    @property
+    def max_phy(self) -> int:
+        return self.log.max_offset
+
+    def _queue_phy(self) -> int:
+        return max((queue.max_phy for queue in self.queues.values()), default=-1)
+
+    def _recover(self) -> None:
+        """`CommitLog.recoverNormally` and `recoverAbnormally`."""
+        reached = self._queue_phy()
+        if not self.log.files:
+            self._destroy()
+            return
+        start = self._first_file(reached)
+        end = self.log.files[start].base
+        for file in self.log.files[start:]:
+            end = file.base
+            position, stopped = self._recover_file(file, reached)
+            end += position
+            if stopped:
+                break
+        if reached >= end:
+            for queue in self.queues.values():
+                queue.truncate(end)
+        self.log.truncate(end)
+        if self.version.old:
+            self._reput()
+
+    def _recover_file(self, file: MappedFile, reached: int) -> tuple[int, bool]:
+        """Return where the messages of a file end, and whether the log ends there."""
+        data = file.read()
+        position = 0
+        while True:
+            found = check(data[position:], self.rules, crc=True)
+            if found is None:
+                return position, False
+            checked = self.config.check_offset and not self.clean
+            if checked and isinstance(found, Message) and not file.base <= found.phy < file.base + file.size:
+                found = Refused(-1, "found a message of another file")
+            if isinstance(found, Refused):
+                self.ended = found.text
+                return position, True
+            if (found.phy > reached and self.version.dispatches) if self.clean else True:
+                self._dispatch(found)
+            position += found.size
+
+    def _first_file(self, reached: int) -> int:
+        """Return the number of the file where the recovery starts."""
+        files = self.log.files
+        least = max(len(files) - self.config.recover_max, 0) if self.version.bounded else 0
+        if self.clean and not self.version.dispatches:
+            return max(len(files) - 3, 0)
+        for i in range(len(files) - 1, least - 1, -1):
+            if self.clean and not self.version.bounded:
+                if files[i].base <= reached:
+                    return i
+            elif self._matches(files[i], reached):
+                return i
+        return least
+
+    def _matches(self, file: MappedFile, reached: int) -> bool:
+        """`CommitLog.isMappedFileMatchedRecover`."""
+        head = file.read(0, _HEAD)
+        magic, flags = struct.unpack_from(">I", head, 4)[0], struct.unpack_from(">i", head, 36)[0]
+        if magic != V1 and not (magic == V2 and self.rules.v2):
+            return False
+        stored: int = struct.unpack_from(">q", head, 68 if flags & BORN_V6 else 56)[0]
+        phy: int = struct.unpack_from(">q", head, 28)[0]
+        if stored == 0:
+            return False
+        physic, logics, flushed = (int(self.checkpoint[i]) for i in (0, 1, 5))
+        if self.clean:
+            return phy <= reached
+        if not self.version.bounded:
+            return stored <= max(0, min(physic, logics) - _MARGIN)
+        return phy <= flushed if flushed > 0 else stored <= logics
+
+    def _destroy(self) -> None:
+        """The log has no file: the consume queues are deleted."""
+        for queue in self.queues.values():
+            files = [*queue.queue.files]
+            if isinstance(queue, ConsumeQueue) and queue.ext is not None:
+                files += queue.ext.queue.files
+                queue.ext.queue.files.clear()
+            for file in files:
+                self.overlay.delete(file.name)
+            queue.queue.files.clear()
+
+    def _correct(self) -> None:
+        """`recoverTopicQueueTable`: the first unit of each queue is one that leads into the log."""
+        for queue in self.queues.values():
+            queue.correct_min(self.log.min_offset, old=self.version.old)
+
+    # Dispatching
+
+    def _dispatch(self, message: Message) -> None:
+        """`CommitLogDispatcherBuildConsumeQueue` and `CommitLogDispatcherBuildIndex`."""
+        if message.kind not in (PREPARED, ROLLBACK):
+            queue = self._open(message.topic, message.queue_id)
+            queue.put(message)
+            if self.config.lmq and not self.version.old and isinstance(queue, ConsumeQueue):
+                self._multi_dispatch(message)
+        self.index.put(message)
+
+    def _multi_dispatch(self, message: Message) -> None:
+        """`MultiDispatchUtils` and `ConsumeQueue.multiDispatchLmqQueue`."""
+        names = message.properties.get("INNER_MULTI_DISPATCH", "")
+        numbers = message.properties.get("INNER_MULTI_QUEUE_OFFSET", "")
+        system = message.topic.startswith(("%RETRY%", "rmq_sys_")) or message.topic == "SCHEDULE_TOPIC_XXXX"
+        if not names or not numbers or system or names.count(",") != numbers.count(","):
+            return
+        for name, number in zip(names.split(","), numbers.split(","), strict=True):
+            if "/" not in name:
+                queue_id = 0 if name.startswith("%LMQ%") else message.queue_id
+                self._open(name, queue_id).put(message, int(number), message.tags_code)
+
+    def _reput(self) -> None:
+        """`ReputMessageService.doReput`, from the end of the consume queues on."""
+        at = max(self._queue_phy(), self.log.min_offset, 0)
+        while at < self.log.max_offset:
+            file = self.log.find(at, or_first=at == 0)
+            if file is None:
+                return
+            data = file.read(0, file.wrote)
+            position = at % file.size
+            while position < len(data):
+                found = check(data[position:], self.rules, crc=False)
+                if found is None:
+                    break
+                if isinstance(found, Refused):
+                    if found.size <= 0:
+                        break
+                    position += found.size
+                    continue
+                self._dispatch(found)
+                position += found.size
+            at = file.base + file.size
+
+    # Serving
+
+    def message(self, phy: int, size: int) -> bytes | None:
+        """Return the bytes of a message (`CommitLog.getMessage`)."""
+        file = self.log.find(phy, or_first=phy == 0)
+        if file is None or size <= 0 or phy % file.size + size > file.wrote:
+            return None
+        return file.read(phy % file.size, size)
+
+    def query(self, topic: str, key: str, most: int = _PULL) -> list[int]:
+        """Return the places of the messages that a client finds by a key (`queryMessage`)."""
+        out = []
+        for phy in sorted(self.index.query(topic, key, most)):
+            size = int.from_bytes(self.message(phy, 4) or b"", "big", signed=True)
+            message = self.message(phy, size)
+            if message is not None and decodes(message, v2=self.rules.v2):
+                out.append(phy)
+        return out
+
+    def pull(self, queue: Queue, number: int) -> tuple[list[Unit], str, int]:
+        """Return what a pull gives: units of messages, the status, and the number to go on with (`getMessage`)."""
+        if queue.max_offset == 0:
+            return [], "NO_MESSAGE_IN_QUEUE", 0
+        if number < queue.min_offset:
+            return [], "OFFSET_TOO_SMALL", queue.min_offset
+        if number >= queue.max_offset:
+            return (
+                [],
+                "OFFSET_OVERFLOW_ONE" if number == queue.max_offset else "OFFSET_OVERFLOW_BADLY",
+                queue.max_offset,
+            )
+        units = queue.units(number)
+        if units is None:
+            return [], "OFFSET_FOUND_NULL", queue.next_file(number)
+        given: list[Unit] = []
+        total, skip, following = 0, -1, number
+        status = "NO_MATCHED_MESSAGE"
+        for unit in units:
+            if following >= queue.max_offset or len(given) >= _PULL:
+                break
+            if given and total + unit.size > _PULL_BYTES:
+                break
+            following = unit.number + unit.count
+            if isinstance(queue, ConsumeQueue) and queue.breaks(unit):
+                return [], "java.nio.BufferUnderflowException", number + 1
+            if unit.phy < skip:
+                continue
+            if self.message(unit.phy, unit.size) is None:
+                status = status if given else "MESSAGE_WAS_REMOVING"
+                skip = unit.phy + self.config.log_size - unit.phy % self.config.log_size
+                continue
+            given.append(unit)
+            total += unit.size
+            status, skip = "FOUND", -1
+        return given, status, following
+
+    def read_all(self) -> Iterator[Served]:
+        """Pull every queue from its first number to its last."""
+        for (topic, queue_id), queue in sorted(self.queues.items()):
+            number = queue.min_offset
+            while number < queue.max_offset:
+                units, _, following = self.pull(queue, number)
+                for unit in units:
+                    yield Served(topic, queue_id, unit)
+                number = following if following > number else number + 1

@@ -1,0 +1,180 @@
+"""Simulate the start of a broker on a store: what is on the disk afterwards, and what consumers get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.engine.startup import (
+    Answers,
+    LostRows,
+    Refused,
+    Served,
+    Settings,
+    Startup,
+    SystemRepair,
+    lost_runs,
+)
+from logwright.codec.fault import UsageError
+from logwright.codec.frames.codec import Part
+from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.walk import ListedFile, Walk, good_frames
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
+from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
+from logwright.codec.rocketmq.formats.commitlog.read import Messages
+from logwright.codec.rocketmq.startup.mapped_file import LoadError
+from logwright.codec.rocketmq.startup.message import decodes
+from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
+from logwright.codec.rocketmq.store import tree
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.overlay import Overlay
+
+VERSIONS = ("5.5.0", "5.3.3", "4.9.7")
+_AT_A_TIME = 1 << 12
+_PID = b"1"
+"""What stands in the file abort: the process id of the broker, which is not known."""
+
+
+class ServedStore(Served):
+    """A store that a broker has loaded."""
+
+    def __init__(self, overlay: Overlay, store: MessageStore, options: Options) -> None:
+        self.overlay, self.store, self.options = overlay, store, options
+
+    @cached_property
+    def places(self) -> list[tuple[int, int]]:
+        """The place and size of each message that consumers get, in the order of the log: one in several queues is there once."""
+        found = {(one.unit.phy, one.unit.size) for one in self.store.read_all()}
+        return [place for place in sorted(found) if self._decodes(*place)]
+
+    def _decodes(self, phy: int, size: int) -> bool:
+        data = self.store.message(phy, size)
+        return data is not None and decodes(data, v2=self.store.rules.v2)
+
+    def answers(self) -> Answers:
+        store = self.store
+        serves: dict[str, Any] = {
+            "first": store.log.min_offset if store.log.files else None,
+            "last": self.places[-1][0] if self.places else None,
+            "log_end": store.max_phy,
+            "stops_at": None,
+        }
+        warnings = []
+        if self._behind:
+            reason = f": {store.ended}" if store.ended else ""
+            warnings.append(f"the log ends at {store.max_phy}{reason}; what lies behind is written over")
+        return Answers(len(self.places), serves, warnings=tuple(warnings))
+
+    @cached_property
+    def _behind(self) -> bool:
+        """Whether sound messages lie behind the end of the log."""
+        return any((phy >= self.store.max_phy).any() for _, phy, *_ in self._salvaged())
+
+    def _salvaged(self) -> Iterator[tuple[Part, Any, Any]]:
+        """The undamaged messages of the store as it is, which belong in a queue: with their places and sizes."""
+        below = self.overlay.below
+        for entry in tree.logs(below):
+            name = entry.name.rpartition("/")[2]
+            context = LOG.context(name, Options(LOG.options))
+            base = tree.base_of(entry.name) or 0
+            for window, frames in good_frames(Walk(ListedFile(below, entry.name, entry.size), LOG, context)):
+                kind = frames.header["sys_flag"].astype(np.int64) & TRANSACTION
+                picked = frames.pick(
+                    (frames.header["frame_kind"] == MAIN) & (kind != PREPARED) & (kind != ROLLBACK)
+                )
+                if len(picked):
+                    part = Part(window.data, picked.start, picked.end, picked.header, window.offset)
+                    yield part, picked.start + window.offset + base, picked.end - picked.start
+
+    def lost(self) -> Iterator[LostRows]:
+        served = np.array([phy for phy, _ in self.places], np.int64)
+
+        def pieces() -> Iterator[Any]:
+            for part, phy, _ in self._salvaged():
+                yield ~np.isin(phy, served), _Where(part, phy)
+
+        yield from lost_runs(pieces())
+
+    def parts(self, view: str) -> None:
+        if view != "messages":
+            raise UsageError(f"a broker serves no view {view!r}", advice="It serves messages")
+
+    def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for at in range(0, len(self.places), _AT_A_TIME):
+            found = [self.store.message(*place) or b"" for place in self.places[at : at + _AT_A_TIME]]
+            yield rows_of(found, columns, self.options)
+
+    def settle(self, repair: SystemRepair) -> None:
+        super().settle(repair)
+        repair.ids = {"last_physical_offset": self.places[-1][0] if self.places else -1}
+
+
+class _Where:
+    """Describes lost messages."""
+
+    def __init__(self, part: Part, phy: Any) -> None:
+        self.part, self.phy = part, phy
+
+    def __call__(self, start: int, stop: int) -> dict[str, Any]:
+        topics = Messages(self.part.pick(slice(start, stop)), 1).column_topic().unique().to_pylist()
+        where: dict[str, Any] = {
+            "first_physical_offset": int(self.phy[start]),
+            "last_physical_offset": int(self.phy[stop - 1]),
+        }
+        return {"topic": topics[0], **where} if len(topics) == 1 else where
+
+
+def rows_of(messages: Sequence[bytes], columns: Sequence[str], options: Options) -> pa.RecordBatch:
+    """Return messages as rows. A client checks no checksum."""
+    data = np.frombuffer(b"".join(messages), np.uint8)
+    ends = np.cumsum([len(one) for one in messages])
+    starts = ends - [len(one) for one in messages]
+    heads = np.concatenate(
+        [LOG._head(data, int(start), len(one)) for start, one in zip(starts, messages, strict=True)]
+    )
+    part = Part(data, starts, ends, heads, 0)
+    context = LOG.context(
+        "", Options(LOG.options, {"max.decompressed.bytes": options["max.decompressed.bytes"]})
+    )
+    return LOG._batch(part, columns, context)
+
+
+def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
+    """Follow the start of a broker. See `codec.engine.startup.Start`."""
+    options = settings.options
+    number = [int(part) for part in settings.version.split(".")]
+    config = tree.config_of(overlay, options)
+    store = MessageStore(overlay, config, Version((number[0], number[1], number[2])), clean=settings.clean)
+    try:
+        store.load()
+    except LoadError as error:
+        return Refused("process", str(error), None, {"stops_at": None})
+    before = overlay.read(tree.ABORT) if tree.ABORT in overlay else b""
+    overlay.put(f"{tree.ABORT}.bak", before)
+    overlay.put(tree.ABORT, before or _PID)
+    if tree.CHECKPOINT not in overlay or overlay.size(tree.CHECKPOINT) < 4096:
+        stored = overlay.read(tree.CHECKPOINT) if tree.CHECKPOINT in overlay else b""
+        overlay.put(tree.CHECKPOINT, stored.ljust(4096, b"\0"))
+    return ServedStore(overlay, store, options)
+
+
+def last_stop(listing: Listing, clean: bool | None) -> tuple[bool, str]:
+    """A broker that stops removes the file `abort`."""
+    if clean is not None:
+        return clean, "option"
+    return all(entry.name != tree.ABORT for entry in listing.entries()), tree.ABORT
+
+
+STARTUP = Startup(
+    "rocketmq",
+    VERSIONS,
+    start,
+    last_stop,
+    refusal="a broker does not load it: {error}",
+    advice="Take away or repair the file that it names",
+)

@@ -1,0 +1,1 @@
+"""A store of RocketMQ as a tree of files."""

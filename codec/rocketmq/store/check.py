@@ -1,0 +1,191 @@
+"""The files of a store held against each other: queues against the log, and numbers in the queues.
+
+Source: `ConsumeQueue.putMessagePositionInfo`, `CommitLog.getMessage` of RocketMQ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.describe import dtype_of
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames.codec import Part
+from logwright.codec.frames.scanner import MAIN
+from logwright.codec.java import java_string
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
+from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
+from logwright.codec.rocketmq.formats.commitlog.read import Messages
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
+from logwright.codec.rocketmq.store import tree
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Frames, Window
+
+Int64s = npt.NDArray[np.int64]
+NAME = "rocketmq.store"
+ADVICE = (
+    "Copy the store before a broker is started on it: the broker ends the log at the first bad message that it reads, and deletes all files "
+    "behind it.",
+    "Where the commit log is sound and queues or index are not: remove consumequeue, index and checkpoint, and create a file abort. The "
+    "broker makes them again.",
+)
+_MOST = 20
+_QUEUES = {tree.QUEUE: dtype_of(UNIT), tree.BATCH: dtype_of(BATCH_UNIT)}
+
+
+class StoreChecker:
+    """See `logwright.codec.capability.Check`."""
+
+    def __init__(self, listing: Listing, plan: Plan) -> None:
+        self._listing, self._plan = listing, plan
+        self._file: PlannedFile | None = None
+        self._topics: dict[bytes, int] = {}
+        self._found: list[tuple[Int64s, ...]] = []
+        self._ends: dict[str, int] = {}
+
+    def begin(self, file: PlannedFile) -> None:
+        self._file = file
+
+    def add(self, window: Window, frames: Frames) -> None:
+        if self._file is None or self._file.codec != "rocketmq.commitlog":
+            return
+        self._ends[self._file.name] = window.offset + int(frames.end[-1])
+        frames = frames.pick(frames.header["frame_kind"] == MAIN)
+        if not len(frames):
+            return
+        part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
+        stored = Messages(part, 1).column_topic().cast("binary").dictionary_encode()
+        codes = np.array(
+            [self._topics.setdefault(name, len(self._topics)) for name in stored.dictionary.to_pylist()],
+            np.int64,
+        )
+        base = tree.base_of(self._file.name) or 0
+        head = frames.header
+        kind = head["sys_flag"].astype(np.int64) & TRANSACTION
+        queued = (kind != PREPARED) & (kind != ROLLBACK)
+        self._found.append(
+            tuple(
+                np.ascontiguousarray(values[queued]).astype(np.int64)
+                for values in (
+                    frames.start + window.offset + base, frames.end - frames.start, codes[np.asarray(stored.indices)],
+                    head["queue_id"], head["queue_offset"],
+                )
+            )
+        )  # fmt: skip
+
+    def finish(self) -> Iterator[tuple[str, Fault]]:
+        empty = np.zeros(0, np.int64)
+        phy, size, topic, queue, number = (
+            np.concatenate([empty, *(one[i] for one in self._found)]) for i in range(5)
+        )
+        names = {code: java_string(name) for name, code in self._topics.items()}
+        order = np.lexsort((phy, queue, topic))
+        edges = np.flatnonzero((np.diff(topic[order]) != 0) | (np.diff(queue[order]) != 0)) + 1
+        numbers: dict[tuple[str, int], Int64s] = {}
+        for group in np.split(order, edges) if len(order) else ():
+            numbers[names[int(topic[group[0]])], int(queue[group[0]])] = group
+        yield from self._continuity(phy, number, numbers)
+        yield from self._units(phy, size, numbers)
+
+    def _continuity(
+        self, phy: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
+    ) -> Iterator[tuple[str, Fault]]:
+        """Numbers in each queue rise by one from message to message. Batches take more of them, so of their topics only the order counts."""
+        batches = tree.batch_topics(self._listing)
+        for (topic, queue_id), group in queues.items():
+            steps = np.diff(number[group])
+            odd = np.flatnonzero((steps <= 0) if topic in batches else (steps != 1))
+            for i in odd[:_MOST].tolist():
+                before, after = int(number[group[i]]), int(number[group[i + 1]])
+                text = f"queue {queue_id} of {topic}: message {before} is followed by message {after}"
+                lost = (
+                    {
+                        "topic": topic,
+                        "queue_id": queue_id,
+                        "first_offset": before + 1,
+                        "last_offset": after - 1,
+                    }
+                    if after > before
+                    else {}
+                )
+                name, at = self._place(int(phy[group[i + 1]]))
+                system = "a broker that rebuilds the queue gives later messages other numbers"
+                rows = after - before - 1 if after > before else 0
+                yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, rows, lost)
+
+    def _place(self, phy: int) -> tuple[str, int]:
+        """Return the file of a message, and its byte there."""
+        for entry in tree.logs(self._listing):
+            base = tree.base_of(entry.name) or 0
+            if base <= phy < base + entry.size:
+                return entry.name, phy - base
+        return "", 0
+
+    def _units(
+        self, phy: Int64s, size: Int64s, queues: dict[tuple[str, int], Int64s]
+    ) -> Iterator[tuple[str, Fault]]:
+        """Each unit leads to a message of its queue, and each message has a unit."""
+        logs = tree.logs(self._listing)
+        low = tree.base_of(logs[0].name) or 0 if logs else 0
+        files: dict[tuple[str, int], list[PlannedFile]] = {}
+        for file in self._plan.files:
+            queue = tree.queue_of(file.name)
+            if file.role is Role.DERIVED and queue is not None and tree.first(file.name) in _QUEUES:
+                files.setdefault(queue, []).append(file)
+        if not files:
+            return  # a broker makes them all again
+        every = np.sort(phy)
+        for queue in sorted({*files, *queues}):
+            group = queues.get(queue, np.zeros(0, np.int64))
+            places, sizes = phy[group], size[group]
+            found: list[Int64s] = []
+            for file in files.get(queue, []):
+                units = self._read(file)
+                at = units["physical_offset"].astype(np.int64)
+                found.append(at)
+                light = queue[0].startswith("%LMQ%")
+                known = every if light or not len(places) else places
+                index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
+                right = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
+                if not light and len(places):
+                    right &= sizes[index] == units["size"]
+                odd = np.flatnonzero(~right & (units["size"] != FILLER) & (at >= low))
+                for i in odd[:_MOST].tolist():
+                    size_said = int(units["size"][i])
+                    text = f"the unit leads to {int(at[i])}, where no sound message of the queue has {size_said} bytes"
+                    place = i * units.dtype.itemsize
+                    yield (
+                        file.name,
+                        Fault(NAME, place, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
+                    )
+            missing = np.setdiff1d(places, np.concatenate([np.zeros(0, np.int64), *found]))
+            if len(missing):
+                text = f"{len(missing)} messages of queue {queue[1]} of {queue[0]} have no unit, the first at {int(missing[0])}"
+                system = "consumers do not get them, unless the broker recovers that part of the log"
+                lost = {"topic": queue[0], "queue_id": queue[1]}
+                name = files[queue][-1].name if queue in files else ""
+                yield name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0, lost)
+
+    def _read(self, file: PlannedFile) -> npt.NDArray[np.void]:
+        """Return the units of a file up to the zeros behind them."""
+        dtype = _QUEUES[tree.first(file.name)]
+        data = np.frombuffer(self._listing.read(file.name), np.uint8)
+        units = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
+        used = np.flatnonzero(units["size"])
+        return units[: int(used[-1]) + 1 if len(used) else 0]
+
+
+def check(
+    listing: Listing,
+    plan: Plan,
+    options: Options,
+    *,
+    clean: bool | None,
+    live: bool | None,
+    deep: bool,
+) -> StoreChecker:
+    """See `codec.capability.Check`."""
+    return StoreChecker(listing, plan)

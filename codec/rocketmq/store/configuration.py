@@ -1,0 +1,43 @@
+"""A broker's configuration file (`broker.conf`), as far as it says where the store lies and how it is read.
+
+Names are those of `MessageStoreConfig`. No other value is kept.
+"""
+
+from __future__ import annotations
+
+from logwright.codec.fault import UsageError
+from logwright.codec.layout import Configuration
+from logwright.codec.properties import properties
+from logwright.codec.rocketmq.store import tree
+
+_ROOT = "storePathRootDir"
+_OURS = ("brokerName", "brokerClusterName", "namesrvAddr", _ROOT)
+_OPTIONS = (tree.LOG_PATH, *tree.GEOMETRY, *tree.SETTINGS)
+
+
+class BrokerConfiguration:
+    """See `logwright.codec.layout.ConfigFile`."""
+
+    layout = "rocketmq.store"
+
+    def named(self, name: str) -> bool:
+        return name.endswith((".conf", ".properties"))
+
+    def parse(self, data: bytes) -> Configuration | None:
+        found = {name: value.strip() for name, value in properties(data)}
+        if not any(name in found for name in _OURS) or "log.dirs" in found:
+            return None
+        root = found.get(_ROOT, "")
+        paths = [root, *(path.strip() for path in found.get(tree.LOG_PATH.name, root).split(","))]
+        if not root or not all(path.startswith("/") for path in paths):
+            raise UsageError(
+                f"{_ROOT} and {tree.LOG_PATH.name} are {', '.join(map(repr, paths))}, expected absolute paths",
+                advice="Name the directory of the store itself",
+            )
+        options = {option.name: found[option.name] for option in _OPTIONS if found.get(option.name)}
+        if options.get(tree.LOG_PATH.name, "").rstrip("/") == f"{root.rstrip('/')}/{tree.LOG}":
+            del options[tree.LOG_PATH.name]
+        return Configuration("rocketmq", (root,), options)
+
+
+CONFIGURATION = BrokerConfiguration()

@@ -1,0 +1,224 @@
+"""The layout `rocketmq.store`: the directory of a broker's messages.
+
+Source: `DefaultMessageStore`, `StorePathConfigHelper` of RocketMQ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from logwright.codec.base import Match
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Layout
+from logwright.codec.option import STARTS, Options, used_by
+from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT
+from logwright.codec.rocketmq.store import builder, tree, views
+from logwright.codec.rocketmq.store.check import ADVICE
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
+from logwright.codec.store.roots import Root
+from logwright.codec.store.view import Group, Part
+
+NAME = "rocketmq.store"
+_DERIVED = {
+    tree.QUEUE: "rocketmq.consumequeue",
+    tree.BATCH: "rocketmq.batchconsumequeue",
+    tree.EXT: "rocketmq.consumequeue_ext",
+    tree.INDEX: "rocketmq.indexfile",
+}
+_METADATA = {
+    tree.CHECKPOINT: "rocketmq.checkpoint",
+    tree.ABORT: "rocketmq.abort",
+    f"{tree.ABORT}.bak": "rocketmq.abort",
+    tree.LOCK: None,
+    tree.TOPICS_FILE: "rocketmq.topics",
+    f"{tree.TOPICS_FILE}.bak": "rocketmq.topics",
+    tree.OFFSETS_FILE: "rocketmq.consumer_offsets",
+    f"{tree.OFFSETS_FILE}.bak": "rocketmq.consumer_offsets",
+    "config/delayOffset.json": "rocketmq.delay_offsets",
+    "config/delayOffset.json.bak": "rocketmq.delay_offsets",
+    "config/timercheck": "rocketmq.timercheck",
+    "timerwheel": "rocketmq.timerwheel",
+}
+_ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
+_CASSANDRA = {"data", "saved_caches", "hints"}
+"""Folders beside another system's `commitlog`."""
+READ_OPTIONS = (
+    tree.LOG_PATH, *tree.GEOMETRY, BODY_LIMIT, *views.OPTIONS, *used_by(STARTS, *tree.SETTINGS),
+)  # fmt: skip
+
+
+class Store(Layout):
+    """A store. The commit log may lie elsewhere, in one directory or several."""
+
+    name = NAME
+    title = "RocketMQ store: a commit log of messages, with consume queues and an index"
+    views = views.VIEWS
+    default_view = "messages"
+    options = builder.OPTIONS
+    read_options = READ_OPTIONS
+    folders = tree.FOLDERS
+    root_options = (tree.LOG_PATH.name,)
+    barrier = tree.BARRIER
+    nouns = ("message", "file")
+    advice = ADVICE
+
+    def recognise(self, listing: Listing) -> Match:
+        names = [entry.name for entry in listing.entries()]
+        if any(tree.is_log(name) and tree.base_of(name) is not None for name in names):
+            return Match.SURE
+        if any(tree.first(name) == tree.QUEUE and tree.queue_of(name) for name in names):
+            return Match.NAME
+        ours = {tree.CHECKPOINT, tree.LOCK, f"{tree.ABORT}.bak"} & set(names)
+        folders = set(folders_of(listing))
+        if len(ours) > 1 or {tree.LOG, tree.QUEUE} <= folders:
+            return Match.NAME
+        return Match.MAYBE if tree.LOG in folders and not _CASSANDRA & folders else Match.NO
+
+    def roots(self, options: Options) -> Sequence[Root]:
+        return tree.roots(options)
+
+    # Reading
+
+    def plan(self, listing: Listing, options: Options) -> Plan:
+        """The commit log is primary, in the order of its numbers; queues and index follow from it."""
+        files = [self._planned(entry) for entry in listing.entries()]
+        slots, _ = tree.index_geometry(listing, options)
+        files = [
+            PlannedFile(file.name, file.size, file.role, file.codec, {"slots": slots})
+            if file.codec == "rocketmq.indexfile"
+            else file
+            for file in files
+        ]
+        files.sort(
+            key=lambda file: (
+                _ROLES.index(file.role),
+                tree.base_of(file.name) or 0 if tree.is_log(file.name) else 0,
+                file.name,
+            )
+        )
+        logs = [Entry(file.name, file.size) for file in files if file.role is Role.PRIMARY]
+        missing = tuple(_gaps(logs))
+        faults = (*_sizes(logs), *(_bad_names(files)))
+        return Plan(tuple(files), faults, self._facts(files, logs), missing)
+
+    def _planned(self, entry: Entry) -> PlannedFile:
+        name, folder = entry.name, tree.first(entry.name)
+        base = tree.base_of(name)
+        if name == tree.BARRIER:
+            return PlannedFile(
+                name, entry.size, Role.LEFTOVER, note="of a write that was cut short: a broker does not start"
+            )
+        if tree.is_log(name) and base is not None:
+            return PlannedFile(name, entry.size, Role.PRIMARY, "rocketmq.commitlog", {"number": base})
+        if folder == tree.INDEX and base is not None:
+            return PlannedFile(name, entry.size, Role.DERIVED, _DERIVED[folder])
+        if folder in _DERIVED and base is not None and tree.queue_of(name) is not None:
+            return PlannedFile(name, entry.size, Role.DERIVED, _DERIVED[folder])
+        if folder == tree.TIMER and base is not None:
+            return PlannedFile(name, entry.size, Role.METADATA, "rocketmq.timerlog")
+        if name in _METADATA:
+            return PlannedFile(name, entry.size, Role.METADATA, _METADATA[name])
+        if folder == tree.CONFIG:
+            return PlannedFile(name, entry.size, Role.METADATA)
+        return PlannedFile(name, entry.size, Role.FOREIGN)
+
+    def _facts(self, files: Sequence[PlannedFile], logs: Sequence[Entry]) -> dict[str, Any]:
+        queues = {
+            tree.queue_of(file.name)
+            for file in files
+            if file.codec in (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH])
+        }
+        names = {file.name for file in files}
+        return {
+            "commit_logs": len(logs),
+            "commit_log_bytes": sum(entry.size for entry in logs),
+            "first_physical_offset": tree.base_of(logs[0].name) if logs else None,
+            "topics": len({queue[0] for queue in queues if queue}),
+            "queues": len(queues),
+            "index_files": sum(file.codec == _DERIVED[tree.INDEX] for file in files),
+            "abort": tree.ABORT in names,
+        }
+
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+        return views.parts(listing, plan, view, options)
+
+    # Writing
+
+    def locks(self) -> Sequence[str]:
+        return (tree.LOCK,)
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        """Queues and index before the commit log: a broker cuts what leads behind the end of the log. The checkpoint is last."""
+        return sorted(names, key=lambda name: (name == tree.CHECKPOINT, tree.is_log(name), name))
+
+    def builder(
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
+    ) -> Builder:
+        return builder.StagedBuilder() if staged else builder.StoreBuilder(listing, options)
+
+    def assemble(
+        self,
+        listing: Listing | None,
+        name: str,
+        parts: Sequence[tuple[Stage, Summary]],
+        extra: Stage,
+        options: Options,
+    ) -> Placement:
+        return builder.assemble(listing, parts, extra, options, self.order)
+
+
+def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
+    """Files that are missing between two others."""
+    size = max((entry.size for entry in logs), default=0)
+    for before, after in pairwise(logs):
+        end, start = (tree.base_of(before.name) or 0) + size, tree.base_of(after.name) or 0
+        if size and start > end:
+            text = f"the commit log has nothing from {end} to {start}: a file is missing"
+            system = "a broker loads the store; consumers skip these messages"
+            yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+
+
+def _sizes(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
+    """Files of another size than the others: a broker does not load a store with them."""
+    sizes = [entry.size for entry in logs]
+    usual = max(set(sizes), key=sizes.count, default=0)
+    for i, entry in enumerate(logs):
+        if entry.size == usual and usual:
+            continue
+        last = i == len(logs) - 1 and not entry.size
+        system = (
+            "a broker before 5.1.3 does not load the store, others delete the file"
+            if last
+            else "a broker does not load the store"
+        )
+        text = f"the file has {entry.size} bytes, the others have {usual}"
+        kind = Kind.TRUNCATED if entry.size < usual else Kind.LENGTH
+        severity = Severity.WARNING if last else Severity.ERROR
+        yield entry.name, Fault(NAME, 0, 0, kind, text, severity, system)
+
+
+def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
+    """Files where a broker expects none."""
+    for file in files:
+        queue = tree.first(file.name) in (tree.QUEUE, tree.BATCH, tree.EXT) and tree.queue_of(file.name)
+        if file.role is Role.FOREIGN and (tree.is_log(file.name) or queue):
+            text = "a file that is none of the store lies among its files"
+            yield (
+                file.name,
+                Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "a broker does not load the store"),
+            )
+        elif tree.is_log(file.name) and file.role is Role.PRIMARY and len(file.name.rpartition("/")[2]) != 20:
+            text = "the name is not padded to 20 digits: files are loaded in the order of their names as text"
+            yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, "a broker may cut the log")
+
+
+LAYOUT = Store()

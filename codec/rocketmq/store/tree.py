@@ -1,0 +1,239 @@
+"""The names of the files of a store, and its geometry, which no file says.
+
+Source: `StorePathConfigHelper`, `MessageStoreConfig` of RocketMQ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Option, Options, Verb, flag, parse_text
+from logwright.codec.rocketmq.formats.commitlog.codec import FILE_SIZE
+from logwright.codec.rocketmq.formats.config import TOPICS
+from logwright.codec.rocketmq.formats.indexfile import (
+    ENTRIES,
+    HASH_SLOTS,
+    HEAD,
+    MAX_ENTRIES,
+    SIZE,
+    SLOTS,
+    find_slots,
+)
+from logwright.codec.rocketmq.startup.message import Rules
+from logwright.codec.rocketmq.startup.message_store import StoreConfig
+from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.roots import Root
+from logwright.codec.window import Bytes
+
+LOG, QUEUE, BATCH, EXT, INDEX = "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index"
+TIMER, CONFIG = "timerlog", "config"
+CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
+TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.json"
+FOLDERS = (LOG, f"{LOG}-*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
+BARRIER = f"{LOG}/-"
+"""A file that keeps a broker from starting: it has not the size of a commit log, and is not the last by name."""
+_NUMBER = re.compile(r"\d{1,20}")
+_DEFAULTS = {LOG: 1 << 30, QUEUE: 6_000_000, BATCH: 13_800_000, EXT: 50_331_648}
+
+LOG_PATH = Option(
+    "storePathCommitLog",
+    None,
+    "The directory of the commit log, where it is another, or several of them with commas between",
+    parse_text,
+)
+QUEUE_SIZE = Option(
+    "mappedFileSizeConsumeQueue",
+    None,
+    "Bytes of a consume queue file; as the files are",
+    low=20,
+    high=1 << 30,
+)
+BATCH_SIZE = Option(
+    "mapperFileSizeBatchConsumeQueue", None, "Bytes of a batch consume queue file; as the files are", low=46
+)
+EXT_SIZE = Option(
+    "mappedFileSizeConsumeQueueExt", None, "Bytes of a consume queue extension; as the files are", low=64
+)
+
+
+def parse_flag(value: Any) -> bool:
+    """true or false. Raises `ValueError`."""
+    found = flag("option", value)
+    if found is None:
+        raise ValueError("expected true or false")
+    return found
+
+
+EXT_ENABLED = Option(
+    "enableConsumeQueueExt",
+    None,
+    "Whether consume queues have extensions; as the folder is there",
+    parse_flag,
+)
+LMQ = Option("enableLmq", False, "Whether messages are dispatched to light message queues too", parse_flag)
+RECOVER_MAX = Option(
+    "commitLogRecoverMaxNum", 10, "Files at the end of the log that 5.4 and later recover", low=1
+)
+FORCE_CRC = Option(
+    "forceVerifyPropCRC", False, "Only messages with a property __CRC32# that is right count", parse_flag
+)
+CHECK_OFFSET = Option(
+    "checkCommitLogOffsetOnRecover",
+    False,
+    "After a crash the log ends at a message of another file",
+    parse_flag,
+)
+GEOMETRY = (FILE_SIZE, QUEUE_SIZE, BATCH_SIZE, EXT_SIZE, HASH_SLOTS, MAX_ENTRIES)
+SETTINGS = (EXT_ENABLED, LMQ, RECOVER_MAX, FORCE_CRC, CHECK_OFFSET)
+READ_OPTIONS = (LOG_PATH, *GEOMETRY, *SETTINGS)
+
+
+def first(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def is_log(name: str) -> bool:
+    """Whether a file lies where the commit log does."""
+    return first(name) == LOG or first(name).startswith(f"{LOG}-")
+
+
+def base_of(name: str) -> int | None:
+    """Return the number in the name of a file; None where it is none."""
+    found = name.rpartition("/")[2]
+    return int(found) if _NUMBER.fullmatch(found) else None
+
+
+def queue_of(name: str) -> tuple[str, int] | None:
+    """Return the topic and the queue of a file of a consume queue; None where a broker takes it for none."""
+    parts = name.split("/")
+    number = parts[2].removeprefix("-") if len(parts) == 4 else ""
+    return (parts[1], int(parts[2])) if number.isdecimal() else None
+
+
+def roots(options: Options) -> Sequence[Root]:
+    """Return the directories of the commit log; files are in all of them."""
+    given = options[LOG_PATH.name]
+    paths = sorted({path.strip() for path in given.split(",") if path.strip()}) if given else []
+    return [Root(LOG if not i else f"{LOG}-{i + 1}", path, LOG) for i, path in enumerate(paths)]
+
+
+def logs(listing: Listing) -> list[Entry]:
+    """Return the files of the commit log, in their order."""
+    found = [entry for entry in listing.entries() if is_log(entry.name) and base_of(entry.name) is not None]
+    return sorted(found, key=lambda entry: (base_of(entry.name) or 0, entry.name))
+
+
+def _usual(sizes: Iterable[int]) -> int | None:
+    """Return the size that most files have."""
+    found = Counter(size for size in sizes if size).most_common(1)
+    return found[0][0] if found else None
+
+
+def config_of(listing: Listing, options: Options) -> StoreConfig:
+    """Return the settings of a store: as options say, else as its files are, else upstream's defaults."""
+    entries = listing.entries()
+
+    def size_of(folder: str, option: Option) -> int:
+        files = (
+            entry
+            for entry in entries
+            if (is_log(entry.name) if folder == LOG else first(entry.name) == folder)
+        )
+        given: int | None = options[option.name]
+        return (
+            given
+            or _usual(entry.size for entry in files if base_of(entry.name) is not None)
+            or _DEFAULTS[folder]
+        )
+
+    slots, room = index_geometry(listing, options)
+    folders = {first(entry.name) for entry in entries}
+    ext = options[EXT_ENABLED.name]
+    return StoreConfig(
+        size_of(LOG, FILE_SIZE),
+        size_of(QUEUE, QUEUE_SIZE),
+        size_of(BATCH, BATCH_SIZE),
+        size_of(EXT, EXT_SIZE),
+        slots,
+        room,
+        ext=EXT in folders if ext is None else ext,
+        lmq=options[LMQ.name],
+        batch_topics=batch_topics(listing),
+        recover_max=options[RECOVER_MAX.name],
+        rules=Rules(force_property_crc=options[FORCE_CRC.name]),
+        check_offset=options[CHECK_OFFSET.name],
+    )
+
+
+def index_geometry(listing: Listing, options: Options) -> tuple[int, int]:
+    """Return the slots of index files, and their entries with entry 0."""
+    slots, room = options[HASH_SLOTS.name], options[MAX_ENTRIES.name]
+    files = [entry for entry in listing.entries() if first(entry.name) == INDEX and entry.size]
+    size = _usual(entry.size for entry in files)
+    if size is None:
+        return slots or SLOTS, room or ENTRIES
+    if slots is None:
+        found = Counter(
+            find_slots(_reader(listing, entry.name), entry.size) for entry in files[:8] if entry.size == size
+        ).most_common(2)
+        slots = next((number for number, _ in found if number > 0), SLOTS)
+    return slots, room or max((size - HEAD - 4 * slots) // SIZE, 2)
+
+
+def _reader(listing: Listing, name: str) -> Any:
+    def read(offset: int, length: int) -> Bytes:
+        return np.frombuffer(listing.read(name, offset, length), np.uint8)
+
+    return read
+
+
+def topics(listing: Listing) -> list[dict[str, Any]] | None:
+    """Return the rows of `config/topics.json`; None where there is none that can be read."""
+    if not any(entry.name == TOPICS_FILE for entry in listing.entries()):
+        return None
+    try:
+        rows: list[dict[str, Any]] = TOPICS.parse(listing.read(TOPICS_FILE)).to_pylist()
+    except DescriptionError:
+        return None
+    return rows
+
+
+def batch_topics(listing: Listing) -> frozenset[str]:
+    """Return the topics with batch consume queues: as topics.json says, else as the folders are."""
+    rows = topics(listing)
+    if rows is None:
+        return frozenset(
+            entry.name.split("/")[1] for entry in listing.entries() if first(entry.name) == BATCH
+        )
+    wanted = {"key": "queue.type", "value": "BatchCQ"}
+    return frozenset(row["topic"] for row in rows if wanted in row["attributes"])
+
+
+def parse_key(value: Any) -> str:
+    """`topic#key`. Raises `ValueError`."""
+    text = parse_text(value)
+    if "#" not in text:
+        raise ValueError("expected TOPIC#KEY")
+    return text
+
+
+KEY = Option(
+    "key", None, "TOPIC#KEY: only entries of this key, and of others with the same hash", parse_key, narrows=True,
+    verbs=frozenset({Verb.READ}), views=("index",),
+)  # fmt: skip
+
+
+def refuse_several(options: Options) -> None:
+    """Raise `UsageError` where a store is to be written to several commit log paths."""
+    if len(roots(options)) > 1:
+        raise UsageError(
+            "a store is written to one commit log path",
+            advice=f"Name one directory in {LOG_PATH.name}; a broker takes files from any of its paths",
+        )

@@ -1,0 +1,158 @@
+"""The views of a store that are not stretches of its commit log: its queues, and entries of the index by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.config import CONSUMER_OFFSETS
+from logwright.codec.rocketmq.formats.consumequeue import FILLER
+from logwright.codec.rocketmq.startup.index_service import key_hash
+from logwright.codec.rocketmq.store import tree
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.view import Group, Part, Run, Stream, View
+from logwright.codec.table import Column, Table
+
+LOG, QUEUE, BATCH, INDEX = (
+    "rocketmq.commitlog",
+    "rocketmq.consumequeue",
+    "rocketmq.batchconsumequeue",
+    "rocketmq.indexfile",
+)
+compute: Any = pc
+_OFFSETS = pa.list_(pa.struct([pa.field("group", pa.string()), pa.field("offset", pa.int64())]))
+QUEUES = Table(
+    "queues",
+    (
+        Column("topic", pa.string(), "the topic", nullable=False),
+        Column("queue_id", pa.int32(), "queue of the topic", nullable=False),
+        Column("min_offset", pa.int64(), "number of its first message"),
+        Column("max_offset", pa.int64(), "number that the next message gets"),
+        Column("messages", pa.int64(), "units of its files that lead to a message", nullable=False),
+        Column(
+            "gaps",
+            pa.int64(),
+            "units from the first message to the last one that lead to none",
+            nullable=False,
+        ),
+        Column("first_physical_offset", pa.int64(), "place of the first message in the commit log"),
+        Column("last_physical_offset", pa.int64(), "place of the last message"),
+        Column(
+            "consumer_offsets",
+            _OFFSETS,
+            "the next message of each group, where config/ has it",
+            nullable=False,
+        ),
+    ),
+    "One row a queue.",
+    key=("topic", "queue_id"),
+)
+VIEWS = {
+    view.name: view
+    for view in (
+        View("messages", LOG, "rows", "all messages of the commit log, in its order"),
+        View(
+            "queues",
+            QUEUE,
+            "rows",
+            "the consume queues, each with its offsets and those of its groups",
+            QUEUES,
+        ),
+        View("index", INDEX, "rows", "the entries of the index: of one key with key=TOPIC#KEY"),
+    )
+}
+OPTIONS = (tree.KEY,)
+
+
+def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+    """See `codec.layout.Layout.parts`."""
+    if view == "queues":
+        return _queues(listing, plan)
+    codec = VIEWS[view].codec
+    found = [
+        Part(file.name, codec, "rows", file.hints)
+        for file in plan.files
+        if file.codec == codec and file.role in (Role.PRIMARY, Role.DERIVED)
+    ]
+    key = options[tree.KEY.name] if view == "index" else None
+    if key is None:
+        return found
+    topic, _, name = key.partition("#")
+    return [Group(tuple(Run((part,)) for part in found), {"hash": key_hash(topic, name)})] if found else []
+
+
+def _queues(listing: Listing, plan: Plan) -> list[Group]:
+    offsets: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    if any(entry.name == tree.OFFSETS_FILE for entry in listing.entries()):
+        try:
+            rows = CONSUMER_OFFSETS.parse(listing.read(tree.OFFSETS_FILE)).to_pylist()
+        except DescriptionError:
+            rows = []
+        for row in rows:
+            group = {"group": row["group"], "offset": row["offset"]}
+            offsets.setdefault((row["topic"], row["queue_id"]), []).append(group)
+    queues: dict[tuple[str, int, bool], list[Part]] = {}
+    for file in plan.files:
+        queue = tree.queue_of(file.name)
+        if file.codec in (QUEUE, BATCH) and file.role is Role.DERIVED and queue is not None:
+            queues.setdefault((*queue, file.codec == BATCH), []).append(
+                Part(file.name, file.codec, "rows", file.hints)
+            )
+    out = []
+    for (topic, number, batch), found in sorted(queues.items()):
+        params = {
+            "topic": topic,
+            "queue_id": number,
+            "batch": batch,
+            "offsets": offsets.get((topic, number), []),
+        }
+        out.append(Group((Run(tuple(found)),), params))
+    return out
+
+
+def combine(
+    view: str,
+    params: Mapping[str, Any],
+    runs: Sequence[Stream],
+    columns: Sequence[str],
+    report: Callable[[Fault], None],
+) -> Iterator[pa.RecordBatch]:
+    """See `codec.capability.Combine`."""
+    if view == "index":
+        for run in runs:
+            for batch in run(list(dict.fromkeys((*columns, "key_hash")))):
+                yield batch.filter(compute.equal(batch.column("key_hash"), params["hash"])).select(
+                    list(columns)
+                )
+        return
+    row = _queue_row(params, runs)
+    yield pa.RecordBatch.from_pylist([{name: row[name] for name in columns}], schema=QUEUES.schema(columns))
+
+
+def _queue_row(params: Mapping[str, Any], runs: Sequence[Stream]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "topic": params["topic"], "queue_id": params["queue_id"], "messages": 0, "gaps": 0, "min_offset": None, "max_offset": None,
+        "first_physical_offset": None, "last_physical_offset": None, "consumer_offsets": params["offsets"],
+    }  # fmt: skip
+    for run in runs:
+        number = "base_offset" if params["batch"] else "queue_offset"
+        for batch in run((number, "physical_offset", "size", *(("batch_size",) if params["batch"] else ()))):
+            found = [np.asarray(column, np.int64) for column in batch.columns]
+            first, phy, size = (values[found[2] != FILLER] for values in found[:3])
+            count = found[3] if params["batch"] else np.ones(len(size), np.int64)
+            if not len(size):
+                continue
+            if row["min_offset"] is None:
+                row["min_offset"], row["first_physical_offset"] = int(first[0]), int(phy[0])
+            row["max_offset"], row["last_physical_offset"] = int(first[-1] + count[-1]), int(phy[-1])
+            row["messages"] += int(count.sum())
+    if row["min_offset"] is not None:
+        row["gaps"] = row["max_offset"] - row["min_offset"] - row["messages"]
+    return row

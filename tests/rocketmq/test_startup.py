@@ -1,0 +1,161 @@
+"""What real releases do when they are started on the golden stores: each run of each case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from golden_stores import CASES, HOME, Run, readable, runs, store
+from memory_directory import MemoryDirectory
+
+from logwright.codec.engine.startup import Started
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.config import TOPICS
+from logwright.codec.rocketmq.startup.message import string_hash
+from logwright.codec.rocketmq.startup.start import STARTUP, VERSIONS, ServedStore
+from logwright.codec.rocketmq.store.layout import LAYOUT
+
+_FOLDERS = ("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext")
+_MINIMAL = "commit log files only"
+
+
+def directory(case: str, *, logs_only: bool = False) -> MemoryDirectory:
+    """Return a store as the layout lists it: the second commit log path is a root of its own."""
+    files = {}
+    for name, path in store(case).items():
+        for disk, root in (("disk1/commitlog", "commitlog"), ("disk2/commitlog", "commitlog-2")):
+            name = name.replace(f"{disk}/", f"{root}/")
+        if name != "timerwheel.gz" and (not logs_only or name.startswith("commitlog")):
+            files[name] = path.read_bytes()
+    batches = CASES[case]["config"].get("x.batchTopics")
+    if batches:
+        row = {
+            "topic": batches, "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, "topic_filter_type": "SINGLE_TAG",
+            "topic_sys_flag": 0, "order": False, "attributes": [{"key": "queue.type", "value": "BatchCQ"}],
+        }  # fmt: skip
+        files["config/topics.json"] = TOPICS.form(
+            pa.Table.from_pylist([row], schema=TOPICS.tables["rows"].schema())
+        )
+    return MemoryDirectory(files, "store")
+
+
+def options(case: str, run: Run | None = None) -> Options:
+    known = {option.name for option in LAYOUT.read_options} - {"storePathCommitLog"}
+    given = CASES[case]["config"] | ((run.store.get("config_extra") or {}) if run else {})
+    return Options(LAYOUT.read_options, {name: value for name, value in given.items() if name in known})
+
+
+def started(case: str, run: Run) -> Started:
+    listing = directory(case, logs_only=run.store.get("opened") == _MINIMAL)
+    chosen = options(case, run)
+    clean = not run.store["abort_file"]
+    return STARTUP.run(
+        listing, LAYOUT.plan(listing, chosen), chosen, version=run.store["reader"], clean=clean
+    )
+
+
+def simulated(case: str) -> list[Run]:
+    """The runs of releases that are simulated, but for those on what an earlier run left."""
+    return [
+        run
+        for run in runs(case).values()
+        if run.store["reader"] in VERSIONS and run.store.get("opened", _MINIMAL) == _MINIMAL
+    ]
+
+
+def sizes(files: dict[str, int]) -> dict[str, int]:
+    return {
+        name.replace("disk1/", "").replace("disk2/commitlog", "commitlog-2"): size
+        for name, size in files.items()
+        if name.replace("disk1/", "").replace("disk2/", "").partition("/")[0] in (*_FOLDERS, "commitlog-2")
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_release_opens_the_store_as_it_really_does(case: str) -> None:
+    for run in simulated(case):
+        start = started(case, run)
+        said = run.store
+        assert start.verdict.opens == said["load"], run.name
+        if not said["load"]:
+            continue
+        served = start.served
+        assert isinstance(served, ServedStore)
+        assert (served.store.log.min_offset, served.store.max_phy) == (said["min_phy"], said["max_phy"]), (
+            run.name
+        )
+        after = {entry.name: entry.size for entry in start.after.entries()}
+        assert sizes(after) == sizes(said["files_open"]), run.name
+        if "files_deleted" in said:
+            gone = {name for name in start.after.removed if not name.startswith("abort")}
+            assert gone == {name for name in said["files_deleted"] if not name.startswith("abort")}, run.name
+        expected = readable(case, run)
+        found = [
+            [one.topic, one.queue_id, one.unit.number, one.unit.phy, one.unit.size]
+            for one in served.store.read_all()
+        ]
+        if expected is None:
+            assert len(found) == said["readable"], run.name
+        else:
+            # Releases 4.x do not say the number in the queue.
+            old = said["reader"].startswith("4")
+            assert sorted(_plain(found, old)) == sorted(_plain(expected, old)), run.name
+
+
+def _plain(units: list[list[Any]], old: bool) -> list[list[Any]]:
+    return [[*unit[:2], *unit[3 if old else 2 :]] for unit in units]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_queues_and_keys_are_those_of_the_real_store(case: str) -> None:
+    for run in simulated(case):
+        served = started(case, run).served if run.store["load"] else None
+        for line in run.lines.get("queue", []) if isinstance(served, ServedStore) else ():
+            queue = served.store.queues[line["topic"], line["queue"]]
+            assert (queue.min_offset, queue.max_offset) == (line["min"], line["max"]), run.name
+        for line in run.lines.get("query", []) if isinstance(served, ServedStore) else ():
+            if not _same_name(served, run):
+                assert served.store.query(line["topic"], line["key"], 64) == line["phys"], (
+                    run.name,
+                    line["key"],
+                )
+
+
+def _same_name(served: ServedStore, run: Run) -> bool:
+    """Whether the run made fewer index files than it wrote: of two that it made in one millisecond, the second has the name of the first."""
+    return len(served.store.index.files) > sum(name.startswith("index/") for name in run.store["files_open"])
+
+
+@pytest.mark.parametrize("case", [path.parent.name for path in sorted(HOME.glob("*/after"))])
+def test_rebuilt_files_are_those_of_the_real_store(case: str) -> None:
+    """Byte for byte, but for the names of index files, which are times."""
+    for run in simulated(case):
+        home = HOME / case / "after" / run.store["reader"]
+        if run.store.get("opened") != _MINIMAL or run.store["abort_file"] or not home.exists():
+            continue
+        start = started(case, run)
+        after = start.after
+        for path in sorted(home.rglob("*")):
+            name = str(path.relative_to(home))
+            if path.is_file() and not name.startswith("index/"):
+                assert after.read(name) == path.read_bytes(), (run.name, name)
+        indexes = [after.read(entry.name) for entry in after.entries() if entry.name.startswith("index/")]
+        assert isinstance(start.served, ServedStore)
+        if not _same_name(start.served, run):
+            assert indexes == [path.read_bytes() for path in sorted(home.glob("index/*"))], run.name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("TagA", 2598919),
+        ("TopicA#k1", -1903240649),
+        ("标签", 857175),
+        ("😀", 1772899),
+        ("polygenelubricants", -(1 << 31)),
+    ],
+)
+def test_the_hash_of_text_is_that_of_java(text: str, expected: int) -> None:
+    assert string_hash(text) == expected

@@ -1,0 +1,190 @@
+"""The layout `rocketmq.store`: golden stores read, checked and written through the public functions."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_stores import CASES, HEALTHY, first, runs, store
+from memory_directory import MemoryDirectory
+
+import logwright as lw
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.startup.start import STARTUP
+from logwright.codec.rocketmq.store.layout import LAYOUT
+
+SILENT = (
+    *("dmg_cl_props_last", "dmg_cl_props_old", "dmg_cl_storets0_last", "dmg_cl_storets_future"),
+    *("dmg_cl_blank_size", "dmg_cl_blank_small", "dmg_cl_missing_first"),
+    *("dmg_cl_zero_file_after", "dmg_cl_zero_len_after", "dmg_cl_unpadded"),
+)
+"""Damage in fields that no checksum covers; blank records of a wrong size, which loses nothing; a first file that may have been deleted as
+too old; and files that hold nothing, or have odd names."""
+
+
+def placed(case: str, tmp_path: Path) -> Path:
+    """Return a copy of a golden store."""
+    home = tmp_path / case
+    for name, path in store(case).items():
+        if name != "timerwheel.gz":
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, home / name)
+    home.mkdir(exist_ok=True)
+    return home
+
+
+def given(case: str, home: Path) -> dict[str, Any]:
+    """Return the options that a store needs: those of several paths."""
+    paths = CASES[case]["config"].get("storePathCommitLog")
+    return {} if paths is None else {"storePathCommitLog": paths.replace("@ROOT@", str(home))}
+
+
+@pytest.mark.parametrize("case", [case for case in HEALTHY if case not in ("empty",)])
+def test_messages_of_a_healthy_store_are_those_of_the_real_one(case: str, tmp_path: Path) -> None:
+    home = placed(case, tmp_path)
+    table = lw.read(home, "rocketmq.store", columns="*", **given(case, home))
+    rows = {row["physical_offset"]: row for row in table.to_pylist()}
+    for line in first(case).lines.get("message", []):
+        if line.get("decoded", True):
+            row = rows[line["phy"]]
+            assert (row["flag"], row["sys_flag"], row["tags"]) == (
+                line["flag"],
+                line["sys_flag"],
+                line["tags"],
+            )
+            assert row["store_timestamp_ms"] == line["store_ts"]
+    assert table["physical_offset"].to_pylist() == sorted(rows)
+
+
+@pytest.mark.parametrize("case", [case for case in HEALTHY if not case.startswith("hand") and case != "live"])
+def test_nothing_is_wrong_with_a_healthy_store(case: str, tmp_path: Path) -> None:
+    home = placed(case, tmp_path)
+    report = lw.verify(home, "rocketmq.store", **given(case, home))
+    assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("case", [case for case in HEALTHY if "query" in first(case).lines])
+def test_a_key_is_found_in_the_index(case: str, tmp_path: Path) -> None:
+    home = placed(case, tmp_path)
+    run = first(case)
+    if run.store["abort_file"] or not any(name.startswith("index/") for name in store(case)):
+        pytest.skip("the real store made another index before it was asked")
+    for line in run.lines["query"][:6]:
+        key = f"{line['topic']}#{line['key']}"
+        found = lw.read(home, "rocketmq.store", view="index", key=key, **given(case, home))
+        assert set(line["phys"]) <= set(found["physical_offset"].to_pylist())
+
+
+def test_queues_have_the_offsets_of_the_real_store_and_of_consumers(tmp_path: Path) -> None:
+    rows = lw.read(placed("broker_e2e", tmp_path), view="queues").to_pylist()
+    said = {(line["topic"], line["queue"]): line for line in first("broker_e2e").lines["queue"]}
+    for row in rows:
+        line = said[row["topic"], row["queue_id"]]
+        assert (row["min_offset"] or 0, row["max_offset"] or 0) == (line["min"], line["max"])
+    (queue,) = (row for row in rows if (row["topic"], row["queue_id"]) == ("TopicTest", 1))
+    assert queue["consumer_offsets"] == [{"group": "cg0", "offset": 22}]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.startswith(("dmg_cl", "dmgk_body", "dmgk_torn"))]
+)
+def test_damage_of_the_log_is_reported_or_loses_nothing(case: str, tmp_path: Path) -> None:
+    report = lw.verify(placed(case, tmp_path), "rocketmq.store")
+    assert report.ok == (case in SILENT), report.text()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "dmg_cq_zero_unit",
+        "dmg_cq_behind_one",
+        "dmg_cq_garbage_offset",
+        "dmg_cq_size_field",
+        "dmg_cq_dup",
+        "dmg_cq_missing_one",
+    ],
+)
+def test_a_queue_that_contradicts_the_log_is_an_error(case: str, tmp_path: Path) -> None:
+    report = lw.verify(placed(case, tmp_path), "rocketmq.store")
+    assert not report.ok
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize(
+    "case",
+    ["basic", "dmg_cl_body_last", "dmg_cl_body_old", "dmg_cl_magic_old", "dmg_cq_missing_one", "multipath"],
+)
+def test_mode_as_system_gives_what_consumers_get(case: str, tmp_path: Path) -> None:
+    home = placed(case, tmp_path)
+    for version in ("5.5.0", "5.3.3"):
+        run = runs(case)[f"{version} clean"]
+        sizes = {
+            name: value for name, value in CASES[case]["config"].items() if name.startswith(("mapped", "max"))
+        }
+        chosen = {**sizes, **given(case, home)}
+        table = lw.read(home, "rocketmq.store", mode="AS_SYSTEM", as_system=version, **chosen)
+        report = lw.verify(home, "rocketmq.store", as_system=version, **chosen)
+        assert report.system is not None
+        assert report.system["rows"] == table.num_rows
+        undecoded = [line for line in run.lines.get("message", []) if line.get("decoded") is False]
+        assert table.num_rows == run.store["readable"] - len(undecoded)
+
+
+def test_a_configuration_file_names_the_store(tmp_path: Path) -> None:
+    home = placed("basic", tmp_path)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"brokerName=a\nstorePathRootDir={home}\nstorePathCommitLog={home}/commitlog\nmappedFileSizeCommitLog=4096\n"
+    )
+    assert lw.read(conf).num_rows == 14
+
+
+SIZES = {
+    "mappedFileSizeCommitLog": 1024,
+    "mappedFileSizeConsumeQueue": 100,
+    "maxHashSlotNum": 8,
+    "maxIndexNum": 10,
+}
+ROWS = [
+    {"topic": f"T{n % 2}", "queue_id": n % 3, "keys": f"k{n}", "tags": "a", "store_timestamp_ms": 1_700_000_000_000 + 700 * n,
+     "body": b"x" * (n * 37 % 300)}
+    for n in range(40)
+]  # fmt: skip
+
+
+def test_a_written_store_has_the_files_that_a_broker_makes_from_its_log(tmp_path: Path) -> None:
+    lw.write(ROWS[:25], tmp_path / "store", "rocketmq.store", **SIZES)
+    lw.write(ROWS[25:], tmp_path / "store", "rocketmq.store", mode="append", **SIZES)
+    assert_rebuilt(tmp_path / "store")
+
+
+def assert_rebuilt(home: Path) -> None:
+    files = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    alone = MemoryDirectory(
+        {name: data for name, data in files.items() if name.startswith("commitlog")}, "store"
+    )
+    chosen = Options(LAYOUT.read_options, {**SIZES, "commitLogRecoverMaxNum": 1000})
+    after = STARTUP.run(alone, LAYOUT.plan(alone, chosen), chosen, version="5.5.0", clean=True).after
+    made = {entry.name: after.read(entry.name) for entry in after.entries()}
+    queues = {name: data for name, data in files.items() if name.startswith("consumequeue")}
+    assert queues == {name: data for name, data in made.items() if name.startswith("consumequeue")}
+    assert [data for name, data in sorted(files.items()) if name.startswith("index")] == [
+        data for name, data in sorted(made.items()) if name.startswith("index")
+    ]
+
+
+def test_a_gap_in_a_queue_is_refused(tmp_path: Path) -> None:
+    rows = [{"topic": "T", "queue_id": 0, "queue_offset": n, "body": b"x"} for n in (0, 2)]
+    with pytest.raises(lw.UsageError, match="queue_offset is 2, expected 1"):
+        lw.write(rows, tmp_path / "store", "rocketmq.store", **SIZES)
+    written = lw.write(rows, tmp_path / "store", "rocketmq.store", offsets="assign", **SIZES)
+    assert written.rows == 2
+    assert lw.read(tmp_path / "store")["queue_offset"].to_pylist() == [0, 1]
+
+
+def test_a_store_with_a_file_abort_is_not_appended_to(tmp_path: Path) -> None:
+    home = placed("killed", tmp_path)
+    with pytest.raises(lw.UsageError, match="abort"):
+        lw.write(ROWS[:1], home, "rocketmq.store", mode="append")
