@@ -115,7 +115,7 @@ def test_kernels_run_without_numba() -> None:
             print(json.dumps([twice(4), twice(5), [str(one.message) for one in caught]]))
         """
     )
-    assert result == [8, 10, ["numba is not installed: logwright runs some hundred times slower"]]
+    assert result == [8, 10, ["numba is not installed: logwright runs several hundred times slower"]]
 
 
 @compiled_only
