@@ -164,14 +164,7 @@ class Explainer:
         """The number of rows so far, including inner spaces."""
 
     def all(
-        self,
-        kind: Type,
-        at: int,
-        end: int,
-        scope: Scope | None = None,
-        name: str = "",
-        *,
-        rows: bool = False,
+        self, kind: Type, at: int, end: int, scope: Scope | None = None, name: str = "", *, rows: bool = False
     ) -> list[Node]:
         """Explain `buf[at:end]` as one value of this type and the bytes behind it."""
         node = self.node(kind, at, end, scope or {}, name or kind.label(), rows=rows)

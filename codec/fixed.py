@@ -106,11 +106,7 @@ class FixedCodec(Codec):
         self.single_frame = count is not None
         self.structures = (entry,)
         self.dtype = dtype_of(entry)
-        self.tables = {
-            "rows": Table("rows", columns, "One row per entry."),
-            "frames": FRAMES,
-            "file": FILE,
-        }
+        self.tables = {"rows": Table("rows", columns, "One row per entry."), "frames": FRAMES, "file": FILE}
 
     def explain(self, window: Window, context: FixedContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
         nodes = list(super().explain(window, context, focus, frame=frame))

@@ -75,11 +75,7 @@ class SmallFileCodec(Codec):
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
         self.described = structures if text is None else (text,)
-        self.tables = {
-            "rows": Table("rows", columns, "One row per entry."),
-            "frames": FRAMES,
-            "file": FILE,
-        }
+        self.tables = {"rows": Table("rows", columns, "One row per entry."), "frames": FRAMES, "file": FILE}
 
     def explain(self, window: Window, context: None, focus: Focus, *, frame: bool) -> Sequence[Node]:
         return explain.explain_values(self.described[0], window, focus, single=True)

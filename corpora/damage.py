@@ -366,8 +366,7 @@ def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str
         # A disk error while reading back the copy is not deliberate damage.
         if any(said in fault.detail for said in _UNREAD):
             raise StorageError(
-                f"the copy cannot be read back: {fault.detail}",
-                path=os.path.basename(name) or source.name,
+                f"the copy cannot be read back: {fault.detail}", path=os.path.basename(name) or source.name
             )
     verified = report.to_dict()
     faults = [

@@ -97,9 +97,7 @@ class Surgeon:
         ]  # fmt: skip
         if not matches:
             raise UsageError(
-                f"{operation.text}: no file {pattern!r}",
-                path=tree.shown,
-                advice=_like(pattern, names),
+                f"{operation.text}: no file {pattern!r}", path=tree.shown, advice=_like(pattern, names)
             )
         if operation.name in ("rename", "copy") and len(matches) > 1:
             raise UsageError(f"{operation.text}: {len(matches)} files match", path=tree.shown)
@@ -287,8 +285,7 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
     known = list(codec.field_names())
     if not known:
         raise UsageError(
-            f"{codec.name} has no named fields",
-            advice="Name bytes instead, with at= and length=",
+            f"{codec.name} has no named fields", advice="Name bytes instead, with at= and length="
         )
     words = operation["field"] or ""
     if re.sub(_TOKEN, "", words).strip("."):

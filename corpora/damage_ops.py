@@ -223,10 +223,7 @@ def _check(operation: Operation) -> None:
         need(len(contents) == 1, f"it takes one of {', '.join(CONTENT)}")
         size = operation["random"] if operation["random"] is not None else operation["zeros"]
         need(size is None or size >= 0, "the number of bytes is negative")
-        need(
-            operation["random"] is None or operation["random"] <= MOST,
-            f"the limit is {MOST} random bytes",
-        )
+        need(operation["random"] is None or operation["random"] <= MOST, f"the limit is {MOST} random bytes")
     if not operation.on_files and name not in ("reorder", "set"):
         here = operation["at"] is not None or frames or operation.in_frame
         need(here, "no location: pass at=, frame= or field=")

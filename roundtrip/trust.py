@@ -290,13 +290,7 @@ def _read(path: str, codec: Codec, sample: Sample, mode: Mode) -> tuple[list[str
     with open_source(path) as source:
         batches = list(
             FileStream(
-                source,
-                codec,
-                "rows",
-                codec.tables["rows"].names(),
-                context=context,
-                report=report,
-                mode=mode,
+                source, codec, "rows", codec.tables["rows"].names(), context=context, report=report, mode=mode
             )
         )
     return [repr(row) for batch in batches for row in batch.to_pylist()], report.errors

@@ -16,10 +16,7 @@ class Rebuild(RepairPlan):
     """A directory with some files rebuilt."""
 
     def __init__(
-        self,
-        listing: Listing,
-        made_files: Mapping[str, Iterable[bytes]],
-        dropped: Sequence[str] = (),
+        self, listing: Listing, made_files: Mapping[str, Iterable[bytes]], dropped: Sequence[str] = ()
     ) -> None:
         """`made_files` are consumed one after the other, so a generator runs late. `dropped` files are not in the result."""
         super().__init__(listing)

@@ -71,10 +71,7 @@ def _load(name: str, width: int, order: str, *, signed: bool) -> Any:
 
             data, length = view(context, builder, signature.args[0], args[0])
             refuse(
-                context,
-                builder,
-                outside(builder, args[1], ir.Constant(args[1].type, width), length),
-                message,
+                context, builder, outside(builder, args[1], ir.Constant(args[1].type, width), length), message
             )
             return emit_load(builder, data, args[1], width, order, signed)
 

@@ -80,6 +80,6 @@ ROWS: dict[str, Callable[[], Strategy]] = {"bookkeeper.journal": _records}
 OPTIONS: dict[str, Callable[[], Strategy]] = {
     "bookkeeper.journal": lambda: st.fixed_dictionaries(
         {"journalFormatVersionToWrite": st.sampled_from([4, 5, 6])}
-    ),
+    )
 }
 FILES: dict[str, Callable[[], Strategy]] = {"bookkeeper.journal": _journal}

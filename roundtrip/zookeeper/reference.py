@@ -199,5 +199,5 @@ ROWS: Mapping[str, Described] = {"zookeeper.txnlog": txnlog, "zookeeper.snapshot
 FRAMES: Mapping[str, Struct] = {"zookeeper.txnlog": TXN_LOG_FRAME, "zookeeper.snapshot": SECTION}
 UNCHECKED: Mapping[str, Callable[[bytes], bool]] = {
     # The header of a log is shorter than a record.
-    "zookeeper.txnlog": lambda frame: len(frame) == HEADER_SIZE,
+    "zookeeper.txnlog": lambda frame: len(frame) == HEADER_SIZE
 }

@@ -50,11 +50,7 @@ _BYTES = st.one_of(st.none(), st.binary(max_size=30))
 _TEXT = st.text(st.characters(max_codepoint=0xD7FF), max_size=5)
 _LISTS = st.lists(
     st.fixed_dictionaries(
-        {
-            "perms": st.integers(0, 31),
-            "scheme": st.sampled_from(["world", "ip", "sasl"]),
-            "id": _TEXT,
-        }
+        {"perms": st.integers(0, 31), "scheme": st.sampled_from(["world", "ip", "sasl"]), "id": _TEXT}
     ),
     max_size=2,
 )
@@ -158,11 +154,8 @@ ROWS: dict[str, Callable[[], Strategy]] = {
 }
 OPTIONS: dict[str, Callable[[], Strategy]] = {
     "zookeeper.snapshot": lambda: st.fixed_dictionaries(
-        {
-            "digest.enabled": st.booleans(),
-            "serializeLastProcessedZxid.enabled": st.booleans(),
-        }
-    ),
+        {"digest.enabled": st.booleans(), "serializeLastProcessedZxid.enabled": st.booleans()}
+    )
 }
 
 

@@ -335,7 +335,7 @@ def run(*args: str) -> int:
         (["kafka.partition", "{}/orders"], 2, "no name of a partition's directory. It is topic-partition, like orders-0"),
         (["kafka.partition", "{}/o-0", "--recipe", "heders"], 2, "no recipe 'heders' for kafka.partition. Did you mean 'headers'?"),
         (["kafka.partition", "{}/o-0", "--recipe", "zzz"], 2, "There are: plain, compressed,"),
-        (["kafka.index", "{}/o"], 2, "there are no recipes for kafka.index. There are some for: kafka.partition, kafka.log"),
+        (["kafka.index", "{}/o"], 2, "no recipes for kafka.index. There are recipes for: kafka.partition, kafka.log"),
         (["kafka.lgo", "{}/o"], 2, "no codec or layout 'kafka.lgo'. Did you mean 'kafka.log'?"),
         (["kafka.partition", "{}/o-0", "--rows", "-1"], 2, "rows -1 is less than 0"),
         (["kafka.partition", "{}/o-0", "--rows", "many"], 2, "rows 'many': "),

@@ -302,7 +302,7 @@ def test_rows_without_a_position() -> None:
     with pytest.raises(UsageError, match="row 0 belongs to no frame"):
         log.encode(rows, frames.slice(0, 0))
     backwards = table(rows.to_pylist()[::-1]).cast(rows.schema)
-    with pytest.raises(UsageError, match="or not in their order"):
+    with pytest.raises(UsageError, match="or is out of order"):
         log.encode(backwards, frames)
     assert log.encode(rows.slice(0, 0), frames.slice(0, 0)) == b""
 
