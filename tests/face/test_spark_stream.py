@@ -141,7 +141,7 @@ def test_invalid_stream_options_are_refused(tmp_path: Path) -> None:
         data_source(tmp_path / "logs", subscribe="a", mode="AS_SYSTEM").schema()
     (tmp_path / "folder" / "db").mkdir(parents=True)
     lw.write([{"key": b"k", "value": b"v"}], tmp_path / "folder" / "db", "leveldb.db")
-    with pytest.raises(UsageError, match="unrecognised file format"):
+    with pytest.raises(UsageError, match="none that we know"):
         data_source(tmp_path / "folder").schema()
 
 

@@ -149,7 +149,7 @@ def test_inspect_refuses_several_stores_as_one(tmp_path: Path) -> None:
 
 
 def test_meta_properties_is_no_configuration(logs: Path) -> None:
-    with pytest.raises(lw.UsageError, match="unrecognised file format"):
+    with pytest.raises(lw.UsageError, match="none that we know"):
         lw.read(logs / "meta.properties")
 
 

@@ -193,7 +193,7 @@ def test_folders_that_cannot_be_searched(box: Path, monkeypatch: pytest.MonkeyPa
         return open_listing(path)
 
     monkeypatch.setattr(resolve, "open_listing", listed)
-    with pytest.raises(lw.UsageError, match="unrecognised file format"):
+    with pytest.raises(lw.UsageError, match="none that we know"):
         lw.read(box.parent)
 
 

@@ -327,7 +327,7 @@ def test_append_overtaken_by_the_system_is_reported(tmp_path: Path) -> None:
 def test_garbled_commit_record_is_reported(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(frame(0))
     staged(tmp_path, "{")
-    assert "cannot parse" in open_listing(str(tmp_path)).warnings[0]
+    assert "can't be understood" in open_listing(str(tmp_path)).warnings[0]
 
 
 def test_removed_files_are_invisible(tmp_path: Path) -> None:

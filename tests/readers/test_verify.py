@@ -374,11 +374,11 @@ def test_parent_directory_stands_for_all_its_stores(
 
 def test_only_verify_takes_a_directory_of_stores(watched: Watched, tmp_path: Path) -> None:
     write_store(tmp_path / "all" / "one", *SOUND)
-    with pytest.raises(lw.UsageError, match="unrecognised file format"):
+    with pytest.raises(lw.UsageError, match="none that we know"):
         lw.read(tmp_path / "all")
     assert lw.verify(tmp_path / "all").path == str(tmp_path / "all" / "one")
     (tmp_path / "empty" / "x").mkdir(parents=True)
-    with pytest.raises(lw.UsageError, match="unrecognised file format"):
+    with pytest.raises(lw.UsageError, match="none that we know"):
         lw.verify(tmp_path / "empty")
 
 
