@@ -97,7 +97,7 @@ class _Entries(Type):
         try:
             data = _data_blocks(bytes(buf))
         except (ValueError, IndexError) as error:
-            raise Untold(f"the index does not tell the data blocks: {error}") from None
+            raise Untold(f"the index does not identify the data blocks: {error}") from None
         return (_block_entries(bytes(buf[at : stop + 1])) if at in data else []), stop
 
     def label(self) -> str:

@@ -13,7 +13,7 @@ from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
-from logwright.codec.leveldb.store.levels import most_bytes, user_key
+from logwright.codec.leveldb.store.levels import max_bytes_for_level, user_key
 
 
 def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
@@ -44,7 +44,7 @@ def check_levels(files: dict[str, bytes]) -> None:
         if level:
             for a, b in itertools.pairwise(tables):
                 assert user_key(a.largest) < user_key(b.smallest)
-            assert sum(table.size for table in tables) < most_bytes(level)
+            assert sum(table.size for table in tables) < max_bytes_for_level(level)
 
 
 KEYS = st.binary(max_size=3) | st.sampled_from([b"", b"\xff", b"\xff\xff", b"same", b"same\0", b"sam"])

@@ -10,7 +10,7 @@ from memory_directory import MemoryDirectory
 
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.codec import Payloads
-from logwright.codec.leveldb.formats.records.replay import Delivered, replay
+from logwright.codec.leveldb.formats.records.log_reader import Delivered, read_records
 from logwright.codec.leveldb.formats.table.index import survey
 from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.leveldb.startup.version_set import logged
@@ -71,7 +71,7 @@ def with_manifest(
 
     old = database.files[next(file for file in database.files if file.startswith("MANIFEST"))]
     payloads = []
-    for delivered in replay(lambda at, size: np.frombuffer(old[at : at + size], np.uint8), len(old)):
+    for delivered in read_records(lambda at, size: np.frombuffer(old[at : at + size], np.uint8), len(old)):
         assert isinstance(delivered, Delivered)
         payload = Payloads.of(delivered.window, delivered.frames)
         payloads += [

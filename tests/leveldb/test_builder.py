@@ -24,7 +24,7 @@ from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.records.layout import fragmented
 from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.leveldb.store.levels import user_key
-from logwright.codec.leveldb.store.resume import logged
+from logwright.codec.leveldb.store.resume import log_rows
 from logwright.codec.leveldb.store.rolling import TableWriter
 from logwright.codec.leveldb.store.sorted_run import ROWS, twice
 from logwright.codec.option import Options
@@ -158,7 +158,7 @@ def test_logs_in_any_chunks(data: st.DataObject, values: list[Any], batch_size: 
 
 
 def _operations(data: bytes, name: str) -> list[Any]:
-    operations = [row for piece in logged(MemoryDirectory({name: data}), name) for row in piece.to_pylist()]
+    operations = [row for piece in log_rows(MemoryDirectory({name: data}), name) for row in piece.to_pylist()]
     return [(row["key"], row["value"], row["sequence"]) for row in operations]
 
 

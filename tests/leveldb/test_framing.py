@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from leveldb_records import record, to_block_end, written
 
 from logwright.codec.leveldb.formats.records import layout as framing
-from logwright.codec.leveldb.formats.records import replay
+from logwright.codec.leveldb.formats.records import log_reader
 from logwright.codec.leveldb.formats.records.codec import Payloads, Physical
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
 from logwright.codec.window import Frames, Window
@@ -28,7 +28,7 @@ def scan(
     data: bytes, offset: int = 0, size: int | None = None, *, synced: bool = True, limit: int = NO_LIMIT
 ) -> tuple[Frames, int, list[int]]:
     size = offset + len(data) if size is None else size
-    return replay.scan(Window(array(data), offset, size), 0, check=True, synced=synced, limit=limit)
+    return log_reader.scan(Window(array(data), offset, size), 0, check=True, synced=synced, limit=limit)
 
 
 def payloads(data: bytes, frames: Frames, offset: int = 0) -> list[bytes]:
@@ -214,7 +214,7 @@ def test_last_bytes_of_a_file_ask_for_more_too() -> None:
 
 
 def test_more_records_than_the_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "_CAPACITY", 3)
+    monkeypatch.setattr(log_reader, "_CAPACITY", 3)
     contents = [b"%d" % n for n in range(50)]
     data = written(contents)
     frames, status, _ = scan(data)

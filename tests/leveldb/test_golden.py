@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.leveldb.formats.records import replay
+from logwright.codec.leveldb.formats.records import log_reader
 from logwright.corpora import cases
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
@@ -101,7 +101,7 @@ def test_many_records_in_a_window(room: int, monkeypatch: pytest.MonkeyPatch) ->
     """All are found however small the initial buffer is."""
     path = next(log for log in LOGS if log.stat().st_size > 20_000)
     before = Specimen.of(path).read(columns=None).table
-    monkeypatch.setattr(replay, "_CAPACITY", room)
+    monkeypatch.setattr(log_reader, "_CAPACITY", room)
     assert Specimen.of(path).read(columns=None).table == before
     assert len(before) > 50
 

@@ -8,7 +8,7 @@ from leveldb_records import record, to_block_end, written
 
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, LAST, MIDDLE
-from logwright.codec.leveldb.formats.records.replay import Delivered, Dropped, replay
+from logwright.codec.leveldb.formats.records.log_reader import Delivered, Dropped, read_records
 
 
 def read(data: bytes, size: int | None = None, **options: int) -> tuple[list[bytes], list[Dropped]]:
@@ -18,7 +18,7 @@ def read(data: bytes, size: int | None = None, **options: int) -> tuple[list[byt
     def piece(offset: int, length: int) -> np.ndarray:
         return np.frombuffer(data[offset : offset + length], np.uint8)
 
-    for delivered in replay(piece, len(data) if size is None else size, **options):
+    for delivered in read_records(piece, len(data) if size is None else size, **options):
         if isinstance(delivered, Delivered):
             payload_buffer = Payloads.of(delivered.window, delivered.frames, joined=True)
             payloads += [

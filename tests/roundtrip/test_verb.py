@@ -94,7 +94,7 @@ def test_table_without_its_index(tmp_path: Path) -> None:
         ("any_split", True),
         ("kernel_equals_description", None),
     ]
-    assert "not checked: the index does not tell the data blocks" in actual.text()
+    assert "not checked: the index does not identify the data blocks" in actual.text()
     assert actual.damaged
 
 

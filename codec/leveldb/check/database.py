@@ -25,7 +25,7 @@ from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import BYTEWISE, readable, user_key
 from logwright.codec.leveldb.names import FileType, log_name, parse
 from logwright.codec.leveldb.store.descriptor import read_descriptor
-from logwright.codec.leveldb.store.missing import describe, entries_at_most, lost_with
+from logwright.codec.leveldb.store.missing import describe, loss_of, max_missing_entries
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
@@ -70,7 +70,7 @@ class DatabaseChecker:
         file = self._file
         assert file is not None
         if file.codec == log.NAME:
-            self._batches(file, window, frames)
+            self._check_batches(file, window, frames)
         elif file.codec == table.CODEC.name and self._deep:
             if self._at is None:
                 read = ListedFile(self._listing, file.name, file.size)
@@ -90,7 +90,7 @@ class DatabaseChecker:
 
     # Logs
 
-    def _batches(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+    def _check_batches(self, file: PlannedFile, window: Window, frames: Frames) -> None:
         frames = frames.pick(frames.header["size"] >= BATCH_HEADER)
         if not len(frames):
             return
@@ -109,12 +109,12 @@ class DatabaseChecker:
             text = f"the sequence numbers {int(before[i]) + 1} to {int(first[i]) - 1} are missing before this write"
             lost = {"first_sequence": int(before[i]) + 1, "last_sequence": int(first[i]) - 1}
             system = "LevelDB ignores this: writes were lost here, or skipped by an earlier start"
-            self._say(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]), lost)
+            self._report(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]), lost)
         # The manifest may be ahead of a log that was started before it was written.
         for i in np.flatnonzero(contiguous & ~begins & (first <= before)).tolist():
             text = f"the sequence number {int(first[i])} comes after {int(before[i])}"
             system = "LevelDB treats the write as older than those before it"
-            self._say(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]))
+            self._report(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]))
         self._sequence = max(int(last.max()), int(self._sequence or 0) if name != file.name else 0)
         self._highest = max(self._highest, int(last.max()))
         self._log = file.name, int(frames.end[-1]) + window.offset
@@ -125,16 +125,16 @@ class DatabaseChecker:
         self._close()
         if self._version is not None:
             live = self._version.files
-            self._missing(live)
-            self._numbers(live)
-            self._levels()
+            self._check_missing(live)
+            self._check_numbers(live)
+            self._check_levels()
             for number, (_, known) in live.items():
                 if number in self._tables:
-                    self._against(known, *self._tables[number])
-            self._ages(live)
+                    self._check_manifest_entry(known, *self._tables[number])
+            self._check_ages(live)
         yield from self._found
 
-    def _missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+    def _check_missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         """Report missing tables."""
         there = {
             named.number for entry in self._listing.entries() if (named := parse(entry.name)) is not None
@@ -143,16 +143,16 @@ class DatabaseChecker:
         entries = None
         if self._deep:
             checks = [check for number, (_, check) in self._tables.items() if number in live]
-            entries = entries_at_most(
+            entries = max_missing_entries(
                 self._highest, [live[number][1] for number in gone], checks, self._logged
             )
         for number in gone:
             level, known = live[number]
             text = describe(known, level, entries, len(gone))
-            lost = lost_with(known, entries)
-            self._say("", Kind.LINK, text, Severity.ERROR, "LevelDB refuses to open", lost=lost)
+            lost = loss_of(known, entries)
+            self._report("", Kind.LINK, text, Severity.ERROR, "LevelDB refuses to open", lost=lost)
 
-    def _numbers(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+    def _check_numbers(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         version = self._version
         assert version is not None
         following = version.next_file_number or 0
@@ -160,7 +160,7 @@ class DatabaseChecker:
             if number >= following:
                 text = f"table {number} is live, but the next number for a new file is {following}"
                 system = "LevelDB gives the number to a new file and overwrites the table"
-                self._say(self._manifest, Kind.LINK, text, Severity.ERROR, system)
+                self._report(self._manifest, Kind.LINK, text, Severity.ERROR, system)
         first = version.log_number or 0
         logs = {
             named.number
@@ -174,15 +174,15 @@ class DatabaseChecker:
         ):
             text = f"{log_name(first)}, the current log by the manifest, is missing"
             system = "LevelDB opens without an error, and what was written to the log is lost"
-            self._say("", Kind.LINK, text, Severity.WARNING, system)
+            self._report("", Kind.LINK, text, Severity.WARNING, system)
         if self._deep:
             for name, check in self._tables.values():
                 if check.high > self._highest:
                     text = f"it has sequence numbers up to {check.high}, but the last one of the database is {self._highest}"
                     system = "LevelDB hides entries with a larger one"
-                    self._say(name, Kind.LINK, text, Severity.ERROR, system)
+                    self._report(name, Kind.LINK, text, Severity.ERROR, system)
 
-    def _levels(self) -> None:
+    def _check_levels(self) -> None:
         """Report overlapping tables of a level below 0."""
         version = self._version
         assert version is not None
@@ -196,21 +196,21 @@ class DatabaseChecker:
                         f"{readable(user_key(before.largest))}, the other begins with {readable(user_key(after.smallest))}"
                     )
                     system = "LevelDB searches one table of a level only: Get misses keys"
-                    self._say(self._manifest, Kind.ORDER, text, Severity.ERROR, system)
+                    self._report(self._manifest, Kind.ORDER, text, Severity.ERROR, system)
 
-    def _against(self, known: FileMetaData, name: str, check: TableCheck) -> None:
+    def _check_manifest_entry(self, known: FileMetaData, name: str, check: TableCheck) -> None:
         """Compare a table with its entry in the manifest. A key range wider than necessary does no harm."""
         if not self._comparator.known or check.smallest is None or check.largest is None:
             return
         system = "LevelDB does not search the table for keys outside of the range: Get misses them"
         if self._comparator.order(check.smallest) < self._comparator.order(known.smallest):
             text = f"its first key is {readable(user_key(check.smallest))}, before {readable(user_key(known.smallest))} in the manifest"
-            self._say(name, Kind.LINK, text, Severity.ERROR, system)
+            self._report(name, Kind.LINK, text, Severity.ERROR, system)
         if self._comparator.order(check.largest) > self._comparator.order(known.largest):
             text = f"its last key is {readable(user_key(check.largest))}, after {readable(user_key(known.largest))} in the manifest"
-            self._say(name, Kind.LINK, text, Severity.ERROR, system)
+            self._report(name, Kind.LINK, text, Severity.ERROR, system)
 
-    def _ages(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+    def _check_ages(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         """Report overlapping tables if the one searched first does not have the newer entries: see `Version::Get`."""
         version = self._version
         assert version is not None
@@ -224,15 +224,15 @@ class DatabaseChecker:
                 if level == 0:
                     for other in files:
                         if other.number < upper.number:
-                            self._age(upper, check, other)
+                            self._compare_ages(upper, check, other)
                 for below in levels[level + 1 :]:
                     ends = [user(user_key(other.largest)) for other in below]
                     for other in below[bisect_left(ends, user(user_key(upper.smallest))) :]:
                         if user(user_key(other.smallest)) > user(user_key(upper.largest)):
                             break
-                        self._age(upper, check, other)
+                        self._compare_ages(upper, check, other)
 
-    def _age(self, upper: FileMetaData, check: TableCheck, lower: FileMetaData) -> None:
+    def _compare_ages(self, upper: FileMetaData, check: TableCheck, lower: FileMetaData) -> None:
         name, other = self._tables[lower.number]
         user = self._comparator.user
         overlap = user(user_key(lower.smallest)) <= user(user_key(upper.largest)) and user(
@@ -243,9 +243,9 @@ class DatabaseChecker:
                 f"it is newer (sequence numbers from {other.low}) than table {upper.number} (up to {check.high}), which is "
                 "searched before it"
             )
-            self._say(name, Kind.ORDER, text, Severity.WARNING, _OLDER)
+            self._report(name, Kind.ORDER, text, Severity.WARNING, _OLDER)
 
-    def _say(
+    def _report(
         self,
         name: str,
         kind: Kind,

@@ -42,7 +42,7 @@ from logwright.codec.leveldb.formats.table.portions import (
     portions,
     sorted_keys,
 )
-from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points, hides, wrong_blocks
+from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points, hiding_fault, wrong_blocks
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
 from logwright.codec.leveldb.formats.table.rows import unknown_types
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
@@ -87,16 +87,16 @@ class TableCheck:
             self._index = sorted_keys(self._index, comparator)
         self._filter = filter_of(read, self.blocks)
         if self.blocks.sound:
-            self._named()
+            self._check_named_blocks()
 
     def add(self, window: Window, frames: Frames) -> None:
         for portion in portions(window, frames, self.limit):
             self._errors(window, portion)
-            self._points(window, portion)
+            self._check_points(window, portion)
             if portion.entries.rows:
                 self._check_order(window, portion)
-                self._ask(window, portion)
-                self._count(portion)
+                self._check_filter(window, portion)
+                self._count_entries(portion)
 
     def _errors(self, window: Window, portion: Portion) -> None:
         for i, text in portion.errors.items():
@@ -111,10 +111,10 @@ class TableCheck:
                 unknown_types(plain, size)
             )
 
-    def _points(self, window: Window, portion: Portion) -> None:
+    def _check_points(self, window: Window, portion: Portion) -> None:
         for i in wrong_blocks(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
             data = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
-            hidden = hides(data)
+            hidden = hiding_fault(data)
             if hidden is not None:
                 # Reading the rows reports it.
                 start, end = (
@@ -125,7 +125,7 @@ class TableCheck:
             wrong = describe_wrong_points(data)
             self._fault(window, portion, i, Kind.PAYLOAD, wrong.text, wrong.system, wrong.severity)
 
-    def _named(self) -> None:
+    def _check_named_blocks(self) -> None:
         """Check the restart points of the index and the metaindex."""
         blocks = self.blocks
         for i in np.flatnonzero((blocks.kind == INDEX) | (blocks.kind == METAINDEX)).tolist():
@@ -175,7 +175,7 @@ class TableCheck:
                 return True
         return False
 
-    def _ask(self, window: Window, portion: Portion) -> None:
+    def _check_filter(self, window: Window, portion: Portion) -> None:
         if self._filter is None:
             return
         hashes = np.empty(portion.entries.rows, np.int64)
@@ -188,7 +188,7 @@ class TableCheck:
             key = readable(user_key(portion.entries.key(int(rows[i]) + int(misses[i]))))
             self._fault(window, portion, i, Kind.LINK, f"the filter denies the key {key}", _MISSES)
 
-    def _count(self, portion: Portion) -> None:
+    def _count_entries(self, portion: Portion) -> None:
         entries = portion.entries
         self.rows += entries.rows
         self.deletions += int(np.count_nonzero(entries.trailers & 0xFF == 0))

@@ -31,7 +31,7 @@ from logwright.codec.leveldb.repair.survey import Survey, survey_database
 from logwright.codec.leveldb.repair.tables import Table
 from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store.db import LAYOUT
-from logwright.codec.leveldb.store.missing import describe, entries_at_most, lost_with
+from logwright.codec.leveldb.store.missing import describe, loss_of, max_missing_entries
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_text, used_by
 from logwright.codec.store.build import Summary
@@ -193,14 +193,14 @@ class DatabaseRepair(RepairPlan, Repairer):
         for level, known in surveyed.missing:
             why = describe(known, level, entries, len(surveyed.missing))
             self.cut.append(
-                Removed(table_name(known.number), 0, 0, why, 0, None, dict(lost_with(known, entries)))
+                Removed(table_name(known.number), 0, 0, why, 0, None, dict(loss_of(known, entries)))
             )
             self.notes.append(f"lost: {why}.")
         self.cut += surveyed.state.cut
         self._note_older_entries()
         surveyed.tables = [table for table in surveyed.tables if table.smallest is not None]
         self._assign_levels()
-        self._say()
+        self._add_notes()
         kept = [table for table in surveyed.files if table.rows]
         self.rows = sum(table.rows for table in kept)
         if kept:
@@ -215,7 +215,7 @@ class DatabaseRepair(RepairPlan, Repairer):
         last = max([surveyed.state.version.last_sequence or 0, *(log.high for log in surveyed.logs)])
         tables = [table.check for table in surveyed.tables if table.number in live]
         missing = [known for _, known in surveyed.missing]
-        return entries_at_most(last, missing, tables, sum(log.rows for log in surveyed.logs))
+        return max_missing_entries(last, missing, tables, sum(log.rows for log in surveyed.logs))
 
     def _assign_levels(self) -> None:
         """Choose a level for each table, and numbers that are ordered by age in level 0."""
@@ -271,7 +271,7 @@ class DatabaseRepair(RepairPlan, Repairer):
 
     # Notes
 
-    def _say(self) -> None:
+    def _add_notes(self) -> None:
         surveyed = self.surveyed
         for name, why in surveyed.left:
             self.notes.append(f"{name} is not in the result: {why}.")

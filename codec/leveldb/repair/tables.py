@@ -246,7 +246,7 @@ class Tables:
     def block(
         self, table: Table, window: Window, portion: Portion, violations: Int64s | None, i: int
     ) -> tuple[Block | None, str]:
-        """Return a data block as far as it can be read, and why not all of it can."""
+        """Return a data block as far as it can be read, and why the rest cannot."""
         rows, entries, head = portion.rows, portion.entries, portion.frames.header
         low, high = int(rows[i]), int(rows[i + 1])
         why = portion.errors.get(i, "")

@@ -16,7 +16,7 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, TOO_HIGH, TOO_SMALL
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, BLOCK
-from logwright.codec.leveldb.formats.records.replay import Delivered, replay
+from logwright.codec.leveldb.formats.records.log_reader import Delivered, read_records
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.names import (
     CURRENT,
@@ -189,7 +189,7 @@ class DBImpl:
 
         end = 0
         try:
-            for event in replay(read, self.disk.size(name)):
+            for event in read_records(read, self.disk.size(name)):
                 if isinstance(event, Delivered):
                     self.silent |= int(event.frames.start[0]) + event.window.offset != end
                     end = int(event.frames.end[-1]) + event.window.offset

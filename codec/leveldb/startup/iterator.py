@@ -229,7 +229,7 @@ class DBIter:
         slabs = _Slabs(len(self.children))
         target = min(max(_BUFFERS // max(len(self.children), 1), _SMALLEST), _LARGEST)
         for c, child in enumerate(self.children):
-            child.pieces = _sortable(child.open(target), self.order)
+            child.pieces = _with_sort_keys(child.open(target), self.order)
             slabs.put(c, child.next())
         state, skip = np.zeros(STATE, np.int64), np.empty(0, np.uint8)
         order, out = np.empty(_OUT, np.int64), np.empty(_OUT, np.int64)
@@ -253,9 +253,9 @@ class DBIter:
                 return
 
 
-def _sortable(pieces: Pieces, order: Comparator) -> Pieces:
+def _with_sort_keys(pieces: Pieces, order: Comparator) -> Pieces:
     for piece in pieces:
-        yield piece if isinstance(piece, Status) else piece.sortable(order)
+        yield piece if isinstance(piece, Status) else piece.with_sort_keys(order)
 
 
 def _key(slabs: _Slabs, row: int) -> bytes:

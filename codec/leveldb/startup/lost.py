@@ -16,7 +16,7 @@ from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
-from logwright.codec.leveldb.formats.records.replay import Delivered, replay
+from logwright.codec.leveldb.formats.records.log_reader import Delivered, read_records
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.filter import hash_keys
 from logwright.codec.leveldb.formats.table.portions import portions
@@ -133,14 +133,14 @@ def removed(overlay: Overlay, plan: Plan) -> Iterator[Removed]:
     """Return the parts of the logs that are in none of the tables that LevelDB writes from them."""
     for file in plan.files:
         if file.role is Role.PRIMARY and file.codec == log.NAME and file.name not in overlay:
-            yield from _passed_over(overlay.below, file.name, file.size)
+            yield from _skipped_records(overlay.below, file.name, file.size)
 
 
-def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Removed]:
+def _skipped_records(listing: Listing, name: str, size: int) -> Iterator[Removed]:
     """Return the parts of a log that reach no table: damaged ones, and those that LevelDB's reader skips."""
     read = ListedFile(listing, name, size)
     seen: set[int] = set()
-    for event in replay(read, size):
+    for event in read_records(read, size):
         if isinstance(event, Delivered):
             seen.update((event.frames.start + event.window.offset).tolist())
     sorted_ = np.array(sorted(seen), np.int64)

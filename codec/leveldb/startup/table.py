@@ -40,7 +40,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     read_handles,
     unpack_plain,
 )
-from logwright.codec.leveldb.formats.table.restarts import hides
+from logwright.codec.leveldb.formats.table.restarts import hiding_fault
 from logwright.codec.leveldb.formats.table.resync import MAGIC
 from logwright.codec.leveldb.names import old_table_name, table_name
 from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, Status
@@ -70,7 +70,7 @@ class Chunk:
     stored: tuple[Bytes, Int64s] | None = None
     """The keys as stored, if `keys` holds sort keys."""
 
-    def sortable(self, order: Comparator) -> Chunk:
+    def with_sort_keys(self, order: Comparator) -> Chunk:
         """Return the chunk with keys that sort bytewise."""
         if order.bytewise or self.stored is not None:
             return self
@@ -219,7 +219,9 @@ class Table:
             raise Corruption("bad block handle")
         offset, size = places[1]
         index, _ = reading.block(file, offset, size, verify=reading.paranoid_checks)
-        reading.doubtful |= not _sound(file.read(offset, size + TRAILER_SIZE)) or hides(index) is not None
+        reading.doubtful |= (
+            not _sound(file.read(offset, size + TRAILER_SIZE)) or hiding_fault(index) is not None
+        )
         _, values, status = entries(index, LIMIT)
         self.index_status = Corruption(MESSAGES[status]) if status else None
         self.places = _places(values)
@@ -240,7 +242,7 @@ class Table:
                 yield status
                 group, gathered = [], 0
                 continue
-            self.reading.doubtful |= hides(contents) is not None
+            self.reading.doubtful |= hiding_fault(contents) is not None
             group.append((offset, contents))
             gathered += len(contents)
             if gathered >= target:

@@ -67,7 +67,7 @@ class VersionSet:
         # It also ignores path components that stay in the same directory.
         name = _HERE.sub("", name) or name
         if name not in disk:
-            self._nowhere(name, named)
+            self._raise_missing(name, named)
         try:
             recovered = recover(
                 self._reader(name),
@@ -81,14 +81,14 @@ class VersionSet:
         if recovered.error is not None:
             raise parsed(recovered.error)
         version = recovered.version
-        self.current = installed(version)
+        self.current = save_to(version)
         self.manifest_file_number = version.next_file_number or 0
         self.next_file_number = (self.manifest_file_number + 1) & _WRAP
         self.last_sequence = version.last_sequence or 0
         self.log_number, self.prev_log_number = version.log_number or 0, version.prev_log_number or 0
         return not self._reuse_manifest(named.decode(errors="surrogateescape"))
 
-    def _nowhere(self, name: str, named: bytes) -> None:
+    def _raise_missing(self, name: str, named: bytes) -> None:
         """Raise the error for a CURRENT that names no file of the directory."""
         shown = f"{self.disk.name}/{named.decode(errors='replace')}"
         if not name.strip("/."):
@@ -136,7 +136,7 @@ class VersionSet:
             before = self.disk.read(name)
             self.disk.put(name, before + logged(records, len(before)))
         self._descriptor = name
-        after = installed(self.current)
+        after = save_to(self.current)
         after.apply(edit)
         self.current = after
         self.log_number, self.prev_log_number = log_number, 0
@@ -186,7 +186,7 @@ _LEVEL_1 = 10 << 20
 """Bytes of level 1 at which it is compacted. The limit of each further level is ten times as high (`MaxBytesForLevel`)."""
 
 
-def installed(version: Version) -> Version:
+def save_to(version: Version) -> Version:
     """Return a version with the files and numbers of another one, without its record of deleted files (`Builder::SaveTo`)."""
     new = Version(
         version.comparator,

@@ -22,7 +22,7 @@ from logwright.codec.leveldb.store.builder import NextVersion, check_options, wr
 from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST
 from logwright.codec.leveldb.store.resume import Resumed
 from logwright.codec.leveldb.store.rolling import WrittenTable
-from logwright.codec.leveldb.store.sorted_run import ROWS, sortable, twice
+from logwright.codec.leveldb.store.sorted_run import ROWS, twice, with_sort_keys
 from logwright.codec.option import Options
 from logwright.codec.sorting import unique
 from logwright.codec.store.build import Piece, Placement, Stage, Summary
@@ -111,7 +111,7 @@ class _Assembler:
 
     def run(self, tables: Sequence[_Staged]) -> list[WrittenTable]:
         """Return all tables, including those written from the existing logs."""
-        self.take(self.next.logged(self.extra))
+        self.take(self.next.write_logs(self.extra))
         if not tables:
             return []
         groups = list(_groups(tables))
@@ -126,7 +126,7 @@ class _Assembler:
                 written_tables += (
                     [self._as_it_is(group[0])] if len(group) == 1 else self._merged(group, limit)
                 )
-        self.next.put(written_tables)
+        self.next.add_tables(written_tables)
         return written_tables
 
     def _as_it_is(self, table: _Staged) -> WrittenTable:
@@ -170,7 +170,7 @@ def _stream(tables: Sequence[_Staged], window: int) -> SortedRun:
 def _rows(tables: Sequence[_Staged], window: int) -> Iterator[pa.RecordBatch]:
     for staged in tables:
         for rows in read_table(staged.stage, staged.name, staged.written.meta.size, window):
-            yield sortable(rows, staged.order)
+            yield with_sort_keys(rows, staged.order)
 
 
 def read_table(listing: Listing, name: str, size: int, step: int) -> Iterator[pa.RecordBatch]:

@@ -21,10 +21,16 @@ from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.table import write as encode
 from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.leveldb.names import CURRENT, manifest_name
-from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, free, level_of
-from logwright.codec.leveldb.store.resume import Resumed, logged
+from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, free_levels, level_of
+from logwright.codec.leveldb.store.resume import Resumed, log_rows
 from logwright.codec.leveldb.store.rolling import LogWriter, TableWriter, WrittenTable
-from logwright.codec.leveldb.store.sorted_run import columns, schema_of, sortable, stored, twice
+from logwright.codec.leveldb.store.sorted_run import (
+    columns,
+    schema_of,
+    twice,
+    with_sort_keys,
+    with_stored_keys,
+)
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import Sorter, chunked, unique
@@ -142,14 +148,14 @@ class NextVersion:
         self.next_number += 1
         return self.next_number - 1
 
-    def logged(self, extra: Stage | None) -> Iterator[Piece]:
+    def write_logs(self, extra: Stage | None) -> Iterator[Piece]:
         """Write the contents of the existing logs as a table of level 0, as opening the database would (`WriteLevel0Table`)."""
         if self.resumed is not None and self.resumed.logs:
             schema = schema_of(self.order)
             sorter = Sorter(extra, self.options["sort_buffer_size"], schema, twice, last=True, name="logs")
             for name in self.resumed.logs:
-                for batch in logged(self.resumed.listing, name):
-                    sorter.add(sortable(batch, self.order))
+                for batch in log_rows(self.resumed.listing, name):
+                    sorter.add(with_sort_keys(batch, self.order))
             writer = self.writer(LARGEST)
             yield from written(writer, sorter.ordered())
             self.levels[0] += [table.meta for table in writer.tables]
@@ -160,9 +166,9 @@ class NextVersion:
 
     def deep(self, first: bytes, last: bytes) -> bool:
         """Return whether entries with these sort keys, newer than all others, may be placed below level 0."""
-        return bool(free(self.levels, first, last, self.order))
+        return bool(free_levels(self.levels, first, last, self.order))
 
-    def put(self, tables: Sequence[WrittenTable]) -> None:
+    def add_tables(self, tables: Sequence[WrittenTable]) -> None:
         """Add tables that are in order, disjoint, and newer than the existing ones."""
         if tables:
             files = [table.meta for table in tables]
@@ -198,7 +204,7 @@ def written(writer: TableWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[
     """Write rows, which are in order, as tables."""
     for batch in batches:
         # A table may end within a batch; its remaining rows are then scanned once more.
-        for piece in chunked(stored(batch), _PORTION):
+        for piece in chunked(with_stored_keys(batch), _PORTION):
             yield from writer.add(piece)
     yield from writer.finish()
 
@@ -240,7 +246,7 @@ class DatabaseBuilder:
         if self._logs is not None:
             yield from self._logs.add(run)
         else:
-            self._sorter.add(sortable(run, self.next.order))
+            self._sorter.add(with_sort_keys(run, self.next.order))
 
     def finish(self) -> Iterator[Piece]:
         if self._logs is not None:
@@ -253,11 +259,11 @@ class DatabaseBuilder:
             return
         if not self.staged:
             self._manifest = self.next.number()
-            yield from self.next.logged(self._extra)
+            yield from self.next.write_logs(self._extra)
         if streams:
             yield from self._tables(streams)
         if not self.staged:
-            self.next.put(self.tables)
+            self.next.add_tables(self.tables)
             yield from self.next.finish(self._manifest, self.numbers.highest)
 
     def _tables(self, streams: Sequence[SortedRun]) -> Iterator[Piece]:

@@ -229,14 +229,14 @@ class _Planner:
         planned = [self._planned(file) for file in self.files]
         if self.sound:
             self._missing()
-        self._say_order()
+        self._report_comparator()
         ranks = {
             plan.name: self._rank(file, plan.role) for file, plan in zip(self.files, planned, strict=True)
         }
         planned.sort(key=lambda plan: ranks[plan.name])
         return Plan(tuple(planned), tuple(self.faults), self._facts(planned))
 
-    def _say_order(self) -> None:
+    def _report_comparator(self) -> None:
         """Report a comparator other than LevelDB's own, and what the database needs."""
         if self.named is None and self.comparator == UNKNOWN:
             text = (

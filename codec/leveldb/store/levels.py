@@ -20,12 +20,12 @@ LARGEST = 1 << 30
 Levels = Sequence[Sequence[FileMetaData]]
 
 
-def most_bytes(level: int) -> float:
+def max_bytes_for_level(level: int) -> float:
     """Return the size at which a level below 0 is compacted (`MaxBytesForLevel`). The last level never is."""
     return 10.0 * (1 << 20) * 10 ** (level - 1) if level < LEVELS - 1 else float("inf")
 
 
-def free(levels: Levels, first: bytes, last: bytes, order: Comparator = BYTEWISE_COMPARATOR) -> range:
+def free_levels(levels: Levels, first: bytes, last: bytes, order: Comparator = BYTEWISE_COMPARATOR) -> range:
     """Return the levels below 0 that entries with sort keys (`Comparator.user`) from `first` to `last` may be placed at, if they are
     newer than all existing ones.
 
@@ -44,7 +44,7 @@ def level_of(levels: Levels, files: Sequence[FileMetaData], order: Comparator = 
     """Return the level for tables that are in order, disjoint, and newer than the existing ones: the first level below 0 with room for
     them, or 0 if they overlap existing tables."""
     first, last = (order.user(user_key(key)) for key in (files[0].smallest, files[-1].largest))
-    possible = free(levels, first, last, order)
+    possible = free_levels(levels, first, last, order)
     total = sum(file.size for file in files)
-    roomy = (at for at in possible if sum(file.size for file in levels[at]) + total < most_bytes(at))
+    roomy = (at for at in possible if sum(file.size for file in levels[at]) + total < max_bytes_for_level(at))
     return next(roomy, max(possible, default=0))

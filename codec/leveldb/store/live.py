@@ -281,7 +281,7 @@ def combine(
 
 
 def _needed(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the columns to read, and the one that tells deletions."""
+    """Return the columns to read, and the one that marks deletions."""
     marker = "value" if "value" in columns else "type"
     needed = dict.fromkeys((KEY, "sequence", *(name for name in columns if name != "type"), marker))
     return tuple(needed), marker
@@ -308,20 +308,20 @@ def _iterate(
     # The numbers in logs have all been used. In tables, numbers above those of manifest and logs are not visible.
     shape, all_seen = Shape(marker, params["visible"]), Shape(marker)
     streams = [
-        sort_newest(_sortable(run(needed), order), all_seen)
+        sort_newest(_with_sort_keys(run(needed), order), all_seen)
         if run.params.get("log")
-        else map(shape.seen, _sortable(run(needed), order))
+        else map(shape.seen, _with_sort_keys(run(needed), order))
         for run in runs
     ]
     for batch in merge_newest(streams, all_seen, disorder):
-        yield _chosen(_original(batch, order), columns)
+        yield _chosen(_with_stored_keys(batch, order), columns)
 
 
 _STORED = "user_key"
 """The column of stored keys, if `key` holds sort keys."""
 
 
-def _sortable(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[pa.RecordBatch]:
+def _with_sort_keys(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[pa.RecordBatch]:
     """Replace `key` with sort keys."""
     if order.bytewise:
         return batches
@@ -333,7 +333,7 @@ def _sortable(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[
     )
 
 
-def _original(batch: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
+def _with_stored_keys(batch: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
     """Restore the stored keys."""
     if order.bytewise:
         return batch

@@ -10,7 +10,7 @@ from logwright.codec.leveldb.keys import order, readable, user_key
 from logwright.codec.leveldb.store.version import FileMetaData
 
 
-def entries_at_most(
+def max_missing_entries(
     last_sequence: int, missing: Iterable[FileMetaData], tables: Iterable[TableCheck], logged: int
 ) -> int | None:
     """Return the largest number of entries that can be in the missing tables, as each write has its own sequence number.
@@ -31,7 +31,7 @@ def entries_at_most(
     return last_sequence + 1 - first - seen if seen < last_sequence else None
 
 
-def lost_with(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
+def loss_of(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
     """Return what is lost with a table, for reports. `entries` is an upper bound for all missing tables together."""
     lost: dict[str, Any] = {
         "file": known.number,

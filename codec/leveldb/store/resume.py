@@ -17,7 +17,7 @@ from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.formats.log.codec import Operations
 from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, STATUS
 from logwright.codec.leveldb.formats.records.codec import Payloads
-from logwright.codec.leveldb.formats.records.replay import Dropped, replay
+from logwright.codec.leveldb.formats.records.log_reader import Dropped, read_records
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE
 from logwright.codec.leveldb.names import FileType, log_name, old_table_name, parse, table_name
 from logwright.codec.leveldb.store.descriptor import read_descriptor
@@ -69,7 +69,7 @@ def resume(listing: Listing, options: Options) -> Resumed:
     logs, last = [], version.last_sequence or 0
     for number in live:
         rows = 0
-        for batch in logged(listing, log_name(number)):
+        for batch in log_rows(listing, log_name(number)):
             rows += batch.num_rows
             last = max(last, int(np.asarray(batch.column("sequence")).max()))
         if rows:
@@ -80,7 +80,7 @@ def resume(listing: Listing, options: Options) -> Resumed:
     return Resumed(listing, version, max(version.next_file_number or 0, highest + 1), logs, last, comparator)
 
 
-def logged(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:
+def log_rows(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:
     """Yield the operations of a log as rows (`ROWS`), in order. Raises `UsageError` if LevelDB would drop any.
 
     A torn end is not an error: LevelDB silently ignores it.
@@ -90,7 +90,7 @@ def logged(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:
     def read(offset: int, length: int) -> Bytes:
         return np.frombuffer(listing.read(name, offset, length), np.uint8)
 
-    for event in replay(read, size):
+    for event in read_records(read, size):
         if isinstance(event, Dropped):
             raise UsageError(
                 f"{name} is damaged at byte {event.position}: {event.reason}, {event.bytes} bytes would be lost",

@@ -26,7 +26,7 @@ def schema_of(order: Comparator) -> pa.Schema:
     return ROWS if order.bytewise else ROWS.append(STORED)
 
 
-def sortable(rows: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
+def with_sort_keys(rows: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
     """Return rows (`ROWS`) with keys that sort bytewise."""
     if order.bytewise:
         return rows
@@ -35,7 +35,7 @@ def sortable(rows: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(order))
 
 
-def stored(rows: pa.RecordBatch) -> pa.RecordBatch:
+def with_stored_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of a run with their stored keys."""
     if STORED.name not in rows.schema.names:
         return rows

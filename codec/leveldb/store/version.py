@@ -18,7 +18,7 @@ from logwright.codec.leveldb.formats.manifest.layout import (
     parse,
 )
 from logwright.codec.leveldb.formats.records.codec import Payloads
-from logwright.codec.leveldb.formats.records.replay import Dropped, replay
+from logwright.codec.leveldb.formats.records.log_reader import Dropped, read_records
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.window import Bytes
 
@@ -128,7 +128,7 @@ def recover(
     `read(offset, length)` returns `length` bytes, or fewer at the end of the file.
     """
     version = Version()
-    for event in replay(read, size):
+    for event in read_records(read, size):
         if isinstance(event, Dropped):
             return Recovered(version, f"Corruption: {event.reason}", event.position)
         records = Payloads.of(event.window, event.frames)

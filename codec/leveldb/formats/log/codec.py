@@ -113,7 +113,7 @@ class LevelDBLog(RecordCodec):
             context.sequence = int(head["sequence"]) + max(int(head["count"]), 1) - 1
             context.sequence_end = window.offset + int(frames.end[-1])
 
-    def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
+    def plausible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
         """Return whether the record is a sound batch whose sequence numbers fit between the known ones, given the bytes in between."""
         measured = np.zeros((1, MEASURES), np.int64)
         start = place + HEADER

@@ -76,7 +76,7 @@ class LevelDBManifest(RecordCodec):
     def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
         """Edits have no order."""
 
-    def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
+    def plausible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
         """Return whether the record is an edit."""
         size = int(window.data[place + 4 : place + 6].view("<u2")[0])
         try:
@@ -88,7 +88,7 @@ class LevelDBManifest(RecordCodec):
         raise KeyError(name)
 
     def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
-        return np.array([_plain(payload) for payload in _each(records)], np.bool_)
+        return np.array([_encodes_alike(payload) for payload in _each(records)], np.bool_)
 
     def decode_rows(
         self,
@@ -129,7 +129,7 @@ def _each(records: Payloads) -> Iterator[bytes]:
         yield records.data[start:end].tobytes()
 
 
-def _plain(payload: bytes) -> bool:
+def _encodes_alike(payload: bytes) -> bool:
     """Return whether writing the rows of an edit gives the same bytes."""
     try:
         fields = parse(payload)

@@ -24,7 +24,7 @@ from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.leveldb.formats import fields
 from logwright.codec.leveldb.formats.explain import file_of_records, records_of
-from logwright.codec.leveldb.formats.records import replay
+from logwright.codec.leveldb.formats.records import log_reader
 from logwright.codec.leveldb.formats.records.layout import (
     AFTER,
     BAD_LENGTH,
@@ -239,7 +239,7 @@ class RecordCodec(Codec):
     # What each codec defines
 
     @abstractmethod
-    def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
+    def plausible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
         """Return whether the FULL record at `place`, found after damage, is plausible there. `following` is the next certain record in
         its block, or -1."""
 
@@ -290,7 +290,7 @@ class RecordCodec(Codec):
         context.resume = None
         synced = context.synced and check
         limit = context.options["max.record.bytes"]
-        frames, status, state = replay.scan(window, at, check=check, synced=synced, limit=limit)
+        frames, status, state = log_reader.scan(window, at, check=check, synced=synced, limit=limit)
         if len(frames) or (check and status != NEED):
             context.synced = True
         if len(frames):
@@ -350,7 +350,7 @@ class RecordCodec(Codec):
             text = f"checksum mismatch of a {_type_name(kind)} record of {length} bytes"
         elif status == UNKNOWN:
             fault_kind, resume = Kind.MAGIC, Resume(after, known=True)
-            text = replay.unknown(kind)
+            text = log_reader.unknown(kind)
             system = {EOF_TYPE: _SYSTEM_END, BAD_TYPE: "LevelDB silently skips it"}.get(
                 kind, "LevelDB skips it"
             )
@@ -433,7 +433,7 @@ class RecordCodec(Codec):
                 return int(place)
             if following is None:
                 following = self._sure(window, place + 1, stop, block_end)
-            if window.data[place + _TYPE] == FULL and self.sensible(window, int(place), following, context):
+            if window.data[place + _TYPE] == FULL and self.plausible(window, int(place), following, context):
                 return int(place)
             at = place + 1
 

@@ -32,7 +32,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     expand,
     read_handles,
 )
-from logwright.codec.leveldb.formats.table.restarts import Wrong, hides
+from logwright.codec.leveldb.formats.table.restarts import PointFault, hiding_fault
 from logwright.codec.leveldb.formats.table.resync import MAGIC, Read, find, is_filter
 from logwright.codec.leveldb.keys import SEEK_TAG
 from logwright.codec.leveldb.store.relatives import MAGIC_SIZE, MAGICS
@@ -178,7 +178,7 @@ _LEAST = 2 * RESTART_SIZE
 
 
 @dataclass(slots=True)
-class _Look:
+class _BlockReader:
     """Reads the blocks of a file. `checked` are those with a verified checksum, right or wrong; `hidden` is why a block is not read from
     its first entry."""
 
@@ -186,7 +186,7 @@ class _Look:
     size: int
     limit: int
     checked: dict[tuple[int, int], bool] = field(default_factory=dict)
-    hidden: dict[tuple[int, int], Wrong] = field(default_factory=dict)
+    hidden: dict[tuple[int, int], PointFault] = field(default_factory=dict)
     unknown: dict[tuple[int, int], int] = field(default_factory=dict)
     """The unsupported types of blocks with right checksums."""
 
@@ -223,7 +223,7 @@ class _Look:
         except CompressionError:
             return NOTHING, NOTHING, False
         keys, values, status = entries(plain, self.limit)
-        why = hides(plain)
+        why = hiding_fault(plain)
         if why is not None:
             self.hidden[offset, size] = why
         return keys, values, block[2] and status == SOUND and why is None
@@ -238,17 +238,17 @@ def _listed(values: Slices) -> tuple[Int64s, Int64s]:
 
 def survey(read: Read, size: int, limit: int) -> Blocks:
     """Return the blocks of a table of `size` bytes. `limit` is the maximum size of a decompressed block."""
-    look = _Look(read, size, limit)
+    reader = _BlockReader(read, size, limit)
     tail = read(size - FOOTER_SIZE, FOOTER_SIZE).tobytes() if size >= FOOTER_SIZE else b""
     places = handles(tail[:HANDLES_SIZE])
     faults = _footer_faults(size, tail, places)
-    keys, values, complete = look.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
+    keys, values, complete = reader.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
     offsets, sizes = _listed(values)
     magic = tail.endswith(MAGIC)
     other = MAGICS.get(tail[-MAGIC_SIZE:])
     if other is not None:
         return _unsupported(size, f"a table of {other}, which is not supported")
-    kind = look.unknown.get(places[1]) if len(places) == 2 else None
+    kind = reader.unknown.get(places[1]) if len(places) == 2 else None
     if magic and kind is not None and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE:
         return _unsupported(size, f"bad block type ({kind}) of the index: {ANOTHER_PROGRAM}")
     # No checksum covers the footer. Its index must look like one and be adjacent to it.
@@ -260,18 +260,18 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
         )
         system = "LevelDB ends with the status Corruption"
         faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
-    if magic and not complete and len(places) == 2 and look.checked.get(places[1]):
+    if magic and not complete and len(places) == 2 and reader.checked.get(places[1]):
         text = "the index cannot be read to its end, although its checksum is right: blocks are found by their own checksums"
         system = "LevelDB ends with the status Corruption"
-        if places[1] in look.hidden:
-            text = f"in the index, whose checksum is right: {look.hidden[places[1]].text}; blocks are found by their own checksums"
+        if places[1] in reader.hidden:
+            text = f"in the index, whose checksum is right: {reader.hidden[places[1]].text}; blocks are found by their own checksums"
             system = "LevelDB returns nothing from the blocks that it does not see named there"
         faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
     if not sound and not magic:
         places, keys = [], NOTHING
         offsets = sizes = np.empty(0, np.int64)
     others = {places[1]: INDEX} if len(places) == 2 else {}
-    names, values, meta_sound = look.entries(*places[0]) if places else (NOTHING, NOTHING, False)
+    names, values, meta_sound = reader.entries(*places[0]) if places else (NOTHING, NOTHING, False)
     for name, offset, length in zip(names, *(column.tolist() for column in _listed(values)), strict=True):
         if name.startswith(META_PREFIX.encode()) and offset >= 0:
             others.setdefault((offset, length), FILTER)
@@ -281,17 +281,17 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     if sound and not magic:
         # The footer is truncated, or its last bytes are damaged.
         stop = sum(places[1]) + TRAILER_SIZE
-    behind = [(*place, kind, -1) for place, kind in others.items() if look.fits(*place)] if sound else []
+    behind = [(*place, kind, -1) for place, kind in others.items() if reader.fits(*place)] if sound else []
     count = len(offsets)
     known = np.empty((count + len(behind), 4), np.int64)
     known[:count, 0], known[:count, 1], known[:count, 2] = offsets, sizes, DATA
     known[:count, 3] = np.arange(count)
     if not sound:
-        return _with_handle_faults(_rescued(look, stop, known, others, keys, faults), size, places)
+        return _with_handle_faults(_rescued(reader, stop, known, others, keys, faults), size, places)
     if behind:
         known[count:] = sorted(behind)
     return _with_handle_faults(
-        _blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places
+        _blocks(reader, stop, known, keys, True, faults, gaps=not meta_sound), size, places
     )
 
 
@@ -334,7 +334,7 @@ def _footer_faults(size: int, tail: bytes, places: list[tuple[int, int]]) -> lis
 
 
 def _rescued(
-    look: _Look,
+    reader: _BlockReader,
     stop: int,
     data: Int64s,
     other: dict[tuple[int, int], int],
@@ -344,19 +344,19 @@ def _rescued(
     """Find blocks without a sound index: those that it names and whose checksum is right, and those found between them."""
     kinds = {(offset, size): (DATA, n) for offset, size, _, n in reversed(data.tolist()) if offset >= 0}
     kinds |= {place: (kind, -1) for place, kind in other.items() if place not in kinds or kind == INDEX}
-    there = {place for place in kinds if look.sound(*place)}
+    there = {place for place in kinds if reader.sound(*place)}
     known = []
     for place in there:
-        last = sum(place) + TRAILER_SIZE == stop < look.size
-        known.append((*place, INDEX if last else _kind(look, *place, there), kinds[place][1]))
-    blocks = _blocks(look, stop, np.array(known, np.int64).reshape(-1, 4), keys, False, faults, gaps=True)
+        last = sum(place) + TRAILER_SIZE == stop < reader.size
+        known.append((*place, INDEX if last else _kind(reader, *place, there), kinds[place][1]))
+    blocks = _blocks(reader, stop, np.array(known, np.int64).reshape(-1, 4), keys, False, faults, gaps=True)
     blocks.wrong = {
-        place[0]: (place[1], kind) for place, (kind, _) in kinds.items() if look.checked.get(place) is False
+        place[0]: (place[1], kind) for place, (kind, _) in kinds.items() if reader.checked.get(place) is False
     }
     # There may be an index that no footer leads to.
     for i in np.flatnonzero(blocks.kind == INDEX).tolist():
         place = int(blocks.offset[i]), int(blocks.size[i])
-        keys_found, values, sound = look.entries(*place)
+        keys_found, values, sound = reader.entries(*place)
         if sound and place not in there:
             offsets, sizes = _listed(values)
             listed = {
@@ -370,7 +370,13 @@ def _rescued(
 
 
 def _blocks(
-    look: _Look, stop: int, known: Int64s, keys: Sequence[bytes], sound: bool, faults: list[Fault], gaps: bool
+    reader: _BlockReader,
+    stop: int,
+    known: Int64s,
+    keys: Sequence[bytes],
+    sound: bool,
+    faults: list[Fault],
+    gaps: bool,
 ) -> Blocks:
     """Return these blocks (rows of offset, size, kind and entry) in order, without those that overlap or are outside the file. With
     `gaps`, search between them too.
@@ -385,7 +391,7 @@ def _blocks(
     if order != IN_ORDER:
         known = _disjoint(known, stop)
     if gaps:
-        known = _filled(look, stop, known, sound)
+        known = _filled(reader, stop, known, sound)
     offsets, sizes, kinds, numbers = np.ascontiguousarray(known.T)
     return Blocks(offsets, sizes, kinds, numbers, keys, sound, stop, faults)
 
@@ -401,14 +407,14 @@ def _disjoint(known: Int64s, stop: int) -> Int64s:
     return known[chosen]
 
 
-def _filled(look: _Look, stop: int, known: Int64s, sound: bool) -> Int64s:
+def _filled(reader: _BlockReader, stop: int, known: Int64s, sound: bool) -> Int64s:
     """Add the blocks found between them by checksum."""
     there = {(offset, size) for offset, size, _, _ in known.tolist()}
     more: list[tuple[int, int, int, int]] = []
     at = 0
     for offset, size, _, _ in [*known.tolist(), [stop, 0, 0, 0]]:
-        for low, length in find(look.read, at, offset, look.size, look.limit) if offset > at else ():
-            kind = _kind(look, low, length, there)
+        for low, length in find(reader.read, at, offset, reader.size, reader.limit) if offset > at else ():
+            kind = _kind(reader, low, length, there)
             if not sound or kind != DATA:
                 more.append((low, length, kind, -1))
                 there.add((low, length))
@@ -417,18 +423,18 @@ def _filled(look: _Look, stop: int, known: Int64s, sound: bool) -> Int64s:
     return known[np.argsort(known[:, 0], kind="stable")]
 
 
-def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> int:
+def _kind(reader: _BlockReader, offset: int, size: int, known: set[tuple[int, int]]) -> int:
     """Return the kind of a block found by checksum: the values of an index are handles of the blocks before it, the keys of a metaindex
     are names."""
-    block = look.block(offset, size)
+    block = reader.block(offset, size)
     assert block is not None
     if block[1] == 0 and is_filter(block[0]):
         return FILTER
-    keys, values, _ = look.entries(offset, size)
+    keys, values, _ = reader.entries(offset, size)
     if all(key.startswith(META_PREFIX.encode()) for key in keys):
         return METAINDEX
     # The footer directly follows the index. The blocks it names may be damaged or moved.
-    if look.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
+    if reader.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
         return INDEX
     offsets, sizes = _listed(values)
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)

@@ -38,7 +38,7 @@ _LATER = "LevelDB reads the block from there on: neither Get nor an iterator ret
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class PointFault:
     """A fault of the restart points of a block, and what LevelDB does."""
 
     text: str
@@ -101,9 +101,9 @@ def wrong_blocks(buf: Bytes, starts: Int64s, ends: Int64s, measures: Int64s) -> 
     return np.flatnonzero(wrong).tolist() if mark_wrong_points(buf, starts, ends, measures, wrong) else []
 
 
-def describe_wrong_points(plain: Bytes) -> Wrong:
+def describe_wrong_points(plain: Bytes) -> PointFault:
     """Describe the wrong restart points of an uncompressed block that can be read to its end."""
-    hidden = hides(plain)
+    hidden = hiding_fault(plain)
     if hidden is not None:
         return hidden
     last = len(plain) - RESTART_SIZE
@@ -114,7 +114,7 @@ def describe_wrong_points(plain: Bytes) -> Wrong:
     if not len(bad):
         n = 1 + int(np.argmax(points[1:] <= points[:-1]))
         text = f"restart point {n + 1} of {len(points)} is {points[n]}, not after the previous one, which is {points[n - 1]}"
-        return Wrong(text, _LONGER, Severity.WARNING)
+        return PointFault(text, _LONGER, Severity.WARNING)
     place = int(points[bad[0]])
     text = f"restart point {int(bad[0]) + 1} of {len(points)} points to "
     if place in places:
@@ -123,10 +123,10 @@ def describe_wrong_points(plain: Bytes) -> Wrong:
         text += "its full key"
     else:
         text += f"byte {place} of the uncompressed block, where no entry starts"
-    return Wrong(text if len(bad) == 1 else f"{text}; {len(bad)} of them are wrong", _SEARCHED)
+    return PointFault(text if len(bad) == 1 else f"{text}; {len(bad)} of them are wrong", _SEARCHED)
 
 
-def hides(plain: Bytes) -> Wrong | None:
+def hiding_fault(plain: Bytes) -> PointFault | None:
     """Return why an uncompressed block is not read from its first entry on, or None if it is, or if the bytes are not a block."""
     last = len(plain) - RESTART_SIZE
     points = int(load_u32le(plain, last)) if last >= 0 else 0
@@ -135,10 +135,10 @@ def hides(plain: Bytes) -> Wrong | None:
         return None
     if not points:
         text = f"it has no restart point, but {stop} bytes before where the first one should be 0"
-        return Wrong(text, _EMPTY) if stop else None
+        return PointFault(text, _EMPTY) if stop else None
     first = int(load_u32le(plain, stop))
     return (
-        Wrong(f"its first restart point is {first} and not 0, where its first entry starts", _LATER)
+        PointFault(f"its first restart point is {first} and not 0, where its first entry starts", _LATER)
         if first
         else None
     )

@@ -40,7 +40,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     unpack_all,
     unpack_rows,
 )
-from logwright.codec.leveldb.formats.table.restarts import Wrong, hides
+from logwright.codec.leveldb.formats.table.restarts import PointFault, hiding_fault
 from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE
 from logwright.codec.table import Table
@@ -236,9 +236,9 @@ def _faults(
     before = np.cumsum(unpacked.per_block)
     starts, ends = edges
     wrong = (measured[: len(frames), STATUS] != 0) | (unpacked.skipped > 0)
-    hidden: dict[int, Wrong] = {}
+    hidden: dict[int, PointFault] = {}
     for i in np.flatnonzero(measured[: len(frames), STATUS] == 0).tolist():
-        fault_of_points = hides(buf[int(starts[i]) : int(ends[i])])
+        fault_of_points = hiding_fault(buf[int(starts[i]) : int(ends[i])])
         if fault_of_points is not None:
             hidden[i], wrong[i] = fault_of_points, True
     for i in np.flatnonzero(wrong).tolist():
@@ -318,22 +318,28 @@ def decode_frames(
 ) -> Iterator[Decoded]:
     """Decode frames, one row per block. See `Codec.decode`."""
     schema = table.schema(columns)
-    looks = bool({"entries", "uncompressed_size", "restart_interval", "payload"}.intersection(columns))
+    needs_details = bool(
+        {"entries", "uncompressed_size", "restart_interval", "payload"}.intersection(columns)
+    )
     ends = np.cumsum(frames.end - frames.start)
     at = 0
     while at < len(frames):
         below = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right"))) if looks else len(frames)
+        stop = (
+            max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
+            if needs_details
+            else len(frames)
+        )
         part = frames.pick(slice(at, stop))
-        look = _Look(window, part, context) if looks else None
+        details = _BlockDetails(window, part, context) if needs_details else None
         arrays = [
-            _frame_column(name, schema.field(name).type, window, part, look, context) for name in columns
+            _frame_column(name, schema.field(name).type, window, part, details, context) for name in columns
         ]
         yield Decoded(batch_of(arrays, schema, stop - at))
         at = stop
 
 
-class _Look:
+class _BlockDetails:
     """What only the contents of blocks reveal."""
 
     def __init__(self, window: Window, frames: Frames, context: TableContext) -> None:
@@ -368,7 +374,12 @@ def _has_value_of_deletion(unpacked: Unpacked) -> bool:
 
 
 def _frame_column(
-    name: str, kind: pa.DataType, window: Window, frames: Frames, look: _Look | None, context: TableContext
+    name: str,
+    kind: pa.DataType,
+    window: Window,
+    frames: Frames,
+    details: _BlockDetails | None,
+    context: TableContext,
 ) -> pa.Array:
     head = frames.header
     if name == "position":
@@ -389,13 +400,15 @@ def _frame_column(
         return contents(kind, [keys[n] if n >= 0 else None for n in head["entry"].tolist()])
     if name == "raw":
         return pa.nulls(len(frames), kind)
-    assert look is not None
+    assert details is not None
     if name == "payload":
-        return contents(kind, look.payload)
-    values = {"entries": look.entries, "uncompressed_size": look.sizes, "restart_interval": look.intervals}[
-        name
-    ]
-    return numbers(kind, values, ~look.known)
+        return contents(kind, details.payload)
+    values = {
+        "entries": details.entries,
+        "uncompressed_size": details.sizes,
+        "restart_interval": details.intervals,
+    }[name]
+    return numbers(kind, values, ~details.known)
 
 
 def compressions(window: Window, frames: Frames) -> list[str]:

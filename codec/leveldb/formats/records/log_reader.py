@@ -94,7 +94,7 @@ def scan(window: Window, at: int, *, check: bool, synced: bool, limit: int) -> t
     )
 
 
-def replay(
+def read_records(
     read: Callable[[int, int], Bytes], size: int, *, check: bool = True, step: int = _STEP
 ) -> Iterator[Delivered | Dropped]:
     """Read a file of `size` bytes as LevelDB's reader does.
@@ -117,7 +117,7 @@ def replay(
             inside = state[STOP]
             if status == NEED:
                 break
-            reports, resumed = _judge(window, status, state)
+            reports, resumed = _reports(window, status, state)
             yield from reports
             if resumed < 0:
                 return
@@ -128,7 +128,7 @@ def replay(
         at += inside
 
 
-def _judge(window: Window, status: int, state: list[int]) -> tuple[list[Dropped], int]:
+def _reports(window: Window, status: int, state: list[int]) -> tuple[list[Dropped], int]:
     """Return what LevelDB reports at the end of a scan, and where in the window reading continues; -1 if it ends."""
     place, after, kind = state[PLACE], state[AFTER], state[KIND]
     at = window.offset + place
