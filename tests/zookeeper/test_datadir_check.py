@@ -11,7 +11,7 @@ import pytest
 from zookeeper_crafted import OPEN, ROOT, create, directory, i4, i8, log, record
 from zookeeper_crafted import snapshot as crafted
 from zookeeper_datadir import CASES
-from zookeeper_mending import checked, details, repaired, served, truth
+from zookeeper_repairs import checked, details, repaired, served, truth
 from zookeeper_startup import GOLDEN, data_directory, memory_of, start
 
 import logwright as lw

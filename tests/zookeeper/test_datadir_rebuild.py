@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import create, log, record
-from zookeeper_mending import checked, cuts, notes, rebuilt, served
+from zookeeper_repairs import checked, cuts, notes, rebuilt, served
 from zookeeper_startup import GOLDEN, data_directory, memory_of
 
 import logwright as lw

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import create, directory, log, record, set_data
-from zookeeper_mending import checked, cuts, details, losses, notes, repaired, served, truth, zxids
+from zookeeper_repairs import checked, cuts, details, losses, notes, repaired, served, truth, zxids
 from zookeeper_startup import GOLDEN, data_directory, memory_of
 
 import logwright as lw

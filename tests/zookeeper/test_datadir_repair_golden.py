@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from memory_directory import MemoryDirectory
-from zookeeper_mending import (
+from zookeeper_repairs import (
     CRAFTED,
     DAMAGED,
     checked,

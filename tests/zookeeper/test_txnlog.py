@@ -55,12 +55,6 @@ def test_kernels_equal_the_description() -> None:
             assert verdict, verdict
 
 
-def test_any_split_gives_the_same_rows() -> None:
-    for name in ("basic", "multi", "upgrade_chain"):
-        verdict = laws.any_split(CASES[name].path / "version-2/log.1", sizes=[1, 100, 4096])
-        assert verdict, verdict
-
-
 def test_rows_equal_txn_log_toolkits() -> None:
     """The real TxnLogToolkit prints a line a transaction."""
     compared = 0
