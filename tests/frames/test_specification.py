@@ -1,4 +1,4 @@
-"""Frame specifications: their scanners find what hand-written ones find, and the search after damage is linear and invents nothing."""
+"""Frame specifications: the search after damage finds the next frame, is linear, and invents nothing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def message(at: int, body: bytes = b"body", size: int | None = None) -> bytes:
 
 
 def test_false_headers_that_claim_the_rest_take_linear_time() -> None:
-    """Each head has the right place, a length up to the end of the file, and a body that its checksum does not fit."""
+    """Each header has the right position, a length up to the end of the file, and a checksum mismatch."""
 
     def seconds(count: int) -> float:
         small = len(message(0))
