@@ -117,7 +117,7 @@ def test_queue_entries_point_to_their_messages(case: str) -> None:
 
 @pytest.mark.parametrize("case", DAMAGED_LOGS)
 def test_damaged_logs_give_no_invented_message(case: str) -> None:
-    """Fields that no checksum covers apart: a message counts by its place, its body and what its position vouches for."""
+    """Ignoring fields without a checksum: messages are compared by position and body."""
 
     def comparable(row: dict[str, Any]) -> str:
         return repr({name: value for name, value in row.items() if name not in UNCHECKED})
@@ -186,7 +186,7 @@ def test_laws_hold_on_other_golden_files(case: str) -> None:
 
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("dmg_idx")])
 def test_damaged_index_file_is_reported(case: str) -> None:
-    """But for what no other part of the file contradicts: times, the last place, and places of messages."""
+    """Except fields that nothing else in the file contradicts: times, the last position, and positions of messages."""
     reports = [
         Specimen.of(path, codec).read().report for path, codec in own_files(case, "rocketmq.indexfile")
     ]

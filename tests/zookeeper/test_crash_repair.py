@@ -1,4 +1,4 @@
-"""A data directory of ZooKeeper repaired in place, through every crash: readers see the damaged one or the repaired one, and a server,
+"""Repair a ZooKeeper data directory in place through every crash: readers see the damaged or the repaired one, and a server,
 started in between, has no other transactions than one of them."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def rows(files: MemoryFileSystem, place: Path) -> list[tuple[str, bytes]]:
 
 
 def served(files: MemoryFileSystem) -> int | None:
-    """The last transaction of a server that is started on what it sees; None where it does not start."""
+    """Return the last transaction of a server started on the files; None if it does not start."""
     held = {name: data for name, data in files.tree(TARGET).items() if "/" not in name and data is not None}
     opened = start(data_directory(held))
     return server(opened).restored.zxid if opened.verdict.opens else None
