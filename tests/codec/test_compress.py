@@ -247,10 +247,14 @@ def count_records(section: bytes) -> int:
     return count
 
 
-CASES = sorted({path.parents[1].parent.name for path in GOLDEN.glob("v[012]_*/data/*/*.log")})
+COMPRESSED = [
+    case
+    for case in sorted({path.parents[1].parent.name for path in GOLDEN.glob("v[012]_*/data/*/*.log")})
+    if any(payloads(case))
+]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", COMPRESSED)
 def test_golden_payloads(case: str) -> None:
     for codec, payload, magic, records in payloads(case):
         data = plain(codec, payload, 64 << 20)
@@ -266,7 +270,7 @@ def test_golden_payloads(case: str) -> None:
 
 
 def test_there_are_golden_payloads_of_each_kind() -> None:
-    actual = {(codec, magic) for case in CASES for codec, _, magic, _ in payloads(case)}
+    actual = {(codec, magic) for case in COMPRESSED for codec, _, magic, _ in payloads(case)}
     legacy = {("gzip", 0), ("gzip", 1), ("snappy", 0), ("snappy", 1), ("lz4-magic0", 0), ("lz4", 1)}
     assert actual == legacy | {(codec, 2) for codec in NAMES[1:]}
 
