@@ -511,7 +511,7 @@ def test_rows_without_positions_are_counted() -> None:
     assert table.encode(rows.drop_columns(["position"]), frames, file) == table.all_bytes()
     with pytest.raises(UsageError, match="50 entries, but there are 49 rows"):
         table.encode(rows.drop_columns(["position"]).slice(1), frames, file)
-    with pytest.raises(UsageError, match="is in no frame"):
+    with pytest.raises(UsageError, match="belongs to no frame"):
         table.encode(pa.concat_tables([rows.slice(30), rows.slice(0, 30)]), frames, file)
     with pytest.raises(UsageError, match="needs a column 'kind'"):
         table.encode(rows, frames.drop_columns(["kind"]), file)
