@@ -93,7 +93,7 @@ class SegmentIndexer:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of any batch so far, -1 when there is none."""
+        """The largest timestamp of any batch so far, -1 without batches."""
         return int(self._state[_TIMESTAMP])
 
     def add(self, heads: npt.NDArray[Any], start: Positions) -> int:

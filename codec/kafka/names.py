@@ -18,7 +18,7 @@ LOCK_FILE = ".lock"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
 DELETE_SUFFIX = "-delete"
-"""Of a directory that the broker is about to delete."""
+"""The end of the name of a directory that the broker will delete."""
 
 _SEGMENT_FILE = re.compile(
     r"(?P<base>[0-9]{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))(?P<leftover>\.(?:deleted|swap|cleaned))?"
@@ -43,12 +43,12 @@ class SegmentFile(NamedTuple):
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """`segment_name(42, ".log")` is `00000000000000000042.log`; 20 digits follow the sign of a negative number."""
+    """Return the name of a file: `segment_name(42, ".log")` is `00000000000000000042.log`. A negative number has a sign and 20 digits."""
     return f"{'-' if base_offset < 0 else ''}{abs(base_offset):020d}{suffix}"
 
 
 def parse_segment(name: str) -> SegmentFile | None:
-    """What the name of a file of a partition says; None for any other, also where the number is beyond 64 bits."""
+    """Parse the name of a segment's file or a snapshot; None for any other name, and for a number that does not fit 64 bits."""
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None or int(match["base"]) > _MAX_LONG:
         return None
@@ -56,19 +56,19 @@ def parse_segment(name: str) -> SegmentFile | None:
 
 
 def claims_to_be_kafkas(name: str) -> bool:
-    """Whether the broker takes the name for one of its own although it is none: it then parses the number in it."""
+    """Return whether the broker mistakes the name for that of a segment's file: it then parses the number in it."""
     return _KAFKA_SUFFIX.fullmatch(name) is not None and parse_segment(name) is None
 
 
 class TopicPartition(NamedTuple):
-    """A partition, as the name of its directory says it."""
+    """A partition, from the name of its directory."""
 
     topic: str
     partition: int
 
 
 def parse_directory(name: str) -> TopicPartition | None:
-    """Topic and partition from the name of a directory, which may be one that is to be deleted, future or stray."""
+    """Return topic and partition from the name of a directory, also of one that is marked as deleted, future or stray."""
     moved = _MOVED.fullmatch(name)
     match = _PARTITION.fullmatch(moved["name"] if moved else name)
     if match is None or match["topic"] in (".", "..") or int(match["partition"]) >= 1 << 31:
@@ -77,9 +77,9 @@ def parse_directory(name: str) -> TopicPartition | None:
 
 
 def loads_directory(name: str) -> bool:
-    """Whether a broker takes a folder of this name in a log directory for a partition: any other one ends its start.
+    """Return whether a broker accepts a folder of this name in a log directory as a partition. Any other one ends its start.
 
-    It accepts more names than topics can have. Source: `UnifiedLog.parseTopicPartitionName`.
+    It accepts names that no topic can have. Source: `UnifiedLog.parseTopicPartitionName`.
     """
     if name.endswith(_SET_ASIDE):
         if not _MOVED.fullmatch(name):
@@ -90,15 +90,15 @@ def loads_directory(name: str) -> bool:
 
 
 def is_partition(name: str) -> bool:
-    """Whether a broker would give a partition this very name: not one set aside, no zeros before the number."""
+    """Return whether a broker gives a partition exactly this name: it is not set aside, and the number has no leading zeros."""
     parsed = parse_directory(name)
     return parsed is not None and name == f"{parsed.topic}-{parsed.partition}"
 
 
 def delete_directory(name: str, token: str) -> str:
-    """A name under which a broker would delete the directory `name`: one that it understands, whatever `name` is.
+    """Return a valid name under which a broker deletes the directory `name`, whatever that is.
 
-    `token` is 32 hexadecimal digits. Source: `UnifiedLog.logDeleteDirName`, which cuts the topic so that the name fits.
+    `token` is 32 hexadecimal digits. Source: `UnifiedLog.logDeleteDirName`, which shortens the topic so that the name fits.
     """
     parsed = parse_directory(name)
     topic, partition = (_NO_TOPIC.sub("_", name), 0) if parsed is None else parsed

@@ -56,7 +56,7 @@ class _Source:
     rng: Rng
     left: int
     now: int = START_MS
-    made: int = 0
+    count: int = 0
 
     def tick(self) -> int:
         self.now += self.rng.between(1, 60)
@@ -64,7 +64,7 @@ class _Source:
 
     def record(self, **rest: Any) -> Record:
         """A record with a key of a few, and some words."""
-        self.made += 1
+        self.count += 1
         rest.setdefault("key", b"user-%d" % self.rng.below(50))
         rest.setdefault("value", text(self.rng, self.rng.between(5, 120)))
         rest.setdefault("timestamp", self.tick())
@@ -476,7 +476,7 @@ def _topic_id(order: Order) -> str:
 def _named(order: Order) -> str:
     if parse_directory(order.name) is None:
         raise UsageError(
-            f"{order.name!r} is no name of a partition's directory",
+            f"{order.name!r} is not the name of a partition's directory",
             advice="It is topic-partition, like orders-0",
         )
     return order.name

@@ -4,13 +4,13 @@ meta:
   title: 'Kafka leader epochs of a partition'
   endian: be
   encoding: UTF-8
-doc: 'Which leader epochs a partition had, and from which offset on.'
+doc: 'The leader epochs of a partition, and the offset at which each starts.'
 seq:
   - id: leader_epoch_checkpoint
     type: leader_epoch_checkpoint
 types:
   leader_epoch_checkpoint:
-    doc: 'Which leader epochs a partition had, and from which offset on.'
+    doc: 'The leader epochs of a partition, and the offset at which each starts.'
     seq:
       - id: version
         type: str
@@ -27,7 +27,7 @@ types:
         repeat: expr
         repeat-expr: count.to_i
         type: leader_epoch_checkpoint_entry
-        doc: 'a line an entry'
+        doc: 'one line for each entry'
   leader_epoch_checkpoint_entry:
     doc: 'A line.'
     seq:

@@ -4,13 +4,13 @@ meta:
   title: 'Kafka checkpoint of offsets of a log directory'
   endian: be
   encoding: UTF-8
-doc: 'An offset of each partition of a log directory.'
+doc: 'One offset for each partition of a log directory.'
 seq:
   - id: offset_checkpoint
     type: offset_checkpoint
 types:
   offset_checkpoint:
-    doc: 'An offset of each partition of a log directory.'
+    doc: 'One offset for each partition of a log directory.'
     seq:
       - id: version
         type: str
@@ -27,7 +27,7 @@ types:
         repeat: expr
         repeat-expr: count.to_i
         type: offset_checkpoint_entry
-        doc: 'a line an entry'
+        doc: 'one line for each entry'
   offset_checkpoint_entry:
     doc: 'A line.'
     seq:

@@ -4,19 +4,19 @@ meta:
   title: 'Kafka topic id of a partition'
   endian: be
   encoding: UTF-8
-doc: 'Two lines; the second one ends with the file.'
+doc: 'Two lines. The second one ends with the file.'
 seq:
   - id: partition_metadata
     type: partition_metadata
 types:
   partition_metadata:
-    doc: 'Two lines; the second one ends with the file.'
+    doc: 'Two lines. The second one ends with the file.'
     seq:
       - id: version_name
         type: str
         terminator: 58
         eos-error: true
-        doc: 'not looked at'
+        doc: 'ignored'
       - id: version_name_end
         size: 1
         doc: 'behind version_name'
@@ -29,7 +29,7 @@ types:
         type: str
         terminator: 58
         eos-error: true
-        doc: 'not looked at'
+        doc: 'ignored'
       - id: topic_id_name_end
         size: 1
         doc: 'behind topic_id_name'

@@ -4,21 +4,21 @@ meta:
   title: 'Kafka index of aborted transactions'
   endian: be
   encoding: UTF-8
-doc: 'Lies in the segment that holds the marker.'
+doc: 'Stored in the segment that has the marker.'
 seq:
   - id: frames
     type: aborted_txn
     repeat: eos
 types:
   aborted_txn:
-    doc: 'Lies in the segment that holds the marker.'
+    doc: 'Stored in the segment that has the marker.'
     seq:
       - id: version
         type: s2be
         doc: '0'
       - id: producer_id
         type: s8be
-        doc: 'who aborted'
+        doc: 'the producer that aborted'
       - id: first_offset
         type: s8be
         doc: 'first offset of the transaction in this partition'

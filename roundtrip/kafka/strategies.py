@@ -32,7 +32,7 @@ INT16, INT31, INT32 = (
 )
 INT63, INT64 = st.integers(0, (1 << 63) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.one_of(st.just(-1), st.integers(0, 4_000_000_000_000), st.integers(0, (1 << 62) - 1))
-"""Milliseconds; -1 is none. A broker refuses other negative values."""
+"""Milliseconds; -1 stands for no time. A broker refuses other negative values."""
 BYTES = st.one_of(
     st.none(),
     st.binary(max_size=40),

@@ -1,4 +1,4 @@
-"""The HTML page: it is self-contained, and in a real browser bytes and fields highlight each other."""
+"""The page: it stands on its own, and in a real browser bytes and fields light each other up."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_page_contains_all_bytes() -> None:
 
 
 def test_file_content_is_escaped(tmp_path: Path) -> None:
-    """The file name is escaped too."""
+    """Nor is its name."""
     evil = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>__DATA__ __SCRIPT__"
     folder = tmp_path / "orders-0"
     folder.mkdir()
@@ -91,8 +91,8 @@ def test_page_contains_damage_and_notes() -> None:
     strings = data["strings"]
     kinds = [strings[i] for i in data["nodes"]["kind"]]
     at = kinds.index("damage")
-    assert strings[data["nodes"]["problem"][at]].startswith("the batch says crc")
-    assert "the broker cuts the log here" in data["more"][str(at)]["system"]
+    assert strings[data["nodes"]["problem"][at]].startswith("crc mismatch")
+    assert "the broker truncates the log here" in data["more"][str(at)]["system"]
     asked = content(lw.explain(DAMAGED.parent, fault=1).html())
     assert asked["notes"][0].startswith("fault 1 of 1")
     assert asked["focus"] == [327]
@@ -118,12 +118,12 @@ def opened(page: Page, actual: lw.Explanation, tmp_path: Path, **size: int) -> P
 
 
 def field(text: str) -> str:
-    """Return the row of a field by its text."""
+    """The row of a field, by what is written in it."""
     return f"[...document.querySelectorAll('.field')].find((row) => row.textContent.includes({json.dumps(text)}))"
 
 
 def lit(page: Page, classes: str) -> list[int]:
-    """Return the offsets of the bytes with this mark."""
+    """The places of the bytes that are so marked."""
     actual: list[int] = page.js(
         f"[...document.querySelectorAll('b.{classes}')].map((one) => Number(one.dataset.at))"
     )
@@ -273,7 +273,7 @@ def test_narrow_window(open_browser: Page, tmp_path: Path) -> None:
 @pytest.mark.extended
 @needs_browser
 def test_file_of_several_megabytes(open_browser: Page, tmp_path: Path) -> None:
-    """Only visible rows are drawn, and a single key goes to the last byte."""
+    """Only what is in sight is drawn, and the last byte is a key away."""
     path = tmp_path / "orders-0" / "00000000000000000000.log"
     path.parent.mkdir()
     lw.write([{"key": b"k%d" % i, "value": b"v" * 90} for i in range(20_000)], path, "kafka.log")

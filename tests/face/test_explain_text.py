@@ -1,4 +1,4 @@
-"""The explanation as text, and `logwright explain`."""
+"""The explanation on a terminal, and the verb of the command line."""
 
 from __future__ import annotations
 
@@ -55,11 +55,10 @@ def test_every_byte_of_a_short_file_is_in_the_text() -> None:
 def test_problems_come_first() -> None:
     lines = lw.explain(DAMAGED, fault=1).text().splitlines()
     assert (
-        lines[1]
-        == "  fault 1 of 1: checksum mismatch, the batch says crc 0x1e15918d, its bytes have 0x6216ddb0"
+        lines[1] == "  fault 1 of 1: checksum mismatch, crc mismatch: stored 0x1e15918d, computed 0x6216ddb0"
     )
     assert lines[3] == "DAMAGED  bytes 327 to 451, 125 in all: checksum mismatch"
-    assert "after an unclean stop the broker cuts the log here" in lines[5]
+    assert "after an unclean stop the broker truncates the log here" in lines[5]
     assert any("✗ checksum mismatch: stored 0x1e15918d, computed 0x6216ddb0" in line for line in lines)
     assert any("✗ the records do not decompress" in line for line in lines)
 

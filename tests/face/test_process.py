@@ -1,4 +1,4 @@
-"""Process settings are changed only in our own processes."""
+"""Which processes are our own, so that their settings may be changed."""
 
 from __future__ import annotations
 

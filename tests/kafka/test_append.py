@@ -20,20 +20,20 @@ from logwright.codec.kafka.names import (
     [
         ("dmg_trunc_body", "damaged at byte"),
         ("dmg_trunc_hdr_5", "damaged at byte"),
-        ("dmg_zero_tail_12", "ends in zeros"),
+        ("dmg_zero_tail_12", "ends in preallocated zeros"),
         ("dmg_garbage_tail_10", "too few for a batch"),
         ("dmg_flip_payload", "damaged at byte"),
         ("dmg_txn_marker_type", "control record"),
-        ("killed_prealloc", "ends in zeros"),
+        ("killed_prealloc", "ends in preallocated zeros"),
         ("dmg_seg_alpha", r"foo\.log"),
         ("dmg_seg_unpadded", r"5\.log"),
-        ("dmg_left_swap", "cut short"),
-        ("dmg_left_cleaned", "cut short"),
-        ("dmg_left_split", "cut short"),
-        ("dmg_epoch_garbage", "leader-epoch-checkpoint can't be understood"),
-        ("dmg_epoch_count", "leader-epoch-checkpoint can't be understood"),
-        ("dmg_pm_empty", "partition.metadata can't be understood"),
-        ("dmg_pm_zero_id", "partition.metadata can't be understood"),
+        ("dmg_left_swap", "left by an interrupted operation"),
+        ("dmg_left_cleaned", "left by an interrupted operation"),
+        ("dmg_left_split", "left by an interrupted operation"),
+        ("dmg_epoch_garbage", "leader-epoch-checkpoint cannot be parsed"),
+        ("dmg_epoch_count", "leader-epoch-checkpoint cannot be parsed"),
+        ("dmg_pm_empty", "partition.metadata cannot be parsed"),
+        ("dmg_pm_zero_id", "partition.metadata cannot be parsed"),
     ],
 )
 def test_append_to_damaged_files_is_refused(case: str, message: str, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_append_to_damaged_files_is_refused(case: str, message: str, tmp_path: P
 def test_append_to_a_log_that_a_broker_would_delete_is_refused(tmp_path: Path) -> None:
     place = copy_case("dmg_base", tmp_path)
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndmg_base 0 98\n")
-    with pytest.raises(lw.UsageError, match="the log ends at 97, below its start"):
+    with pytest.raises(lw.UsageError, match="the log ends at 97, below its start offset"):
         lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
 
 

@@ -195,9 +195,9 @@ def test_offsets_of_a_segment_fit_its_index() -> None:
 
 
 def test_too_large_row_is_refused_but_no_batch() -> None:
-    with pytest.raises(lw.UsageError, match=r"offset 1 takes .* max\.message\.bytes allows 200"):
+    with pytest.raises(lw.UsageError, match=r"offset 1 has .* the limit max\.message\.bytes is 200"):
         build(rows(1), rows(1, size=300), **{"max.message.bytes": 200})
-    with pytest.raises(lw.UsageError, match=r"segment\.bytes allows 200"):
+    with pytest.raises(lw.UsageError, match=r"the limit segment\.bytes is 200"):
         build(rows(1, size=300), **{"segment.bytes": 200})
     files, _ = build(rows(100), **{"max.message.bytes": 200, "batch.size": 1 << 20})
     assert max(batches_of(files[f"{0:020}.log"])[1].header["size"]) <= 200
@@ -283,7 +283,7 @@ def test_rows_of_several_partitions_are_refused() -> None:
         [of(["a", "a"], [0, 1])],
         [of(["a", "a"], [0, 0]), of(["b", "b"], [0, 0])],
     ):
-        with pytest.raises(lw.UsageError, match="directory of one partition"):
+        with pytest.raises(lw.UsageError, match="a directory has one partition"):
             build(*batches)
 
 

@@ -68,7 +68,7 @@ def test_log_dirs_are_resolved(text: str, directories: tuple[str, ...] | None) -
 def test_unusable_log_dirs_are_refused(tmp_path: Path, value: str) -> None:
     (tmp_path / "server.properties").write_text(f"log.dirs={value}\n")
     with pytest.raises(
-        lw.UsageError, match=r"server\.properties: log\.dirs holds '.*Name the log directory itself"
+        lw.UsageError, match=r"server\.properties: log\.dirs has '.*Pass the log directory itself"
     ):
         lw.verify(tmp_path / "server.properties")
 

@@ -83,7 +83,7 @@ def test_write_append_and_overwrite_on_a_real_disk(tmp_path: Path) -> None:
 
 
 def test_partition_is_not_overwritten_by_another_kind_of_store(tmp_path: Path) -> None:
-    with pytest.raises(lw.UsageError, match="no name of a partition"):
+    with pytest.raises(lw.UsageError, match="not the name of a partition"):
         lw.write([{"value": "2"}], tmp_path / "orders", "kafka.partition")
     with pytest.raises(lw.UsageError):
         lw.write([{"value": 1.5}], tmp_path / "orders-0", "kafka.partition")

@@ -30,7 +30,7 @@ def index(*entries: tuple[int, int]) -> IndexCheck:
 @pytest.mark.parametrize(
     ("live", "messages"),
     [
-        (False, ["entry 1 says offset 25 of byte 100, where no batch has it"]),
+        (False, ["entry 1 has offset 25 at byte 100, where no batch has that offset"]),
         (True, []),
     ],
 )
@@ -49,7 +49,7 @@ def test_index_entry_beyond_the_end_of_a_running_log() -> None:
     check.add(batches((0, 9, 1), (10, 19, 2)))
     check.finish(200, 19, live=True, active=True)
     (fault,) = check.faults()
-    assert "entry 0 says offset 15 of byte 0, where no batch has it" in fault.detail
+    assert "entry 0 has offset 15 at byte 0, where no batch has that offset" in fault.detail
 
 
 def test_time_entries_are_not_checked_if_offsets_decrease() -> None:
@@ -78,7 +78,7 @@ def test_transaction_entries_that_are_not_checked() -> None:
     check = TxnIndexCheck(data, 4, True)
     assert list(check.faults(log_end=9, live=True)) == []
     (fault,) = check.faults(log_end=9, live=False)
-    assert "entry 2 says that producer 1 aborted offsets 5 to 9: no marker there says so" in fault.detail
+    assert "entry 2: producer 1 aborted offsets 5 to 9, but there is no such marker" in fault.detail
 
 
 def test_reported_epochs_are_capped() -> None:

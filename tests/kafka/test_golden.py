@@ -79,7 +79,7 @@ def test_rows_equal_those_of_a_consumer(case: Case, committed: bool) -> None:
 
 @pytest.mark.parametrize("name", PASSED_OVER)
 def test_skipped_records_are_reported(name: str) -> None:
-    with pytest.warns(lw.DamageWarning, match="1 records are left out"):
+    with pytest.warns(lw.DamageWarning, match="1 records are skipped"):
         lw.read(CASES[name].partition)
 
 
@@ -131,7 +131,7 @@ def test_decode_and_encode_gives_the_same_bytes(kind: str) -> None:
     assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize("case", [case for case in SERVED if any(case.partition.glob("*.log"))], **BY_NAME)
+@pytest.mark.parametrize("case", SERVED, **BY_NAME)
 def test_reencoded_batches_have_the_same_rows(case: Case) -> None:
     for path in sorted(case.partition.glob("*.log")):
         verdict = encoded_anew(path)

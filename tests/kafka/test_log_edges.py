@@ -124,7 +124,7 @@ def test_record_larger_than_a_batch_can_be() -> None:
     rows = pack.Rows(
         1, huge, huge, pack.NO_HEADERS, numbers, numbers, np.zeros(1, np.uint8), numbers, np.empty(0, np.int8)
     )
-    with pytest.raises(UsageError, match="row 0: the record is larger than a batch can be"):
+    with pytest.raises(UsageError, match="row 0: the record is larger than 2 GiB"):
         rows.write(np.empty(1000, np.uint8), 0, pack.closed(), np.empty(2, np.int64), batch_size=100)
 
 

@@ -273,7 +273,7 @@ def test_raw_header_keys_are_used_while_they_decode_to_the_text() -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        (pa.table({"key": [1]}), "column 'key' has type int64, bytes or text is needed"),
+        (pa.table({"key": [1]}), "column 'key' has type int64, expected bytes or text"),
         (pa.table({"value": [1.5]}), "column 'value' has type double"),
         (pa.table({"headers": [["a"]]}), "column 'headers' has type list<item: string>"),
         (pa.table({"headers": ["a"]}), "column 'headers' has type string"),
@@ -512,7 +512,7 @@ def test_append_time_of_a_batch_is_that_of_its_rows() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [
-        ("compression", "brotli", "none of none, gzip"),
+        ("compression", "brotli", "expected one of none, gzip"),
         ("base_sequence", 1 << 40, "base_sequence 1099511627776 does not fit"),
         ("base_timestamp", "x", "expected integers"),
     ],
@@ -550,7 +550,7 @@ def test_core_columns_of_frames_win() -> None:
 
 def test_offset_too_far_from_its_frame_is_refused() -> None:
     decoded_log = DecodedLog(batch(0))
-    with pytest.raises(UsageError, match="too far from its frame"):
+    with pytest.raises(UsageError, match="away from the base_offset of its frame"):
         decoded_log.encoded(decoded_log.rows.set_column(4, "offset", pa.array([1 << 40])))
 
 

@@ -168,9 +168,7 @@ def test_older_formats_are_named_not_called_damage(magic: int) -> None:
         + zlib.crc32(body).to_bytes(4, "big")
         + body
     )
-    with pytest.raises(
-        UnsupportedError, match=f"message format v{magic} .*recognised, not read yet"
-    ) as raised:
+    with pytest.raises(UnsupportedError, match=f"message format v{magic} .*cannot be read yet") as raised:
         CODEC.scan(window(THREE[0] + entry + bytes(40)), 0, context())
     assert raised.value.offset == len(THREE[0])
     # A window that ends within it asks for more.
@@ -186,7 +184,7 @@ def test_duplicated_batch_gives_no_row_twice() -> None:
     assert decoded.offsets == [0, 1, 2, 3, 4, 5]
     (fault,) = decoded.damage
     assert (fault.kind, fault.rows_lost, dict(fault.lost)) == (Kind.ORDER, 0, {})
-    assert "the same batch is there before" in fault.detail
+    assert "it is a duplicate of an earlier batch" in fault.detail
     assert not decoded.faults
     assert decoded.encoded() == decoded.data
 
@@ -194,7 +192,7 @@ def test_duplicated_batch_gives_no_row_twice() -> None:
 def test_impossible_offsets_confirmed_by_the_next_batch_are_a_warning() -> None:
     decoded = DecodedLog(batch(3) + batch(4), name=f"{4:020}.log")
     assert [fault.kind for fault in decoded.faults] == [Kind.ORDER]
-    assert "outside of the file's range, 4 to" in decoded.faults[0].detail
+    assert "outside the file's range, 4 to" in decoded.faults[0].detail
     assert decoded.offsets == [3, 4]
     decoded = DecodedLog(batch(9) + batch(10), next_base=10, name=f"{9:020}.log")
     assert "to 9" in decoded.faults[0].detail
@@ -230,7 +228,7 @@ def test_no_row_has_an_offset_that_its_segment_cannot_hold(bit: int) -> None:
     assert decoded.offsets == [16, 17, 18, 19]
     (fault,) = decoded.damage
     assert fault.rows_lost == 4
-    assert ("outside of the file's range, 16 to 2147483663" in fault.detail) == (bit < 63)
+    assert ("outside the file's range, 16 to 2147483663" in fault.detail) == (bit < 63)
 
 
 def test_consecutive_misplaced_batches_are_separate_faults() -> None:

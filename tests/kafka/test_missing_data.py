@@ -234,7 +234,8 @@ def test_checkpoint_beyond_the_log_end_proves_a_loss(partition: Path, name: str)
     checkpoint(partition, name, 120)
     assert_loss_is_reported(partition, (97, 119))
     assert (
-        f"../{name}-offset-checkpoint says that it went up to 119" in errors(lw.verify(partition))[0].detail
+        f"../{name}-offset-checkpoint proves that it reached offset 119"
+        in errors(lw.verify(partition))[0].detail
     )
 
 
@@ -278,7 +279,7 @@ def test_partition_without_logs_below_a_high_watermark_is_damaged(partition: Pat
 
 def test_single_log_is_compared_with_the_checkpoint(partition: Path) -> None:
     checkpoint(partition, "replication", 120)
-    with pytest.raises(lw.DamageError, match="went up to 119"):
+    with pytest.raises(lw.DamageError, match="reached offset 119"):
         lw.read(partition / segment_name(86, ".log"))
 
 
@@ -323,7 +324,7 @@ def test_torn_batch_known_from_a_snapshot_is_lost(torn: Path, tmp_path: Path) ->
     assert "nothing lost" not in text
     assert f"{rows} records lost" in text
     assert (tmp_path / "backup" / segment_name(399, ".snapshot")).exists()
-    assert "says that the log went up to offset 398" in text.replace("\n      ", " ")
+    assert "proves that the log reached offset 398" in text.replace("\n      ", " ")
     assert lw.read(torn, columns="offset").num_rows == 399 - rows
 
 
@@ -381,7 +382,7 @@ def test_replicas_with_different_losses_complete_each_other(partition: Path, tmp
 
 def test_append_to_a_partition_with_a_missing_log_is_refused(partition: Path) -> None:
     remove(partition, 86, ".log")
-    with pytest.raises(lw.UsageError, match="are gone"):
+    with pytest.raises(lw.UsageError, match="are lost"):
         lw.write([{"value": b"x"}], partition, "kafka.partition", mode="append")
 
 

@@ -298,7 +298,9 @@ def test_log_that_ends_before_its_start_is_reported() -> None:
     severity, text = faults(planned(directory))[""]
     assert severity is Severity.WARNING
     assert "starts" not in text
-    assert text.startswith("the log start offset is 98, the log ends at 97: the broker deletes all segments")
+    assert text.startswith(
+        "the log start offset is 98, but the log ends at 97: the broker deletes all segments"
+    )
 
 
 def test_unreadable_checkpoint_is_reported() -> None:
@@ -348,7 +350,7 @@ def test_swap_file_is_used_if_the_first_source_is_gone() -> None:
     assert plan.files[0].name == swap, "in its place among the segments"
     assert plan[swap].hints["next_base"] == 58
     assert plan[segment_name(SECOND, ".log")].role is Role.LEFTOVER
-    assert faults(plan)[segment_name(SECOND, ".index")][1].startswith(f"the broker puts {swap} in its place")
+    assert faults(plan)[segment_name(SECOND, ".index")][1].startswith(f"the broker replaces it by {swap}")
     assert plan[segment_name(58, ".log")].role is Role.PRIMARY
 
 

@@ -43,7 +43,7 @@ def test_times_in_headers(times: list[int], expected: object) -> None:
 
 def test_ambiguous_directory_is_no_partition(tmp_path: Path) -> None:
     with pytest.raises(
-        lw.UsageError, match=r"'orders' is no name of a partition\. Name the directory TOPIC-NUMBER"
+        lw.UsageError, match=r"'orders' is not the name of a partition\. Name the directory TOPIC-NUMBER"
     ):
         lw.write([{"value": b"x"}], tmp_path / "orders", "kafka.partition")
     assert not list(tmp_path.iterdir())
@@ -59,7 +59,7 @@ class Large(MemoryDirectory):
 def test_too_large_segment() -> None:
     planned = plan(Large({LOG: batch(0)}))
     (fault,) = [fault for name, fault in planned.faults if name == LOG]
-    assert fault.detail == "2147483648 bytes, a segment has at most 2147483647"
+    assert fault.detail == "2147483648 bytes, expected at most 2147483647 in a segment"
 
 
 def test_swap_file_of_an_older_format_replaces_its_own_segment_only() -> None:

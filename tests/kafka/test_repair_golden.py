@@ -123,7 +123,7 @@ def test_segment_names_follow_the_batches() -> None:
     assert "00000000000000000030.log" in high.files
     assert "00000000000000000032.log" in repair_plan.removes
     assert any(
-        "is called 00000000000000000030.log now" in warning for warning in repair_plan.summary().warnings
+        "is renamed to 00000000000000000030.log" in warning for warning in repair_plan.summary().warnings
     )
     low, _ = repair(read_partition(CASES["dmg_seg_wrong_base_low"].partition), **OPTIONS)
     assert "00000000000000000030.log" in low.files
@@ -153,7 +153,7 @@ def test_files_that_stop_the_broker_are_left_out() -> None:
         odd = set(was.files) - set(repaired.files)
         assert odd & {"foo.log", "foo.swap", "5.log"}
         assert any(
-            "is left out: the broker takes the name for one of its own" in warning
+            "is removed: the broker mistakes the name for that of a segment" in warning
             for warning in repair_plan.summary().warnings
         )
     repaired, _ = repair(read_partition(CASES["dmg_foreign_file"].partition), **OPTIONS)
@@ -172,7 +172,7 @@ def test_log_start_beyond_the_end_is_reported() -> None:
     repaired, repair_plan = repair(read_partition(CASES["dmg_ck_logstart_beyond"].partition), **OPTIONS)
     assert check_broker_accepts(repaired).rows == 97
     assert any(
-        "log-start-offset-checkpoint says that it starts at 1097" in line
+        "starts at 1097 by log-start-offset-checkpoint" in line
         for line in repair_plan.summary().before_you_start
     )
 

@@ -191,9 +191,9 @@ def test_offsets_below_the_base_are_refused_on_writing() -> None:
     ("rows", "message"),
     [
         ([(-1, "q83vASNFZ4mrze8BI0VniQ")], "version -1 is below 0"),
-        ([(0, "q83vASNFZ4mrze8BI0Vni")], "is no UUID in URL-safe base64"),
-        ([], "one row is one file, there are 0"),
-        ([(0, "q83vASNFZ4mrze8BI0VniQ")] * 2, "one row is one file, there are 2"),
+        ([(0, "q83vASNFZ4mrze8BI0Vni")], "is not a UUID in URL-safe base64"),
+        ([], "a file has one row, found 0"),
+        ([(0, "q83vASNFZ4mrze8BI0VniQ")] * 2, "a file has one row, found 2"),
     ],
 )
 def test_topic_id_without_a_valid_file_is_refused(rows: list[tuple[int, str]], message: str) -> None:

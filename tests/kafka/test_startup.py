@@ -72,11 +72,11 @@ def test_header_beyond_the_end_of_the_file() -> None:
 
 
 def test_records_of_a_huge_entry_are_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logwright.codec.kafka.startup.entries._WHOLE", 100)
+    monkeypatch.setattr("logwright.codec.kafka.startup.entries._READ_IN_FULL", 100)
     monkeypatch.setattr("logwright.codec.kafka.startup.entries._WINDOW", 100)
     content = batch(0, value=bytes(500)) + batch(1)
     first, second = entries(partition_directory({LOG: content}), LOG, 0, len(content))
-    assert (first.whole, second.whole) == (False, True)
+    assert (first.complete, second.complete) == (False, True)
     assert [key.base_offset.tolist() for key in (first, second)] == [[0], [1]]
     assert opened(partition(content), clean=True).verdict.rows == 2
     assert opened(partition(content), clean=False).verdict.truncates == {}
@@ -255,7 +255,7 @@ def test_checkpoints_decide_recovery_and_log_start() -> None:
     batches = [batch(i) for i in range(5)]
     started = opened(partition(*batches, above=above("5", "2")), clean=None)
     assert log_offsets(started) == (2, 5)
-    assert started.verdict.clean_from == ".kafka_cleanshutdown is not there"
+    assert started.verdict.clean_from == ".kafka_cleanshutdown does not exist"
     started = opened(partition(*batches, above=above("5x", "2x")))
     assert log_offsets(started) == (0, 5)
     assert len([warning for warning in started.verdict.warnings if "resetting" in warning]) == 2

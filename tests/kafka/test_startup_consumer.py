@@ -39,7 +39,7 @@ def test_index_entry_that_points_anywhere() -> None:
     }
     for content, message in (
         (bytes(100), "Encountered corrupt message"),
-        (legacy(0, 6), "the broker can't read at offset 0"),
+        (legacy(0, 6), "the broker cannot read at offset 0"),
     ):
         damaged = {
             first: content,
@@ -144,7 +144,7 @@ def test_segment_beyond_the_log_end_is_not_served() -> None:
     verdict = opened(torn, clean=True).verdict
     assert verdict.error is None
     assert any("Record size 0" in warning for warning in verdict.warnings)
-    assert any("16 bytes that are no batch" in warning for warning in verdict.warnings)
+    assert any("16 bytes that are not a batch" in warning for warning in verdict.warnings)
 
 
 def test_parts_of_every_view() -> None:

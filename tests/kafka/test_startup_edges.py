@@ -88,7 +88,7 @@ def test_garbage_at_the_end_of_a_cleanly_stopped_log() -> None:
     entry = (1).to_bytes(4, "big") + (len(batch(0)) + 100).to_bytes(4, "big")
     directory.files |= {INDEX: entry, TIMEINDEX: b""}
     verdict = predict_start(directory, clean=True).verdict
-    assert any("100 bytes that are no batch stay at the end" in warning for warning in verdict.warnings)
+    assert any("100 bytes that are not a batch stay at the end" in warning for warning in verdict.warnings)
 
 
 def test_open_transaction_before_a_log_start_in_a_gap() -> None:

@@ -169,7 +169,7 @@ def test_version_without_zookeeper_mode_makes_its_partitions_stray(zookeeper_log
         ("version=1\nnode.id=1\ncluster.id=x\n", "KRaft", "meta.properties has version=1"),
         ("broker.id=3\n", "ZooKeeper", "meta.properties has version=0 and broker.id=3"),
         ("", "KRaft", "assumed: meta.properties has neither node.id nor broker.id"),
-        ("version=8\n", "KRaft", "assumed: meta.properties can't be read"),
+        ("version=8\n", "KRaft", "assumed: meta.properties cannot be read"),
         (None, "KRaft", "assumed: there is no meta.properties"),
     ],
 )
@@ -185,7 +185,7 @@ def test_report_names_the_assumed_mode(
 def test_migrated_directory_is_in_kraft_mode(zookeeper_logs: Path) -> None:
     (zookeeper_logs / "__cluster_metadata-0").mkdir()
     verdict_lines = lw.verify(zookeeper_logs / "a-0", as_system=True)["system"]
-    assert (verdict_lines["mode"], verdict_lines["mode_from"]) == ("KRaft", "__cluster_metadata-0 is there")
+    assert (verdict_lines["mode"], verdict_lines["mode_from"]) == ("KRaft", "__cluster_metadata-0 exists")
 
 
 def test_configuration_decides_the_mode(zookeeper_logs: Path) -> None:

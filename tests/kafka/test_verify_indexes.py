@@ -65,8 +65,8 @@ def test_indexes_of_a_killed_broker_end_in_zeros(partition: Path) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], bytes], str]] = {
-    "an offset too low": (lambda rows: index(30, (rows[3]["base_offset"] - 1, rows[3]["position"])), "it is before"),
-    "an offset too high": (lambda rows: index(30, (700, rows[3]["position"])), "where no batch has it"),
+    "an offset too low": (lambda rows: index(30, (rows[3]["base_offset"] - 1, rows[3]["position"])), "the offset is before that byte"),
+    "an offset too high": (lambda rows: index(30, (700, rows[3]["position"])), "where no batch has that offset"),
     "a position within": (lambda rows: index(30, (rows[3]["last_offset"], rows[3]["position"] + 8)), "is within the batch"),
     "a position behind the end": (lambda rows: index(30, (57, 1 << 20)), "the batches end at byte"),
 }  # fmt: skip
@@ -97,11 +97,11 @@ def test_misleading_timeindex_is_found(partition: Path) -> None:
     path = partition / segment_name(30, ".timeindex")
     path.write_bytes(timeindex(30, (1, rows[4]["last_offset"]), (top, 57)))
     ((_, fault),) = severe_faults(lw.verify(partition))
-    assert "no timestamp is above 1, there is" in fault.detail
+    assert "has timestamp 1 as the largest up to offset" in fault.detail
     assert (fault.severity, "searches by time miss records" in fault.system) == (ERROR, True)
     path.write_bytes(timeindex(30, (top - 1, rows[0]["last_offset"]), (top, 57)))
     ((_, fault),) = severe_faults(lw.verify(partition))
-    assert f"says timestamp {top - 1} of offset" in fault.detail
+    assert f"has timestamp {top - 1} at offset" in fault.detail
     assert fault.severity is WARNING
     path.write_bytes(timeindex(30, (rows[0]["max_timestamp"], rows[0]["last_offset"])))
     ((_, fault),) = severe_faults(lw.verify(partition))

@@ -54,15 +54,15 @@ def test_true_entries_of_aborted_transactions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("aborted", "message"),
     [
-        ([ABORTED[0]], "producer 1 aborted offsets 5 to 6: no entry says so"),
+        ([ABORTED[0]], "producer 1 aborted offsets 5 to 6, without an entry"),
         (
             [(2, 0, 2, 3), ABORTED[1]],
-            "entry 0 says that producer 2 aborted offsets 0 to 2: no marker there says so",
+            "entry 0: producer 2 aborted offsets 0 to 2, but there is no such marker",
         ),
-        ([(1, 1, 2, 3), ABORTED[1]], "producer 1 aborted offsets 0 to 2: no entry says so"),
+        ([(1, 1, 2, 3), ABORTED[1]], "producer 1 aborted offsets 0 to 2, without an entry"),
         ([ABORTED[0], (1, 0, 6, 7)], "it ended another transaction at 2"),
-        ([ABORTED[0], (1, 5, 6, 9)], "all was stable up to 9"),
-        ([*ABORTED, (3, 7, 9, 10)], "no marker there says so"),
+        ([ABORTED[0], (1, 5, 6, 9)], "with a last stable offset of 9"),
+        ([*ABORTED, (3, 7, 9, 10)], "but there is no such marker"),
     ],
 )
 def test_false_entries_of_aborted_transactions(
@@ -122,7 +122,7 @@ def test_snapshot_without_an_open_transaction(tmp_path: Path) -> None:
     other = state(LOG[:-1]).snapshot_bytes()
     ((name, fault),) = severe_faults(partition_of(tmp_path, LOG, ABORTED, s8=other))
     assert name == segment_name(8, ".snapshot")
-    assert fault.detail == "producer 3 is not in it, which has a transaction open since offset 7"
+    assert fault.detail == "producer 3 is not in it, although its transaction is open since offset 7"
 
 
 def test_unreadable_snapshot_is_reported_once(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_next_good_batch_after_damage(damage: str, window: int) -> None:
     expected = [n for n in range(10) if n not in gone]
     assert numbers(walk(Disk(data), planned(data)), data) == expected
     assert numbers(salvage(Disk(data)), data) == expected
-    with pytest.raises(UsageError, match=r"is damaged at byte (\d+): .*Nothing is appended behind damage"):
+    with pytest.raises(UsageError, match=r"is damaged at byte (\d+): .*Nothing is appended after damage"):
         list(appending(Disk(data), planned(data)))
 
 

@@ -195,22 +195,22 @@ def test_kafka_source_options(tmp_path: Path) -> None:
     late = {"startingTimestamp": 70_000, "startingOffsetsByTimestampStrategy": "latest"}
     assert spans(subscribe="a", **late) == {"a-0": (70, 100), "a-1": (50, 50)}
     for words, refused in (
-        ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign are given"),
-        ({"subscribe": " , "}, "topics are wanted"),
-        ({"subscribePattern": "("}, "no regular expression"),
-        ({"assign": '{"a": 0}'}, "is wanted"),
-        ({"assign": "[]"}, "JSON with the topics"),
-        ({"startingOffsets": "erliest"}, "JSON is wanted"),
-        ({"startingOffsets": '{"a": {"0": -3}}'}, "is wanted"),
-        ({"startingOffsets": '{"a": {"0": 3}}'}, "says nothing of a-1"),
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign exclude each other"),
+        ({"subscribe": " , "}, "expected topics"),
+        ({"subscribePattern": "("}, "not a regular expression"),
+        ({"assign": '{"a": 0}'}, r"expected \{"),
+        ({"assign": "[]"}, "expected a JSON object with the topics"),
+        ({"startingOffsets": "erliest"}, "expected JSON"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, r"expected \{"),
+        ({"startingOffsets": '{"a": {"0": 3}}'}, "has no value for a-1"),
         ({"startingTimestamp": 99_000, "subscribe": "a"}, "no record of a-1 has the time"),
-        ({"kafka.bootstrap.servers": "here:9092"}, "no broker is asked"),
+        ({"kafka.bootstrap.servers": "here:9092"}, "files are read, not a broker"),
     ):
         with pytest.raises(UsageError, match=refused):
             spans(**words)
     with pytest.raises(UsageError, match="endingOffsets is not for streams"):
         spans(stream=True, endingOffsets="latest")
-    with pytest.raises(UsageError, match="can't be followed"):
+    with pytest.raises(UsageError, match="cannot be followed"):
         following(tmp_path, view="rows")
     assert following(tmp_path, **{"kafka.isolation.level": "read_committed"}).view == "read_committed"
     with pytest.raises(UsageError, match="a time like"):

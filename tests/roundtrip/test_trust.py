@@ -1,4 +1,4 @@
-"""The trust harness detects broken promises of codecs and layouts."""
+"""What we promise, held on every codec and layout of the registry; and the harness notices when a promise is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream from growing partitions, and from one partition into another."""
+"""A stream out of partitions that grow, and from one partition into another one."""
 
 from __future__ import annotations
 
@@ -145,11 +145,11 @@ def test_damage_in_a_stream_by_mode(spark: Any, tmp_path: Path) -> None:
     [
         ("partition", {"mode": "AS_SYSTEM"}, "a stream goes on"),
         ("partition", {"endingOffsets": "latest"}, "endingOffsets is not for streams"),
-        ("partition", {"view": "files"}, "can't be followed"),
-        ("partition", {"kafka.bootstrap.servers": "h:1"}, "no broker is asked"),
+        ("partition", {"view": "files"}, "cannot be followed"),
+        ("partition", {"kafka.bootstrap.servers": "h:1"}, "files are read, not a broker"),
         ("partition", {"startingOfsets": "latest"}, "Did you mean 'startingOffsets'"),
         ("segment", {}, "only a directory can be followed"),
-        ("database", {}, "a leveldb.db can't be followed"),
+        ("database", {}, "a leveldb.db cannot be followed"),
         ("nothing", {}, "no such file"),
     ],
 )

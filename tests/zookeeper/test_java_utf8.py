@@ -1,4 +1,4 @@
-"""Paths with invalid UTF-8 as a server reads them, and the same in kernels."""
+"""Paths as a server reads them, and the same bytes by kernels."""
 
 from __future__ import annotations
 

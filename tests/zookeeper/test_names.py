@@ -1,4 +1,4 @@
-"""File names and zxid spellings."""
+"""Names of files and words for zxids."""
 
 from __future__ import annotations
 

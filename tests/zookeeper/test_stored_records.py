@@ -1,4 +1,4 @@
-"""Stored records of nodes and transactions."""
+"""Nodes and transactions as they are stored: what trees are made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The descriptions of transactions: all forms, and the constants kernels use."""
+"""The descriptions of transactions: all forms, and what kernels take from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What can't be seen in a single file of a partition, for `verify`.
+"""Check the files of a partition against each other, for `verify`.
 
-`partition` holds the segments against each other, and hands their batches to what holds derived files against them: `indexes`,
-`producers` (transactions, snapshots), `epochs`. It is the truth of what a file says that counts, not its equality with what would be
-made anew.
+`partition` compares the segments, and passes their batches on to the checks of derived files: `indexes`, `producers` (transactions,
+snapshots) and `epochs`. Each entry of a derived file must be true; it need not equal what a rebuild would write.
 """

@@ -1,4 +1,4 @@
-"""Holding `leader-epoch-checkpoint` against the epochs that the batches carry. Source: `LeaderEpochFileCache` of Kafka."""
+"""Check `leader-epoch-checkpoint` against the leader epochs of the batches. Source: `LeaderEpochFileCache` of Kafka."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka.names import EPOCH_FILE
 
 _MOST = 100
-"""So many batches are named one by one."""
-_TAKEN = "the broker takes it as it is: a replica that asks where an epoch ends may be cut in the wrong place"
+"""The number of batches that are reported one by one."""
+_TAKEN = (
+    "the broker accepts it: a replica that asks where an epoch ends may truncate its log at the wrong offset"
+)
 
 
 class EpochCheck:
-    """The entries of the file (empty where there is none that can be read), and what the batches say of them.
+    """Compare the entries of the file (none if it cannot be read) with the batches.
 
-    A batch that contradicts its entry while others bear it out is odd itself: its epoch is not covered by the checksum. An entry
-    that all batches contradict is wrong. Offsets before the first entry are what a broker leaves that recovered a part of the log.
+    If a batch contradicts its entry and others confirm the entry, the batch is wrong: no checksum covers its epoch. If all batches
+    contradict an entry, the entry is wrong. Offsets before the first entry are normal: a broker that recovers a part of the log
+    leaves them.
     """
 
     def __init__(self, entries: list[tuple[int, int]]) -> None:
-        # As a broker loads them: what contradicts a later line is dropped.
+        # A broker that loads the file drops the entries that contradict a later one.
         kept: list[tuple[int, int]] = []
         for epoch, start in entries:
             while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start):
@@ -41,7 +44,7 @@ class EpochCheck:
         self._highest = -1
 
     def add(self, name: str, header: npt.NDArray[Any], start: Any, end: Any) -> None:
-        """Batches of the segment `name`; `start` and `end` are bytes of the file."""
+        """Take batches of the segment `name`. `start` and `end` are positions in the file."""
         epoch = header["partition_leader_epoch"].astype(np.int64)
         base = header["base_offset"].astype(np.int64)
         known = epoch >= 0
@@ -69,7 +72,7 @@ class EpochCheck:
     def finish(
         self, first: int | None, log_end: int | None, *, clean: bool, live: bool
     ) -> Iterator[tuple[str, Fault]]:
-        """`first`: the offset at which the first segment begins; `log_end`: where the log ends, None where not known."""
+        """Return the faults. `first` is the offset at which the first segment begins, `log_end` the log end offset (None: unknown)."""
         for entry, odd in [] if self.dropped else sorted(self._odd.items()):
             if not entry or self._agree[entry]:
                 yield from odd
@@ -82,12 +85,12 @@ class EpochCheck:
         beyond = [] if log_end is None else [item for item in self.entries if item[1] > log_end]
         if beyond:
             text = f"epoch {beyond[0][0]} from offset {beyond[0][1]} on, the log ends at {log_end}"
-            fault = _of_file(text, "the broker drops what lies beyond the end when it starts")
-            # The log went that far when the epoch began. A follower that truncates its log may stop before it writes the file.
+            fault = _of_file(text, "the broker drops the entries beyond the end when it starts")
+            # The log was that long when the epoch began. A follower that truncates its log may stop before it writes the file.
             yield EPOCH_FILE, replace(fault, lost={"first_offset": log_end, "last_offset": beyond[-1][1] - 1})
         if self.entries and first is not None and self.entries[0][1] < first and not live:
             text = f"it goes back to offset {self.entries[0][1]}, the first segment begins at {first}: is one missing?"
-            # A broker that was killed may not have written it since it deleted old segments.
+            # A broker that was killed may not have written the file after it deleted old segments.
             fault = _of_file(text, "the broker begins at the first segment that is there")
             yield EPOCH_FILE, fault if clean else replace(fault, severity=Severity.INFO)
         if self.dropped:

@@ -1,9 +1,9 @@
-"""Holding `.index` and `.timeindex` against the batches of their segment, while these go by.
+"""Check `.index` and `.timeindex` against the batches of their segment.
 
-Not the equality with what would be built anew counts, but the truth of each entry. Any subset of the batches makes a valid index,
-and brokers differ in what they write: up to 1.1 the first offset of the appended chunk, up to 4.0 the last one of the chunk, later
-the last one of the batch; what compaction writes may be an offset within a batch. What is asked of an entry is that a lookup by
-it finds all records there are (`OffsetIndex.lookup`, `TimeIndex.lookup`, `LogSegment.findOffsetByTimestamp`).
+Each entry must be true; it need not equal what a rebuild would write. Any subset of the batches makes a valid index, and brokers
+write different offsets: up to 1.1 the first one of the appended chunk, up to 4.0 the last one of the chunk, later the last one of
+the batch. Compaction may write an offset within a batch. An entry is right if a lookup that uses it finds all records
+(`OffsetIndex.lookup`, `TimeIndex.lookup`, `LogSegment.findOffsetByTimestamp`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 
 Numbers = npt.NDArray[np.int64]
 
-_REBUILT = "the broker makes it anew when it starts after an unclean stop"
+_REBUILT = "the broker rebuilds it when it starts after an unclean stop"
 
 
 @dataclass(slots=True)
 class Batches:
-    """Some good batches of a segment, in columns: offsets, largest timestamps, and their bytes in the file."""
+    """Good batches of a segment, in columns: offsets, largest timestamps, and positions in the file."""
 
     base: Numbers
     last: Numbers
@@ -37,7 +37,7 @@ class Batches:
 
 @dataclass(slots=True)
 class Finding:
-    """Entries of one file of which the same is wrong: the first in words, and how many there are."""
+    """Entries of one file with the same fault: the first one described, the others counted."""
 
     detail: str
     severity: Severity
@@ -56,7 +56,7 @@ class Finding:
 
 
 class _Entries:
-    """The entries of an index file, and what was found wrong with them."""
+    """The entries of an index file, and their faults."""
 
     codec: str
     dtype: np.dtype[Any]
@@ -65,15 +65,15 @@ class _Entries:
         self.base, self.trusted = base, trusted
         self.entries = _without_tail(np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize))
         self.offset: Numbers = self.entries["relative_offset"].astype(np.int64) + base
-        self.found: dict[str, Finding] = {}
+        self.findings: dict[str, Finding] = {}
 
     def wrong(
         self, kind: str, entry: int, detail: str, system: str, severity: Severity | None = None
     ) -> None:
-        """Note an entry. `severity` and `system` hold where the broker trusts the file: elsewhere it makes a new one."""
+        """Note a wrong entry. `severity` and `system` apply if the broker trusts the file. Otherwise it rebuilds the file."""
         if not self.trusted:
             severity, system = Severity.WARNING, _REBUILT
-        known = self.found.setdefault(kind, Finding(detail, severity or Severity.ERROR, system))
+        known = self.findings.setdefault(kind, Finding(detail, severity or Severity.ERROR, system))
         known.entries.append(entry)
 
     @property
@@ -83,28 +83,28 @@ class _Entries:
 
     @property
     def plausible(self) -> bool:
-        """Whether its entries are in order, and none contradicts a batch: what it says of offsets beyond the end then counts."""
+        """Whether its entries are in order, and none contradicts a batch. Its offsets beyond the end of the log then count as evidence."""
         ordered = bool((np.diff(self.offset) >= 0).all()) and (
             not len(self.offset) or self.offset[0] >= self.base
         )
-        return ordered and not {"within", "behind", "before"} & set(self.found)
+        return ordered and not {"within", "behind", "before"} & set(self.findings)
 
     def explained(self) -> None:
-        """It is known that the log was longer: entries beyond its end are no news."""
-        beyond = self.found.get("beyond")
+        """Downgrade entries beyond the end of the log: it is reported already that the log was longer."""
+        beyond = self.findings.get("beyond")
         if beyond is not None and beyond.severity is Severity.WARNING:
             beyond.severity = Severity.INFO
 
     def faults(self) -> Iterator[Fault]:
-        for finding in self.found.values():
+        for finding in self.findings.values():
             yield finding.fault(self.codec, self.dtype.itemsize)
 
 
-_MISLED = "the broker trusts it: reads that start by it miss records, or fail"
+_MISLED = "the broker trusts it: reads that use it miss records, or fail"
 
 
 class IndexCheck(_Entries):
-    """One `.index`."""
+    """Check one `.index`."""
 
     codec = "kafka.index"
     dtype = INDEX_ENTRY.head_dtype
@@ -112,14 +112,14 @@ class IndexCheck(_Entries):
     def __init__(self, data: bytes, base: int, trusted: bool) -> None:
         super().__init__(data, base, trusted)
         self.position: Numbers = self.entries["position"].astype(np.int64)
-        # Those out of order are a finding of the codec; each is looked at in its place all the same.
+        # The codec reports entries that are out of order. Each is checked against its own position all the same.
         self._order = np.argsort(self.position, kind="stable")
         self._sorted = self.position[self._order]
         self._done = int(np.searchsorted(self._sorted, 0))
         self._before: tuple[int, int] | None = None
         """End and last offset of the batch before."""
         self._later: dict[int, int] = {}
-        """Entries by an offset that a later batch must end with."""
+        """Entries whose offset must be the last offset of a later batch, by that offset."""
 
     def add(self, batches: Batches) -> None:
         upto = int(np.searchsorted(self._sorted, batches.end[-1]))
@@ -137,25 +137,25 @@ class IndexCheck(_Entries):
         for entry, i in zip(covered.tolist(), place.tolist(), strict=True):
             at, offset = int(self.position[entry]), int(self.offset[entry])
             if i < 0 or at >= batches.end[i]:
-                continue  # among damage, where nothing is known
+                continue  # in a damaged stretch, where nothing is known
             if at != batches.start[i]:
-                text = f"entry {entry} says byte {at}, which is within the batch at {batches.start[i]}"
+                text = f"entry {entry} has byte {at}, which is within the batch at byte {batches.start[i]}"
                 self.wrong("within", entry, text, _MISLED)
                 continue
             before = (int(batches.end[i - 1]), int(batches.last[i - 1])) if i else self._before
             if before is not None and before[0] == at and offset <= before[1]:
-                text = f"entry {entry} says that offset {offset} is at byte {at} or behind it, it is before"
+                text = f"entry {entry} has offset {offset} at byte {at}, but the offset is before that byte"
                 self.wrong("behind", entry, text, _MISLED)
             elif offset > batches.last[i]:
                 self._later[offset] = entry
 
     def finish(self, end: int, last_offset: int | None, *, live: bool, active: bool) -> None:
-        """All batches went by: the last ends at byte `end`. `active`: it is the last segment, which tells where the log ends."""
+        """Finish after the last batch, which ends at byte `end`. `active`: it is the last segment, whose index decides where the log ends."""
         for entry in self._order[self._done :].tolist():
             at = int(self.position[entry])
             if live or at < end:
                 continue
-            text = f"entry {entry} says byte {at}, the batches end at byte {end}"
+            text = f"entry {entry} has byte {at}, but the batches end at byte {end}"
             system = "no read needs the entry"
             if active:
                 system = f"the broker takes the log to end at offset {self.base}, and uses the offsets from there on again"
@@ -164,14 +164,12 @@ class IndexCheck(_Entries):
         for offset, entry in self._later.items():
             if live and (last_offset is None or offset > last_offset):
                 continue
-            text = f"entry {entry} says offset {offset} of byte {int(self.position[entry])}, where no batch has it"
-            self.wrong(
-                "nobody's", entry, text, "reads start earlier than they would have to", Severity.WARNING
-            )
+            text = f"entry {entry} has offset {offset} at byte {int(self.position[entry])}, where no batch has that offset"
+            self.wrong("unknown", entry, text, "reads start earlier than necessary", Severity.WARNING)
 
 
 class TimeIndexCheck(_Entries):
-    """One `.timeindex`. `closed`: the segment was closed in order, so that the last entry has its largest timestamp."""
+    """Check one `.timeindex`."""
 
     codec = "kafka.timeindex"
     dtype = TIMEINDEX_ENTRY.head_dtype
@@ -191,7 +189,7 @@ class TimeIndexCheck(_Entries):
         largest = np.maximum.accumulate(np.maximum(batches.timestamp, self._largest))
         before = self._before
         if (np.diff(last) < 0).any() or (before is not None and last[0] < before[1]):
-            self._ordered = False  # then an offset says nothing of a place
+            self._ordered = False  # an offset then does not imply a position
         if self._ordered:
             upto = int(np.searchsorted(self._sorted, last[-1], "right"))
             covered = self._order[self._done : upto]
@@ -204,40 +202,41 @@ class TimeIndexCheck(_Entries):
         self._before = (int(batches.end[-1]), int(last[-1]))
 
     def _look(self, batches: Batches, entry: int, i: int, before: int, upto: int) -> None:
-        """The batch `i` is the first whose last offset is not below that of the entry."""
+        """Check an entry. The batch `i` is the first whose last offset is not below that of the entry."""
         offset, timestamp = int(self.offset[entry]), int(self.timestamp[entry])
         end = int(batches.end[i - 1]) if i else 0 if self._before is None else self._before[0]
         if offset < batches.base[i] and end != batches.start[i]:
-            return  # among damage
+            return  # in a damaged stretch
         if before > timestamp:
-            text = f"entry {entry} says that up to offset {offset} no timestamp is above {timestamp}, there is {before}"
+            text = f"entry {entry} has timestamp {timestamp} as the largest up to offset {offset}, but there is {before}"
             system = "the broker trusts it: searches by time miss records"
             self.wrong("before", entry, text, system)
         elif upto < timestamp:
-            text = f"entry {entry} says timestamp {timestamp} of offset {offset}, the largest up to there is {upto}"
-            system = (
-                "the broker trusts it: searches by time and retention take the segment for newer than it is"
-            )
+            text = f"entry {entry} has timestamp {timestamp} at offset {offset}, but the largest up to there is {upto}"
+            system = "the broker trusts it: to searches by time and to retention the segment seems newer than it is"
             self.wrong("after", entry, text, system, Severity.WARNING)
 
     def finish(self, *, closed: bool, complete: bool, live: bool) -> None:
-        """All batches went by. `whole`: none was damaged."""
+        """Finish after the last batch. `closed`: the broker closed the segment, so that its largest timestamp has an entry. `complete`: no
+        batch was damaged."""
         if not complete or not self._ordered:
             return
         last = self._before[1] if self._before is not None else self.base - 1
         for entry in [] if live else self._order[self._done :].tolist():
-            text = f"entry {entry} says offset {int(self.offset[entry])}, the segment ends at {last}"
-            self.wrong("beyond", entry, text, "searches by time end behind the log", Severity.WARNING)
+            text = (
+                f"entry {entry} has offset {int(self.offset[entry])}, but the segment ends at offset {last}"
+            )
+            self.wrong("beyond", entry, text, "searches by time end beyond the log", Severity.WARNING)
         known = int(self.timestamp.max()) if len(self.timestamp) else -1
         if closed and known < self._largest:
-            text = f"its last timestamp is {known}, the segment has {self._largest}"
+            text = f"its last timestamp is {known}, but the segment has {self._largest}"
             if not len(self.timestamp):
-                text = f"it is empty, the segment has timestamps up to {self._largest}"
-            system = "the broker trusts it: searches by time pass over the segment"
+                text = f"it is empty, but the segment has timestamps up to {self._largest}"
+            system = "the broker trusts it: searches by time skip the segment"
             self.wrong("last", max(len(self.timestamp) - 1, 0), text, system, Severity.WARNING)
 
 
 def _without_tail(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Without the zeros allocated ahead: from the first entry on, but for the very first, that is zero like all after it."""
+    """Return the entries without the preallocated zeros at the end."""
     used = np.flatnonzero(entries.view(np.uint8).reshape(len(entries), entries.dtype.itemsize).any(axis=1))
     return entries[: int(used[-1]) + 1 if len(used) else 0]

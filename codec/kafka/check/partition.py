@@ -1,7 +1,7 @@
-"""What can't be seen in a single file of a partition: derived files against the logs, and the segments against each other.
+"""Check a partition: its derived files against the logs, and its segments against each other.
 
-Severity: what makes a broker serve wrong data or lose data is an error, what it mends by itself a warning. A derived file is made
-anew for the segments that a broker recovers, those from the recovery point on after an unclean stop; else it is trusted.
+A fault that makes a broker serve wrong data or lose data is an error, and one that it repairs by itself a warning. After an unclean
+stop a broker rebuilds the derived files of the segments from the recovery point on. It trusts all others.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from logwright.codec.window import Frames, Window
 
 LAYOUT = "kafka.partition"
 _READ = 64 << 20
-"""Larger stretches of damage are not looked into."""
+"""Larger damaged stretches are not searched for misplaced batches."""
 _HOLES = 1000
-"""Nor more of a segment than so many."""
+"""The number of damaged stretches of a segment that are searched."""
 
 
 class PartitionChecker:
-    """See `logwright.codec.capability.Check`."""
+    """The check of a partition. See `codec.capability.Check`."""
 
     def __init__(
         self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None, start: int | None = None
     ) -> None:
-        """`start` is the log start offset, where a checkpoint or an option gives it."""
+        """`start` is the log start offset, if a checkpoint or an option gives it."""
         self._listing, self._live, self._start = listing, bool(live), start
         self._clean = plan.facts.get("clean_shutdown") if clean is None else clean
         self._segments = [file for file in plan.files if file.role is Role.PRIMARY]
@@ -91,15 +91,15 @@ class PartitionChecker:
         self._epochs = EpochCheck(stored_epochs(listing))
         self._at: _Segment | None = None
         self._end: int | None = None
-        """Offset behind the last batch; None before the first segment."""
+        """The offset after the last batch; None before the first segment."""
         self._gaps: list[tuple[str, int, int]] = []
         self._between: set[int] = set()
-        """Where gaps begin that lie between two segments."""
-        self._found: list[tuple[str, Fault]] = []
+        """The first offsets of gaps between two segments."""
+        self._faults: list[tuple[str, Fault]] = []
         self._compacted = False
-        """Whether records are missing within a batch, as compaction leaves it."""
+        """Whether records are missing within a batch, as after compaction."""
         self._torn = False
-        """The segment before ended in damage."""
+        """Whether the segment before ended in damage."""
 
     def add(self, window: Window, frames: Frames) -> None:
         segment = self._at
@@ -132,10 +132,10 @@ class PartitionChecker:
         self._end = max(segment.last + 1, self._end or 0)
 
     def _stray(self, segment: _Segment, start: int, stop: int) -> None:
-        """Note the batch that takes all bytes of a hole, if there is one: its order alone is wrong."""
+        """Note the batch that fills a hole, if there is one: only its place is wrong."""
         segment.holes += 1
         if segment.holes <= _HOLES:
-            segment.strays += _whole(self._listing, segment.file.name, start, stop)
+            segment.strays += _complete_batch(self._listing, segment.file.name, start, stop)
 
     def begin(self, file: PlannedFile) -> None:
         """Begin the next segment, which the one before may overlap."""
@@ -159,11 +159,11 @@ class PartitionChecker:
         self._producers.begin(base)
 
     def _missing(self, first: int, after: int) -> bool:
-        """Whether a segment is missing between two: what it had besides is there. Else compaction may have left the gap."""
+        """Return whether a segment is missing: its other files are there. Otherwise compaction may have left the gap."""
         fault = between_gone(first, after, self._names, self._partition)
         if fault is None:
             return False
-        self._found.append(fault)
+        self._faults.append(fault)
         self._producers.lose()
         return True
 
@@ -172,7 +172,7 @@ class PartitionChecker:
         return _content(self._listing, name) if name in self._derived else None
 
     def _gaps_of(self, segment: _Segment, batches: Batches) -> None:
-        """Offsets that no batch has, where no damage lies between."""
+        """Note offsets that no batch has, although no damage is between the batches."""
         before_end = np.r_[segment.end, batches.end[:-1]]
         before_last = np.maximum.accumulate(np.r_[segment.last, batches.last[:-1]])
         for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():
@@ -212,14 +212,14 @@ class PartitionChecker:
 
     def _note(self, segment: _Segment, suffix: str, faults: Iterator[Fault]) -> None:
         name = segment_name(segment.file.hints["base_offset"], suffix)
-        self._found += [(name, fault) for fault in faults]
+        self._faults += [(name, fault) for fault in faults]
 
     def _zeros(self, segment: _Segment) -> bool:
-        """Whether the file goes on with zeros, as one that was preallocated."""
+        """Return whether the file continues with preallocated zeros."""
         return not any(_content(self._listing, segment.file.name, segment.end, HEAD_SIZE) or b"\1")
 
     def _partial(self, segment: _Segment) -> bool:
-        """Whether the file ends within a batch."""
+        """Return whether the file ends within a batch."""
         head = _content(self._listing, segment.file.name, segment.end, LENGTH_END) or b""
         left = segment.file.size - segment.end
         return (
@@ -228,29 +228,29 @@ class PartitionChecker:
         )
 
     def _cut_short(self, segment: _Segment, active: bool, torn: bool) -> bool:
-        """The segment ends with a whole batch, or is `torn` within one: whether other files know of more."""
+        """Return whether other files prove that the segment was longer. It ends with a complete batch, or is `torn` within one."""
         end, once, name = segment.last + 1, *self._evidence(segment, active)
         for base, last in sorted(segment.strays):
-            end = last + 1 if base == end else end  # it is there, out of its place
+            end = last + 1 if base == end else end  # it is there, but misplaced
         self._end = max(self._end or 0, end)
         if active and (trailing := [base for base in self._names.orphans if base >= end]):
-            # What is lost where it is torn, that says.
+            # The fault of the torn batch reports what is lost with it.
             known = Witness(once, name)
-            self._found.append(last_gone(min(trailing) if torn else end, trailing, known, self._partition))
+            self._faults.append(last_gone(min(trailing) if torn else end, trailing, known, self._partition))
             return True
-        # Torn and not as a crash leaves it, it is known to be damage.
+        # A torn end that no crash leaves is reported as damage already.
         if once <= end or (torn and not (active and self._clean is not True and self._partial(segment))):
             return False
         lost: dict[str, Any] = {}
         if not torn or (segment.file.hints.get("known_end") or 0) <= end:
-            # Else the fault of the torn batch says it.
+            # Otherwise the fault of the torn batch reports the loss.
             lost = {**self._partition, "first_offset": max(end, self._start or 0), "last_offset": once - 1}
         fault = ends_early(end, Witness(once, name), active, segment.file.size, lost)
-        self._found.append((segment.file.name, fault))
+        self._faults.append((segment.file.name, fault))
         return True
 
     def _evidence(self, segment: _Segment, active: bool) -> tuple[int, str]:
-        """The offset at which the segment once ended, by the file that says the most."""
+        """Return the highest offset that another file proves for the end of the segment, and the name of that file."""
         base, after = segment.file.hints["base_offset"], segment.file.hints["next_base"]
         known = [Witness(0, "")]
         for check, suffix in ((segment.index, ".index"), (segment.times, ".timeindex")):
@@ -270,7 +270,7 @@ class PartitionChecker:
         return end
 
     def _orphans_of(self, base: int) -> list[Witness]:
-        """How far the segments behind `base` went whose logs are missing, by their indexes."""
+        """Return the ends of the segments after `base` whose logs are missing, by their indexes."""
         witnesses = [
             index_witness(self._listing, orphan, self._sizes)
             for orphan in self._names.orphans
@@ -286,7 +286,7 @@ class PartitionChecker:
             self._first_faults()
         else:
             self._all_gone()
-        yield from self._found
+        yield from self._faults
         yield from self._producers.finish(end, self._live)
         first = self._segments[0].hints["base_offset"] if self._segments else None
         known = None if self._torn or self._live else end
@@ -298,25 +298,25 @@ class PartitionChecker:
         epochs = self._epochs.entries
         fault = all_gone(self._names, known, self._start, epochs[0][1] if epochs else None, self._partition)
         if fault is not None and not self._live:
-            self._found.append(fault)
+            self._faults.append(fault)
 
     def _gap_faults(self) -> None:
-        """Offsets that are in no batch, for which there is no better reason."""
+        """Report the offsets that are in no batch, unless a better reason is known."""
         if not self._gaps:
             return
         compacted = self._compacted or self._checkpoints.compacted is True
         reasons = [self._begun(*gap) for gap in self._gaps]
         if not self._compacted and None not in reasons:
-            # The log is whole but for gaps between segments: nothing but a checkpoint may speak for compaction.
+            # The log is complete but for gaps between segments: only a checkpoint can prove compaction.
             for (_, first, after), reason in zip(self._gaps, reasons, strict=True):
                 assert reason is not None
                 text, proven = f"offsets {first} to {after - 1} are in no batch, and {reason[0]}", reason[1]
                 if compacted or not proven:
                     text += ": unless the topic is compacted, a segment began there and is missing"
-                    self._found.append(gone(first, text, Severity.WARNING, GAP, {}))
+                    self._faults.append(gone(first, text, Severity.WARNING, GAP, {}))
                     continue
                 lost = {**self._partition, "first_offset": first, "last_offset": after - 1}
-                self._found.append(gone(first, f"{text}: {BEGAN}", Severity.ERROR, GAP, lost))
+                self._faults.append(gone(first, f"{text}: {BEGAN}", Severity.ERROR, GAP, lost))
             return
         name, first, after = self._gaps[0]
         missing = sum(high - low for _, low, high in self._gaps)
@@ -325,51 +325,51 @@ class PartitionChecker:
             text += f", {missing} offsets in {len(self._gaps)} gaps in all"
         severity = Severity.INFO
         if self._checkpoints.compacted is False and not compacted:
-            # A follower has the gaps of a leader that compacted its log.
+            # A follower copies the gaps of a leader that compacted its log.
             text += ": lost, unless another replica compacted the log"
             severity = Severity.WARNING
         else:
             text += ": compacted away, or lost"
-        self._found.append(("", Fault(LAYOUT, 0, 0, Kind.ORDER, text, severity)))
+        self._faults.append(("", Fault(LAYOUT, 0, 0, Kind.ORDER, text, severity)))
 
     def _begun(self, name: str, first: int, after: int) -> tuple[str, bool] | None:
-        """Why a segment may have begun in a gap before the segment `name`, and whether that proves it; None without a reason."""
+        """Return why a segment may have begun in a gap, and whether that is proof; None without a reason."""
         if first not in self._between:
             return None
         last = written(self._listing, after, first, self._sizes)
         taken = next((offset for offset in self._taken if first <= offset < after), None)
-        # A broker takes a snapshot where a segment begins, but also where it stops. What it appends after that may be compacted away.
+        # A broker takes a snapshot where a segment begins, but also when it stops. Compaction may remove what it appends after that.
         if taken is not None:
             proven = last is not None or self._checkpoints.compacted is False
             return f"a producer snapshot was taken at {taken}", proven
         if last is not None:
-            return f"{segment_name(after, '.snapshot')} says that a producer wrote up to {last}", True
+            return f"{segment_name(after, '.snapshot')} shows that a producer wrote up to {last}", True
         return None
 
     def _first_faults(self) -> None:
-        """Logs missing before the first one, as far as other files say where the log started."""
+        """Report logs that are missing before the first one, if other files prove where the log started."""
         if self._live:
             return
         base = self._segments[0].hints["base_offset"]
         epochs = self._epochs.entries
         fault = first_gone(self._names, self._start, epochs[0][1] if epochs else None, self._partition)
         if fault is not None:
-            self._found.append(fault)
+            self._faults.append(fault)
         if fault is not None or self._start is None or self._start >= base:
             return
         text = (
-            f"../{LOG_START_FILE} says that the log starts at {self._start}, the first segment begins at {base}:"
+            f"the log starts at {self._start} by ../{LOG_START_FILE}, but the first segment begins at {base}:"
             " retention removed the segments before it, they are in remote storage, or they are missing"
         )
-        # The checkpoint is written once a minute and when the broker stops.
+        # A broker writes the checkpoint once a minute and when it stops.
         severity = Severity.WARNING if self._clean is True else Severity.INFO
         lost = {**self._partition, "first_offset": self._start, "last_offset": base - 1}
         system = "the broker begins at the first segment that is there"
-        self._found.append(gone(base, text, severity, system, lost if severity is Severity.WARNING else {}))
+        self._faults.append(gone(base, text, severity, system, lost if severity is Severity.WARNING else {}))
 
 
 class _Segment:
-    """A segment as it goes by."""
+    """The segment that is being checked."""
 
     def __init__(
         self,
@@ -380,17 +380,17 @@ class _Segment:
     ) -> None:
         self.file, self.index, self.times, self.transactions = file, index, times, transactions
         self.end = 0
-        """Byte behind the last good batch."""
+        """The byte after the last good batch."""
         self.last: int = file.hints["base_offset"] - 1
         self.complete = True
         self.holes = 0
-        """How many stretches of damage there were."""
+        """The number of damaged stretches."""
         self.strays: list[tuple[int, int]] = []
-        """First and last offset of batches that are whole, among what the scan took for damage."""
+        """First and last offset of complete batches that the scan took for damage."""
 
 
-def _whole(listing: Listing, name: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The offsets of the batch that takes all of some bytes, if there is one: its order alone is wrong."""
+def _complete_batch(listing: Listing, name: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Return the offsets of the batch that fills a range of bytes, if there is one: only its place is wrong."""
     if not HEAD_SIZE <= stop - start <= _READ:
         return
     first = _content(listing, name, start, HEAD_SIZE) or b""
@@ -405,7 +405,7 @@ def _whole(listing: Listing, name: str, start: int, stop: int) -> Iterator[tuple
 
 
 def _content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes | None:
-    """Bytes of a file; None where it can't be read, which whoever looks at the file itself says."""
+    """Return bytes of a file; None if it cannot be read, which the check of the file itself reports."""
     try:
         return listing.read(name, offset, length)
     except LogwrightError:

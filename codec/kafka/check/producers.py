@@ -1,9 +1,9 @@
-"""Holding `.txnindex` and `.snapshot` against what the batches and markers of the log say of their producers.
+"""Check `.txnindex` and `.snapshot` against the batches and markers of the log.
 
-After damage that is not known any more, until the next snapshot. Compaction leaves empty batches, removes the data of aborted
-transactions and later their markers, and keeps in `.txnindex` what still has data: so an entry is asked to name an ABORT marker and
-to begin no later than the data, and only transactions with records are missed. Source: `CleanedTransactionMetadata`,
-`TransactionIndex.collectAbortedTxns`, `ProducerStateManager` of Kafka.
+After damage the state of the producers is unknown until the next snapshot. Compaction leaves empty batches, removes the data of
+aborted transactions and later their markers, and keeps the entries of `.txnindex` whose transactions still have data. So an entry
+must name an ABORT marker and begin no later than the data, and only transactions with records must have an entry. Source:
+`CleanedTransactionMetadata`, `TransactionIndex.collectAbortedTxns`, `ProducerStateManager` of Kafka.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from logwright.codec.window import Positions
 
 _WIDTH = TXNINDEX_ENTRY.head_dtype.itemsize
 _CODEC, _SNAPSHOT = "kafka.txnindex", "kafka.producer_snapshot"
-_REBUILT = "the broker makes it anew when it starts after an unclean stop"
+_REBUILT = "the broker rebuilds it when it starts after an unclean stop"
 _SEEN = "the broker trusts it: read_committed consumers get records of aborted transactions"
 _HIDDEN = "the broker trusts it: read_committed consumers miss records of committed transactions"
 _COMPARED = ("producer_epoch", "last_sequence", "last_offset", "current_txn_first_offset")
@@ -35,7 +35,7 @@ _REFUSED = "a broker that has no newer snapshot of its producers does not start 
 
 
 class TxnIndexCheck:
-    """One `.txnindex`; without data where there is none."""
+    """Check one `.txnindex`. Pass None as `data` if the file is absent."""
 
     def __init__(self, data: bytes | None, base: int, trusted: bool) -> None:
         self.there, self.base, self.trusted = data is not None, base, trusted
@@ -43,9 +43,9 @@ class TxnIndexCheck:
         entries = np.frombuffer(data, TXNINDEX_ENTRY.head_dtype, len(data) // _WIDTH)
         self.entries = [AbortedTxn(*(int(entry[name]) for name in AbortedTxn._fields)) for entry in entries]
         self.aborted: list[AbortedTxn] = []
-        """What the log says."""
+        """Aborted transactions, by the log."""
         self.markers: dict[tuple[int, int], int] = {}
-        """By producer and offset of an ABORT marker: offset of its marker before, -1 where not known."""
+        """By producer and offset of an ABORT marker, the offset of the producer's marker before it (-1: unknown)."""
 
     def faults(self, log_end: int, live: bool) -> Iterator[Fault]:
         for i, txn in enumerate(self.entries):
@@ -57,9 +57,7 @@ class TxnIndexCheck:
             first = missing[0]
             more = "" if len(missing) == 1 else f", and {len(missing) - 1} more"
             text = f"producer {first.producer_id} aborted offsets {first.first_offset} to {first.last_offset}"
-            text += (
-                f": no entry says so{more}" if self.there else f"{more}: the file that says so is not there"
-            )
+            text += f", without an entry{more}" if self.there else f"{more}, and the file is not there"
             yield self._fault(len(self.entries), 0, text, _SEEN)
 
     def _covered(self, txn: AbortedTxn) -> bool:
@@ -72,15 +70,17 @@ class TxnIndexCheck:
 
     def _entry(self, i: int, txn: AbortedTxn) -> Iterator[Fault]:
         if txn.last_offset < self.base or txn.first_offset > txn.last_offset:
-            return  # what the codec says already
+            return  # the codec reports it
         before = self.markers.get((txn.producer_id, txn.last_offset))
-        text_start = f"entry {i} says that producer {txn.producer_id} aborted offsets {txn.first_offset} to {txn.last_offset}"
+        claim = (
+            f"entry {i}: producer {txn.producer_id} aborted offsets {txn.first_offset} to {txn.last_offset}"
+        )
         if before is None:
-            yield self._fault(i, 1, f"{text_start}: no marker there says so", _HIDDEN)
+            yield self._fault(i, 1, f"{claim}, but there is no such marker", _HIDDEN)
         elif txn.first_offset <= before:
-            yield self._fault(i, 1, f"{text_start}: it ended another transaction at {before}", _HIDDEN)
+            yield self._fault(i, 1, f"{claim}, but it ended another transaction at {before}", _HIDDEN)
         elif txn.last_stable_offset > txn.last_offset + 1:
-            text = f"{text_start}, and that all was stable up to {txn.last_stable_offset}"
+            text = f"{claim}, with a last stable offset of {txn.last_stable_offset}"
             yield self._fault(i, 1, text, _SEEN)
 
     def _fault(self, entry: int, entries: int, text: str, system: str) -> Fault:
@@ -90,7 +90,7 @@ class TxnIndexCheck:
 
 
 class ProducerCheck:
-    """The producers of a partition as its log goes by. `snapshots` are the bytes of those that are there, by offset."""
+    """Check the producers of a partition. `snapshots` are the bytes of its snapshots, by offset."""
 
     def __init__(self, first: int | None, snapshots: Mapping[int, bytes]) -> None:
         self._snapshots = {}
@@ -98,25 +98,25 @@ class ProducerCheck:
             try:
                 self._snapshots[offset] = unpack(data)
             except DescriptionError:
-                continue  # what the codec says
+                continue  # the codec reports it
         self._data = snapshots
         self.known = first == 0
-        """Whether the state of the producers is what the log says."""
+        """Whether the state of the producers is known."""
         self._state = ProducerState()
         self._full = ProducerState()
-        """Without the empty batches."""
+        """The same, without the empty batches."""
         self._waiting = sorted(self._snapshots)
         self._ended: dict[int, int] = {}
         """The last marker of each producer."""
         self._problem = False
         self.compacted = False
-        """Whether batches are missing, or records from batches: then older snapshots know more of producers than the log."""
-        self.found: list[tuple[str, Fault]] = []
+        """Whether batches or records are missing. Older snapshots then know more about producers than the log."""
+        self.faults: list[tuple[str, Fault]] = []
         self._differ: dict[int, Fault] = {}
-        """What snapshots say of producers and the log does not."""
+        """Snapshots that contradict the log, by offset."""
 
     def begin(self, base: int) -> None:
-        """A segment starts: where nothing is known, the snapshot taken there tells."""
+        """Begin a segment. If the state is unknown, it is loaded from the snapshot taken there."""
         if not self.known and base in self._snapshots:
             self._state, self._full = ProducerState(), ProducerState()
             self._state.load(self._data[base])
@@ -126,13 +126,13 @@ class ProducerCheck:
         self.reach(base)
 
     def lose(self) -> None:
-        """Something is damaged: what producers did there is not known."""
+        """Note damage: what producers did there is unknown."""
         self.known = False
 
     def add(
         self, name: str, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any], index: TxnIndexCheck
     ) -> None:  # fmt: skip
-        """Batches of the segment `name`, bytes of the file where they start, and their markers."""
+        """Take batches of the segment `name`, the bytes of the file where they start, and their markers."""
         for marker in markers[markers["type"] == ABORT].tolist() if len(markers) else []:
             self._marker(header, marker, index)
         if len(markers):
@@ -169,12 +169,12 @@ class ProducerCheck:
             self._problem = True
             at = low + problem.batch - before
             if int(header["attributes"][at]) & CONTROL:
-                # Of a bad marker the codec tells. What it ended is not known.
+                # The codec reports a bad marker. Which transaction it ended is unknown.
                 self.known = False
                 return
             size = int(header["size"][at])
             fault = Fault("kafka.log", int(start[at]), size, Kind.ORDER, problem.detail, system=_REFUSED)
-            self.found.append((name, fault))
+            self.faults.append((name, fault))
         full = (piece["records_count"] > 0) | (piece["attributes"].astype(np.int64) & CONTROL != 0)
         if not full.all():
             self.compacted = True
@@ -184,7 +184,7 @@ class ProducerCheck:
         index.aborted += self._full.add(piece[full], mine)
 
     def reach(self, offset: int) -> None:
-        """The log is at an offset: the snapshots taken up to there can be judged."""
+        """Check the snapshots taken up to an offset that the log has reached."""
         while self._waiting and self._waiting[0] <= offset:
             taken = self._waiting.pop(0)
             if self.known and self._state.problem is None:
@@ -201,32 +201,32 @@ class ProducerCheck:
             if len(differ):
                 i = int(differ[0])
                 text = f"{column} of producer {int(theirs_['producer_id'][i])} is {int(theirs_[column][i])}"
-                self._note(offset, f"{text}, the log has {int(ours_[column][i])}", len(differ))
+                self._note(offset, f"{text}, but the log has {int(ours_[column][i])}", len(differ))
                 return
         opened = ours[~np.isin(ids[1], ids[0]) & (ours["current_txn_first_offset"] >= 0)]
         if len(opened):
             producer = opened[0]
-            text = f"producer {int(producer['producer_id'])} is not in it, which has a transaction open since offset "
+            text = f"producer {int(producer['producer_id'])} is not in it, although its transaction is open since offset "
             self._note(offset, text + str(int(producer["current_txn_first_offset"])), len(opened))
 
     def _note(self, offset: int, text: str, count: int) -> None:
         more = "" if count == 1 else f", and {count - 1} more"
-        system = "the broker starts with the newest one, and trusts it"
+        system = "the broker loads the newest one, and trusts it"
         fault = Fault(_SNAPSHOT, 0, 0, Kind.LINK, text + more, Severity.WARNING, system=system)
         self._differ[offset] = fault
 
     @property
     def waiting(self) -> list[int]:
-        """Offsets of snapshots that the log has not reached."""
+        """The offsets of snapshots that the log has not reached."""
         return self._waiting
 
     def finish(self, end: int, live: bool) -> Iterator[tuple[str, Fault]]:
-        yield from self.found
+        yield from self.faults
         for offset, fault in self._differ.items():
             if not self.compacted or offset == max(self._snapshots):
                 yield segment_name(offset, ".snapshot"), fault
         for offset in [] if live else self._waiting:
-            text = f"taken at offset {offset}, the log ends at {end}"
+            text = f"it was taken at offset {offset}, but the log ends at {end}"
             system = "the broker deletes it when it starts"
             fault = Fault(_SNAPSHOT, 0, 0, Kind.LINK, text, Severity.INFO, system=system)
             yield segment_name(offset, ".snapshot"), fault

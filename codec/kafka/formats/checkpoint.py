@@ -1,6 +1,6 @@
-"""Text checkpoints: a version, a count, and a line an entry. Source: `CheckpointFile` of Kafka's server-common module.
+"""Text checkpoints: a version, a count, and one line for each entry. Source: `CheckpointFile` of Kafka's server-common module.
 
-Read as `BufferedReader.readLine` and `split("\\s+")` would: any line end, no blank line, no leading space.
+They are read as `BufferedReader.readLine` and `split("\\s+")` do: any line end, no blank line, no leading space.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Entry = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One kind of checkpoint: the types of the words of a line (`str` or the bits of an integer).
+    """A type of checkpoint. `words` are the types of the words in a line: `str`, or the bits of an integer.
 
-    `low` is the smallest number of an entry that the broker takes; `no_number` what it does where one can't be read.
+    `low` is the smallest number that the broker accepts in an entry. `no_number` is what it does if a number cannot be parsed.
     """
 
     words: tuple[type[str] | int, ...]
@@ -41,29 +41,29 @@ class Checkpoint:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def unpack(self, data: bytes) -> list[Entry]:
-        """The entries. Raises `ParseError`. A file that ends before the first entry has none."""
+        """Return the entries. A file that ends before the first entry has none. Raises `ParseError`."""
         content = lines(data)
         if not content:
             return []
         version = number(*content[0], 32)
         if version != self.version:
-            raise ParseError(f"version {version}, {self.version} was expected", kind=Kind.MAGIC)
+            raise ParseError(f"version {version}, expected {self.version}", kind=Kind.MAGIC)
         if len(content) == 1:
             return []
         count = number(*content[1], 32)
         if count < 0:
-            raise ParseError(f"{count} entries were announced", content[1][0], Kind.LENGTH, self.no_number)
+            raise ParseError(f"the number of entries is {count}", content[1][0], Kind.LENGTH, self.no_number)
         entries = [self._entry(*line) for line in content[2:]]
         if count != len(entries):
             raise ParseError(
-                f"{count} {'entry was' if count == 1 else 'entries were'} announced, there are {len(entries)}",
+                f"the number of entries is {count}, but there are {len(entries)}",
                 content[1][0],
                 Kind.LENGTH,
             )
         return entries
 
     def salvage(self, data: bytes) -> list[Entry]:
-        """Return the entries that can be read, whatever the rest of the file is."""
+        """Return the entries that can be read, even if the rest of the file is malformed."""
         entries: list[Entry] = []
         # The first two lines are the version and the count.
         for line in _LINE_END.split(data)[2:]:
@@ -74,26 +74,26 @@ class Checkpoint:
     def _entry(self, at: int, line: str) -> Entry:
         parts = words(_SPACE, line)
         if len(parts) != len(self.words):
-            raise ParseError(f"{len(self.words)} words were expected in a line, found {line[:80]!r}", at)
+            raise ParseError(f"expected {len(self.words)} words in a line, found {line[:80]!r}", at)
         entry = tuple(
             part if kind is str else number(at, part, kind, self.no_number)  # type: ignore[arg-type]
             for part, kind in zip(parts, self.words, strict=True)
         )
         if self.low is not None and any(isinstance(value, int) and value < self.low for value in entry):
             raise ParseError(
-                f"numbers from {self.low} on were expected, found {line[:80]!r}", at, system=self.no_number
+                f"expected numbers from {self.low} on, found {line[:80]!r}", at, system=self.no_number
             )
         return entry
 
 
 class NoNumber(ParseError):
-    """A word that is none of the numbers that it should be."""
+    """A word that should be a number, and is not."""
 
 
 def lines(data: bytes) -> list[tuple[int, str]]:
-    """Lines with the byte where each starts; what follows the last line end is a line unless it is empty.
+    """Return the lines, each with the byte where it starts. A last line without a line end counts.
 
-    Raises `ParseError` where the bytes are not UTF-8, as Java's reader does.
+    Raises `ParseError` for bytes that are not UTF-8, as Java's reader does.
     """
     ends = [(end.start(), end.end()) for end in _LINE_END.finditer(data)]
     if not ends or ends[-1][1] < len(data):
@@ -103,15 +103,13 @@ def lines(data: bytes) -> list[tuple[int, str]]:
         try:
             out.append((at, data[at:stop].decode()))
         except UnicodeDecodeError as error:
-            raise ParseError(
-                f"text in UTF-8 was expected, found {data[at:stop][:80]!r}", at + error.start
-            ) from None
+            raise ParseError(f"expected UTF-8, found {data[at:stop][:80]!r}", at + error.start) from None
         at = after
     return out if data else []
 
 
 def words(between: re.Pattern[str], line: str) -> list[str]:
-    """The line split as Java's `split` does: without empty words at the end."""
+    """Split a line as Java's `split` does: without empty words at the end."""
     parts = between.split(line)
     while parts and not parts[-1]:
         parts.pop()
@@ -119,26 +117,26 @@ def words(between: re.Pattern[str], line: str) -> list[str]:
 
 
 def number(at: int, word: str, bits: int, system: str = "") -> int:
-    """An integer as `Integer.parseInt` and `Long.parseLong` read it. Raises `ParseError`."""
+    """Parse an integer as `Integer.parseInt` and `Long.parseLong` do. Raises `ParseError`."""
     digits = _NUMBER.fullmatch(word)
     value = int(digits[1] + digits[2]) if digits is not None else 1 << 63
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise NoNumber(f"a number of {bits} bits was expected, found {word[:80]!r}", at, system=system)
+        raise NoNumber(f"expected a number of {bits} bits, found {word[:80]!r}", at, system=system)
     return value
 
 
 LEADER_EPOCH = Checkpoint((32, 64), low=0, no_number="the broker does not start")
-OFFSETS = Checkpoint((str, 32, 64), no_number="the broker warns, and takes the file for empty")
+OFFSETS = Checkpoint((str, 32, 64), no_number="the broker logs a warning, and treats the file as empty")
 
 
 def _described(name: str, doc: str, *fields: Field) -> Struct:
-    """The text as a structure, word by word."""
+    """Describe the text as a structure, word by word."""
     entry = Struct(f"{name}Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
     return Struct(
         name,
         Field("version", Word(bits=32), "0", default=0, only=0),
         Field("count", Word(bits=32), "number of lines that follow"),
-        Field("entries", Repeated(entry, "count"), "a line an entry", rows=True),
+        Field("entries", Repeated(entry, "count"), "one line for each entry", rows=True),
         doc=doc,
         source="CheckpointFile",
     )
@@ -146,13 +144,13 @@ def _described(name: str, doc: str, *fields: Field) -> Struct:
 
 LEADER_EPOCHS = _described(
     "LeaderEpochCheckpoint",
-    "Which leader epochs a partition had, and from which offset on.",
+    "The leader epochs of a partition, and the offset at which each starts.",
     Field("epoch", Word(" ", 32), "leader epoch"),
     Field("start_offset", Word("\n", 64), "first offset written in it"),
 )
 OFFSET_CHECKPOINT = _described(
     "OffsetCheckpoint",
-    "An offset of each partition of a log directory.",
+    "One offset for each partition of a log directory.",
     Field("topic", Word(" "), "topic"),
     Field("partition", Word(" ", 32), "partition"),
     Field("offset", Word("\n", 64), "recovery point, high watermark, log start or first dirty offset"),

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from logwright.codec.properties import properties
 
 ZOOKEEPER, KRAFT = "ZooKeeper", "KRaft"
-"""Where the cluster keeps its metadata: the mode of a broker."""
+"""The modes of a broker, named after the place of the cluster's metadata."""
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?")
 _RESERVED = 100
-"""The first UUIDs have a meaning of their own, and are never the id of a directory."""
+"""UUIDs below this number are reserved, and never the id of a directory."""
 
 
 class MetaPropertiesError(Exception):
-    """The exception of a broker that reads the file. `java` is its class."""
+    """The exception of a broker that reads the file. `java` is the Java class."""
 
     def __init__(self, message: str, java: str = "java.lang.RuntimeException") -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class MetaProperties:
 
     @property
     def reserved(self) -> bool:
-        """Whether no directory may have this id."""
+        """Whether the id is reserved."""
         if self.directory_id is None:
             return False
         high, low = self.directory_id[:8], int.from_bytes(self.directory_id[8:], "big", signed=True)
@@ -83,19 +83,19 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
 
 
 def mode_of(content: MetaProperties) -> str | None:
-    """The mode of the broker that wrote the file; None where the file does not tell."""
+    """Return the mode of the broker that wrote the file; None if it is unknown."""
     if content.version == 1:
         return KRAFT
     return None if content.node_id is None else ZOOKEEPER
 
 
 def uuid_text(value: bytes) -> str:
-    """A UUID as Kafka writes it."""
+    """Return a UUID as Kafka writes it."""
     return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
 def parse_int(text: str) -> int | None:
-    """Parse a number as `Integer.parseInt` does; None where that throws."""
+    """Parse a number as `Integer.parseInt` does; None if that throws."""
     if not _INT.fullmatch(text) or len(text) > 1000:
         return None
     value = int(text)

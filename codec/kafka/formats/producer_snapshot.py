@@ -41,7 +41,7 @@ PRODUCER_SNAPSHOT = Struct(
 
 ENTRY = dtype_of(PRODUCER_ENTRY)
 Entries = npt.NDArray[Any]
-"""Of `ENTRY`: there may be a million, so they stay columns."""
+"""Array of `ENTRY`. There may be a million, so they stay columns."""
 
 _HEAD = PRODUCER_SNAPSHOT.head_size
 _CRC, _COVERED = PRODUCER_SNAPSHOT.offset("crc"), PRODUCER_SNAPSHOT.offset("count")
@@ -49,27 +49,29 @@ _TYPES = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 
 
 def unpack(data: bytes) -> Entries:
-    """The entries of a snapshot. Raises `ParseError`."""
+    """Return the entries of a snapshot. Raises `ParseError`."""
     if len(data) < _HEAD:
-        raise ParseError(f"{len(data)} bytes, the head alone has {_HEAD}", kind=Kind.TRUNCATED)
+        raise ParseError(f"{len(data)} bytes, expected at least {_HEAD} for the header", kind=Kind.TRUNCATED)
     head = np.frombuffer(data, PRODUCER_SNAPSHOT.head_dtype, 1)[0]
     if head["version"] != VERSION:
-        # The checksum does not cover the version, and a broker makes the file again from the log.
-        raise ParseError(f"version {head['version']}, {VERSION} was expected", kind=Kind.MAGIC)
+        # No checksum covers the version. A broker rebuilds the file from the log.
+        raise ParseError(f"version {head['version']}, expected {VERSION}", kind=Kind.MAGIC)
     computed = crc32c(memoryview(data)[_COVERED:])
     if head["crc"] != computed:
         raise ParseError(
-            f"crc {int(head['crc']):#010x} is stored, {computed:#010x} computed", _CRC, Kind.CHECKSUM
+            f"crc mismatch: stored {int(head['crc']):#010x}, computed {computed:#010x}", _CRC, Kind.CHECKSUM
         )
     count = int(head["count"])
     size = _HEAD + count * ENTRY.itemsize
     if count < 0 or size != len(data):
-        raise ParseError(f"{count} entries take {size} bytes, there are {len(data)}", _COVERED, Kind.LENGTH)
+        raise ParseError(
+            f"{count} entries take {size} bytes, but the file has {len(data)}", _COVERED, Kind.LENGTH
+        )
     return np.frombuffer(data, ENTRY, count, _HEAD)
 
 
 def pack(entries: Entries) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     covered = PRODUCER_SNAPSHOT["count"].type.pack(len(entries), {}) + entries.tobytes()
     head = np.array((VERSION, crc32c(covered), 0), PRODUCER_SNAPSHOT.head_dtype)
     return head.tobytes()[:_COVERED] + covered
@@ -99,6 +101,6 @@ CODEC = SmallFileCodec(
     ),
     parse=_parse,
     form=_form,
-    system="the broker deletes it and goes back to the one before",
+    system="the broker deletes it and loads the one before",
     structures=(PRODUCER_SNAPSHOT, PRODUCER_ENTRY),
 )

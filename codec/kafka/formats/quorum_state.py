@@ -18,7 +18,7 @@ METADATA_PARTITION = f"{METADATA_TOPIC}-0"
 METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 MAX_BYTES = 1 << 20
-"""The broker writes about 150 bytes. No more than this is read."""
+"""The most bytes that are read. The broker writes about 150."""
 _BUFFER = 8192
 """Java's reader decodes at least this much before it returns the first line."""
 _VERSIONS = (0, 1)
@@ -32,7 +32,7 @@ _UNCHECKED = "java.io.UncheckedIOException"
 
 @dataclass(frozen=True)
 class ElectionState:
-    """The last vote that the node took part in. None stands for no leader and for no vote."""
+    """The last vote of the node. None: no leader, or no vote."""
 
     leader_epoch: int
     leader_id: int | None
@@ -64,7 +64,7 @@ def parse_quorum_state(data: bytes, path: str) -> ElectionState:
 
 
 def _state(node: dict[str, Any], version: int) -> ElectionState:
-    """Check the fields in the order of the schema, and take those that matter."""
+    """Check the fields in the order of the schema, and return those that are used."""
     if version == 0 and not isinstance(_field(node, "clusterId", version), str):
         raise BrokerError("QuorumStateData expected a string type, but got OBJECT", _RUNTIME)
     leader = _int(_field(node, "leaderId", version), 32)
@@ -105,17 +105,17 @@ def _check_voters(voters: Any) -> None:
 
 
 class _Nothing:
-    """A line of blanks holds no JSON value."""
+    """The value of a blank line, which has no JSON value."""
 
 
 _NOTHING = _Nothing()
 
 
 def _first_line(data: bytes) -> str | None:
-    """The first line; None where there is none."""
+    """Return the first line; None if the file is empty."""
     end = len(data)
     if end > _BUFFER:
-        # The rest is decoded only if the line reaches into it. A character may cross the border.
+        # The rest is decoded only if the line continues in it. A character may cross the limit of the buffer.
         first = re.search(rb"[\r\n]", data)
         end = max(_BUFFER, first.start() if first else len(data))
         while end < len(data) and data[end] & 0xC0 == 0x80:
@@ -125,7 +125,7 @@ def _first_line(data: bytes) -> str | None:
 
 
 def _json(line: str, path: str) -> Any:
-    """The first JSON value of the line. What follows it is ignored."""
+    """Parse the first JSON value of the line. The rest is ignored."""
     start = len(line) - len(line.lstrip(_BLANK))
     if start == len(line):
         return _NOTHING
@@ -165,7 +165,7 @@ def _int(value: Any, bits: int, about: str = "QuorumStateData") -> int:
 
 
 def _short(value: Any) -> int:
-    """A JSON value as Jackson's `shortValue()` gives it: 0 for what is no number."""
+    """Return a JSON value as Jackson's `shortValue()` does: 0 unless it is a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     number = int(max(-(1 << 31), min((1 << 31) - 1, value))) if isinstance(value, float) else int(value)

@@ -14,7 +14,7 @@ from logwright.codec.table import Column
 TXNINDEX_ENTRY = Struct(
     "AbortedTxn",
     Field("version", I16BE, "0", default=0),
-    Field("producer_id", I64BE, "who aborted"),
+    Field("producer_id", I64BE, "the producer that aborted"),
     Field("first_offset", I64BE, "first offset of the transaction in this partition"),
     Field("last_offset", I64BE, "offset of the ABORT marker"),
     Field(
@@ -22,7 +22,7 @@ TXNINDEX_ENTRY = Struct(
         I64BE,
         "first offset of the earliest other open transaction, else last_offset + 1",
     ),
-    doc="Lies in the segment that holds the marker.",
+    doc="Stored in the segment that has the marker.",
     source="AbortedTxn",
 )
 
@@ -43,14 +43,14 @@ CODEC = FixedCodec(
     entry=TXNINDEX_ENTRY,
     pattern=re.compile(r"(\d{20})\.txnindex(?:\.(?:deleted|swap|cleaned))?"),
     columns=(
-        Column("producer_id", pa.int64(), "who aborted", nullable=False),
+        Column("producer_id", pa.int64(), "the producer that aborted", nullable=False),
         Column("first_offset", pa.int64(), "first offset of the transaction in this partition", nullable=False),
         Column("last_offset", pa.int64(), "offset of the ABORT marker", nullable=False),
         Column("last_stable_offset", pa.int64(), "first offset of the earliest other open transaction, else last_offset + 1", nullable=False),
-        Column("version", pa.int16(), "0; only its first byte is looked at", detail=True),
+        Column("version", pa.int16(), "0; only its first byte is checked", detail=True),
     ),
     allocated=False,
     wrong=_wrong,
-    system="the broker rebuilds it when an offset lies below the segment's base, and does not start on another version",
-    version="version",  # whose first byte is all that a broker looks at
+    system="the broker rebuilds it if an offset is below the base of the segment, and does not start on another version",
+    version="version",  # a broker checks only its first byte
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Repair of a partition: which parts of its logs are kept. Everything that a broker derives from them is made again."""
+"""Repair a partition: choose the parts of its logs that are kept, and derive all other files from them again."""

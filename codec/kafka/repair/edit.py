@@ -1,8 +1,8 @@
-"""Records taken out of a partition, or values out of records; all batches that none of them is in stay byte for byte.
+"""Drop records of a partition, or values of records. All other batches stay byte for byte.
 
-A batch keeps its header, and with it its offsets, its producer and its transaction: the offsets of what is gone are a gap, as compaction
-leaves one (`LogCleaner`, `MemoryRecords.filterTo`). One without records is a bare header; all of them are kept, where a broker drops
-those that no producer needs, so that the log ends where it ended.
+A changed batch keeps its header, and so its offsets, producer and transaction. Dropped records leave a gap in the offsets, as
+compaction does (`LogCleaner`, `MemoryRecords.filterTo`). A batch without records is a header only. A broker would drop those that no
+producer needs; all are kept here, so that the log end offset does not change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from logwright.codec.window import Frames, Window
 
 Mask = npt.NDArray[np.bool_]
 
-_COMPRESSING = tuple(one for one in encode.OPTIONS if one.name in encode.COMPRESSING)
+_COMPRESSING = tuple(option for option in encode.OPTIONS if option.name in encode.COMPRESSING)
 FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
 EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
 RECODES = encode.COMPRESSING
@@ -54,13 +54,13 @@ _ALL_FRAMES = FRAMES.names(detail=True)
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
     """See `codec.capability.Edit`. The caller has checked that nothing is damaged."""
     cut: list[Removed] = []
-    # The runs of a segment are made when they are asked for, so that those of one segment are in memory.
+    # The runs are generators, so that only those of one segment are in memory.
     segments = [
         (file.hints["base_offset"], _Editor(listing, file, change, options, cut).runs(), file.name)
         for file in sound_segments(plan)
     ]
     if not segments:
-        raise UsageError("there is no log in it")
+        raise UsageError("the partition has no log")
     first, notes, advice = surroundings([listing], [plan], options)
     now = time.time_ns() // 1_000_000
     deriver, other = deriver_of(listing, plan, options, now, log_start(plan, options))
@@ -70,7 +70,7 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     out.before_you_start += advice
     if change.columns:
         out.before_you_start.append(
-            "Other replicas still have what is edited here: edit them too, or have them fetch this one anew."
+            "Other replicas still have the original records: edit them too, or delete them so that they are replicated again."
         )
     return out
 
@@ -101,18 +101,18 @@ class _Editor:
         self.base: int = self.context.base_offset or 0
 
     def runs(self) -> Iterator[Run]:
-        """All batches of the segment. What is behind the last one (zeros made in advance, a torn write) goes."""
+        """Return all batches of the segment. Bytes after the last one (preallocated zeros, a torn write) are dropped."""
         at = 0
         for window, frames in good_frames(walk_file(self.listing, self.file, log.CODEC, check=False)):
             yield from self._window(window, frames)
             at = window.offset + int(frames.end[-1])
         if at < self.file.size:
-            self.cut.append(Removed(self.file.name, at, self.file.size - at, "no batch", 0, 0))
+            self.cut.append(Removed(self.file.name, at, self.file.size - at, "not a batch", 0, 0))
 
     def _window(self, window: Window, frames: Frames) -> Iterator[Run]:
         touched = self._touched(window, frames)
         starts, stops = frames.start + window.offset, frames.end + window.offset
-        edited = iter(self._made(window, frames, touched)) if touched.any() else iter(())
+        edited = iter(self._encode(window, frames, touched)) if touched.any() else iter(())
         edges = [
             0,
             *(np.flatnonzero(np.diff(touched) | (starts[1:] != stops[:-1])) + 1).tolist(),
@@ -126,7 +126,7 @@ class _Editor:
                 yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), next(edited))
 
     def _touched(self, window: Window, frames: Frames) -> Mask:
-        """The batches in which something changes."""
+        """Return which batches change."""
         data = frames.header["attributes"].astype(np.int64) & CONTROL == 0
         if self.change.every:
             return np.asarray(data & (frames.header["records_count"] > 0), np.bool_)
@@ -140,10 +140,10 @@ class _Editor:
                 out[np.searchsorted(starts, np.asarray(rows.column("position"))[mask])] = True
         return np.asarray(out & data, np.bool_)
 
-    def _made(self, window: Window, frames: Frames, touched: Mask) -> list[bytes]:
-        """Those batches anew."""
+    def _encode(self, window: Window, frames: Frames, touched: Mask) -> list[bytes]:
+        """Return the changed batches, encoded again."""
         picked = frames.pick(touched)
-        # What a context learned of rows is not to be learned twice.
+        # A context must not see the same rows twice.
         context = log.CODEC.context(self.file.name, self.context.options, base_offset=self.base)
         tables = [
             pa.Table.from_batches(
@@ -173,7 +173,7 @@ class _Editor:
         return list(_split(data))
 
     def _frames(self, table: pa.Table, rows: pa.Table, before: Any, after: Any) -> pa.Table:
-        """What the headers say of what is left."""
+        """Return the frames table with the headers of the edited batches."""
         emptied = (after == 0) & (before > 0)
         flags = np.asarray(table.column("attributes").cast(pa.int64()))
         compression = table.column("compression").to_pylist()
@@ -186,7 +186,7 @@ class _Editor:
         low = np.asarray(table.column("base_timestamp")).copy()
         low[emptied & (flags & DELETE_HORIZON == 0)] = -1
         table = _put(table, "base_timestamp", pa.array(low))
-        # The largest of what is left; of append time, and of a bare header, it stays.
+        # The largest timestamp that is left. It does not change with append time, nor in a batch without records.
         top = np.asarray(table.column("max_timestamp")).copy()
         create = np.asarray(table.column("timestamp_type")) == 0
         edges = np.concatenate(([0], np.cumsum(after)))
@@ -213,7 +213,7 @@ def _redacted(rows: pa.Table, mask: Mask, change: Change) -> pa.Table:
     for name, value in change.values.items():
         kind = rows.schema.field(name).type
         if pa.types.is_list(kind):
-            # There are no headers, whatever the value.
+            # Headers are removed, whatever the value.
             empty = [
                 [] if gone else stored
                 for gone, stored in zip(mask, rows.column(name).to_pylist(), strict=True)

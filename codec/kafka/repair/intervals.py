@@ -1,8 +1,8 @@
-"""`index.interval.bytes` of a partition, as its indexes show it.
+"""Infer `index.interval.bytes` of a partition from its indexes.
 
-An entry stands at the first batch that starts more than so many bytes behind the one of the entry before. So the distances between
-entries bound the interval from above, and those to the batches before them from below. It is the topic's setting, not told by
-anything else in the directory; what is made with another is as right, but not the same bytes that the broker would write.
+There is an entry for the first batch that starts more than the interval after the batch of the last entry. So the distances between
+entries bound the interval from above, and the distances to the batches before them bound it from below. It is a setting of the topic,
+and nothing else in the directory has it. Indexes made with another interval are right too, but differ from those of the broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SEGMENTS = 4
 
 
 def interval_of(listing: Listing, plan: Plan, options: Options) -> tuple[int, list[str]]:
-    """What the option says, by default the broker's default; and what is to be said where the indexes there show another."""
+    """Return the value of the option, by default the broker's default, and a note if the indexes show another."""
     interval = int(options["index.interval.bytes"])
     if options.given("index.interval.bytes"):
         return interval, []
@@ -40,13 +40,13 @@ def interval_of(listing: Listing, plan: Plan, options: Options) -> tuple[int, li
     if not all(_matches(likely, *segment) for segment in seen):
         return interval, []
     return interval, [
-        f"The indexes there look like those of a topic with index.interval.bytes={likely}, new ones are made with {interval}: pass the"
-        " topic's own value to have them as its broker makes them."
+        f"The indexes look like those of a topic with index.interval.bytes={likely}, and the new ones are made with {interval}: pass"
+        " the topic's own value to get the same indexes as its broker."
     ]
 
 
 def _roundest(low: int, high: int) -> int:
-    """A number in `[low, high)` that someone may have chosen: a large power of two, else the one that ends in the most zeros."""
+    """Return the most likely setting in `[low, high)`: a large power of two, or the number with the most zeros at its end."""
     powers = [1 << k for k in range(10, 31) if low <= 1 << k < high]
     steps = [10**k for k in range(9, -1, -1)]
     rounded = (-(-low // step) * step for step in steps)
@@ -54,7 +54,7 @@ def _roundest(low: int, high: int) -> int:
 
 
 def _segments(listing: Listing, plan: Plan) -> Iterator[tuple[Numbers, Numbers]]:
-    """Of some segments where their first batches start, and those of them that have an entry."""
+    """Return for some segments the positions of their first batches, and of those that have an entry."""
     sizes = {file.name: file.size for file in plan.files if file.role is Role.DERIVED}
     count = 0
     for file in plan.files:
@@ -69,7 +69,7 @@ def _segments(listing: Listing, plan: Plan) -> Iterator[tuple[Numbers, Numbers]]
 
 
 def _starts(listing: Listing, file: PlannedFile) -> Numbers:
-    """Where the batches of a segment's first window start."""
+    """Return the positions of the batches in a segment's first window."""
     for window, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
         return frames.start + window.offset
     return np.empty(0, np.int64)
@@ -79,19 +79,19 @@ def _places(listing: Listing, name: str) -> Numbers:
     width = INDEX_ENTRY.min_size
     data = listing.read(name, 0, width << 14)
     entries = np.frombuffer(data[: len(data) // width * width], INDEX_ENTRY.head_dtype)
-    # What was allocated and not used is zeros.
+    # Preallocated entries are zeros.
     places = entries["position"].astype(np.int64)
     return places[: int(np.argmin(places > 0)) if (places <= 0).any() else len(places)]
 
 
 def _before(starts: Numbers, places: Numbers) -> list[int]:
-    """How far the batch before each entry is behind the entry before."""
+    """Return the distance of the batch before each entry from the entry before."""
     batch = starts[np.searchsorted(starts, places) - 1]
     return (batch - np.concatenate(([0], places[:-1]))).tolist()  # type: ignore[no-any-return]
 
 
 def _matches(interval: int, starts: Numbers, places: Numbers) -> bool:
-    """Whether an index with this interval has just these entries, as far as they go."""
+    """Return whether an index with this interval has exactly these entries, up to the last one."""
     at, expected = 0, []
     for start in starts[starts <= places[-1]].tolist():
         if start - at > interval:

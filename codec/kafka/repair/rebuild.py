@@ -1,4 +1,4 @@
-"""Make the derived files of a partition again from its logs, which stay as they are."""
+"""Rebuild the derived files of a partition from its logs, which do not change."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
             raise damage(segment.error)
         for cut in segment.cut:
             notes.append(
-                f"{file.name} ends in {cut.length} bytes that are no batch ({cut.why}): a broker cuts them off after an"
-                " unclean stop."
+                f"{file.name} ends in {cut.length} bytes that are not a batch ({cut.why}): after an unclean stop a broker truncates"
+                " them."
             )
         surveys.append(segment)
     if not surveys:
-        raise UsageError("there is no log to rebuild anything from")
+        raise UsageError("the partition has no log to rebuild files from")
     start = log_start(plan, options)
     end = max((item.good[-1].last + 1 for item in surveys if item.good), default=surveys[-1].base)
     if start > end:
-        # A broker deletes all of it, unless that is set right.
+        # With this log start offset a broker deletes the whole log, so it is ignored.
         start = 0
     if max(start, surveys[0].base) > 0 and {"txnindex", "snapshot"} & set(kinds):
         notes.append(
-            f"What was before offset {surveys[0].base} is gone: producers that wrote nothing since are not in the snapshots, and"
-            " of transactions begun there the records still in the log count from their first one here."
+            f"Records before offset {surveys[0].base} are not in the log: producers that wrote nothing since are not in the snapshots,"
+            " and transactions that began there start with their first record in the log."
         )
     deriver, other = deriver_of(listing, plan, options, clock(surveys), start)
     segments = [(item.base, item.good, item.file.name) for item in surveys]

@@ -1,7 +1,7 @@
 """Put sound batches into the order of their offsets: drop duplicates, and move misplaced batches to where they belong.
 
 Offsets ascend in a log, from batch to batch and from segment to segment. No checksum covers base_offset, so a batch that does not
-fit may be complete, with a wrong offset. If it lies between two batches that leave exactly as many offsets free as it takes, it
+fit may be complete, with a wrong offset. If the two batches around it leave exactly as many offsets free as it takes, it
 gets these. A batch that fits elsewhere in its file is moved there. All others are cut.
 """
 
@@ -199,7 +199,7 @@ class _Reorderer:
         return self._insert(batch)
 
     def _is_last(self, number: int, batch: Run) -> bool:
-        """Return whether nothing of the log lies after a batch."""
+        """Return whether a batch is the last of the log."""
         good = self.surveys[number].good
         return number >= self._last_good and (not good or good[-1].begin < batch.begin)
 

@@ -1,7 +1,7 @@
-"""Repair a partition: which batches are kept, and the files around them.
+"""Repair a partition: choose the batches that are kept, and the other files.
 
-Salvage keeps every sound batch, prefix those before the first damage. A broker that is started on the result, after an unclean stop
-too, finds nothing to truncate, delete or rewrite (see `startup`).
+Strategy salvage keeps every sound batch, prefix those before the first damage. A broker that starts on the result, even after an
+unclean stop, has nothing to truncate, delete or rewrite (see `startup`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 PRODUCER_EXPIRATION = Option(
     "producer.id.expiration.ms",
     86_400_000,
-    "Producers without an open transaction that were idle for so long are forgotten, as by a broker on its start. Counted back from the "
-    "newest time that a broker wrote into the log (a transaction marker, LogAppendTime), else from now",
+    "Producers without an open transaction that were idle for this time are forgotten, as by a broker on its start. It counts back from "
+    "the newest time that a broker wrote into the log (transaction markers, LogAppendTime), or from now",
     low=1,
 )
 _FRAMEWISE = (str(Strategy.SALVAGE), str(Strategy.PREFIX))
@@ -44,14 +44,14 @@ _OWN = (
         Option(
             "open.transactions",
             "keep",
-            "What becomes of transactions that are open at the end: kept (and named), or aborted by markers as a broker writes them",
+            "Transactions that are open at the end: keep and report them, or abort them by markers as a broker writes them",
             parse_choice,
             ("keep", "abort"),
         ),
         Option(
             "replicas",
             "merge",
-            "Where replicas differ: `merge` refuses, `first` believes the first one given from there on",
+            "If replicas diverge: merge refuses, first uses only the first one from there on",
             parse_choice,
             ("merge", "first"),
         ),
@@ -62,13 +62,13 @@ _OWN = (
         Option(
             "version",
             None,
-            "Strategy system: the version whose start is simulated; by default the newest",
+            "Strategy system: version whose start is simulated. By default the newest",
             parse_text,
         ),
         Option(
             "clean",
             None,
-            "Strategy system: whether the last stop was clean; by default as .kafka_cleanshutdown says",
+            "Strategy system: whether the last stop was clean. By default it was if .kafka_cleanshutdown exists",
             parse_bool,
         ),
         strategies=_SYSTEM,
@@ -80,23 +80,23 @@ REPAIR_OPTIONS = (*START_OPTIONS, *_OWN)
 
 _LARGEST = 1 << 20
 _TEMPORARY = (f"{EPOCH_FILE}.tmp", f"{METADATA_FILE}.tmp")
-"""Left of writing that was cut short: a broker writes the file beside anew, and renames it."""
+"""Files left by an interrupted write: a broker writes a temporary file, and renames it."""
 
 
 def sound_segments(plan: Plan) -> list[PlannedFile]:
-    """Return the logs. Raises `UsageError` where an operation on one of them was cut short."""
+    """Return the logs. Raises `UsageError` if one is left by an interrupted operation."""
     files = [file for file in plan.files if file.role is Role.PRIMARY]
     for file in files:
         if file.name != segment_name(file.hints["base_offset"], ".log"):
             raise UsageError(
-                f"{file.name} is left of an operation that was cut short",
+                f"{file.name} is left by an interrupted operation",
                 advice="Start the broker on it once, which finishes the operation, or repair the partition",
             )
     return files
 
 
 def log_start(plan: Plan, options: Options) -> int:
-    """The first offset that is served, where that is said; where a log begins of itself says nothing of how it is mended."""
+    """Return the log start offset by option or checkpoint; 0 if it is only the base of the first segment."""
     start: int | None = options["log.start.offset"]
     if start is None and plan.facts["log_start_offset"] != plan.facts["first_segment"]:
         start = plan.facts["log_start_offset"]
@@ -104,7 +104,7 @@ def log_start(plan: Plan, options: Options) -> int:
 
 
 class PartitionRepair(Repairer):
-    """Each file of the result is made of runs of sound batches."""
+    """Repair logs as runs of sound batches."""
 
     one_copy = "a broker has one copy, there are {}", "Replicas are merged by strategy salvage"
     merges_copies = True
@@ -143,8 +143,8 @@ class PartitionRepair(Repairer):
         end = merged.runs[-1][0].last + 1 if merged.runs else segments[-1].base
         if start > end:
             advice.append(
-                f"The log ends at {end} now, log-start-offset-checkpoint says that it starts at {start}: take the partition's line out"
-                " of that file (and correct its count), else the broker deletes all of it."
+                f"The log ends at {end} now, but starts at {start} by log-start-offset-checkpoint: remove the partition's line from that"
+                " file and correct its count. Otherwise the broker deletes the whole log."
             )
             start = 0
         newest = clock(segment for segments in self.surveys for segment in segments)
@@ -166,7 +166,7 @@ class PartitionRepair(Repairer):
 def deriver_of(
     listing: Listing, plan: Plan, options: Options, now: int, start: int
 ) -> tuple[PartitionDeriver, list[str]]:
-    """Return what derives the files of a log that starts at `start`, and notes on the interval of its indexes."""
+    """Return the deriver of the files of a log that starts at `start`, and notes on the interval of its indexes."""
     interval, notes = interval_of(listing, plan, options)
     expiration = options["producer.id.expiration.ms"]
     return PartitionDeriver(interval, now=now, producer_expiration=expiration, log_start=start), notes
@@ -179,7 +179,7 @@ def check_copies(copies: Sequence[Listing]) -> None:
         other = partition_of(copy)
         if other and first and other != first:
             raise UsageError(
-                f"{copy.name} is no replica of {copies[0].name}",
+                f"{copy.name} is not a replica of {copies[0].name}",
                 advice="Replicas of one partition have directories of the same name",
             )
 
@@ -208,20 +208,20 @@ def prefix(copies: Sequence[Listing], merged: Merged, bases: Sequence[int]) -> l
 
 
 def leave_no_gap(segments: list[Segment]) -> None:
-    """An empty segment at the end, behind a gap, goes: consumers would wait in the gap until something is appended."""
+    """Remove empty segments at the end that follow a gap: consumers would wait in the gap until records are appended."""
     filled = [segment for segment in segments if segment.runs]
     while filled and not segments[-1].runs and segments[-1].base > filled[-1].runs[-1].last + 1:
         segments.pop()
 
 
 def renamed(segments: Sequence[Segment]) -> list[str]:
-    """Sentences on segments whose offsets don't fit the names that their files had."""
+    """Return notes on segments that are renamed, because their offsets do not fit the old name."""
     out = []
     for segment in segments:
         name = segment_name(segment.base, ".log")
         if segment.like is not None and segment.like != name:
             out.append(
-                f"{segment.like} is called {name} now: its batches don't fit the old name, or the segment before reaches beyond it."
+                f"{segment.like} is renamed to {name}: its batches do not fit the old name, or the segment before reaches beyond it."
             )
     return out
 
@@ -229,7 +229,7 @@ def renamed(segments: Sequence[Segment]) -> list[str]:
 def surroundings(
     copies: Sequence[Listing], plans: Sequence[Plan], options: Options
 ) -> tuple[list[OutputFile], list[str], list[str]]:
-    """The files that are not made of batches, which come first; what is to be said of them; and what the broker needs."""
+    """Return the files that are not made of batches, notes on them, and advice for the start of the broker."""
     plan = plans[0]
     files: list[OutputFile] = []
     notes: list[str] = []
@@ -237,7 +237,7 @@ def surroundings(
     topic = _topic_id(copies)
     topic_option = options["topic.id"]
     if topic_option is not None and not metadata.is_topic_id(topic_option):
-        raise UsageError(f"topic.id: {topic_option!r} is no UUID in URL-safe base64 (22 characters)")
+        raise UsageError(f"topic.id: {topic_option!r} is not a UUID in URL-safe base64 (22 characters)")
     present = next((file for file in plan.files if file.name == METADATA_FILE), None)
     if topic_option is not None and topic_option != topic[0]:
         files.append(
@@ -247,13 +247,13 @@ def surroundings(
         files.append(OutputFile(METADATA_FILE, [Copy(METADATA_FILE, 0, present.size)], METADATA_FILE))
     elif topic[0] is not None:
         files.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if present else None))
-        notes.append("partition.metadata is taken from a replica.")
+        notes.append("partition.metadata is copied from a replica.")
     else:
-        state = "is damaged and left out" if present else "is not there"
-        notes.append(f"partition.metadata {state}: the topic's id is not known.")
+        state = "is damaged and is removed" if present else "is missing"
+        notes.append(f"partition.metadata {state}: the topic id is unknown.")
         advice.append(
-            "Without partition.metadata a KRaft broker sets the partition aside as stray: pass topic.id (kafka-topics --describe"
-            " prints it) to have the file written, or copy it from another partition of the topic."
+            "Without partition.metadata a KRaft broker treats the partition as stray: pass topic.id (kafka-topics --describe prints it)"
+            " to write the file, or copy it from another partition of the topic."
         )
     for file in plan.files:
         if file.role is not Role.FOREIGN:
@@ -261,14 +261,14 @@ def surroundings(
         if file.name in _TEMPORARY:
             continue
         if claims_to_be_kafkas(file.name) or file.name.endswith(".deleted"):
-            notes.append(f"{file.name} is left out: the broker takes the name for one of its own.")
+            notes.append(f"{file.name} is removed: the broker mistakes the name for that of a segment.")
             continue
         files.append(OutputFile(file.name, [Copy(file.name, 0, file.size)], file.name))
     return files, notes, advice
 
 
 def _topic_id(copies: Sequence[Listing]) -> tuple[str | None, int]:
-    """The topic's id and the copy that has it."""
+    """Return the topic id, and the number of the copy that has it."""
     for number, listing in enumerate(copies):
         if METADATA_FILE not in {entry.name for entry in listing.entries()}:
             continue

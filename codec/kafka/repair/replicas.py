@@ -80,7 +80,7 @@ def _fill(runs: list[Run], partial: Run) -> None:
 
 
 def _pick(runs: Sequence[Run], ranges: Sequence[tuple[int, int]]) -> list[Run]:
-    """Return the batches of runs that lie in ranges of offsets. Both ascend."""
+    """Return the batches of runs within ranges of offsets. Both ascend."""
     lows = [low for low, _ in ranges]
     out: list[Run] = []
     for run in runs:
@@ -173,7 +173,7 @@ def _divergence(ours: Any, theirs: Any, number: int, replicas: str) -> int:
     raise UsageError(
         f"copy {number + 1} diverges from the first copy at offset {offset}: their batches at the same offsets differ, {epochs}",
         advice=f"The cluster continued with the copy that has the highest leader epoch (here the {first}): pass it first, with"
-        " replicas=first, which takes only what lies before that offset from the others",
+        " replicas=first, which takes only batches before that offset from the others",
     )
 
 

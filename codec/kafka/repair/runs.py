@@ -1,4 +1,4 @@
-"""Runs of sound batches, which a repair moves about: the bytes of a file that they lie in, and their headers.
+"""Runs of sound batches, which a repair moves about: their place in a file, and their headers.
 
 A file is read once, by the survey. Everything that follows works on the headers, at 72 bytes a batch.
 """
@@ -53,7 +53,7 @@ class Run:
 
     @classmethod
     def of(cls, copy: int, file: PlannedFile, window: Window, frames: Frames) -> Run:
-        """Return the run of batches that lie side by side in a window."""
+        """Return the run of consecutive batches in a window."""
         start, stop = window.offset + int(frames.start[0]), window.offset + int(frames.end[-1])
         heads = frames.header.copy()  # not a view: it would keep all of the window's headers in memory
         return cls(
@@ -118,7 +118,7 @@ class Run:
         ]
 
     def within(self, low: int, high: int) -> list[Run]:
-        """Return the batches whose offsets all lie in `[low, high]`, as one run or none."""
+        """Return the batches whose offsets are all in `[low, high]`, as one run or none."""
         base, last = offsets(self.heads)
         inside = np.flatnonzero((base >= low) & (last <= high))
         if not len(inside) or self.patch:
@@ -155,7 +155,7 @@ def _joined(group: Sequence[Run]) -> Run:
 
 
 def append_extents(extents: list[Extent], more: Iterable[Extent]) -> None:
-    """Append extents to a list, joined where they lie side by side in one file."""
+    """Append extents to a list, joined if they are adjacent in one file."""
     for extent in more:
         last = extents[-1] if extents else None
         if (

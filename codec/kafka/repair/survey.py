@@ -1,7 +1,7 @@
-"""Survey a segment: the runs of batches that a broker keeps and a consumer can read, and what lies between them.
+"""Survey a segment: the runs of batches that a broker keeps and a consumer can read, and the damage between them.
 
-A batch is sound if its length, checksum and header are right and its records can be decoded. Whether it lies where it belongs
-is for `repair.reorder` to say: no checksum covers base_offset.
+A batch is sound if its length, checksum and header are right and its records can be decoded. `repair.reorder`
+decides whether it is in its place: no checksum covers base_offset.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SegmentSurvey:
     newest: int = -1
     """The largest timestamp that a broker itself wrote (in markers, and in batches with LOG_APPEND_TIME), in milliseconds."""
     error: Removed | None = None
-    """The first region that a check reports as an error. What a running broker leaves at the end of its log is none."""
+    """The first region that a check reports as an error. The torn end of a running broker's log is not."""
 
     @property
     def base(self) -> int:

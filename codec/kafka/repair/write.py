@@ -1,7 +1,7 @@
-"""Runs of batches made into the files of a partition: segments, and beside each what a recovering broker would derive from it.
+"""Write runs of batches as the files of a partition: segments, and the files that a recovering broker derives from each.
 
-One segment's derived files are in memory at a time. What a broker would not start on, and only the order of all batches shows, is
-left out on the way: a batch that a producer wrote outside of the transaction that it has open.
+The derived files of one segment are in memory at a time. A batch that a producer wrote outside of its open transaction is dropped on
+the way: a broker does not start on it, and only the order of all batches shows it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INT_MAX = (1 << 31) - 1
 
 @dataclass
 class Segment:
-    """A segment of the result: the number in its name, what is in it, and the file that it takes owner and mode of."""
+    """A segment of the result: its base offset, its runs, and the file whose owner and mode it takes."""
 
     base: int
     runs: list[Run] = field(default_factory=list)
@@ -52,10 +52,10 @@ class _Output:
 
 
 def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: int) -> list[Segment]:
-    """Runs in order, each with the base of the segment that it is to be in, as segments.
+    """Return the segments of runs, each of which comes with the base offset of its segment.
 
-    `bases` are those of the first copy, which are kept, empty ones too. A segment whose number does not fit its batches is
-    called by the first of these. `empty` is the base of the only segment where there is nothing.
+    `bases` are those of the first copy. They are kept, even for empty segments. A segment whose base does not fit its batches gets the
+    offset of the first one. `empty` is the base of the only segment of an empty log.
     """
     out: list[Segment] = []
     waiting = sorted(bases, reverse=True)
@@ -87,7 +87,7 @@ def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: 
 
 
 class PartitionPlan(RepairPlan):
-    """Writes runs of batches as segments, each followed by what a recovering broker derives from it."""
+    """Write runs of batches as segments, each followed by the files that a recovering broker derives from it."""
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class PartitionPlan(RepairPlan):
         stop_at_damage: bool = False,
         only: Container[str] | None = None,
     ) -> None:
-        """`segments`: the number in the name of each, its runs, and the file that it takes owner and mode of. `first` are files that
-        are not made of batches. `abort`: end open transactions. `only`: the kinds of derived files that are made, while the logs stay
-        as they are; None for all."""
+        """`segments`: base offset, runs, and the file whose owner and mode the segment takes. `first` are files that are not made of
+        batches. `abort`: end open transactions. `only`: the types of derived files to make, without changing the logs; None: write
+        everything."""
         super().__init__(copies[0])
         self.copies, self.segments, self.deriver = copies, segments, deriver
         self.first, self.abort, self.stop_at_damage, self.only = first, abort, stop_at_damage, only
@@ -135,7 +135,7 @@ class PartitionPlan(RepairPlan):
         yield from self._close()
 
     def _begin(self, base: int, like: str | None = None) -> Iterator[OutputFile]:
-        """Start the next segment. The files of the one before are complete."""
+        """Begin the next segment. The files of the one before are complete."""
         self.deriver.begin(base)
         yield from self._close()
         self._out = _Output(base, like)
@@ -206,23 +206,22 @@ class PartitionPlan(RepairPlan):
 
     def _refuse(self, run: Run, keep: Mask, forbidden: Mask) -> None:
         """Cut the batches that are not kept: forbidden ones, and those after the first damage."""
-        for batch, kept, bad in zip(run.parts(*range(1, len(run.heads))), keep, forbidden, strict=True):
-            if kept:
-                continue
-            rows, where = lost(self.copies[run.copy], batch.heads)
+        edges = run.edges
+        for i in np.flatnonzero(~keep).tolist():
+            rows, where = lost(self.copies[run.copy], run.heads[i : i + 1])
             why = "after the first damage"
-            if bad:
+            if forbidden[i]:
                 why = (
-                    f"bad order: producer {int(batch.heads['producer_id'][0])} writes outside of the transaction that it has open;"
+                    f"bad order: producer {int(run.heads['producer_id'][i])} writes outside of the transaction that it has open;"
                     " the broker does not start on such a batch"
                 )
-            size = int(batch.edges[-1])
-            self.cut.append(Removed(run.file, batch.begin, size, why, run.copy, rows, where))
+            at, size = run.begin + int(edges[i]), int(edges[i + 1] - edges[i])
+            self.cut.append(Removed(run.file, at, size, why, run.copy, rows, where))
 
     # Transactions
 
     def _forbidden(self, run: Run) -> Mask:
-        """Return which batches lie outside of an open transaction of their producer."""
+        """Return which batches are outside an open transaction of their producer."""
         header = run.heads
         out = np.zeros(len(header), np.bool_)
         flags = header["attributes"].astype(np.int64)
@@ -250,7 +249,7 @@ class PartitionPlan(RepairPlan):
         return out
 
     def _aborts(self, opened: dict[int, int]) -> Iterator[Run]:
-        """Markers that end what is open, in the order in which it was begun."""
+        """Return markers that end the open transactions, in the order of their first offsets."""
         state = self.deriver.producers.producers
         epochs = self.deriver.epochs.entries
         offset = self.deriver.next_offset
@@ -261,27 +260,27 @@ class PartitionPlan(RepairPlan):
             data = abort_marker(offset, producer, entry.producer_epoch, coordinator, leader, self._time)
             self.notes.append(
                 f"The transaction of producer {producer}, open since offset {first}, is aborted by a marker at offset {offset}:"
-                " read_committed consumers get none of its records, also where it had been committed and the marker was lost."
+                " read_committed consumers get none of its records, even if it was committed and the marker was lost."
             )
             yield Run.patched(0, PlannedFile("", 0, Role.PRIMARY), 0, 0, data)
             offset += 1
 
     def _note_removed(self) -> None:
-        """Name the snapshots that are evidence of lost records: they cannot stay, since a broker deletes them."""
+        """Note the snapshots that prove lost records. They are removed, as by a broker."""
         end = self.deriver.next_offset
         for name in self.removes:
             parsed = parse_segment(name)
             if parsed is not None and parsed[1:] == (".snapshot", "") and parsed.base_offset > end:
                 self.notes.append(
-                    f"{name} says that the log went up to offset {parsed.base_offset - 1}, the log ends at {end} now. Keep the"
-                    " original as evidence of the loss."
+                    f"{name} proves that the log reached offset {parsed.base_offset - 1}, but it ends at {end} now. Keep the original"
+                    " as evidence of the loss."
                 )
 
     def _note_open(self, opened: dict[int, int]) -> None:
         first = min(opened.values())
         self.notes.append(
-            f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there until they are"
-            " ended (kafka-transactions abort, or repair with open.transactions=abort)."
+            f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there until the transactions"
+            " are ended (kafka-transactions abort, or repair with open.transactions=abort)."
         )
 
 
@@ -293,7 +292,7 @@ def abort_marker(
     leader_epoch: int,
     timestamp: int,
 ) -> bytes:
-    """The batch by which a transaction coordinator aborts a producer's transaction (`EndTransactionMarker`)."""
+    """Return the batch with which a coordinator aborts a producer's transaction (`EndTransactionMarker`)."""
     record = {
         "key": CONTROL_RECORD_KEY.pack({"type": ABORT}),
         "value": END_TXN_MARKER.pack({"coordinator_epoch": coordinator_epoch}),
@@ -314,13 +313,16 @@ def abort_marker(
 
 
 def kind_of(name: str) -> str:
-    """What `rebuild` calls a derived file."""
+    """Return the type of a derived file, in the words of `rebuild`."""
     parsed = parse_segment(name)
     return name if parsed is None else parsed.suffix[1:]
 
 
 def damage(cut: Removed) -> DamageError:
-    """A refusal to work with a damaged log."""
+    """Return the error of an operation that needs an undamaged log."""
     return DamageError(
-        cut.why, path=cut.file, offset=cut.offset, advice="Mend the partition first, with `logwright repair`"
+        cut.why,
+        path=cut.file,
+        offset=cut.offset,
+        advice="Repair the partition first, with `logwright repair`",
     )

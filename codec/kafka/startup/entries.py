@@ -1,4 +1,4 @@
-"""Entries of a `.log` as the broker walks over them: by length alone, of any magic, whatever their content.
+"""Iterate over the entries of a `.log` as the broker does: by length alone, of any magic, whatever their content.
 
 Source: `FileLogInputStream.nextBatch`, `DefaultRecordBatch.ensureValid`, `AbstractLegacyRecordBatch`.
 """
@@ -25,8 +25,8 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes, Frames, Positions, Window
 
 _WINDOW = 1 << 20
-_WHOLE = 64 << 20
-"""An entry that is longer is only read whole where its checksum is asked for."""
+_READ_IN_FULL = 64 << 20
+"""A longer entry is read in full only if its checksum is needed."""
 _LENGTH, _MAGIC_AT, _CRC = (RECORD_BATCH.offset(name) for name in ("batch_length", "magic", "crc"))
 _LEGACY_CRC, _LEGACY_ATTRIBUTES = 12, 17
 _KNOWN_COMPRESSIONS = 4
@@ -34,9 +34,9 @@ _KNOWN_COMPRESSIONS = 4
 
 @dataclass
 class Entries:
-    """Some entries, one after the other. All are of magic 2 and up, or there is one of an older or impossible magic (`legacy`).
+    """Consecutive entries. Either all have magic 2 or above, or there is one with an older or impossible magic (`legacy`).
 
-    `whole` is False where only the header of the one entry is in the window.
+    `complete` is False if only the header of the single entry is in the window.
     """
 
     window: Window
@@ -44,19 +44,19 @@ class Entries:
     end: Positions
     header: npt.NDArray[Any]
     legacy: bool = False
-    whole: bool = True
+    complete: bool = True
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def position(self) -> Positions:
-        """Where they start in the file."""
+        """Their positions in the file."""
         return self.start + self.window.offset
 
     @property
     def base_offset(self) -> Positions:
-        """Raises `BrokerError` as `baseOffset()` of an entry of an older format does, which has to open it."""
+        """Raises `BrokerError` as `baseOffset()` does for an entry of an older format, which it has to decompress."""
         if self.legacy:
             kind = int(self.window.data[int(self.start[0]) + _LEGACY_ATTRIBUTES]) & 7
             if kind > _KNOWN_COMPRESSIONS:
@@ -65,7 +65,7 @@ class Entries:
                 )
             if kind:
                 raise CorruptRecord(
-                    "a compressed message of an older format can't be opened",
+                    "a compressed message of an older format cannot be decompressed",
                     "org.apache.kafka.common.InvalidRecordException",
                 )
         return self.header["base_offset"].astype(np.int64)
@@ -79,18 +79,18 @@ class Entries:
 
     def pick(self, which: slice | npt.NDArray[Any]) -> Entries:
         return Entries(
-            self.window, self.start[which], self.end[which], self.header[which], self.legacy, self.whole
+            self.window, self.start[which], self.end[which], self.header[which], self.legacy, self.complete
         )
 
     def invalid(self) -> tuple[int, CorruptRecord] | None:
-        """The first entry that `ensureValid` refuses, and how; None where there is none.
+        """Return the first entry that `ensureValid` refuses, and its exception; None if all are valid.
 
-        Raises `UnsupportedError` at an entry of an older format that is sound.
+        Raises `UnsupportedError` for a valid entry of an older format.
         """
         if self.legacy:
             return self._invalid_legacy()
         size = int(self.end[0] - self.start[0])
-        if size < HEAD_SIZE:  # such an entry comes alone
+        if size < HEAD_SIZE:  # such an entry is the only one
             return 0, CorruptRecord(
                 f"Record batch is corrupted (the size {size} is smaller than the minimum allowed overhead {HEAD_SIZE})"
             )
@@ -104,7 +104,7 @@ class Entries:
         return bad, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
 
     def _invalid_legacy(self) -> tuple[int, CorruptRecord] | None:
-        # `entries` refuses what is smaller than its fixed fields.
+        # `entries` refuses entries that are smaller than their fixed fields.
         start, end = int(self.start[0]), int(self.end[0])
         content = self.window.data[start:end].tobytes()
         stored = int.from_bytes(content[_LEGACY_CRC : _LEGACY_CRC + 4], "big")
@@ -112,14 +112,14 @@ class Entries:
         if stored != computed:
             return 0, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
         raise UnsupportedError(
-            f"{int(content[_MAGIC_AT])} is the message format of an entry at byte {int(self.position[0])}: "
-            "what a broker does with such is not predicted yet"
+            f"the entry at byte {int(self.position[0])} has message format v{int(content[_MAGIC_AT])}: a broker's start on this"
+            " format cannot be simulated yet"
         )
 
 
 @kernel("const u1[], const i8[], const i8[]")
 def _first_bad(buf: Bytes, starts: Positions, ends: Positions) -> int:
-    """The first entry whose checksum is wrong, or the number of entries."""
+    """Return the first entry with a wrong checksum, or the number of entries."""
     for i in range(len(starts)):
         if crc32c(buf, starts[i] + CRC_START, ends[i]) != load_u32be(buf, starts[i] + _CRC):
             return i
@@ -127,9 +127,9 @@ def _first_bad(buf: Bytes, starts: Positions, ends: Positions) -> int:
 
 
 def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = False) -> Iterator[Entries]:
-    """The entries in bytes `[start, end)` of a log, in order; a torn one ends them. With `check` each is in its window whole.
+    """Iterate over the entries in bytes `[start, end)` of a log, up to a torn one. With `check` the windows hold all of each entry.
 
-    Raises `CorruptRecord` where a length is too small for an entry.
+    Raises `CorruptRecord` for a length that is too small.
     """
     at, length = start, _WINDOW
     data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -147,7 +147,7 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
         why, need = why_stopped(cut.data, scanned.stop, end - at)
         if why in (END, PARTIAL):
             return
-        if why == MORE and (check or need <= _WHOLE):
+        if why == MORE and (check or need <= _READ_IN_FULL):
             length = max(need, _WINDOW)
             continue
         size = _size(listing, file, at)
@@ -164,9 +164,9 @@ def _size(listing: Listing, file: str, at: int) -> int:
 
 
 def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bool) -> Entries:
-    """An entry that the kernel does not take: of another magic, too small, or too long to be read for its header alone."""
-    complete = check or size <= _WHOLE
-    # The header is read from the file, beyond the entry where that is shorter.
+    """Return an entry that the scanner does not accept: it has another magic, is too small, or too long to be read for its header."""
+    complete = check or size <= _READ_IN_FULL
+    # A broker reads the header from the file even if the entry is shorter.
     data = np.frombuffer(listing.read(file, at, max(size if complete else 0, HEAD_SIZE)), np.uint8)
     magic = int(data[_MAGIC_AT])
     legacy = not MAGIC <= magic < 128

@@ -1,10 +1,10 @@
-"""The exceptions of a broker that its own code handles in different ways, with its words for them."""
+"""The exceptions of a broker that its code handles in different ways."""
 
 from __future__ import annotations
 
 
 class BrokerError(Exception):
-    """An exception that ends the start of the broker, unless a rule catches it. `java` is its class."""
+    """An exception that ends the start of the broker unless its code catches it. `java` is the Java class."""
 
     java = "java.lang.RuntimeException"
     scope = "process"
@@ -19,19 +19,19 @@ class BrokerError(Exception):
 
 
 class CorruptRecord(BrokerError):
-    """`CorruptRecordException` and `InvalidRecordException`: where a segment is recovered, it is cut there."""
+    """`CorruptRecordException` and `InvalidRecordException`: recovery truncates the segment there."""
 
     java = "org.apache.kafka.common.errors.CorruptRecordException"
 
 
 class InvalidOffset(BrokerError):
-    """`InvalidOffsetException`: where the log is recovered, the segment is emptied."""
+    """`InvalidOffsetException`: recovery of the log empties the segment."""
 
     java = "org.apache.kafka.common.errors.InvalidOffsetException"
 
 
 class OffsetOverflow(BrokerError):
-    """`LogSegmentOffsetOverflowException`: the segment is split, where that is possible."""
+    """`LogSegmentOffsetOverflowException`: the segment is split, if that is possible."""
 
     java = "org.apache.kafka.storage.internals.log.LogSegmentOffsetOverflowException"
 
@@ -47,14 +47,14 @@ class CorruptIndex(BrokerError):
 
 
 class Offline(BrokerError):
-    """An `IOException` of the disk or of a text file: the log directory goes offline, the broker goes on with its others."""
+    """An `IOException` of the disk or of a text file: the log directory goes offline, and the broker continues with its others."""
 
     java = "java.io.IOException"
     scope = "log_dir"
 
 
 class Stray(BrokerError):
-    """The partition is set aside under another name; nobody is served from it."""
+    """The directory of the partition is renamed to a stray one, and not served."""
 
     java = ""
     scope = "partition"

@@ -1,7 +1,7 @@
-"""What a consumer gets of a log that is loaded: fetch by fetch, each looked up through the indexes.
+"""Simulate a consumer of a loaded log, fetch by fetch, each looked up through the indexes.
 
-Source: `LocalLog.read`, `LogSegment.read`, `ByteBufferLogInputStream`, and the Java client's `CompletedFetch`. The fetches are as large
-as the client asks for by default (`max.partition.fetch.bytes`), since where one ends can matter in a log out of order.
+Source: `LocalLog.read`, `LogSegment.read`, `ByteBufferLogInputStream`, and the Java client's `CompletedFetch`. Fetches have the client's
+default size (`max.partition.fetch.bytes`), since the place where one ends can matter in a log that is out of order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEXT_RECORD = "Received exception when fetching the next record from {}. If nee
 
 @dataclass(frozen=True)
 class Stretch:
-    """Batches of one file that a consumer gets, one after the other, and the offsets that it gets of them."""
+    """Consecutive batches of one file that a consumer gets, and the range of offsets that it gets of them."""
 
     file: str
     base_offset: int
@@ -53,12 +53,12 @@ class Stretch:
     next_offset: int
     aborted: tuple[tuple[int, int, int], ...] = ()
     partial: bool = False
-    """The batch that starts at `stop` gives its first records, up to `next_offset`."""
+    """The consumer also gets the first records of the batch at `stop`, up to `next_offset`."""
 
 
 @dataclass
 class Consumed:
-    """What a consumer gets from the log's start on, and how that ends. `position` is where it stops."""
+    """The records that a consumer gets from the start of the log on, and how that ends. It stops at the offset `position`."""
 
     stretches: list[Stretch] = field(default_factory=list)
     rows: int = 0
@@ -68,14 +68,14 @@ class Consumed:
     error: str | None = None
     error_class: str | None = None
     file: str | None = None
-    """Where the batch is at which it stops with an error."""
+    """The file and the byte of the batch at which it stops with an error."""
     place: int | None = None
     warning: str | None = None
-    """The error that it would meet next, where it has got all there is."""
+    """The error that it would get next, after it has read everything."""
     in_order: bool = True
-    """Whether each of its batches has offsets above those of the one before, and within the range of its segment."""
+    """Whether the offsets of its batches ascend and stay within the range of their segments."""
     _runs: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    """Offsets of batches that it has got, without gaps: first and next, in pairs."""
+    """The offsets of the batches that it has got, as pairs `[first, next)`."""
 
     def note(
         self,
@@ -83,13 +83,13 @@ class Consumed:
         batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
         position: int,
     ) -> None:
-        """One fetch, from `position` on: the sorted offsets of the records that it gave, and first and next offset of its batches."""
+        """Note one fetch from `position` on: the sorted offsets of its records, and the first and the next offset of each batch."""
         end, runs = position, [_NO_RUNS]
         for first, following in batches:
             begin = first.clip(position)
             self.in_order &= bool((begin >= np.append(end, following[:-1])).all())
             end = int(following[-1])
-            # The last batch may have given its first records only.
+            # The consumer may have got only the first records of the last batch.
             stop = following.clip(max=got.max(initial=-1) + 1)
             delivered = np.searchsorted(got, begin) < np.searchsorted(got, stop)
             runs.append(np.stack([begin[delivered], stop[delivered]], axis=1))
@@ -98,7 +98,7 @@ class Consumed:
         self._runs += [covered, np.array([[rest[0], rest[-1] + 1]], np.int64)] if len(rest) else [covered]
 
     def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which offsets lie in batches that it gets. Where it goes on in a later file, what it passed over is not among them."""
+        """Return which offsets are in batches that it gets. Offsets that it skips on the way to a later file are not."""
         self._runs = [_joined(np.concatenate([_NO_RUNS, *self._runs]))]
         return _within(offsets, self._runs[0])
 
@@ -115,7 +115,7 @@ def _within(offsets: npt.NDArray[np.int64], runs: npt.NDArray[np.int64]) -> npt.
 
 
 def _joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """In order, with those put together that touch or overlap."""
+    """Return the runs in order, with those joined that touch or overlap."""
     if not len(runs):
         return runs
     runs = runs[np.argsort(runs[:, 0], kind="stable")]
@@ -125,7 +125,7 @@ def _joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class _Stop(Exception):
-    """The consumer can't go on: with an error of its own, or since it gets nothing more."""
+    """The consumer cannot continue: it has an error, or gets nothing more."""
 
     def __init__(
         self, text: str, java: str = _KAFKA_EXCEPTION, place: int | None = None, *, unexpected: bool = False
@@ -135,7 +135,7 @@ class _Stop(Exception):
 
 
 class Consumer:
-    """A consumer that starts at the log's start (`auto.offset.reset=earliest`). `topic` and `partition` as in the file's rows."""
+    """A consumer that begins at the start of the log (`auto.offset.reset=earliest`)."""
 
     def __init__(
         self, overlay: Overlay, loaded: Loaded, partition: str, options: Options, *, committed: bool = False
@@ -148,12 +148,12 @@ class Consumer:
         self.limit = self._limit(stable)
         self.served = Consumed(position=loaded.log_start_offset)
         self._got: list[npt.NDArray[np.int64]] = []
-        """Offsets of what the fetch under way has delivered."""
+        """The offsets of the records of the current fetch."""
         self._passed = 0
-        """The offset behind the last control batch, or batch of an aborted transaction, of the fetch under way."""
+        """The offset after the last control batch, or batch of an aborted transaction, of the current fetch."""
 
     def run(self) -> Consumed:
-        """Raises `UnsupportedError` where there are entries of an older format."""
+        """Consume the log. Raises `UnsupportedError` for an entry of an older format."""
         served = self.served
         seen: set[int] = set()
         file = None
@@ -167,17 +167,17 @@ class Consumer:
                 self._take(segment, start, stop)
         except _Stop as error:
             if served.position >= self.end:
-                # It has all there is; what follows would stop it when it goes on.
+                # It has read everything. The error would stop it at the next fetch.
                 served.warning = str(error)
                 return served
             served.error, served.error_class = str(error), error.java or None
             served.file, served.place = file, error.place
         return served
 
-    # The broker's side
+    # The broker
 
     def _limit(self, stable: int | None) -> tuple[int, int]:
-        """Segment and position up to which is served: the high watermark, which without followers is the log's end."""
+        """Return the segment and the position up to which the broker serves: the high watermark, which is the log end without followers."""
         active = self.loaded.segments[max(self.loaded.segments)]
         if stable is not None and stable < self.loaded.log_end_offset:
             segment = self.loaded.floor(stable)
@@ -202,7 +202,7 @@ class Consumer:
                 ) from error
             except BrokerError as error:
                 raise _Stop(
-                    f"the broker can't read at offset {offset}: {error.message}", error.java
+                    f"the broker cannot read at offset {offset}: {error.message}", error.java
                 ) from error
             if place is not None:
                 most = (segment.size if segment.base_offset < base else position) - place[0]
@@ -211,7 +211,7 @@ class Consumer:
         raise _Stop(f"no progress at offset {offset} (end offset {self.end})", "")
 
     def _aborted(self, segment: LogSegment, offset: int) -> list[tuple[int, int]]:
-        """First offset and producer of the transactions that the broker says were aborted, the earliest first."""
+        """Return first offset and producer of the transactions that the broker reports as aborted, the earliest first."""
         out = []
         later: LogSegment | None = segment
         while later is not None:
@@ -225,10 +225,10 @@ class Consumer:
             later = self.loaded.higher(later.base_offset)
         return sorted(out)
 
-    # The consumer's side
+    # The consumer
 
     def _take(self, segment: LogSegment, start: int, stop: int) -> None:
-        """One fetch: the records of its batches, and the offset behind the last."""
+        """Take one fetch: the records of its batches, and the offset after the last one."""
         served, position = self.served, self.served.position
         aborted = _Aborted(self._aborted(segment, position) if self.committed else [])
         context = log.CODEC.context(
@@ -248,7 +248,7 @@ class Consumer:
         failed: _Stop | None = None
         try:
             for chunk in self._batches(segment.log, start, stop):
-                good, failed = self._some(chunk, segment.log, aborted, context)
+                good, failed = self._deliver_valid(chunk, segment.log, aborted, context)
                 if len(good):
                     upto = int(good.position[-1] + good.end[-1] - good.start[-1])
                     after = int(good.last_offset[-1]) + 1
@@ -269,10 +269,10 @@ class Consumer:
             served.first = int(got[0]) if served.first is None else served.first
             served.last = int(got[-1])
             covered = max(after or 0, served.last + 1)
-            # Some records of the batch at which it stops may be among them.
+            # They may include records of the batch at which it stops.
             after = covered if failed is not None else after
         if failed is not None and not failed.unexpected:
-            # Behind the last record that it took, or the last batch that it passed over: a batch may end in offsets without records.
+            # After the last record that it took, or the last batch that it skipped: a batch may end in offsets without records.
             after = max(self._passed, served.last + 1 if len(got) and served.last is not None else 0)
         if covered is not None:
             served.note(np.sort(got), batches, position)
@@ -301,10 +301,10 @@ class Consumer:
         if (good.header["base_offset"] < low).any() or (good.last_offset > high).any():
             self.served.in_order = False
 
-    def _some(
+    def _deliver_valid(
         self, chunk: Entries, file: str, aborted: _Aborted, context: Any
     ) -> tuple[Entries, _Stop | None]:
-        """Deliver the records of some batches. Returns those that were read to their end, and why not the next one."""
+        """Deliver the records of batches. Return the batches that were read to their end, and the error of the next one."""
         bad = chunk.invalid()
         good = chunk if bad is None else chunk.pick(slice(bad[0]))
         if len(good):
@@ -336,11 +336,11 @@ class Consumer:
         )
 
     def _batches(self, file: str, start: int, stop: int) -> Iterator[Entries]:
-        """Batches of a fetch as the client finds them. Raises `CorruptRecord` for a length or magic that can't be."""
+        """Iterate over the batches of a fetch as the client does. Raises `CorruptRecord` for an impossible length or magic."""
         at = start
         for chunk in entries(self.overlay, file, start, stop, check=True):
             magic = int(chunk.header["magic"][0])
-            if not 0 <= magic <= MAGIC:  # such an entry comes alone
+            if not 0 <= magic <= MAGIC:  # such an entry is the only one
                 raise CorruptRecord(f"Invalid magic found in record: {magic}")
             yield chunk
             at = int(chunk.position[-1] + chunk.end[-1] - chunk.start[-1])
@@ -352,7 +352,7 @@ class Consumer:
                 )
 
     def _records(self, chunk: Entries, aborted: _Aborted, context: Any) -> tuple[int, _Stop] | None:
-        """Deliver the records of batches; the first batch that can't be read to its end, and the error."""
+        """Deliver the records of batches. Return the first batch that cannot be read to its end, and the error."""
         skip, refused = aborted.take(chunk) if self.committed else (np.zeros(len(chunk), np.bool_), None)
         upto = len(chunk) if refused is None else refused
         bad = self._bad_control(chunk.pick(slice(upto)), skip[:upto])
@@ -382,7 +382,7 @@ class Consumer:
         return None
 
     def _bad_control(self, chunk: Entries, skip: npt.NDArray[np.bool_]) -> tuple[int, _Stop] | None:
-        """The first control batch whose records can't be read: nobody gets them, but they are gone over all the same."""
+        """Return the first control batch whose records cannot be read. The consumer parses them although it does not deliver them."""
         for at in unusual(chunk.window, chunk.frames()).tolist():
             if not skip[at]:
                 batch = chunk.window.data[int(chunk.start[at]) : int(chunk.end[at])]
@@ -397,9 +397,9 @@ class Consumer:
         return _Stop(str(thrown), thrown.java, place, unexpected=True)
 
     def _undecodable(self, chunk: Entries, fault: Fault) -> _Stop | None:
-        """What the client says at a batch that can't be read to its end; None where it finds nothing wrong with it."""
+        """Return the client's error at a batch that cannot be read to its end; None if it sees no error."""
         if fault.kind is Kind.ORDER:
-            return None  # what is passed over, since its offset is not above the one before
+            return None  # the client skips records whose offsets are not above those before
         at = int(np.flatnonzero(chunk.position == fault.offset)[0])
         batch = chunk.window.data[int(chunk.start[at]) : int(chunk.end[at])]
         thrown = consume_batch(batch, self.options["max.decompressed.bytes"]).error
@@ -410,14 +410,14 @@ class Consumer:
 
 
 class _Aborted:
-    """The producers whose records are passed over, through one fetch. Source: `CompletedFetch.nextFetchedRecord`."""
+    """The producers whose records are skipped, through one fetch. Source: `CompletedFetch.nextFetchedRecord`."""
 
     def __init__(self, transactions: list[tuple[int, int]]) -> None:
         self._waiting, self._active = transactions, set[int]()
         self._skipped: list[tuple[int, int, int]] = []
 
     def take(self, chunk: Entries) -> tuple[npt.NDArray[np.bool_], int | None]:
-        """Which batches are passed over, and the first control batch whose key can't be parsed."""
+        """Return which batches are skipped, and the first control batch whose key cannot be parsed."""
         skip = np.zeros(len(chunk), np.bool_)
         flags = chunk.header["attributes"].astype(np.int64)
         producers = chunk.header["producer_id"].astype(np.int64)
@@ -447,7 +447,7 @@ class _Aborted:
 
 
 def _key_type(chunk: Entries, at: int) -> int | None:
-    """The type that the key of a control batch's first record tells; None where it can't be parsed."""
+    """Return the type in the key of a control batch's first record; None if it cannot be parsed."""
     context = log.CODEC.context("", Options(log.CODEC.options), topic="", partition=0)
     batch = chunk.pick(slice(at, at + 1))
     for decoded in log.CODEC.decode(batch.window, batch.frames(), "rows", ("key",), context):

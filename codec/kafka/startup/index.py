@@ -1,4 +1,4 @@
-"""The `.index` of a segment as the broker uses it: looked up by binary search, whatever is in it.
+"""The `.index` of a segment as the broker uses it: by binary search, whatever its content.
 
 Source: `AbstractIndex`, `OffsetIndex`.
 """
@@ -17,7 +17,7 @@ _INT_MAX = (1 << 31) - 1
 
 
 class OffsetIndex:
-    """Entries of an index file. `max_size` is `segment.index.bytes`."""
+    """The entries of an index file. `max_size` is `segment.index.bytes`."""
 
     def __init__(self, base_offset: int, content: bytes, max_size: int) -> None:
         self.base_offset, self.max_size = base_offset, max_size
@@ -27,12 +27,12 @@ class OffsetIndex:
 
     @classmethod
     def open(cls, overlay: Overlay, name: str, base_offset: int, max_size: int) -> OffsetIndex:
-        """The index of a segment, made empty where there is none."""
+        """Open the index of a segment. An empty one is created if it is absent."""
         if name not in overlay:
             overlay.put(name, b"")
         content = overlay.read(name)
         complete = content[: len(content) // _ENTRY * _ENTRY]
-        overlay.put(name, complete)  # when it is closed
+        overlay.put(name, complete)  # as when the broker closes it
         return cls(base_offset, complete, max_size)
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class OffsetIndex:
         return 0 <= offset - self.base_offset <= _INT_MAX
 
     def lookup(self, target: int) -> int:
-        """The position of the last entry that is not above the offset, as a search in halves finds it; 0 for none."""
+        """Return the position of the last entry that is not above the offset, as a binary search finds it; 0 for none."""
         slot = self._slot(target)
         return 0 if slot < 0 else max(0, int(self._position[slot]))
 
@@ -55,12 +55,12 @@ class OffsetIndex:
             return -1
         hot = max(0, len(self) - 1 - _WARM)
         if self._offset[hot] < target:
-            return self._halves(target, hot, len(self) - 1)
+            return self._search(target, hot, len(self) - 1)
         if self._offset[0] > target:
             return -1
-        return self._halves(target, 0, hot)
+        return self._search(target, 0, hot)
 
-    def _halves(self, target: int, low: int, high: int) -> int:
+    def _search(self, target: int, low: int, high: int) -> int:
         while low < high:
             middle = (low + high + 1) >> 1
             if self._offset[middle] > target:
@@ -73,7 +73,7 @@ class OffsetIndex:
 
 
 def backwards(offset: int, index: OffsetIndex, file: str) -> InvalidOffset:
-    """What appending an offset raises that is not above the last one."""
+    """Return the exception for an appended offset that is not above the last one."""
     return InvalidOffset(
         f"Attempt to append an offset ({offset}) to position {len(index)} no larger than the last offset appended "
         f"({index.last_offset}) to {file}."

@@ -1,5 +1,6 @@
-"""Loading the log of a partition, step by step as the broker does. Source: `LogLoader`, `LocalLog.splitOverflowedSegment`,
-`UnifiedLog.rebuildProducerState`.
+"""Load the log of a partition, step by step as the broker does.
+
+Source: `LogLoader`, `LocalLog.splitOverflowedSegment`, `UnifiedLog.rebuildProducerState`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _INDEXES = (".index", ".timeindex", ".txnindex")
 
 @dataclass(frozen=True)
 class Config:
-    """What the broker is told, by its upstream names in Python spelling; times in milliseconds."""
+    """The settings of the broker, under their upstream names. Times are in milliseconds."""
 
     clean: bool
     log_start_offset: int
@@ -37,7 +38,7 @@ class Config:
 
 @dataclass
 class Loaded:
-    """A log that was loaded."""
+    """A loaded log."""
 
     segments: dict[int, LogSegment]
     epochs: EpochCache
@@ -47,8 +48,10 @@ class Loaded:
     warnings: list[str] = field(default_factory=list)
 
     def find_first_unstable(self) -> None:
-        """The broker looks up where the first transaction is that it does not know to be replicated
-        (`UnifiedLog.maybeIncrementFirstUnstableOffset`). Raises `BrokerError`."""
+        """Look up the first transaction that the broker does not know to be replicated.
+
+        Source: `UnifiedLog.maybeIncrementFirstUnstableOffset`. Raises `BrokerError`.
+        """
         known = (self.producers.open_when_loaded, self.producers.state.first_unstable)
         offsets = [offset for offset in known if offset is not None]
         segment = self.floor(max(min(offsets), self.log_start_offset)) if offsets else None
@@ -71,7 +74,7 @@ class Loaded:
 
 
 class LogLoader:
-    """Load the log on a disk. `partition` is its name in messages, `epochs` what its checkpoint holds."""
+    """Load the log in an overlay. `partition` is its name in messages, `epochs` the content of its checkpoint."""
 
     def __init__(self, overlay: Overlay, partition: str, config: Config, epochs: EpochCache) -> None:
         self.overlay, self.partition, self.config, self.epochs = overlay, partition, config, epochs
@@ -80,7 +83,7 @@ class LogLoader:
         self.producers = self._manager()
 
     def load(self) -> Loaded:
-        """Raises `BrokerError`."""
+        """Load the log. Raises `BrokerError`."""
         self._finish_swaps(self._remove_temporary())
         self._retry(self._load_segments)
         end = self._retry(self._recover_log)
@@ -108,10 +111,10 @@ class LogLoader:
             suffix=suffix,
         )
 
-    # What was under way
+    # Interrupted operations
 
     def _remove_temporary(self) -> list[str]:
-        """Remove files that are to be deleted and those of a compaction or split that was cut short. Returns the `.swap`s."""
+        """Remove files marked as deleted and those of an interrupted compaction or split. Return the `.swap` files."""
         cleaned, swaps, least = [], [], 1 << 63
         for entry in self.overlay.entries():
             name = entry.name
@@ -122,14 +125,14 @@ class LogLoader:
                 cleaned.append(name)
             elif name.endswith(".swap"):
                 swaps.append(name)
-        # Those of a split that was cut short: the segment that was split is still there.
+        # Of an interrupted split: the segment that was being split is still there.
         invalid = [name for name in swaps if offset_of(name) >= least]
         for name in [*invalid, *cleaned]:
             self.overlay.delete(name)
         return [name for name in swaps if name not in invalid]
 
     def _finish_swaps(self, swaps: list[str]) -> None:
-        """Put the result of a compaction or split in place of what it was made from."""
+        """Replace the segments that a compaction or split has read by its result."""
         low, high = 1 << 63, -(1 << 63)
         for name in swaps:
             if name.removesuffix(".swap").endswith(".log"):
@@ -137,7 +140,7 @@ class LogLoader:
                 indexed = segment.index_file in self.overlay
                 low, high = min(low, segment.base_offset), max(high, segment.next_offset())
                 if not indexed:
-                    # An index that is made is as large as a full one until it is closed, and this one is not closed.
+                    # A new index has the size of a full one until it is closed, and this one is not closed.
                     self.overlay.put(segment.index_file, bytes(self.config.segment_index_bytes // 8 * 8))
         for entry in self.overlay.entries():
             if entry.name.endswith(".swap"):
@@ -155,7 +158,7 @@ class LogLoader:
     # Segments
 
     def _retry(self, step: Callable[[], int]) -> int:
-        """Do it; split a segment in which offsets are too far from its base, and do it again."""
+        """Run a step. If it meets a segment whose offsets are too far from its base, split the segment and retry."""
         while True:
             try:
                 return step()
@@ -199,7 +202,7 @@ class LogLoader:
         return cut
 
     def _recover_log(self) -> int:
-        """Recover what may not have been flushed. Returns the log end offset."""
+        """Recover the segments that may not have been flushed. Return the log end offset."""
         if not self.config.clean:
             left = self._from(self.config.recovery_point)
             for i, segment in enumerate(left):
@@ -237,7 +240,7 @@ class LogLoader:
         return self.segments[max(self.segments)].next_offset() if end is None else end
 
     def _from(self, recovery_point: int) -> list[LogSegment]:
-        """The segment that holds the recovery point, and those behind it."""
+        """Return the segment that holds the recovery point, and those after it."""
         bases = sorted(self.segments)
         first = max((base for base in bases if base <= recovery_point), default=0)
         return [self.segments[base] for base in bases if base >= first]
@@ -257,7 +260,7 @@ class LogLoader:
                 f"{self.partition}/{segment.log}",
                 "java.lang.IllegalArgumentException",
             )
-        new = list(self._stretches(segment))
+        new = list(self._parts(segment))
         source, size = segment.log, segment.size
         if any(piece[0] == base for piece in new):
             source += ".split"
@@ -283,8 +286,8 @@ class LogLoader:
             self.segments[first] = self._open(first)
         self.producers.remove_of([base])
 
-    def _stretches(self, segment: LogSegment) -> Iterator[tuple[int, int, int]]:
-        """What the segment is split into: base offset, start, stop. A stretch ends before a batch that is too far from its base."""
+    def _parts(self, segment: LogSegment) -> Iterator[tuple[int, int, int]]:
+        """Return the parts of a split: base offset, start, stop. A part ends before a batch that is too far from its base."""
         base, start, stop = None, 0, 0
         for chunk in entries(self.overlay, segment.log, 0, segment.size):
             for at, first, last, size in zip(
@@ -306,11 +309,11 @@ class LogLoader:
                 f"Failed to append records from position {stop} in {segment.log}",
                 "java.lang.IllegalStateException",
             )
-        assert base is not None  # it overflows, so there is a batch
+        assert base is not None  # a segment that overflows has a batch
         yield base, start, stop
 
     def _index_split(self, segment: LogSegment) -> None:
-        """The indexes of a segment that came from a split: made as when batches are appended."""
+        """Make the indexes of a segment that results from a split, as when batches are appended."""
         indexer = SegmentIndexer(segment.base_offset, segment.interval)
         for chunk in entries(self.overlay, segment.log, 0, segment.size):
             indexer.add(chunk.header, chunk.position)
@@ -322,7 +325,7 @@ class LogLoader:
     def _rebuild(
         self, producers: ProducerStateManager, start: int, end: int, *, reload_from_clean: bool
     ) -> None:
-        """Have the state of the producers at an offset: from the newest snapshot, and the batches behind it."""
+        """Rebuild the state of the producers at the offset `end`, from the newest snapshot and the batches after it."""
         bases = sorted(self.segments)
         snapshot_offsets = [*bases[-2:], end]
         if producers.latest() is None and reload_from_clean:
@@ -354,11 +357,11 @@ class LogLoader:
         producers.take_snapshot()
 
     def _replay(self, producers: ProducerStateManager, segment: LogSegment, start: int, stop: int) -> None:
-        """Take the batches of a stretch as they are: no checksum is looked at."""
+        """Replay the batches in a range of bytes, without checking their checksums."""
         end, known = producers.map_end, len(producers.state)
         seen: dict[int, None] = {}
         for chunk in entries(self.overlay, segment.log, start, max(start, stop)):
-            if chunk.legacy or not chunk.whole or not (chunk.header["producer_id"] >= 0).any():
+            if chunk.legacy or not chunk.complete or not (chunk.header["producer_id"] >= 0).any():
                 continue
             marks = markers(chunk.window, chunk.frames())
             refused = check(producers.state, chunk.header, marks, self.partition)

@@ -1,4 +1,4 @@
-"""The undamaged records of a partition that no consumer gets, in numbers and in the broker's words."""
+"""Find the undamaged records of a partition that no consumer gets."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Offsets = npt.NDArray[np.int64]
 
 
 def lost(overlay: Overlay, consumed: Consumed | None, deleted: int) -> Iterator[LostRows]:
-    """Return the records of good batches that a consumer does not get; `consumed` is None where the partition does not open.
+    """Return the records of good batches that a consumer does not get. Pass None as `consumed` for a partition that does not open.
 
-    Offsets below `deleted` do not count: somebody asked for their deletion (`DeleteRecords`), or retention did it.
+    Offsets below `deleted` do not count: they were deleted by request (`DeleteRecords`) or by retention.
     """
     listing = overlay.below
     if consumed is not None and consumed.error is None and consumed.in_order and _all(overlay, consumed):
@@ -75,7 +75,7 @@ def _where(
 
 @dataclass
 class _Misplaced:
-    """A batch that is whole, and whose base_offset does not fit the batches around it."""
+    """A complete batch whose base_offset does not fit the batches around it."""
 
     file: str
     position: int
@@ -101,7 +101,7 @@ class _Misplaced:
 def _lost_misplaced(
     listing: Listing, served: Consumed, misplaced: list[_Misplaced], names: Mapping[str, Any], deleted: int
 ) -> Iterator[LostRows]:
-    """Return the records of misplaced batches, which no consumer gets at their own offsets, unless they are only moved or duplicates."""
+    """Return the records of misplaced batches, which no consumer gets at their true offsets. Moved batches and duplicates do not count."""
     heads = [frames.header for _, frames, _ in _good(listing, [])]
     good = np.concatenate(heads) if heads else np.empty(0, HEADS)
     first = good["base_offset"].astype(np.int64)
@@ -129,7 +129,7 @@ def _lost_misplaced(
 
 
 def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Window, Frames, int]]:
-    """The good batches of all logs, also of those that are not in place. Those at wrong offsets go to `misplaced`."""
+    """Iterate over the good batches of all logs, also of `.swap` and other leftover files. Misplaced batches go to `misplaced`."""
     logs = []
     for entry in listing.entries():
         parsed = parse_segment(entry.name)
@@ -159,7 +159,7 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
 
 
 def _all(overlay: Overlay, consumed: Consumed) -> bool:
-    """Whether every log of the directory is as it was, and consumed from its first to its last byte."""
+    """Return whether every log of the directory is unchanged, and consumed from its first to its last byte."""
     stretches = {stretch.file: (stretch.start, stretch.stop) for stretch in consumed.stretches}
     for entry in overlay.below.entries():
         parsed = parse_segment(entry.name)

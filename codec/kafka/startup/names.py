@@ -1,4 +1,4 @@
-"""Numbers in file names, as the broker parses them. Source: `LogFileUtils.offsetFromFileName`."""
+"""Parse the numbers in file names as the broker does. Source: `LogFileUtils.offsetFromFileName`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONG = re.compile(r"[+-]?[0-9]+")
 
 
 def number_of(name: str) -> int | None:
-    """The number before the first dot; None where there is no dot. Raises `BrokerError` where it is no 64-bit number."""
+    """Return the number before the first dot; None without a dot. Raises `BrokerError` if it is not a 64-bit number."""
     prefix, dot, _ = name.partition(".")
     if not dot:
         return None
@@ -20,7 +20,7 @@ def number_of(name: str) -> int | None:
 
 
 def offset_of(name: str) -> int:
-    """The number of a file whose name ends in one of Kafka's suffixes."""
+    """Return the number of a file whose name ends in one of Kafka's suffixes."""
     number = number_of(name)
-    assert number is not None  # there is a dot in all of the suffixes
+    assert number is not None  # all suffixes have a dot
     return number

@@ -1,5 +1,6 @@
-"""The state of the producers on the disk: snapshots taken, loaded and removed. Source: `ProducerStateManager`,
-`UnifiedLog.rebuildProducerState`, `ProducerAppendInfo`, `EndTransactionMarker`.
+"""Take, load and remove snapshots of the producers as the broker does.
+
+Source: `ProducerStateManager`, `UnifiedLog.rebuildProducerState`, `ProducerAppendInfo`, `EndTransactionMarker`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CONTROL_TYPES = {
 def check(
     state: ProducerState, header: npt.NDArray[Any], markers: npt.NDArray[Any], partition: str
 ) -> tuple[int, BrokerError] | None:
-    """The first of these batches that the state can't take, and what that raises. The state stays as it was."""
+    """Return the first of these batches that the broker refuses, and its exception. The state does not change."""
     if not _may_fail(header) and state.first_unstable is None:
         return None
     trial = state.reloaded()
@@ -45,7 +46,7 @@ def check(
         if java is not None:
             raised = CorruptRecord if java == INVALID_RECORD else BrokerError
             return at, raised(
-                f"the control record at offset {int(head['base_offset'])} can't be parsed", java
+                f"the control record at offset {int(head['base_offset'])} cannot be parsed", java
             )
         name = _CONTROL_TYPES.get(kind, "UNKNOWN")
         return at, BrokerError(
@@ -60,15 +61,15 @@ def check(
 
 
 def _may_fail(header: npt.NDArray[Any]) -> bool:
-    """Whether any of the batches could be refused: most logs have no transactions."""
+    """Return whether any of the batches can be refused. Most logs have no transactions."""
     flags = header["attributes"].astype(np.int64)
     return bool((flags & (CONTROL | TRANSACTIONAL) != 0).any())
 
 
 class ProducerStateManager:
-    """Producer state with its snapshots. Made anew for each use, as the broker does while it loads.
+    """Producer state with its snapshots. The broker creates one for each segment that it recovers.
 
-    `now` and `expiration` in milliseconds: idle producers are forgotten when a snapshot is loaded, not without them.
+    With `now` and `expiration` (in milliseconds) idle producers are forgotten when a snapshot is loaded.
     """
 
     def __init__(self, overlay: Overlay, partition: str, now: int | None, expiration: int | None) -> None:
@@ -77,12 +78,12 @@ class ProducerStateManager:
         self.map_end = 0
         self._snap_end = 0
         self.open_when_loaded: int | None = None
-        """The first offset of the earliest transaction that was open in the snapshot that was loaded."""
+        """The first offset of the earliest open transaction in the snapshot that was loaded."""
         self.snapshots: dict[int, str] = {}
         self._list()
 
     def _list(self) -> None:
-        """Raises `BrokerError` for a name without a number."""
+        """List the snapshots. Raises `BrokerError` for a name without a number."""
         self.snapshots = {
             offset_of(entry.name): entry.name
             for entry in self.overlay.entries()
@@ -90,7 +91,7 @@ class ProducerStateManager:
         }
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
-        """Take batches that `check` found good."""
+        """Take batches that `check` has accepted."""
         aborted = self.state.add(header, markers)
         if len(header):
             self.map_end = int(header["last_offset"][-1]) + 1
@@ -100,7 +101,7 @@ class ProducerStateManager:
         return max(self.snapshots, default=None)
 
     def truncate_and_reload(self, start: int, end: int) -> None:
-        """Remove snapshots out of range and load the newest one that is good."""
+        """Remove snapshots out of range, and load the newest one that is valid."""
         for offset in [known for known in self.snapshots if known > end or known <= start]:
             self._remove(offset)
         if end == self.map_end:
@@ -123,7 +124,7 @@ class ProducerStateManager:
         self.map_end = self._snap_end = start
 
     def take_snapshot(self) -> None:
-        """At the end of what was taken, unless there is a later one."""
+        """Take a snapshot at the end of the batches taken, unless there is a later one."""
         if self.map_end > self._snap_end:
             name = segment_name(self.map_end, _SUFFIX)
             self.overlay.put(name, self.state.snapshot_bytes())
@@ -131,7 +132,7 @@ class ProducerStateManager:
             self._snap_end = self.map_end
 
     def remove_stray(self, bases: Collection[int]) -> None:
-        """Remove snapshots that belong to no segment, but for the newest where that is behind all of them."""
+        """Remove snapshots that belong to no segment, except the newest if it is after all segments."""
         self._list()
         stray: int | None = None
         for offset in sorted(self.snapshots):
@@ -144,12 +145,12 @@ class ProducerStateManager:
             self._remove(stray)
 
     def remove_of(self, bases: Collection[int]) -> None:
-        """Those at the starts of segments that were deleted; as far as this manager knows them."""
+        """Remove the snapshots at the starts of deleted segments, as far as this manager knows them."""
         for base in bases:
             self._remove(base)
 
     def start_at(self, offset: int) -> None:
-        """Forget everything."""
+        """Forget all producers and remove all snapshots."""
         for known in list(self.snapshots):
             self._remove(known)
         self.state = ProducerState()

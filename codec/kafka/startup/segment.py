@@ -1,4 +1,4 @@
-"""A segment as the broker opens, searches, recovers and cuts it. Source: `LogSegment`, `FileRecords`, `TransactionIndex`."""
+"""Open, search, recover and truncate a segment as the broker does. Source: `LogSegment`, `FileRecords`, `TransactionIndex`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 
 
 class LogSegment:
-    """One segment on a disk. `interval` is `index.interval.bytes`, `max_index` `segment.index.bytes`."""
+    """A segment in an overlay. `interval` is `index.interval.bytes`, `max_index` is `segment.index.bytes`."""
 
     def __init__(
         self, overlay: Overlay, base_offset: int, interval: int, max_index: int, *, suffix: str = ""
@@ -51,7 +51,7 @@ class LogSegment:
             )
         self._index: OffsetIndex | None = None
         self.cut: tuple[int, BrokerError | None] | None = None
-        """Where recovery found the valid bytes to end, and why."""
+        """The byte at which recovery found the valid part to end, and why."""
 
     @property
     def size(self) -> int:
@@ -66,7 +66,7 @@ class LogSegment:
     # Opening
 
     def sanity_check(self, timeindex_is_new: bool) -> bool:
-        """Whether there is an `.index`. Raises `CorruptIndex`, or `BrokerError` for a transaction index of a later version."""
+        """Return whether there is an `.index`. Raises `CorruptIndex`, or `BrokerError` for a transaction index of a later version."""
         if self.index_file not in self.overlay:
             return False
         if timeindex_is_new:
@@ -77,7 +77,7 @@ class LogSegment:
                 content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
             )
             for entry in stored:
-                if (version := int(entry["version"]) >> 8) > 0:  # the broker looks at the first byte alone
+                if (version := int(entry["version"]) >> 8) > 0:  # the broker checks only the first byte
                     raise BrokerError(
                         f"Unexpected aborted transaction version {version} in transaction index "
                         f"{self.txnindex_file}, current version is 0",
@@ -91,9 +91,9 @@ class LogSegment:
         return True
 
     def trim(self) -> None:
-        """The active segment's indexes are opened to be made larger; when they are closed, what is no whole entry is gone.
+        """Enlarge the indexes of the active segment. When the broker closes them, an incomplete entry at the end is removed.
 
-        Raises `BrokerError` where one has more than `segment.index.bytes` (`AbstractIndex.resize`).
+        Raises `BrokerError` if one is larger than `segment.index.bytes` (`AbstractIndex.resize`).
         """
         _ = self.index
         if self.timeindex_file not in self.overlay:
@@ -112,7 +112,7 @@ class LogSegment:
     # Searching
 
     def translate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the batch that holds an offset, or of the first one above it."""
+        """Return position and size of the batch that holds an offset, or of the first one above it."""
         before: tuple[int, int, int] | None = None
         for chunk in entries(self.overlay, self.log, self.index.lookup(offset), self.size):
             base = chunk.base_offset
@@ -131,7 +131,7 @@ class LogSegment:
         return None
 
     def next_offset(self) -> int:
-        """The offset behind the last batch; the base offset where none is found from the last index entry on."""
+        """Return the offset after the last batch; the base offset if no batch follows the last index entry."""
         place = self.translate(self.index.last_offset)
         last = None
         if place is not None:
@@ -146,7 +146,7 @@ class LogSegment:
     # Recovery
 
     def recover(self, producers: ProducerStateManager, epochs: EpochCache) -> int:
-        """Make the indexes anew from the batches that are valid, and cut the log behind them. Returns how many bytes were cut."""
+        """Rebuild the indexes from the valid batches, and truncate the log after them. Return the number of bytes removed."""
         indexer = SegmentIndexer(self.base_offset, self.interval)
         aborted: list[AbortedTxn] = []
         valid, why = 0, None
@@ -158,7 +158,7 @@ class LogSegment:
         except CorruptRecord as error:
             why = error
         except (BrokerError, LogwrightError):
-            # What was made so far is there, for whoever catches it.
+            # The code that catches the exception sees the index as far as it was rebuilt.
             self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
             raise
         if indexer.time_backwards:
@@ -184,7 +184,7 @@ class LogSegment:
         aborted: list[AbortedTxn],
         valid: int,
     ) -> tuple[int, CorruptRecord | None]:
-        """Take batches up to the first that is not accepted: where the valid bytes end, and what ends the segment there."""
+        """Take batches up to the first that is refused. Return where the valid bytes end, and the exception that ends the segment there."""
         invalid = chunk.invalid()
         sound = chunk if invalid is None else chunk.pick(slice(invalid[0]))
         upto, stop = len(sound), None if invalid is None else invalid[1]
@@ -194,7 +194,7 @@ class LogSegment:
                 producers.state, sound.header, markers(sound.window, sound.frames()), producers.partition
             )
             if refused is not None:
-                # It is indexed before its producer is looked at; what follows is not reached.
+                # A batch is indexed before its producer is checked. Later batches are not reached.
                 sound = sound.pick(slice(refused[0] + 1))
                 upto, stop = len(sound), None
             indexed = indexer.add(sound.header, sound.position)
@@ -221,7 +221,7 @@ class LogSegment:
             taken = sound.pick(slice(upto))
             if len(taken):
                 if refused is not None:
-                    # A marker that can't be parsed is before the end of the bytes that count as valid: they were counted already.
+                    # A marker that cannot be parsed is within the valid bytes: the broker has counted them before.
                     raised = refused[1]
                     taken = taken.pick(slice(refused[0]))
                 frames = taken.frames()
@@ -249,7 +249,7 @@ class LogSegment:
         )
 
     def truncate_to_base(self) -> int:
-        """Empty the segment: all with offsets from its own base on. Returns how many bytes were cut."""
+        """Empty the segment: remove all batches from its base offset on. Return the number of bytes removed."""
         place = self.translate(self.base_offset)
         cut = 0 if place is None else self.size - place[0]
         if place is not None:
@@ -266,5 +266,5 @@ _INDEX_ENTRY, _TIME_ENTRY = 8, TIMEINDEX_ENTRY.head_size
 
 
 def _last(chunk: Entries, at: int) -> tuple[int, int, int]:
-    """Position, size and last offset of an entry."""
+    """Return position, size and last offset of an entry."""
     return int(chunk.position[at]), int(chunk.end[at] - chunk.start[at]), int(chunk.last_offset[at])

@@ -1,4 +1,4 @@
-"""Predict what a broker does with all its log directories before it loads a log, and which of them it goes without.
+"""Predict how a broker checks its log directories before it loads a log, and which of them it takes offline.
 
 Source: `KafkaConfig`, `KafkaRaftServer.initializeLogDirs`, `MetaPropertiesEnsemble`, `SharedServer`, `LogManager` and
 `UnifiedLog.parseTopicPartitionName`; for a broker in ZooKeeper mode `KafkaServer` of Kafka 3.9.
@@ -64,13 +64,13 @@ _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 _BROKER, _CONTROLLER = "broker", "controller"
 _MAX_BOOTSTRAP = 64 << 20
 _DIRECTORY_ID = b"directory.id=AAAAAAAAAAAAAAAAAAAAAA\n"
-"""What a broker adds to `meta.properties` of a directory without an id; the id itself is random."""
+"""The line that a broker adds to the `meta.properties` of a directory without an id. The id itself is random."""
 _FEW_VOTERS = 4
-"""A Scala set of up to this many elements keeps their order."""
+"""A Scala set with no more elements keeps their order."""
 
 
 class _Exit(BrokerError):
-    """The broker ends itself, with a line in its log and without an exception."""
+    """The broker exits with a line in its log and without an exception."""
 
     java = ""
 
@@ -107,7 +107,7 @@ def start_server(overlay: Overlay, settings: Settings) -> Running | Refused:
             mode=mode,
         )
     if server.offline:
-        # The others are served.
+        # The broker serves the others.
         text, java = next(iter(server.offline.values()))
         return Refused(Offline.scope, text, java, warnings=server.all_warnings(text), rows=None, mode=mode)
     for name in server.rewrites:
@@ -119,10 +119,10 @@ STARTUP = Startup("kafka", VERSIONS, start_server)
 
 
 class Server:
-    """One start. `offline` are log directories that the broker goes without: path to text and exception class."""
+    """One start. `offline` has the log directories that the broker takes offline: path to error text and exception class."""
 
     def __init__(self, start_settings: Settings) -> None:
-        self.given, roots = start_settings, start_settings.roots
+        self.start_settings, roots = start_settings, start_settings.roots
         self.configured = start_settings.configuration is not None
         settings = self.settings = start_settings.configuration or {}
         self.roots = {
@@ -136,7 +136,7 @@ class Server:
         self.data_dirs = [path for path in data if path in self.roots] or [
             path for path in self.roots if not self.configured or path != settings.get("metadata.log.dir")
         ]
-        self.found: dict[str, MetaProperties] = {}
+        self.properties: dict[str, MetaProperties] = {}
         self.absent: list[str] = []
         self.offline: dict[str, tuple[str, str | None]] = {}
         self.rewrites: list[str] = []
@@ -147,8 +147,8 @@ class Server:
 
     def mode(self) -> Mode:
         """Return the mode of the broker."""
-        if self.given.version_given:
-            return mode_of_version(self.given.version)
+        if self.start_settings.version_given:
+            return mode_of_version(self.start_settings.version)
         if self.settings.get("process.roles"):
             return Mode(KRAFT, "the configuration has process.roles")
         if "zookeeper.connect" in self.settings:
@@ -167,10 +167,10 @@ class Server:
     # KRaft
 
     def start(self) -> None:
-        """Raises `BrokerError` where the broker ends."""
+        """Start in KRaft mode. Raises `BrokerError` if the broker exits."""
         expected = self._configuration() if self.configured else None
         self._load()
-        if not self.found and not self.offline and not self.configured and not self._is_whole():
+        if not self.properties and not self.offline and not self.configured and not self._is_used():
             self.warnings.append(
                 f"There is no {META_PROPERTIES_FILE}: a broker starts on this directory only after kafka-storage.sh format"
             )
@@ -188,15 +188,15 @@ class Server:
         if _BROKER in self.roles:
             self._load_directories()
 
-    def _is_whole(self) -> bool:
-        """Whether a broker has used the directory: a copy of some partitions needs no identity."""
+    def _is_used(self) -> bool:
+        """Return whether a broker has used the directory. A copy of some partitions needs no identity."""
         return any(
             METADATA_PARTITION in root.folders or {BOOTSTRAP_FILE, LOCK_FILE} & _names(root)
             for root in self.roots.values()
         )
 
     def _configuration(self) -> int:
-        """Check the settings that name the node, in the order of the broker. Returns the node id. Raises `BrokerError`."""
+        """Check the settings that identify the node, in the order of the broker. Return the node id. Raises `BrokerError`."""
         settings = self.settings
         if "process.roles" not in settings:
             raise _config_error(_missing("process.roles"))
@@ -268,7 +268,7 @@ class Server:
                 self.absent.append(path)
             else:
                 try:
-                    self.found[path] = parse_meta_properties(_read(root.listing, META_PROPERTIES_FILE))
+                    self.properties[path] = parse_meta_properties(_read(root.listing, META_PROPERTIES_FILE))
                 except MetaPropertiesError as error:
                     self._offline(
                         path, f"Error while reading meta.properties file {file}: {error}", error.java
@@ -278,11 +278,11 @@ class Server:
 
     def _verify(self, node_id: int | None, *, needs_one: bool) -> None:
         """Check the identities against each other (`MetaPropertiesEnsemble.verify`). Raises `BrokerError`."""
-        if needs_one and not self.found:
+        if needs_one and not self.properties:
             raise BrokerError("No readable meta.properties files found.")
         cluster_id: str | None = None
         seen: dict[bytes, str] = {}
-        for path, properties in self.found.items():
+        for path, properties in self.properties.items():
             file = f"{path}/{META_PROPERTIES_FILE}"
             if properties.cluster_id is not None:
                 if cluster_id is not None and properties.cluster_id != cluster_id:
@@ -309,7 +309,7 @@ class Server:
                     )
 
     def _check_metadata_location(self) -> None:
-        for path in self.found:
+        for path in self.properties:
             root = self.roots[path]
             if path != self.metadata_dir and METADATA_PARTITION in {*root.folders, *_names(root)}:
                 raise BrokerError(
@@ -323,7 +323,7 @@ class Server:
             raise BrokerError(
                 f"No `meta.properties` found in {path} (have you run `kafka-storage.sh` to format the directory?)"
             )
-        for path, properties in self.found.items():
+        for path, properties in self.properties.items():
             for name, value in (("node", properties.node_id), ("cluster", properties.cluster_id)):
                 if value is None:
                     raise BrokerError(f"Error: {name} ID not found in {path}")
@@ -344,7 +344,7 @@ class Server:
             check_bootstrap(data, f"{self.metadata_dir}/{BOOTSTRAP_FILE}")
 
     def _metadata_log(self) -> None:
-        """Load the metadata log, and read the vote beside it. Raises `BrokerError`."""
+        """Load the metadata log and its `quorum-state`. Raises `BrokerError`."""
         root = self.roots[self.metadata_dir]
         place = f"{self.metadata_dir}/{METADATA_PARTITION}"
         if METADATA_PARTITION in _names(root):
@@ -355,10 +355,12 @@ class Server:
         if listing is None:
             return
         # The metadata log is recovered after any stop.
-        partition_settings = replace(self.given, options=Options(OPTIONS), version_given=False, clean=False)
+        partition_settings = replace(
+            self.start_settings, options=Options(OPTIONS), version_given=False, clean=False
+        )
         outcome = start(Overlay(listing), partition_settings)
         if isinstance(outcome, Refused):
-            # Above the partition the same file is called by its whole path.
+            # The broker names the file by its full path.
             text = (outcome.error or "").replace(f" {METADATA_PARTITION}/", f" {place}/")
             raise BrokerError(text, outcome.error_class)
 
@@ -381,7 +383,7 @@ class Server:
         live = [path for path in self.data_dirs if path not in self.offline]
         for path in live:
             if self.roots[path].read_only:
-                self._offline(path, f"Overlay error while locking directory {path}: Read-only file system")
+                self._offline(path, f"Disk error while locking directory {path}: Read-only file system")
         for path in live:
             for name in sorted(self.roots[path].folders) if path not in self.offline else ():
                 if name not in (REMOTE_INDEX_CACHE, CLEAN_SHUTDOWN_FILE) and not loads_directory(name):
@@ -417,16 +419,16 @@ class Server:
     # ZooKeeper
 
     def start_in_zookeeper_mode(self) -> None:
-        """Raises `BrokerError` where a broker of up to 3.9 ends that keeps its metadata in ZooKeeper.
+        """Start a broker of up to 3.9 in ZooKeeper mode. Raises `BrokerError` if it exits.
 
-        It writes `meta.properties` where there is none, and learns its cluster id from ZooKeeper, which is not asked here.
+        It writes `meta.properties` if that is absent. It gets its cluster id from ZooKeeper, which is not simulated.
         """
         self.warnings.append(
             "Kafka 4.0 and newer have no ZooKeeper mode; --as-system=4.3 predicts what they do with these directories"
         )
         self._load()
         self.absent.clear()
-        for path, properties in self.found.items():
+        for path, properties in self.properties.items():
             if properties.version != 0:
                 raise BrokerError(
                     f"Found unexpected version in {path}/{META_PROPERTIES_FILE}. ZK-based brokers that are not migrating only "

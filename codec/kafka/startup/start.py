@@ -1,7 +1,7 @@
-"""Simulate the start of a broker on a partition: what it reads above the partition, the load, and what its consumers then get.
+"""Simulate the start of a broker on a partition: it reads the files above the partition, loads the log and serves consumers.
 
-Source: `LogManager.loadLogs`, `UnifiedLog.create`, `LeaderEpochFileCache`, `PartitionMetadataFile`. The exceptions decide how far
-the damage goes: an `IOException` takes the log directory offline, any other one ends the start of the whole broker.
+Source: `LogManager.loadLogs`, `UnifiedLog.create`, `LeaderEpochFileCache`, `PartitionMetadataFile`. The exception decides the scope
+of a failure: an `IOException` takes the log directory offline, any other one ends the start of the whole broker.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ VERSIONS = ("4.3",)
 LOG_START_OFFSET = Option(
     "log.start.offset",
     None,
-    "Records below are not served; by default what log-start-offset-checkpoint in the directory above says",
+    "Records below this offset are not served. By default the offset in ../log-start-offset-checkpoint",
     low=0,
     high=(1 << 63) - 1,
 )
 RECOVERY_POINT = Option(
     "recovery.point",
     None,
-    "After an unclean stop the segment that holds this offset and those behind it are recovered; by default what "
-    "recovery-point-offset-checkpoint in the directory above says, else 0",
+    "After an unclean stop the segment with this offset and all later ones are recovered. By default the offset in "
+    "../recovery-point-offset-checkpoint, else 0",
     low=0,
     high=(1 << 63) - 1,
 )
@@ -88,17 +88,17 @@ INDEX_INTERVAL_BYTES, SEGMENT_INDEX_BYTES = (
 TOPIC_ID = Option(
     "topic.id",
     None,
-    "The topic's id in the cluster's metadata; by default that in partition.metadata",
+    "Topic id in the cluster's metadata. By default the one in partition.metadata",
     parse_text,
 )
 
 PRODUCER_ID_EXPIRATION_MS = Option(
     "producer.id.expiration.ms",
     None,
-    "Producers that were idle for this many milliseconds are forgotten; by default none are",
+    "Producers idle for this many milliseconds are forgotten. By default none",
     low=1,
 )
-NOW = Option("now", None, "The time of the start in milliseconds; by default that of the clock", low=0)
+NOW = Option("now", None, "Time of the start in milliseconds. By default the current time", low=0)
 
 OPTIONS = (
     LOG_START_OFFSET,
@@ -114,7 +114,7 @@ _IO_EXCEPTION = "java.io.IOException"
 
 
 class ServedPartition(Served):
-    """A partition that its broker has loaded. Records below the offset `deleted` were deleted on purpose."""
+    """A loaded partition. Records below the offset `deleted` were deleted on purpose."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ServedPartition(Served):
 
     @property
     def log_offsets(self) -> tuple[int, int]:
-        """Log start offset and log end offset."""
+        """The log start offset and the log end offset."""
         return self._loaded.log_start_offset, self._loaded.log_end_offset
 
     def answers(self) -> Answers:
@@ -154,7 +154,7 @@ class ServedPartition(Served):
         )
 
     def lost(self) -> Iterable[LostRows]:
-        # Where the log ends before its start, the broker deletes all of it and makes one empty segment.
+        # If the log ends before its start, the broker deletes all of it and creates an empty segment.
         emptied = segment_name(self._loaded.log_start_offset, ".log") in self.overlay.created
         return lost(self.overlay, self._consumed, 0 if emptied else self._deleted)
 
@@ -204,20 +204,18 @@ def _removed(listing: Listing, file: PlannedFile, start: int, stop: int, options
     """Count the records of a range of a log that is not in the result."""
     segment = survey(listing, 0, file, options)
     rows: int | None = 0
-    where_lost: dict[str, Any] = {}
+    lost_range: dict[str, Any] = {}
     for cut in segment.cut:
         if start <= cut.offset < stop and cut.rows_lost != 0:
             rows = None if rows is None or cut.rows_lost is None else rows + cut.rows_lost
-            where_lost = join_lost(where_lost, cut.lost)
+            lost_range = join_lost(lost_range, cut.lost)
     for run in [*segment.good, *segment.misplaced]:
         position = run.begin + run.edges[:-1]
         heads = run.heads[(position >= start) & (position < stop)]
         more, where = lost_batches(listing, heads)
         rows = None if rows is None else rows + more
-        where_lost = join_lost(where_lost, where)
-    return Removed(
-        file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, where_lost
-    )
+        lost_range = join_lost(lost_range, where)
+    return Removed(file.name, start, stop - start, "the broker truncates or deletes it", 0, rows, lost_range)
 
 
 def consume(overlay: Overlay, loaded: Loaded, *, committed: bool = False) -> Consumed:
@@ -240,7 +238,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedPartition | Refused:
         above.check(overlay, loaded, mode.name, options["topic.id"])
         consumed = consume(overlay, loaded)
     except UnreadableError as error:
-        # Where batches are iterated over, the exception of the disk becomes one that nothing catches.
+        # The iteration over batches turns the disk's exception into one that nothing catches.
         text = f"{error.path}: {error.message}"
         return _refused(
             overlay, above, mode, BrokerError(text, "org.apache.kafka.common.KafkaException"), deleted
@@ -280,7 +278,7 @@ STARTUP = Startup(
 
 
 def _append_warnings(overlay: Overlay, loaded: Loaded) -> Iterator[str]:
-    """Warn of what goes wrong at the first append. The broker notices nothing of it when it starts."""
+    """Warn of errors that the first append would cause. The broker does not notice them when it starts."""
     active = loaded.segments[max(loaded.segments)]
     end, highest = 0, active.base_offset - 1
     try:
@@ -288,25 +286,25 @@ def _append_warnings(overlay: Overlay, loaded: Loaded) -> Iterator[str]:
             end = int(chunk.position[-1] + chunk.end[-1] - chunk.start[-1])
             highest = max(highest, int(chunk.last_offset.max()))
     except BrokerError:
-        pass  # what is behind it is no batch
+        pass  # the bytes after it are not a batch
     if end < active.size:
         yield (
-            f"{active.size - end} bytes that are no batch stay at the end of {active.log}: what is appended comes behind them, and "
-            "is out of reach"
+            f"{active.size - end} bytes that are not a batch stay at the end of {active.log}: records appended after them cannot be"
+            " read"
         )
     if loaded.log_end_offset <= highest:
         yield (
-            f"offsets from {loaded.log_end_offset} on are given again to what is appended, although {active.log} has records "
-            f"up to {highest}"
+            f"offsets from {loaded.log_end_offset} on are assigned again to appended records, although {active.log} has records"
+            f" up to {highest}"
         )
 
 
 def load(overlay: Overlay, partition: str, config: Config) -> Loaded:
-    """Load the log, and write down what the broker would. Raises `BrokerError`."""
+    """Load the log, and write the files that the broker writes. Raises `BrokerError`."""
     epochs = _epochs(overlay)
     loaded = LogLoader(overlay, partition, config, epochs).load()
     if epochs.changed:
-        # By a temporary file that takes its place.
+        # The broker writes a temporary file and renames it.
         overlay.delete(f"{EPOCH_FILE}.tmp")
         overlay.put(EPOCH_FILE, epochs.to_bytes())
     elif EPOCH_FILE not in overlay:
@@ -331,12 +329,12 @@ def _text_error(name: str, error: ParseError, java: str) -> BrokerError:
 
 
 def _topic(overlay: Overlay, topic_id: str | None, mode: str) -> None:
-    """The topic id of the partition, which the cluster's metadata must know in KRaft mode."""
+    """Check the topic id of the partition, which the cluster's metadata must have in KRaft mode."""
     if METADATA_FILE not in overlay:
         if mode == ZOOKEEPER:
             return
         raise Stray(
-            "partition.metadata is not there: the broker takes the log for a stray one and renames its directory"
+            "partition.metadata is missing: the broker treats the partition as stray and renames its directory"
         )
     content = overlay.read(METADATA_FILE)
     try:
@@ -346,13 +344,13 @@ def _topic(overlay: Overlay, topic_id: str | None, mode: str) -> None:
         raise _text_error(METADATA_FILE, error, f"java.lang.{java}") from error
     if topic_id is not None and topic_id != stored and mode == KRAFT:
         raise Stray(
-            f"the topic's id is {topic_id}, partition.metadata has {stored}: the broker takes the log for a stray one and "
-            "renames its directory"
+            f"the topic id is {topic_id}, but partition.metadata has {stored}: the broker treats the partition as stray and"
+            " renames its directory"
         )
 
 
 class Above:
-    """The log directory that a partition lies in, where it can be read: what of it counts for the partition."""
+    """The log directory above a partition, if it can be read."""
 
     def __init__(self, listing: Listing) -> None:
         self.listing, self.where = listing, parse_directory(listing.name)
@@ -362,23 +360,23 @@ class Above:
         self.warnings: list[str] = []
 
     def clean(self, option: bool | None) -> tuple[bool, str]:
-        """Whether the last stop counts as clean, and how that is known."""
+        """Return whether the last stop counts as clean, and how that is known."""
         if option is not None:
             return option, "option"
         if self.parent is None:
-            return False, "assumed: the directory above can't be read"
+            return False, "assumed: the log directory cannot be read"
         if CLEAN_SHUTDOWN_FILE in self.names:
-            return True, f"{CLEAN_SHUTDOWN_FILE} is there"
-        return False, f"{CLEAN_SHUTDOWN_FILE} is not there"
+            return True, f"{CLEAN_SHUTDOWN_FILE} exists"
+        return False, f"{CLEAN_SHUTDOWN_FILE} does not exist"
 
     def config(self, options: Options, clean: bool) -> Config:
-        """Raises `BrokerError`."""
+        """Return the settings of the broker. Raises `BrokerError`."""
         recovery = self._offset(RECOVERY_POINT_FILE)
         start = self._offset(LOG_START_FILE)
         return Config(
             clean=clean,
-            log_start_offset=_given(options["log.start.offset"], start),
-            recovery_point=_given(options["recovery.point"], recovery),
+            log_start_offset=_first_given(options["log.start.offset"], start),
+            recovery_point=_first_given(options["recovery.point"], recovery),
             index_interval_bytes=options["index.interval.bytes"],
             segment_index_bytes=options["segment.index.bytes"],
             producer_id_expiration_ms=options["producer.id.expiration.ms"],
@@ -386,7 +384,7 @@ class Above:
         )
 
     def high_watermark(self) -> None:
-        """Read when the partition gets its leader; without other replicas the log's end counts. Raises `BrokerError`."""
+        """Read the high watermark, as when the partition gets its leader. Raises `BrokerError`."""
         self._offset(HIGH_WATERMARK_FILE)
 
     def check(self, overlay: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
@@ -394,7 +392,7 @@ class Above:
         _topic(overlay, topic_id, mode)
 
     def refused(self, refused: Refused) -> Refused:
-        """Return what the broker says of a partition that it does not open."""
+        """Return the failure as the broker reports it."""
         return refused
 
     def mode(self, settings: Settings) -> Mode:
@@ -402,7 +400,7 @@ class Above:
         if settings.version_given:
             return mode_of_version(settings.version)
         if self.parent is None:
-            return Mode(KRAFT, "assumed: the directory above can't be read")
+            return Mode(KRAFT, "assumed: the log directory cannot be read")
         if META_PROPERTIES_FILE not in self.names:
             return Mode(KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}")
         return mode_of_directory(
@@ -410,7 +408,7 @@ class Above:
         )
 
     def identity(self, mode: str) -> None:
-        """Check `meta.properties` of the log directory, where there is one. Raises `BrokerError`."""
+        """Check `meta.properties` of the log directory, if it exists. Raises `BrokerError`."""
         if self.parent is None or META_PROPERTIES_FILE not in self.names:
             return
         try:
@@ -426,7 +424,8 @@ class Above:
                     raise BrokerError(f"Error: {name} ID not found in {self.parent.name}")
 
     def _offset(self, name: str) -> int | None:
-        """The partition's entry in a checkpoint. A number that can't be parsed is a warning, anything else takes the disk offline."""
+        """Return the partition's entry in a checkpoint. A number that cannot be parsed is a warning. Any other error takes the log directory
+        offline."""
         try:
             return (checkpoint_above(self.listing, name) or {}).get(self.where)
         except ParseError as error:
@@ -439,7 +438,7 @@ class Above:
 
 
 class RaftLogAbove(Above):
-    """The log directory of the metadata log, whose checkpoints say nothing of it. Without this log the broker does not start."""
+    """The log directory above the metadata log, which no checkpoint mentions. Without this log the broker does not start."""
 
     def __init__(self, listing: Listing) -> None:
         super().__init__(listing)
@@ -475,22 +474,22 @@ def mode_of_directory(content: bytes, names: Collection[str]) -> Mode:
     try:
         properties = parse_meta_properties(content)
     except MetaPropertiesError:
-        return Mode(KRAFT, f"assumed: {META_PROPERTIES_FILE} can't be read")
+        return Mode(KRAFT, f"assumed: {META_PROPERTIES_FILE} cannot be read")
     version = f"{META_PROPERTIES_FILE} has version={properties.version}"
     if mode_of(properties) == KRAFT:
         return Mode(KRAFT, version)
     for name in (METADATA_PARTITION, BOOTSTRAP_FILE):
         if name in names:
-            return Mode(KRAFT, f"{name} is there")
+            return Mode(KRAFT, f"{name} exists")
     if mode_of(properties) == ZOOKEEPER:
         return zookeeper_mode(f"{version} and broker.id={properties.node_id}")
     return Mode(KRAFT, f"assumed: {META_PROPERTIES_FILE} has neither node.id nor broker.id")
 
 
 def zookeeper_mode(known_from: str) -> Mode:
-    """The rules of the log are those of the newest version in any mode."""
+    """Return ZooKeeper mode. The log rules are those of the newest version in any mode."""
     return Mode(ZOOKEEPER, known_from, f"kafka in ZooKeeper mode (log rules of {VERSIONS[0]})")
 
 
-def _given(option: int | None, checkpoint: int | None) -> int:
+def _first_given(option: int | None, checkpoint: int | None) -> int:
     return next((offset for offset in (option, checkpoint) if offset is not None), 0)

@@ -1,1 +1,1 @@
-"""What a broker remembers of a partition's producers."""
+"""The state that a broker keeps of a partition's producers."""

@@ -1,9 +1,9 @@
-"""The order in which a `java.util.HashMap<Long, ?>` iterates over its keys: that of the entries of a producer snapshot.
+"""The iteration order of a `java.util.HashMap<Long, ?>`, which is the order of the entries of a producer snapshot.
 
-Buckets follow one another; in a bucket keys are in the order of insertion. The table starts with 16 buckets and doubles when it
-is three quarters full, or when a bucket of eight gets a ninth key while there are fewer than 64 buckets. From 64 buckets on such
-a bucket becomes a red-black tree instead, whose root goes to the front of the bucket and whose new keys come behind their parent
-in the tree. Source: the documented implementation notes of that class (Java 8 and later).
+The order is bucket by bucket, and in a bucket the order of insertion. The table starts with 16 buckets and doubles when it is three
+quarters full, or when a bucket of eight gets a ninth key while there are fewer than 64 buckets. From 64 buckets on such a bucket
+becomes a red-black tree. Its root moves to the front of the bucket, and new keys come after their parent in the tree. Source: the
+documented implementation notes of that class (Java 8 and later).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy.typing as npt
 _FIRST_CAPACITY = 16
 _TREES_FROM = 64
 _CROWD, _FEW = 8, 6
-"""A bucket with more keys than the first becomes a tree; one with no more than the second after a split is a list again."""
+"""A bucket with more than `_CROWD` keys becomes a tree. One with at most `_FEW` keys after a split becomes a list again."""
 
 Keys = npt.NDArray[np.int64]
 
 
 def hash_map_order(keys: Keys | Iterable[int]) -> Keys:
-    """The keys (64-bit, each once, in the order of insertion) in the order of iteration."""
+    """Return keys (64-bit, distinct, in the order of insertion) in the order of iteration."""
     ordered = keys if isinstance(keys, np.ndarray) else np.array(list(keys), np.int64)
     code = _hash(ordered)
     capacity, plain = _grown(code)
@@ -32,17 +32,17 @@ def hash_map_order(keys: Keys | Iterable[int]) -> Keys:
 
 
 def _hash(keys: Keys) -> Keys:
-    """`Long.hashCode`, spread as `HashMap` does, without the sign."""
+    """Return `Long.hashCode`, spread as `HashMap` does, without the sign."""
     low = (keys ^ keys >> 32) & 0xFFFFFFFF
     spread: Keys = low ^ low >> 16
     return spread
 
 
 def _grown(code: Keys) -> tuple[int, bool]:
-    """The final number of buckets, when no bucket was ever crowded; else (0, False)."""
+    """Return the final number of buckets, if no bucket was ever crowded; otherwise (0, False)."""
     capacity = _FIRST_CAPACITY
     while True:
-        # So many keys are there when the table doubles: the last of them is put while it is still small.
+        # The number of keys when the table doubles. The last one is inserted before that.
         most = min(len(code), capacity * 3 // 4 + 1)
         if most and int(np.bincount(code[:most] & capacity - 1).max()) > _CROWD:
             return 0, False
@@ -52,7 +52,7 @@ def _grown(code: Keys) -> tuple[int, bool]:
 
 
 def _replayed(keys: list[int], code: list[int]) -> Keys:
-    """The same key by key."""
+    """Insert key by key, and return the order of iteration."""
     table = [_Bucket() for _ in range(_FIRST_CAPACITY)]
     for i in range(len(keys)):
         bucket = table[code[i] & len(table) - 1]
@@ -74,7 +74,7 @@ def _doubled(table: list[_Bucket]) -> list[_Bucket]:
 
 
 class _Node:
-    """A key in its bucket, and in the tree where there is one."""
+    """A key in its bucket, and in the tree if there is one."""
 
     __slots__ = ("after", "before", "key", "left", "parent", "red", "right")
 
@@ -89,7 +89,7 @@ class _Node:
 
 
 class _Bucket:
-    """The keys of a bucket as a linked list, and as a tree too when `root` is set."""
+    """The keys of a bucket as a linked list, and as a tree too if `root` is set."""
 
     __slots__ = ("count", "first", "last", "root")
 
@@ -102,7 +102,7 @@ class _Bucket:
     def __iter__(self) -> Iterator[_Node]:
         node = self.first
         while node is not None:
-            # Looked up first: who iterates may move the node to another bucket.
+            # Read first: the caller may move the node to another bucket.
             after = node.after
             yield node
             node = after
@@ -127,7 +127,7 @@ class _Bucket:
         self._root_to_front()
 
     def split(self, bit: int) -> tuple[_Bucket, _Bucket]:
-        """Those whose hash lacks the bit, and those that have it."""
+        """Split into the keys whose hash does not have the bit, and those whose hash has it."""
         low, high = _Bucket(), _Bucket()
         for node in self:
             half = high if node.key[0] & bit else low
@@ -144,7 +144,7 @@ class _Bucket:
     # The list
 
     def _link(self, node: _Node, before: _Node | None) -> None:
-        """Put a node behind another, or first."""
+        """Insert a node after another, or first."""
         after = self.first if before is None else before.after
         node.before, node.after = before, after
         if before is None:
@@ -169,10 +169,10 @@ class _Bucket:
         self.count -= 1
         self._link(root, None)
 
-    # The red-black tree: insertion as in every textbook
+    # The red-black tree: textbook insertion
 
     def _insert(self, node: _Node) -> _Node:
-        """Put a node into the tree. Returns the parent that it was put under."""
+        """Insert a node into the tree. Return its parent at insertion."""
         assert self.root is not None
         parent = self.root
         at: _Node | None = parent
@@ -206,7 +206,7 @@ class _Bucket:
         self.root.red = False
 
     def _rotate(self, node: _Node, *, left: bool) -> None:
-        """The child on the other side takes the node's place."""
+        """Rotate: the child on the other side takes the place of the node."""
         child = node.right if left else node.left
         assert child is not None
         inner = child.left if left else child.right

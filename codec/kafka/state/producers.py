@@ -1,7 +1,7 @@
-"""Producer state: what a broker knows of each producer of a partition, and what transactions leave in `.txnindex`.
+"""The state of the producers of a partition, and the entries that transactions leave in `.txnindex`.
 
 The rules are those of `ProducerStateManager`, `ProducerStateEntry` and `ProducerAppendInfo` of Kafka's storage module, for
-batches that are read from the log (append origin REPLICATION): sequence numbers are not checked, epochs may go backwards.
+batches that are read from the log (append origin REPLICATION): sequence numbers are not checked, and epochs may go backwards.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _INT_MAX = (1 << 31) - 1
 Matrix = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
 
-# What is kept of a producer: the columns of `ProducerState._state`, and their names in a snapshot.
+# The columns of `ProducerState._state`, and their names in a snapshot.
 _EPOCH, _SEQUENCE, _OFFSET, _DELTA, _TIMESTAMP, _COORDINATOR, _FIRST = range(7)
 _KEPT = ENTRY.names[1:] if ENTRY.names else ()
 _NEW = (NONE, NONE, NONE, 0, NONE, NONE, NONE)
 
-# What counts of a batch: the columns of a matrix.
+# The columns of the matrices of batches and of markers.
 _SLOT, _FLAGS, _OF_EPOCH, _BASE, _LAST_DELTA, _BASE_SEQUENCE, _MAX_TIMESTAMP, _MARKER = range(8)
 _TYPE, _MARKER_EPOCH, _MARKER_TIMESTAMP = range(3)
 
@@ -48,7 +48,7 @@ class AbortedTxn(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A batch on which a broker ends its start. `batch` counts all batches since the beginning."""
+    """A batch at which the start of a broker fails. `batch` counts all batches from the first."""
 
     batch: int
     detail: str
@@ -56,7 +56,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Producer:
-    """The state of one producer, as a snapshot holds it. -1 is none throughout."""
+    """The state of one producer, as in a snapshot. -1 stands for no value."""
 
     producer_epoch: int = NONE
     last_sequence: int = NONE
@@ -69,16 +69,16 @@ class Producer:
 
 @kernel("i8")
 def _int(number: int) -> int:
-    """The lowest 32 bits."""
+    """Return the lowest 32 bits as a signed number."""
     return (number + _INT_MAX + 1 & 0xFFFFFFFF) - _INT_MAX - 1
 
 
 @kernel("i8, i8")
 def last_sequence(base: int, delta: int) -> int:
-    """The sequence number of a batch's last record: after the largest int comes 0 (`DefaultRecordBatch.incrementSequence`)."""
+    """Return the sequence number of a batch's last record. 0 follows the largest int (`DefaultRecordBatch.incrementSequence`)."""
     if base == NONE:
         return NONE
-    # The ints of Java wrap: of a negative delta too.
+    # Java's ints wrap around, also with a negative delta.
     if base > _int(_INT_MAX - delta):
         return _int(_int(delta - _int(_INT_MAX - base)) - 1)
     return _int(base + delta)
@@ -86,7 +86,7 @@ def last_sequence(base: int, delta: int) -> int:
 
 @kernel("i8[,], i8")
 def _heap_rise(heap: Matrix, at: int) -> None:
-    """Row `at`, the last, has just been put: move it to its place. Rows are (first offset, slot), the smallest on top."""
+    """Move row `at`, which was appended last, to its place. Rows are (first offset, slot), with the smallest on top."""
     while at > 0:
         above = (at - 1) // 2
         if heap[above, 0] <= heap[at, 0]:
@@ -98,7 +98,7 @@ def _heap_rise(heap: Matrix, at: int) -> None:
 
 @kernel("i8[,], i8")
 def _heap_pop(heap: Matrix, size: int) -> None:
-    """Take the top row away: afterwards there are `size - 1`."""
+    """Remove the top row of `size` rows."""
     size -= 1
     heap[0, 0] = heap[size, 0]
     heap[0, 1] = heap[size, 1]
@@ -118,7 +118,7 @@ def _heap_pop(heap: Matrix, size: int) -> None:
 
 @kernel("i8[,], i8, i8")
 def _enter_epoch(state: Matrix, slot: int, epoch: int) -> None:
-    """Another epoch forgets the batches of the one before."""
+    """Set the epoch of a producer. A new epoch forgets the batches of the one before."""
     if state[slot, _EPOCH] != epoch:
         state[slot, _EPOCH] = epoch
         state[slot, _SEQUENCE] = NONE
@@ -130,9 +130,9 @@ def _enter_epoch(state: Matrix, slot: int, epoch: int) -> None:
 def _apply(
     batches: Matrix, markers: Matrix, state: Matrix, heap: Matrix, counters: Numbers, aborted: Matrix
 ) -> int:
-    """Take batches one by one. Returns the number of rows put into `aborted`: (slot, first, last, last stable offset).
+    """Apply batches one by one. Return the number of rows written to `aborted`: (slot, first, last, last stable offset).
 
-    `heap` has the open transactions, and closed ones that have not come up yet, with room for all that may be opened.
+    `heap` has the open transactions, closed ones that are not on top yet, and room for all that may be opened.
     """
     count = 0
     for i in range(batches.shape[0]):
@@ -142,7 +142,7 @@ def _apply(
         if flags & CONTROL:
             marker = batches[i, _MARKER]
             if marker < 0:
-                # Compacted: the whole transaction is gone.
+                # Compaction has removed the transaction.
                 continue
             kind = markers[marker, _TYPE]
             if kind != ABORT and kind != COMMIT:
@@ -191,18 +191,18 @@ def _apply(
 
 
 class ProducerState:
-    """The producers of a partition. Feed it all batches in order; `problem` is the first that a broker would not accept."""
+    """The producers of a partition. It takes all batches in order. `problem` is the first one that a broker refuses."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
-        """The row of each producer id in `_state`, in the order in which they were seen first."""
+        """The row of each producer id in `_state`, in the order of their first batches."""
         self._state: Matrix = np.empty((0, len(_NEW)), np.int64)
         self._heap: Matrix = np.empty((0, 2), np.int64)
         self._open = 0
-        """Rows of the heap that count."""
+        """The number of rows of the heap in use."""
         self.problem: Problem | None = None
         self.batches = 0
-        """How many were taken so far, those without a producer too."""
+        """The number of batches so far, with those without a producer."""
 
     @property
     def first_unstable(self) -> int | None:
@@ -219,19 +219,19 @@ class ProducerState:
 
     @property
     def producers(self) -> dict[int, Producer]:
-        """In the order of a snapshot."""
+        """The state by producer id, in the order of a snapshot."""
         ids, state = self._ordered()
         return {key: Producer(*row) for key, row in zip(ids.tolist(), state.tolist(), strict=True)}
 
     def reloaded(self, now: int | None = None, expiration: int | None = None) -> ProducerState:
-        """The state after it went through a snapshot, as between two segments in recovery.
+        """Return the state after it was written to a snapshot and loaded, as between two segments in recovery.
 
-        With both, producers without an open transaction that were last heard of `expiration` milliseconds before `now` or
-        earlier are forgotten, as a broker does (`producer.id.expiration.ms`).
+        With `now` and `expiration`, producers without an open transaction whose last batch is `expiration` milliseconds before `now` or
+        older are forgotten (`producer.id.expiration.ms`).
         """
         ids, state = self._ordered()
         if now is not None and expiration is not None:
-            # Compared this way round, far timestamps don't overflow.
+            # The subtraction is on this side so that extreme timestamps do not overflow.
             keep = (state[:, _TIMESTAMP] > now - expiration) | (state[:, _FIRST] >= 0)
             ids, state = ids[keep], state[keep]
         other = ProducerState()
@@ -240,10 +240,12 @@ class ProducerState:
         return other
 
     def seen_in(self, ids: Numbers, known: int) -> ProducerState:
-        """The state as a broker has it that took many batches at once: those whose producers were `ids`, in the order in which they
-        came; `known` producers were there before. New ones are put into its map in the order of another one
-        (`UnifiedLog.loadProducersFromRecords`), which shows where their hashes collide: it is filled by `computeIfAbsent`, which
-        puts a key before those with the same hash, where `put` puts it behind them.
+        """Return the state of a broker that took many batches at once, whose producers were `ids`, in the order of their first batches.
+        The first `known` producers existed before.
+
+        The broker first collects new producers in a separate map (`UnifiedLog.loadProducersFromRecords`), and inserts them in the order of
+        that map. This matters if their hashes collide: the map is filled by `computeIfAbsent`, which inserts a key before those with
+        the same hash, while `put` inserts it after them.
         """
         before = self._ids()
         new = set(before[known:].tolist())
@@ -259,10 +261,7 @@ class ProducerState:
         return len(self._slots)
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
-        """Take batches (an array of `HEADS`) and the records of the control batches among them (`MARKER`, by `frame`).
-
-        Returns the transactions that were aborted, in order.
-        """
+        """Take batches (an array of `HEADS`) and the markers in them (`MARKER`). Return the aborted transactions, in order."""
         seen, self.batches = self.batches, self.batches + len(header)
         places = np.flatnonzero(header["producer_id"] >= 0)
         if not len(places):
@@ -300,7 +299,7 @@ class ProducerState:
     # Snapshots
 
     def snapshot_bytes(self) -> bytes:
-        """The content of a `.snapshot` file."""
+        """Return the content of a `.snapshot` file."""
         ids, state = self._ordered()
         entries = np.empty(len(ids), ENTRY)
         entries["producer_id"] = ids
@@ -309,10 +308,10 @@ class ProducerState:
         return pack(entries)
 
     def load(self, data: bytes) -> None:
-        """Take over the entries of a snapshot. Raises `ParseError`; nothing is taken over then."""
+        """Load the entries of a snapshot. Raises `ParseError`, and then loads none."""
         entries = unpack(data)
         state = np.stack([entries[name].astype(np.int64) for name in _KEPT], axis=1)
-        # As `ProducerStateManager.readSnapshot` does: without a last offset there is no batch, negative is none.
+        # As in `ProducerStateManager.readSnapshot`: a negative number stands for no value, and without a last offset there is no batch.
         state[state[:, _OFFSET] < 0, _SEQUENCE : _DELTA + 1] = _NEW[_SEQUENCE : _DELTA + 1]
         state[state[:, _FIRST] < 0, _FIRST] = NONE
         self._put(entries["producer_id"].astype(np.int64), state)
@@ -327,13 +326,13 @@ class ProducerState:
         return np.fromiter(self._slots, np.int64, len(self._slots))
 
     def _ordered(self) -> tuple[Numbers, Matrix]:
-        """Ids and state in the order of the broker's HashMap."""
+        """Return ids and state in the order of the broker's HashMap."""
         ids = hash_map_order(self._ids())
         slots = np.fromiter((self._slots[key] for key in ids.tolist()), np.int64, len(ids))
         return ids, self._state[slots]
 
     def _slots_of(self, ids: Numbers) -> Numbers:
-        """The rows of producers; those not seen before get one, in the order in which they come."""
+        """Return the rows of producers. New producers get one, in order."""
         unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         keys = unique.tolist()
         for i in np.argsort(first).tolist():
@@ -349,14 +348,14 @@ class ProducerState:
         return taken
 
     def _put(self, ids: Numbers, state: Matrix) -> None:
-        """Entries of a snapshot: of those with the same id the last counts."""
+        """Set entries. Of those with the same id the last one counts."""
         if len(ids):
             slots = self._slots_of(ids)
             self._state[slots] = state
         self._rebuild_heap(0)
 
     def _make_room(self, more: int) -> None:
-        """For so many transactions to be opened. Closed ones are thrown out when they are the most."""
+        """Make room for `more` open transactions. The heap is rebuilt without the closed ones if it is full."""
         if self._open + more > len(self._heap):
             self._rebuild_heap(more)
 
@@ -370,7 +369,7 @@ class ProducerState:
 
 
 def _first_markers(markers: npt.NDArray[Any], places: Numbers) -> Numbers:
-    """For each batch the index of its first marker, -1 for none: only that one counts."""
+    """Return for each batch the index of its first marker, the only one that counts; -1 for none."""
     out = np.full(len(places), -1, np.int64)
     if len(markers):
         frames, first = np.unique(markers["frame"], return_index=True)
@@ -384,7 +383,9 @@ def _first_markers(markers: npt.NDArray[Any], places: Numbers) -> Numbers:
 def _problem(batch: int, producer_id: int, counters: Numbers) -> Problem:
     detail = int(counters[_DETAIL])
     if counters[_WHAT] == _PLAIN:
-        text = f"producer {producer_id} writes outside of the transaction it has open since offset {detail}"
+        text = (
+            f"producer {producer_id} writes outside of the transaction that it has open since offset {detail}"
+        )
     else:
-        text = f"a control record of type {detail} where a transaction's end is expected"
+        text = f"a control record of type {detail}, expected the end of a transaction"
     return Problem(batch, text)

@@ -1,8 +1,7 @@
-"""Putting staged parts of a partition together: what the driver does when all tasks have written theirs.
+"""Assemble the staged parts of a partition, after all tasks have written theirs.
 
-A part is a partition of its own, with offsets from 0 where they are assigned. Base offsets are not covered by the checksums,
-so the part is moved to its place by patching the headers of its batches; indexes hold offsets relative to their segment's, so
-they stay as they are.
+Each part is a partition. If offsets are assigned, those of each part count from 0, and the headers of its batches are patched:
+no checksum covers base offsets. Indexes have offsets relative to the base of their segment, and do not change.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from logwright.codec.kafka.store.builder import (
     elsewhere,
     epoch_of,
     open_transactions,
-    whole_partition,
+    single_files,
 )
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
@@ -45,7 +44,7 @@ def assemble(
     options: Any,
     name: str = "",
 ) -> Placement:
-    """See `Layout.assemble`. Raises `UsageError` where kept offsets overlap."""
+    """See `Layout.assemble`. Raises `UsageError` if kept offsets overlap."""
     check_options(options, resumed)
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
     places = {(kind, value) for _, summary in parts for kind, value in summary.facts["places"]}
@@ -75,7 +74,7 @@ def assemble(
                 _shift(stage, segment_name(base, ".log"), size, delta, epoch)
             for suffix in (".log", ".index", ".timeindex"):
                 renames.append((stage, segment_name(base, suffix), segment_name(base + delta, suffix)))
-            # An empty last segment is replaced, and has its snapshot.
+            # The part replaces an empty last segment, which has its snapshot.
             if begun and not (resumed is not None and resumed.ends_empty and base + delta == start):
                 renames.append(
                     _new(extra, segment_name(base + delta, ".snapshot"), producers.snapshot_bytes())
@@ -93,13 +92,13 @@ def assemble(
     elif first is not None:
         renames.append(_new(extra, segment_name(offset, ".snapshot"), producers.snapshot_bytes()))
         renames += [_new(extra, name, data) for name, data in (resumed.rebuilt if resumed else {}).items()]
-    for piece in whole_partition(epochs, resumed, options, first is not None):
+    for piece in single_files(epochs, resumed, options, first is not None):
         renames.append(_new(extra, piece.name, bytes(piece.data)))
     oldest = [summary.facts["oldest"] for _, summary in filled if summary.facts["oldest"] is not None]
     warnings = (*elsewhere(places, name), *open_transactions(resumed))
     if small > _MANY:
         warnings += (
-            f"{small} of {count} segments are smaller than 1 MiB, since each task makes at least one: fewer tasks make larger ones"
+            f"{small} of {count} segments are smaller than 1 MiB, since each task makes at least one. Fewer tasks make larger segments"
             " (coalesce before writing).",
         )
     rows = sum(summary.rows for _, summary in filled)
@@ -118,7 +117,7 @@ def _refuse_overlap(parts: Sequence[tuple[Stage, Summary]], resumed: Resumed | N
     for _, summary in parts:
         if summary.ids["first_offset"] < end:
             raise UsageError(
-                f"offsets of tasks overlap or lie below the end of the partition: {summary.ids['first_offset']} comes after"
+                f"offsets of tasks overlap, or are below the end of the partition: {summary.ids['first_offset']} follows"
                 f" {end - 1}",
                 advice="Order the rows by offset (repartitionByRange, sortWithinPartitions), or pass offsets=assign",
             )
@@ -126,7 +125,7 @@ def _refuse_overlap(parts: Sequence[tuple[Stage, Summary]], resumed: Resumed | N
 
 
 def _shift(stage: Stage, name: str, size: int, delta: int, epoch: int) -> None:
-    """Move every batch of a segment: neither base offset nor leader epoch are covered by the checksums."""
+    """Move every batch of a segment. No checksum covers the base offset and the leader epoch."""
     at = 0
     while at < size:
         data = np.frombuffer(bytearray(stage.read(name, at, _WINDOW)), np.uint8)
@@ -139,8 +138,8 @@ def _shift(stage: Stage, name: str, size: int, delta: int, epoch: int) -> None:
 
 @kernel("u1[], i8, i8")
 def rebase(data: Bytes, delta: int, epoch: int) -> int:
-    """Add `delta` to the base offset of each batch whose header is in `data`, and put the leader epoch. Returns the byte where
-    the next header starts, which may lie behind the end; -1 where a batch can't be so short."""
+    """Add `delta` to the base offset of each batch whose header is in `data`, and set the leader epoch. Return the byte where the
+    next header starts, which may be beyond the end; -1 for an impossible length."""
     at = 0
     while at + HEAD_SIZE <= len(data):
         store_64be(data, at, load_i64be(data, at) + delta)

@@ -1,4 +1,4 @@
-"""Making a partition: rows into batches, batches into segments, and what a broker would have written beside them.
+"""Build a partition: rows into batches, batches into segments, and the files that a broker derives from them.
 
 Source: `UnifiedLog.append`, `LogSegment.shouldRoll` and `RollParams` of Kafka's storage module.
 """
@@ -31,39 +31,39 @@ from logwright.codec.store.build import Piece, Summary
 
 _INT_MAX = (1 << 31) - 1
 LARGEST_OFFSET = (1 << 63) - 2
-"""A log ends one behind its last offset, and files are named by that: the largest int64 can't be one."""
+"""The largest offset. The log end offset, after which files are named, is one above, and must fit 64 bits."""
 
 OPTIONS = (
     *encode.OPTIONS,
-    Option("segment.bytes", 1 << 30, "A segment is rolled before it would become larger", low=14, high=_INT_MAX),
-    Option("segment.ms", 604_800_000, "A segment is rolled when a batch is so much younger than its first", low=1),
-    Option("segment.index.bytes", 10_485_760, "A segment is rolled when an index of this size is full", low=12, high=_INT_MAX),
+    Option("segment.bytes", 1 << 30, "The largest segment", low=14, high=_INT_MAX),
+    Option("segment.ms", 604_800_000, "Time between the first batches of two segments", low=1),
+    Option("segment.index.bytes", 10_485_760, "The largest index. A new segment is rolled when it is full", low=12, high=_INT_MAX),
     Option("index.interval.bytes", 4096, "Bytes of log between two index entries", low=0, high=_INT_MAX),
-    Option("max.message.bytes", 1_048_588, "The largest batch that is written", low=0, high=_INT_MAX),
-    Option("offsets", None, "keep those of the column `offset`, or assign new ones; by default kept where there are some",
+    Option("max.message.bytes", 1_048_588, "The largest batch", low=0, high=_INT_MAX),
+    Option("offsets", None, "keep: use the column offset; assign: number the rows. By default keep if there is such a column",
            parse_choice, ("keep", "assign")),
-    Option("first.offset", None, "The first offset of a new partition, where they are assigned; by default 0", low=0),
-    Option("topic.id", None, "UUID of the topic, URL-safe base64; by default that of the directory, or a random one", parse_text),
+    Option("first.offset", None, "First offset of a new partition if offsets are assigned. By default 0", low=0),
+    Option("topic.id", None, "UUID of the topic in URL-safe base64. By default that of the directory, or a random one", parse_text),
 )  # fmt: skip
-"""What writing a partition takes."""
+"""The options of writing a partition."""
 
 NO_MARKERS = np.empty(0, MARKER)
-_ASSIGN = "Pass offsets=assign to have the rows numbered in the order in which they come"
+_ASSIGN = "Pass offsets=assign to number the rows in their order"
 _RETENTION_MS = 604_800_000
-"""The default of retention.ms: a broker deletes segments whose largest timestamp is so old."""
+"""The default of retention.ms: a broker deletes segments whose largest timestamp is older."""
 
 
 @dataclass
 class Resumed:
-    """What an append to an existing partition goes on from."""
+    """The state from which an append to an existing partition continues."""
 
     next_offset: int
     producers: ProducerState = field(default_factory=ProducerState)
     epochs: EpochCache = field(default_factory=EpochCache)
     stored_epochs: Sequence[tuple[int, int]] = ()
-    """What leader-epoch-checkpoint holds of them."""
+    """The epochs in leader-epoch-checkpoint."""
     rebuilt: Mapping[str, bytes] = field(default_factory=dict)
-    """Indexes of the last segment, where those that are there don't fit the log."""
+    """New indexes of the last segment, if its own do not fit the log."""
     topic_id: str | None = None
     has_segments: bool = False
     ends_empty: bool = False
@@ -73,7 +73,7 @@ class Resumed:
 
 @dataclass
 class Segment:
-    """The segment being written."""
+    """The segment that is being written."""
 
     base: int
     indexer: SegmentIndexer
@@ -84,10 +84,10 @@ class Segment:
 
 
 class PartitionBuilder:
-    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
+    """See `codec.store.build.Builder`. With `resumed` it appends to a partition.
 
-    `staged`: offsets count from 0 where they are assigned, and what concerns the partition as a whole is left to `place`. `name` is
-    that of the directory.
+    `staged`: assigned offsets count from 0, and `assemble` makes the files that a partition has once. `name` is the name of the
+    directory.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class PartitionBuilder:
         self._low = self.encoder.next_offset
         self._limits = (
             options["segment.index.bytes"] // INDEX_ENTRY.min_size,
-            # One time entry is kept for closing.
+            # Closing a segment may add a time entry.
             options["segment.index.bytes"] // TIMEINDEX_ENTRY.min_size - 1,
         )
 
@@ -137,7 +137,7 @@ class PartitionBuilder:
             if not self.staged and end > self.segments[0].base:
                 yield Piece(segment_name(end, ".snapshot"), self.producers.snapshot_bytes(), done=True)
         if not self.staged:
-            yield from whole_partition(self.epochs, self.resumed, self.options, bool(self.segments))
+            yield from single_files(self.epochs, self.resumed, self.options, bool(self.segments))
 
     def summary(self) -> Summary:
         facts = {
@@ -156,12 +156,12 @@ class PartitionBuilder:
         return Summary(self.rows, ids, warnings, advice, facts)
 
     def _oldest(self) -> int | None:
-        """The largest timestamp of the segment where that is smallest, which is the first to be deleted; None without times."""
+        """Return the smallest of the largest timestamps of the segments: retention deletes that one first. None without times."""
         times = [segment.indexer.max_timestamp for segment in self.segments]
         return min((segment for segment in times if segment >= 0), default=None)
 
     def _one_partition(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of several partitions are not written into one."""
+        """Check that all rows are of one partition."""
         columns = [
             pc.unique(rows.column(n)).drop_null().to_pylist() if n in rows.schema.names else []
             for n in ("topic", "partition")
@@ -179,11 +179,11 @@ class PartitionBuilder:
         kept = stored and option != "assign"
         if kept and self.options["first.offset"] is not None:
             raise UsageError(
-                "first.offset is for offsets that are assigned, the rows have some",
+                "first.offset is only for assigned offsets, but the rows have a column 'offset'",
                 advice="Pass offsets=assign",
             )
         if self.kept is not None and kept != self.kept:
-            raise UsageError("some rows have offsets, others have none")
+            raise UsageError("some rows have offsets, and others have none")
         self.kept = kept
         if not kept:
             return rows.drop_columns(["offset"]) if stored else rows
@@ -191,9 +191,9 @@ class PartitionBuilder:
         return rows
 
     def _increasing(self, column: Any) -> None:
-        """Offsets that are kept are never changed, so they have to be such as a log can have."""
+        """Check that the kept offsets are valid in a log: they ascend, and are in range."""
         if not pa.types.is_integer(column.type):
-            raise UsageError(f"column 'offset' has type {column.type}, int64 is needed")
+            raise UsageError(f"column 'offset' has type {column.type}, expected int64")
         if column.null_count:
             row = self.rows + pc.index(pc.is_null(column), True).as_py()
             raise UsageError(f"row {row}: the offset is null", advice=_ASSIGN)
@@ -202,10 +202,12 @@ class PartitionBuilder:
         try:
             offsets = np.asarray(column.cast(pa.int64()))
         except pa.ArrowInvalid:
-            raise UsageError(f"an offset is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN) from None
+            raise UsageError(
+                f"an offset is above {LARGEST_OFFSET}, the largest possible", advice=_ASSIGN
+            ) from None
         if int(offsets.max()) > LARGEST_OFFSET:
             raise UsageError(
-                f"offset {int(offsets.max())} is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN
+                f"offset {int(offsets.max())} is above {LARGEST_OFFSET}, the largest possible", advice=_ASSIGN
             )
         before = np.concatenate(([self.encoder.next_offset - 1], offsets[:-1]))
         if (offsets > before).all():
@@ -213,7 +215,7 @@ class PartitionBuilder:
         at = int(np.argmax(offsets <= before))
         place = f"row {self.rows + at}: offset {int(offsets[at])}"
         if self.rows + at:
-            raise UsageError(f"{place} is not above {int(before[at])}, the one before", advice=_ASSIGN)
+            raise UsageError(f"{place} is not above {int(before[at])}, the offset before", advice=_ASSIGN)
         if self.resumed is not None:
             raise UsageError(
                 f"{place} is below the end of the partition, {self.resumed.next_offset}", advice=_ASSIGN
@@ -256,12 +258,12 @@ class PartitionBuilder:
             at = fit
 
     def _fit(self, segment: Segment, start: Any, ends: Any, last: Any, times: Any, at: int) -> int:
-        """Up to which batch the segment takes them; `at` when it has to be rolled first (`LogSegment.shouldRoll`)."""
+        """Return the end of the batches that fit the segment; `at` if it must be rolled first (`LogSegment.shouldRoll`)."""
         entries, time_entries = self._limits
         room = min(entries - segment.indexer.entries, time_entries - segment.indexer.time_entries)
         if segment.size and room <= 0:
             return at
-        # A batch adds one entry at most, so that so many can be taken before looking again.
+        # A batch adds at most one entry, so the next `room` batches fit the indexes.
         stop = min(len(start), at + max(1, room))
         over = segment.size + ends[at:stop] - start[at] > self.options["segment.bytes"]
         over |= last[at:stop] - segment.base > _INT_MAX
@@ -278,8 +280,8 @@ class PartitionBuilder:
         if int(sizes.max()) > limit:
             i = int(np.argmax(sizes > limit))
             raise UsageError(
-                f"the batch at offset {int(head['base_offset'][i])} takes {int(sizes[i])} bytes, {name} allows {limit}",
-                advice=f"Raise {name}, here and on the topic, or lower batch.size",
+                f"the batch at offset {int(head['base_offset'][i])} has {int(sizes[i])} bytes, the limit {name} is {limit}",
+                advice=f"Raise {name} here and on the topic, or lower batch.size",
             )
 
     # Segments
@@ -290,9 +292,9 @@ class PartitionBuilder:
         )
 
     def _roll(self, base: int) -> Iterator[Piece]:
-        """A new segment. A broker takes a snapshot of its producers there."""
+        """Begin a new segment, with a snapshot of the producers as a broker takes it."""
         first = not self.segments and (self.resumed is None or not self.resumed.has_segments)
-        # An empty last segment is replaced, and has its snapshot.
+        # The segment replaces an empty last one, which has its snapshot.
         has_snapshot = (
             self.resumed is not None and self.resumed.ends_empty and base == self.resumed.next_offset
         )
@@ -308,18 +310,18 @@ class PartitionBuilder:
 
 
 def check_places(places: set[tuple[Any, Any]]) -> None:
-    """Raise when rows come from more than one topic or partition."""
+    """Raise `UsageError` if rows are of more than one topic or partition."""
     for name in ("topic", "partition"):
         values = sorted(str(value) for kind, value in places if kind == name)
         if len(values) > 1:
             raise UsageError(
-                f"the rows are of {len(values)} {name}s ({', '.join(values[:3])}), this is the directory of one partition",
-                advice="Filter them and write each into its own directory, or drop the columns topic and partition",
+                f"the rows are of {len(values)} {name}s ({', '.join(values[:3])}), but a directory has one partition",
+                advice="Write each partition to its own directory, or drop the columns topic and partition",
             )
 
 
 def elsewhere(places: set[tuple[Any, Any]], name: str) -> tuple[str, ...]:
-    """What is to be said of rows that are not of the partition whose directory has this name."""
+    """Return a warning if the rows are not of the partition whose directory has this name."""
     target = parse_directory(name)
     stored = dict(places)
     if target is None or not stored:
@@ -327,38 +329,34 @@ def elsewhere(places: set[tuple[Any, Any]], name: str) -> tuple[str, ...]:
     topic, partition = stored.get("topic", target.topic), stored.get("partition", target.partition)
     if (topic, partition) == target:
         return ()
-    return (
-        f"the rows say that they are of {topic}-{partition}: they were written to {name}, and are of that now",
-    )
+    return (f"the rows are of {topic}-{partition} by their columns, and were written to {name}",)
 
 
 def check_options(options: Any, resumed: Resumed | None) -> None:
-    """Raise for options that are wrong, or don't go with the partition that is appended to."""
+    """Raise `UsageError` for options that are invalid, or do not fit the partition that is appended to."""
     topic_id = options["topic.id"]
     if topic_id is not None and not metadata.is_topic_id(topic_id):
-        raise UsageError(f"topic.id: {topic_id!r} is no UUID in URL-safe base64 (22 characters)")
+        raise UsageError(f"topic.id: {topic_id!r} is not a UUID in URL-safe base64 (22 characters)")
     if resumed is None:
         return
     if options["first.offset"] is not None:
         raise UsageError(
-            "first.offset is for a new partition", advice=f"This one goes on at {resumed.next_offset}"
+            "first.offset is only for a new partition", advice=f"This one continues at {resumed.next_offset}"
         )
     if resumed.topic_id is not None and topic_id not in (None, resumed.topic_id):
-        raise UsageError(f"topic.id {topic_id} is not that of the partition, {resumed.topic_id}")
+        raise UsageError(f"topic.id is {topic_id}, but the partition has {resumed.topic_id}")
 
 
 def _bounded(settings: BatchSettings, options: Any) -> BatchSettings:
-    """No batch of more than one row is larger than a broker takes: only a row may be."""
+    """Limit the batch size to what a broker accepts. Only a single row may be larger."""
     limit = min(options["max.message.bytes"], options["segment.bytes"])
     return replace(settings, batch_size=min(settings.batch_size, limit))
 
 
-def whole_partition(
-    epochs: EpochCache, resumed: Resumed | None, options: Any, wrote: bool
-) -> Iterator[Piece]:
-    """The files that there is one of in a partition; in an append only where they change.
+def single_files(epochs: EpochCache, resumed: Resumed | None, options: Any, wrote: bool) -> Iterator[Piece]:
+    """Return the files that a partition has once. An append writes only those that change.
 
-    A partition without a topic id is one of before Kafka 2.8, or of a broker that must not find one: none is made up for it.
+    An append invents no topic id: the partition may be from before Kafka 2.8.
     """
     if resumed is None or (wrote and epochs.entries != list(resumed.stored_epochs)):
         yield Piece(EPOCH_FILE, epochs.to_bytes(), done=True)
@@ -369,7 +367,7 @@ def whole_partition(
 
 
 def new_topic_id() -> str:
-    """A random UUID (version 4) as Kafka makes them: it never starts with `-`."""
+    """Return a random UUID (version 4) as Kafka makes them: it never starts with `-`."""
     while True:
         raw = bytearray(secrets.token_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -380,7 +378,7 @@ def new_topic_id() -> str:
 
 
 def epoch_of(options: Any, resumed: Resumed) -> int:
-    """The leader epoch of an append: the latest, unless a later one is given."""
+    """Return the leader epoch of an append: the latest one, unless a later one is given."""
     latest = resumed.epochs.entries[-1][0] if resumed.epochs.entries else 0
     epoch: int = options["partition.leader.epoch"] if options.given("partition.leader.epoch") else latest
     if epoch < latest:
@@ -389,48 +387,48 @@ def epoch_of(options: Any, resumed: Resumed) -> int:
 
 
 def open_transactions(resumed: Resumed | None) -> tuple[str, ...]:
-    """What is to be said of transactions that are open at the end of the partition that is appended to."""
+    """Return a warning about transactions that are open at the end of the partition that is appended to."""
     opened = {} if resumed is None else resumed.producers.open_transactions
     if not opened:
         return ()
     first = min(opened.values())
     return (
-        f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there, and see none of"
-        " these rows until they are ended (kafka-transactions abort)",
+        f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there, and get none of"
+        " these rows until the transactions are ended (kafka-transactions abort)",
     )
 
 
 def before_you_start(
     resumed: Resumed | None, options: Any, oldest: int | None, epoch: int
 ) -> tuple[str, ...]:
-    """What a broker needs before it is started on the partition (what applies of it)."""
+    """Return advice for the start of a broker on the partition."""
     advice = []
     if resumed is None:
         if options["topic.id"] is None:
             advice.append(
-                "The topic must exist, and partition.metadata hold its topic id: replace the one made up here by the"
-                " broker's, or set the directory aside and keep the broker's file (a KRaft broker treats any other as stray)."
+                "The topic must exist, and partition.metadata must have its topic id: replace the invented file by the broker's own,"
+                " since a KRaft broker treats a partition with another id as stray."
             )
         else:
             advice.append(f"The topic must exist with the topic id {options['topic.id']}.")
         advice.append(
-            "Put it in place while the broker is stopped, instead of its own directory of the partition, and delete the"
-            " partition's lines in recovery-point-offset-checkpoint, replication-offset-checkpoint and"
+            "Stop the broker, replace its directory of the partition by this one, and delete the partition's lines in"
+            " recovery-point-offset-checkpoint, replication-offset-checkpoint and"
             " log-start-offset-checkpoint (and correct their counts)."
         )
-        advice.append("Delete .kafka_cleanshutdown to have the broker check everything when it starts.")
+        advice.append("Delete .kafka_cleanshutdown, so that the broker checks everything when it starts.")
     elif resumed.clean:
         advice.append(
-            "The other replicas of the partition don't have these records: a leader elsewhere would cut them off."
+            "The other replicas of the partition do not have these records. If another broker becomes leader, they are truncated."
         )
     if resumed is not None and resumed.topic_id is None and options["topic.id"] is None:
         advice.append(
-            "There is no partition.metadata: a KRaft broker sets the partition aside as stray. Pass topic.id to have it written."
+            "There is no partition.metadata, so a KRaft broker treats the partition as stray. Pass topic.id to write it."
         )
     if oldest is not None and time.time_ns() // 1_000_000 - oldest > _RETENTION_MS:
         advice.append(
-            "Set retention.ms=-1 and retention.bytes=-1 on the topic: records as old as these are else deleted minutes after"
-            " the start."
+            "Set retention.ms=-1 and retention.bytes=-1 on the topic. Otherwise the broker deletes records of this age minutes after its"
+            " start."
         )
     if epoch > 0:
         advice.append(

@@ -1,4 +1,4 @@
-"""A broker's configuration file (`server.properties`), as far as it says where the logs lie and how they are written.
+"""Read a broker's configuration file (`server.properties`): the log directories, and how logs are written.
 
 Names and defaults are those of `ServerLogConfigs` and `KRaftConfigs`. No other value is kept: some of them are passwords.
 """
@@ -13,7 +13,7 @@ from logwright.codec.layout import Configuration
 from logwright.codec.properties import properties
 
 DEFAULT_DIRECTORY = "/tmp/kafka-logs"
-"""Of `log.dir`."""
+"""The default of `log.dir`."""
 OPTIONS: Mapping[str, str] = {
     "log.segment.bytes": "segment.bytes",
     "log.index.size.max.bytes": "segment.index.bytes",
@@ -21,14 +21,14 @@ OPTIONS: Mapping[str, str] = {
     "message.max.bytes": "max.message.bytes",
     "producer.id.expiration.ms": "producer.id.expiration.ms",
 }
-"""A topic's own names of what a broker's configuration sets for all topics that don't."""
+"""Settings of a broker that are the defaults of its topics, with their names as topic settings."""
 SETTINGS = (
     *("log.dirs", "log.dir", "metadata.log.dir", "process.roles", "node.id", "broker.id"),
     *("controller.quorum.voters", "zookeeper.connect"),
 )
 """Settings that decide whether a broker starts on its log directories."""
 _OURS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")
-"""With none of these it is the configuration of something else."""
+"""A file with none of these is not a broker's configuration."""
 
 
 class BrokerConfiguration:
@@ -37,7 +37,7 @@ class BrokerConfiguration:
     layout = "kafka.partition"
 
     def named(self, name: str) -> bool:
-        # What stands in a log directory under a like name is no configuration.
+        # `meta.properties` in a log directory is not a configuration.
         return name.endswith(".properties") and name != META_PROPERTIES_FILE
 
     def parse(self, data: bytes) -> Configuration | None:
@@ -53,7 +53,7 @@ class BrokerConfiguration:
 
 
 def _directories(settings: Mapping[str, str]) -> Iterator[str]:
-    """`log.dirs`, else `log.dir`; and where the metadata log is elsewhere, that. Raises `UsageError` for what can't be followed."""
+    """Return the directories in `log.dirs` or `log.dir`, and in `metadata.log.dir`. Raises `UsageError` for one that cannot be resolved."""
     paths = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DIRECTORY
     names = [name.strip() for name in paths.split(",")]
     for name in dict.fromkeys([*names, (settings.get("metadata.log.dir") or "").strip()]):
@@ -61,13 +61,13 @@ def _directories(settings: Mapping[str, str]) -> Iterator[str]:
             continue
         if "${" in name:
             raise UsageError(
-                f"log.dirs holds {name!r}, which a configuration provider of the broker's replaces",
-                advice="Name the log directory itself",
+                f"log.dirs has {name!r}, which a configuration provider of the broker replaces",
+                advice="Pass the log directory itself",
             )
         if not name.startswith("/"):
             raise UsageError(
-                f"log.dirs holds {name!r}, which is relative to where the broker was started",
-                advice="Name the log directory itself",
+                f"log.dirs has {name!r}, which is relative to the directory in which the broker was started",
+                advice="Pass the log directory itself",
             )
         yield name
 

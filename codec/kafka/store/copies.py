@@ -1,4 +1,4 @@
-"""Which partition a directory is a copy of, and how far its log reaches."""
+"""Return which partition a directory is a copy of, and its log end offset."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from logwright.codec.store.listing import Listing, Plan, Role
 
 
 def copy_of(listing: Listing, plan: Plan) -> tuple[str, str | None] | None:
-    """The partition's name, and the id of its topic where that is known; None where the directory's name says neither.
+    """Return the name of the partition, and the id of its topic if that is known; None if the directory's name is not a partition's.
 
-    A directory that is to be deleted, or moved from one disk to another, is a copy like any.
+    A directory that will be deleted, or moved to another disk, is a copy too.
     """
     where = parse_directory(listing.name)
     return None if where is None else (f"{where.topic}-{where.partition}", plan.facts["topic_id"])
 
 
 def reaches(listing: Listing, plan: Plan) -> int:
-    """The log end offset, by the headers of the last segment that has batches."""
+    """Return the log end offset, by the headers of the last segment that has batches."""
     segments = [file for file in plan.files if file.role is Role.PRIMARY]
     end = segments[-1].hints["base_offset"] if segments else 0
     for file in reversed(segments):

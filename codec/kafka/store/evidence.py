@@ -1,16 +1,15 @@
-"""Evidence of lost records: what the other files of a partition, and the checkpoints of its log directory, say about its logs.
+"""Evidence of lost records in the other files of a partition, and in the checkpoints of its log directory.
 
-A broker writes these down as offsets that the log had reached, so a log that ends before one of them has lost records:
+A broker writes offsets that the log has reached. A log that ends before one of them has lost records:
 
-- the name of a producer snapshot is the offset at which the log ended when the snapshot was taken;
-- the high watermark and the recovery point never pass the end of the log;
-- a log is created before its indexes and renamed before them when it is deleted, so an index without a log lost its log;
-- a producer snapshot has the last offset of each producer, and compaction keeps the batch with that offset.
+- The name of a producer snapshot is the log end offset when the snapshot was taken.
+- The high watermark and the recovery point never pass the end of the log.
+- A log is created before its indexes, and renamed before them when it is deleted. An index without a log has lost its log.
+- A producer snapshot has the last offset of each producer, and compaction keeps the batch with that offset.
 
-Not proof are gaps between batches and segments (compaction leaves them, and a writer that keeps offsets), a snapshot in such a gap
-(a broker also takes one when it stops), and a snapshot before the first segment (retention does
-not delete the ones that were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateManager` and `LogManager` of
-Kafka's storage module.
+Gaps between batches and segments are not proof: compaction leaves them, and so does a writer that keeps offsets. Neither is a snapshot
+in such a gap (a broker also takes one when it stops), nor one before the first segment (retention does not delete the ones that
+were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateManager` and `LogManager` of Kafka's storage module.
 """
 
 from __future__ import annotations
@@ -49,27 +48,27 @@ _LARGEST_INDEX = 64 << 20
 _COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Topics of Kafka itself that are always compacted."""
 
-ABSENT = "the file is not there, but other files of the segment are"
+ABSENT = "the file is missing, but other files of the segment exist"
 BEGAN = "a segment began there and is missing"
-_BEGINS = "the broker begins at the first segment that is there"
-GAP = "the broker takes it for a gap in the offsets, and starts"
+_BEGINS = "the broker begins at the first segment that exists"
+GAP = "the broker starts, and treats it as a gap in the offsets"
 
 
 class Witness(NamedTuple):
-    """A file that says how far the log once went."""
+    """A file that proves how far the log once reached."""
 
     end: int
-    """The offset behind the last record."""
+    """The offset after the last record."""
     name: str
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What the checkpoints of the log directory say about one partition."""
+    """The entries of a partition in the checkpoints of the log directory."""
 
     witnesses: tuple[Witness, ...] = ()
     compacted: bool | None = None
-    """Whether the log was ever compacted; None if that is not known."""
+    """Whether the log was ever compacted; None if that is unknown."""
 
 
 def checkpoint_above(listing: Listing, name: str) -> Mapping[Any, int] | None:
@@ -90,7 +89,7 @@ def _offsets(data: bytes) -> Mapping[Any, int]:
 
 
 def checkpoints(listing: Listing) -> Checkpoints:
-    """Read the checkpoints above a partition. A file that is absent or cannot be read says nothing."""
+    """Read the checkpoints above a partition. A file that is absent or cannot be read counts as empty."""
     where = parse_directory(listing.name)
     if where is None:
         return Checkpoints()
@@ -113,12 +112,12 @@ def checkpoints(listing: Listing) -> Checkpoints:
 
 @dataclass
 class Segments:
-    """The names in a partition, sorted by what they prove."""
+    """The names of the files in a partition, sorted by what they prove."""
 
     bases: Sequence[int]
-    """Base offsets of the logs that are there."""
+    """Base offsets of the logs."""
     orphans: list[int] = field(default_factory=list)
-    """Base offsets of segments whose log is missing while an index is there."""
+    """Base offsets of segments that have an index and no log."""
     snapshots: list[int] = field(default_factory=list)
     """Offsets of producer snapshots."""
     deleting: bool = False
@@ -129,7 +128,7 @@ class Segments:
         """Sort the files of a partition. `bases` are the base offsets of its logs."""
         files = list(parsed)
         deleted = {file.base_offset for file in files if file.leftover == ".deleted"}
-        # Compaction was cut short: the rows of a missing log may be in the `.swap` file.
+        # After an interrupted compaction the rows of a missing log may be in the `.swap` file.
         unfinished = any(file.leftover == ".swap" for file in files)
         orphans = {
             file.base_offset
@@ -147,12 +146,12 @@ class Segments:
         )
 
     def between(self, low: int, high: int) -> list[int]:
-        """The orphans with a base offset in `[low, high)`."""
+        """Return the orphans with a base offset in `[low, high)`."""
         return [base for base in self.orphans if low <= base < high]
 
 
 def index_end(listing: Listing, base: int, suffix: str, size: int) -> int | None:
-    """The offset behind the highest one in an index; None without entries, or if they are not in order."""
+    """Return the offset after the highest one in an index; None without entries, or if they are not in order."""
     dtype = _ENTRIES[suffix]
     if size > _LARGEST_INDEX:
         return None
@@ -161,7 +160,7 @@ def index_end(listing: Listing, base: int, suffix: str, size: int) -> int | None
     except LogwrightError:
         return None
     entries = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
-    # Behind the last entry there may be preallocated zeros.
+    # Preallocated zeros may follow the last entry.
     used = np.flatnonzero(entries.view(np.uint8).reshape(len(entries), dtype.itemsize).any(axis=1))
     offsets = entries["relative_offset"][: int(used[-1]) + 1 if len(used) else 0].astype(np.int64)
     if not len(offsets) or offsets[0] < 0 or (np.diff(offsets) < 0).any():
@@ -172,7 +171,7 @@ def index_end(listing: Listing, base: int, suffix: str, size: int) -> int | None
 def index_witness(
     listing: Listing, base: int, sizes: Mapping[str, int], *, both: bool = False
 ) -> Witness | None:
-    """How far a segment went by its indexes. With `both` they must agree: the lower one counts."""
+    """Return how far a segment reached by its indexes. With `both` there must be two, and the lower one counts."""
     witnesses = [
         Witness(end, name)
         for suffix in _ENTRIES
@@ -185,7 +184,7 @@ def index_witness(
 
 
 def written(listing: Listing, taken: int, first: int, sizes: Mapping[str, int]) -> int | None:
-    """The highest offset from `first` on that a producer had written by the snapshot taken at an offset."""
+    """Return the highest offset from `first` on in the producer snapshot taken at an offset."""
     name = segment_name(taken, ".snapshot")
     if not 0 < sizes.get(name, 0) <= _LARGEST_INDEX:
         return None
@@ -198,25 +197,25 @@ def written(listing: Listing, taken: int, first: int, sizes: Mapping[str, int]) 
 
 
 def known_end(witnesses: Iterable[Witness | None]) -> Witness | None:
-    """The witness that says the most; a checkpoint above the others, since a repair does not touch it."""
+    """Return the witness of the highest offset. Of equal ones a checkpoint counts, since a repair does not change it."""
     order = [witness for witness in witnesses if witness is not None]
     return max(order, key=lambda witness: (witness.end, witness.name.startswith("../")), default=None)
 
 
 def ends_early(end: int, known: Witness, active: bool, size: int, lost: Mapping[str, Any]) -> Fault:
-    """A segment of `size` bytes that ends at offset `end`, while another file knows of more. `lost` is what is gone with that."""
+    """Return the fault of a segment of `size` bytes that ends at offset `end`, although another file proves that it was longer."""
     subject = "log" if active else "segment"
     ends = f"ends with offset {end - 1}" if end and (size or active) else "is empty"
-    text = f"the {subject} {ends}, but {known.name} says that it went up to {known.end - 1}"
-    # What was not flushed when the machine failed is lost like that: the broker starts, and its replicas may have it.
-    system = "the broker goes on with the next segment"
+    text = f"the {subject} {ends}, but {known.name} proves that it reached offset {known.end - 1}"
+    # A failure of the machine loses unflushed records like this. The broker starts, and its replicas may have them.
+    system = "the broker continues with the next segment"
     if active:
-        system = f"the broker goes on at offset {end} or before: offsets are used again"
+        system = f"the broker continues at offset {end} or before: offsets are used again"
     return Fault(_LOG, size, 0, Kind.TRUNCATED, text, system=system, lost=lost)
 
 
 def skips_segment(end: int, taken: int, after: int, size: int, lost: Mapping[str, Any]) -> Fault:
-    """A segment of `size` bytes that ends at offset `end`, while a snapshot was taken between that and the next segment."""
+    """Return the fault of a segment of `size` bytes that ends at offset `end`, if a snapshot was taken before the next segment."""
     text = (
         f"offsets {end} to {after - 1} are in no batch, and a producer snapshot was taken at {taken}: {BEGAN}"
     )
@@ -224,7 +223,7 @@ def skips_segment(end: int, taken: int, after: int, size: int, lost: Mapping[str
 
 
 def gone(base: int, text: str, severity: Severity, system: str, lost: Mapping[str, Any]) -> tuple[str, Fault]:
-    """A log that is missing."""
+    """Return the fault of a missing log."""
     fault = Fault(_LOG, 0, 0, Kind.LINK, text, severity, system=system, lost=lost)
     return segment_name(base, ".log"), fault
 
@@ -232,10 +231,10 @@ def gone(base: int, text: str, severity: Severity, system: str, lost: Mapping[st
 def first_gone(
     segments: Segments, start: int | None, first_epoch: int | None, partition: Mapping[str, Any]
 ) -> tuple[str, Fault] | None:
-    """Logs missing before the first one that is there. What lies before `start`, the log start offset, was deleted.
+    """Return the fault of logs that are missing before the first one. Records before `start`, the log start offset, were deleted.
 
-    Retention may leave one of a snapshot and an early `first_epoch`, where the broker was killed or had taken the snapshot within
-    a segment, but not both. With remote storage a checkpoint says that the log starts before its first segment.
+    Retention may leave either a snapshot or an early `first_epoch` (if the broker was killed, or had taken the snapshot within a
+    segment), but not both. With remote storage the log starts before its first segment, by a checkpoint.
     """
     after = segments.bases[0]
     before = segments.between(0, after)
@@ -246,13 +245,13 @@ def first_gone(
         if taken is not None:
             low = first_epoch
             text = (
-                f"the file is not there, but {EPOCH_FILE} goes back to offset {low} and a producer snapshot was taken"
+                f"the file is missing, but {EPOCH_FILE} begins at offset {low} and a producer snapshot was taken"
                 f" at {taken}"
             )
     base, low = low, max(low, start or 0)
     if low >= after:
         return None
-    text += f": offsets {low} to {after - 1} are gone"
+    text += f": offsets {low} to {after - 1} are lost"
     lost = {**partition, "first_offset": low, "last_offset": after - 1}
     return gone(base, text, Severity.ERROR, _BEGINS, lost)
 
@@ -260,11 +259,11 @@ def first_gone(
 def between_gone(
     low: int, after: int, segments: Segments, partition: Mapping[str, Any]
 ) -> tuple[str, Fault] | None:
-    """A log missing between two others: the one before goes up to `low` at least, the next one begins at `after`."""
+    """Return the fault of a log that is missing between two others: the one before reaches `low`, the next one begins at `after`."""
     base = min(segments.between(low, after), default=None)
     if base is None:
         return None
-    text = f"{ABSENT}: offsets {base} to {after - 1} are gone"
+    text = f"{ABSENT}: offsets {base} to {after - 1} are lost"
     lost = {**partition, "first_offset": base, "last_offset": after - 1}
     return gone(base, text, Severity.ERROR, GAP, lost)
 
@@ -272,14 +271,14 @@ def between_gone(
 def last_gone(
     end: int, trailing: Sequence[int], known: Witness | None, partition: Mapping[str, Any]
 ) -> tuple[str, Fault]:
-    """Logs missing behind the last one that is there, which ends at `end`. A roll creates the log first."""
+    """Return the fault of logs that are missing after the last one, which ends at `end`. A broker that rolls creates the log first."""
     base, once = min(trailing), 0 if known is None else known.end
-    system = f"the broker deletes those, and goes on at offset {end} or before: offsets are used again"
+    system = f"the broker deletes those, and continues at offset {end} or before: offsets are used again"
     if once <= end:
-        text = f"{ABSENT}, without an entry: whether it held records is not known"
+        text = f"{ABSENT}, without an entry: whether the log had records is unknown"
         return gone(base, text, Severity.WARNING, system, {})
     lost = {**partition, "first_offset": end, "last_offset": once - 1}
-    text = f"{ABSENT}: offsets from {end} to {once - 1} are gone"
+    text = f"{ABSENT}: offsets from {end} to {once - 1} are lost"
     return gone(base, text, Severity.ERROR, system, lost)
 
 
@@ -290,9 +289,9 @@ def all_gone(
     first_epoch: int | None,
     partition: Mapping[str, Any],
 ) -> tuple[str, Fault] | None:
-    """There is no log at all. A broker never leaves a partition without its active segment.
+    """Return the fault of a partition without any log. A broker never leaves it without its active segment.
 
-    `start` is the log start offset, `first_epoch` the first offset in `leader-epoch-checkpoint`, as far as they are known.
+    `start` is the log start offset, `first_epoch` the first offset in `leader-epoch-checkpoint`, if they are known.
     """
     if not segments.orphans and (known is None or known.end <= (start or 0)):
         return None
@@ -306,30 +305,30 @@ def all_gone(
         lost["last_offset"] = known.end - 1
     if segments.orphans:
         upto = f"to {lost['last_offset']}" if "last_offset" in lost else "on"
-        text = f"{ABSENT}: offsets from {low} {upto} are gone"
+        text = f"{ABSENT}: offsets from {low} {upto} are lost"
         system = "the broker deletes those, and starts with an empty log"
     else:
-        text = f"there is no log, but {known.name if known else ''} says that it went up to {lost['last_offset']}"
+        text = f"there is no log, but {known.name if known else ''} proves that it reached offset {lost['last_offset']}"
         system = "the broker starts with an empty log"
     return gone(low, text, Severity.ERROR, system, lost)
 
 
-# For readers, which do not compare the files of a directory with each other
+# For readers, which do not check the files of a directory against each other
 
 
 @dataclass(frozen=True)
 class Directory:
-    """What is known of a partition before a log is read."""
+    """The evidence of a partition, before a log is read."""
 
     listing: Listing
     segments: Segments
     checkpoints: Checkpoints
     sizes: Mapping[str, int]
     start: int | None
-    """The log start offset, where a checkpoint or an option gives it."""
+    """The log start offset, if a checkpoint or an option gives it."""
 
     def hints(self, base: int, log: str) -> Mapping[str, Any]:
-        """For the context of a log (`LogContext`): how far it went."""
+        """Return hints for the context of a log (`LogContext`): how far it reached."""
         after = next((offset for offset in self.segments.bases if offset > base), None)
         if after is not None:
             hints: dict[str, Any] = {}
@@ -360,7 +359,7 @@ class Directory:
         return [witness for witness in self.checkpoints.witnesses if witness.end > (self.start or 0)]
 
     def missing(self, first_epoch: int | None, partition: Mapping[str, Any]) -> list[tuple[str, Fault]]:
-        """Logs that are missing as a whole."""
+        """Return the faults of missing logs."""
         segments, taken = self.segments, self.segments.snapshots[-1:]
         known = [Witness(offset, segment_name(offset, ".snapshot")) for offset in taken]
         known += self._checkpointed()

@@ -1,4 +1,4 @@
-"""What the headers of a partition's batches say: where the log ends, times, sizes, transactions that are open."""
+"""Summarise the headers of a partition: log end offset, times, sizes, open transactions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PartitionFacts:
         self.end: int | None = None
         self.compressions: Counter[str] = Counter()
         self.times: list[int] = []
-        """The smallest and the largest `max_timestamp`; none without batches that have one."""
+        """The smallest and the largest `max_timestamp`; empty if no batch has one."""
 
     def begin(self, file: PlannedFile) -> None:
         base = file.hints["base_offset"]
@@ -84,7 +84,7 @@ class PartitionFacts:
 
 
 def _moment(milliseconds: int) -> Any:
-    """As a time, where the calendar goes so far."""
+    """Return a time; the milliseconds if the calendar does not reach it."""
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:

@@ -1,6 +1,6 @@
-"""Following partitions, in the words of Spark's Kafka source: which, from where, up to where, how much at a time.
+"""Follow partitions, with the options of Spark's Kafka source: which partitions, from where, up to where, and how much at a time.
 
-Source of the words and their defaults: `KafkaSourceProvider` and `ConsumerStrategy` of Spark, and its guide to Kafka.
+Source of the options and their defaults: `KafkaSourceProvider` and `ConsumerStrategy` of Spark, and its guide to Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.window import Frames, Window
 
 LATEST, EARLIEST = -1, -2
-"""In the JSON of offsets (`KafkaOffsetRangeLimit`)."""
+"""Special values in the JSON of offsets (`KafkaOffsetRangeLimit`)."""
 _POSITIONS = {
     "read_uncommitted": "offset",
     "read_committed": "offset",
@@ -35,7 +35,7 @@ _ISOLATION = ("read_uncommitted", "read_committed")
 def _topics(text: Any) -> frozenset[str]:
     topics = frozenset(word.strip() for word in str(text).split(",") if word.strip())
     if not topics:
-        raise ValueError("topics are wanted, with commas between them")
+        raise ValueError("expected topics, separated by commas")
     return topics
 
 
@@ -43,7 +43,7 @@ def _pattern(text: Any) -> str:
     try:
         re.compile(str(text))
     except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
     return str(text)
 
 
@@ -51,9 +51,9 @@ def _by_partition(text: Any, check: Callable[[Any], Any]) -> Any:
     try:
         data = json.loads(str(text))
     except ValueError:
-        raise ValueError("JSON is wanted") from None
+        raise ValueError("expected JSON") from None
     if not isinstance(data, dict):
-        raise ValueError("JSON with the topics is wanted")
+        raise ValueError("expected a JSON object with the topics")
     return {topic: check(of) for topic, of in data.items()}
 
 
@@ -62,7 +62,7 @@ def _partitions(text: Any) -> Any:
 
     def numbers(of: Any) -> frozenset[int]:
         if not isinstance(of, list) or not all(type(number) is int and number >= 0 for number in of):
-            raise ValueError('{"topic": [0, 1, ...]} is wanted')
+            raise ValueError('expected {"topic": [0, 1, ...]}')
         return frozenset(of)
 
     return _by_partition(text, numbers)
@@ -76,7 +76,7 @@ def _numbers(text: Any, low: int) -> Any:
             key.isdecimal() and type(number) is int for key, number in of.items()
         )
         if not known or not all(low <= number < 1 << 63 for number in of.values()):
-            raise ValueError('{"topic": {"0": 23, ...}} is wanted')
+            raise ValueError('expected {"topic": {"0": 23, ...}}')
         return {int(key): number for key, number in of.items()}
 
     return _by_partition(text, numbers)
@@ -92,26 +92,26 @@ def _times(text: Any) -> Any:
 
 
 def _no_broker(_: Any) -> Any:
-    raise ValueError("files are read here and no broker is asked: leave it away")
+    raise ValueError("files are read, not a broker: remove the option")
 
 
 OPTIONS = (
-    Option("subscribe", None, "Topics, with commas between them: the path is the log directory", _topics),
-    Option("subscribePattern", None, "The same as a regular expression that the whole name of a topic matches", _pattern),
-    Option("assign", None, 'The same by partition: {"orders": [0, 1]}', _partitions),
-    Option("startingOffsets", None, 'earliest, latest, or by partition: {"orders": {"0": 23, "1": -2}}, -2 is earliest, -1 latest. By default '
-           "earliest; of a stream for which topics are named, as of the Kafka source, latest. A stream goes on from its checkpoint", _offsets),
-    Option("endingOffsets", None, "The same of the end, which is not included; by default latest. Not for streams", _offsets),
-    Option("startingTimestamp", None, "From the first record of each partition on that is not before this time, in milliseconds", low=0),
-    Option("endingTimestamp", None, "Up to the first record that is not before this time. Not for streams", low=0),
-    Option("startingOffsetsByTimestamp", None, 'The same by partition: {"orders": {"0": 1700000000000}}', _times),
-    Option("endingOffsetsByTimestamp", None, "The same by partition. Not for streams", _times),
-    Option("startingOffsetsByTimestampStrategy", "error", "Where no record is so late: an error, or begin at the latest", parse_choice,
+    Option("subscribe", None, "Topics, separated by commas. The path is the log directory", _topics),
+    Option("subscribePattern", None, "Regular expression for the full names of topics", _pattern),
+    Option("assign", None, 'Partitions: {"orders": [0, 1]}', _partitions),
+    Option("startingOffsets", None, 'earliest, latest, or by partition: {"orders": {"0": 23, "1": -2}}, -2 is earliest, -1 latest. By '
+           "default earliest; latest for a stream of named topics, as in the Kafka source. A stream continues from its checkpoint", _offsets),
+    Option("endingOffsets", None, "The end, which is excluded, in the same form. By default latest. Not for streams", _offsets),
+    Option("startingTimestamp", None, "Begin at the first record of each partition with this time or a later one, in milliseconds", low=0),
+    Option("endingTimestamp", None, "End before the first record with this time or a later one. Not for streams", low=0),
+    Option("startingOffsetsByTimestamp", None, 'startingTimestamp by partition: {"orders": {"0": 1700000000000}}', _times),
+    Option("endingOffsetsByTimestamp", None, "endingTimestamp by partition. Not for streams", _times),
+    Option("startingOffsetsByTimestampStrategy", "error", "If no record is that late: error, or begin at latest", parse_choice,
            ("error", "latest")),
-Option("includeHeaders", True, "Whether there is a column with the headers", parse_bool),
-    Option("kafka.isolation.level", None, "The same as the view of this name", parse_choice, _ISOLATION),
+Option("includeHeaders", True, "Include the column headers", parse_bool),
+    Option("kafka.isolation.level", None, "The view of this name", parse_choice, _ISOLATION),
     *(
-        Option(name, None, "Refused: files are read, no broker is asked", _no_broker)
+        Option(name, None, "Refused: files are read, not a broker", _no_broker)
         for name in (
             "kafka.bootstrap.servers", "kafka.group.id", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
             "fetchOffset.retryIntervalMs",
@@ -130,8 +130,8 @@ class PartitionFollow:
         view = view or options["kafka.isolation.level"] or "read_uncommitted"
         if view not in _POSITIONS:
             raise UsageError(
-                f"view {view!r} can't be followed or cut by offsets",
-                advice=f"There are: {', '.join(_POSITIONS)}",
+                f"view {view!r} cannot be followed or limited by offsets",
+                advice=f"Use one of: {', '.join(_POSITIONS)}",
             )
         return view, _POSITIONS[view]
 
@@ -141,7 +141,7 @@ class PartitionFollow:
     def wanted(self, name: str, options: Options) -> bool:
         chosen = [word for word in ("subscribe", "subscribePattern", "assign") if options[word] is not None]
         if len(chosen) > 1:
-            raise UsageError(f"{' and '.join(chosen)} are given", advice="Say one of them")
+            raise UsageError(f"{' and '.join(chosen)} exclude each other", advice="Pass one of them")
         if not chosen:
             return True
         parsed = parse_directory(name)
@@ -163,7 +163,9 @@ class PartitionFollow:
         if stream:
             for word in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if options[word] is not None:
-                    raise UsageError(f"{word} is not for streams, which have no end", advice="Leave it away")
+                    raise UsageError(
+                        f"{word} is not for streams, which have no end", advice="Remove the option"
+                    )
         named = any(options[word] is not None for word in ("subscribe", "subscribePattern", "assign"))
         begin = "latest" if stream and named else "earliest"
         low = _bound(listing, plan, options, "starting", where, begin, first, end)
@@ -186,7 +188,7 @@ def _bound(
     first: int,
     end: int,
 ) -> int:
-    """`startingOffsets` or `endingOffsets`; times count more than offsets, as with the Kafka source."""
+    """Return the offset of `startingOffsets` or `endingOffsets`. Times take precedence, as in the Kafka source."""
     time = options[f"{which}Timestamp"]
     if time is None and options[f"{which}OffsetsByTimestamp"] is not None:
         time = _of(options[f"{which}OffsetsByTimestamp"], where, f"{which}OffsetsByTimestamp")
@@ -197,7 +199,7 @@ def _bound(
         if which == "starting" and options["startingOffsetsByTimestampStrategy"] == "error":
             raise UsageError(
                 f"no record of {listing.name} has the time {time} or a later one",
-                advice="Say startingOffsetsByTimestampStrategy=latest to begin with what comes",
+                advice="Pass startingOffsetsByTimestampStrategy=latest to begin with new records",
             )
         return end
     bound: Any = options[f"{which}Offsets"] or default
@@ -208,16 +210,20 @@ def _bound(
 
 
 def _of(offsets: Mapping[str, Mapping[int, int]], where: TopicPartition | None, option: str) -> int:
-    """What JSON says of a partition; it has to speak of all, as with the Kafka source."""
+    """Return the value for a partition. The JSON must have one for each partition, as in the Kafka source."""
     offset = None if where is None else offsets.get(where.topic, {}).get(where.partition)
     if offset is None:
-        name = "a directory that is called like none" if where is None else f"{where.topic}-{where.partition}"
-        raise UsageError(f"option {option} says nothing of {name}", advice="Say something of each partition")
+        name = (
+            "a directory whose name is not a partition's"
+            if where is None
+            else f"{where.topic}-{where.partition}"
+        )
+        raise UsageError(f"option {option} has no value for {name}", advice="Give a value for each partition")
     return offset
 
 
 def _first_at(listing: Listing, plan: Plan, time: int, first: int) -> int | None:
-    """The first offset from `first` on whose record is not before `time`, in milliseconds (`KafkaConsumer.offsetsForTimes`)."""
+    """Return the first offset from `first` on whose record has `time` (in milliseconds) or a later time (`KafkaConsumer.offsetsForTimes`)."""
     for file in plan.files:
         after = file.hints.get("next_base")
         if file.role is not Role.PRIMARY or (after is not None and after <= first):

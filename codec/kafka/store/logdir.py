@@ -1,4 +1,4 @@
-"""A broker's log directory: partitions, and the files that hold what is true of all of them."""
+"""A broker's log directory: partitions, and the files about all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ABOVE = {
     RECOVERY_POINT_FILE,
 }
 _SHOWN = 4
-"""Entries of a checkpoint that a message names."""
+"""The number of entries of a checkpoint that a message names."""
 _Partition = tuple[str, int]
 
 
@@ -53,8 +53,8 @@ class LogDirectory:
         self, name: str, data: bytes, stores: Sequence[RepairedStore]
     ) -> tuple[bytes | None, str]:
         if name == CLEAN_SHUTDOWN_FILE and any(store.changed for store in stores):
-            # A controller counts a broker with this file among those that have lost nothing.
-            return None, f"{name} is left out: the broker checks the repaired logs when it starts"
+            # With this file a controller assumes that the broker has lost nothing.
+            return None, f"{name} is removed, so that the broker checks the repaired logs when it starts"
         if name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, LOG_START_FILE):
             return _checkpoint(name, data, _log_ends(stores))
         return data, ""
@@ -64,7 +64,7 @@ LOG_DIRECTORY = LogDirectory()
 
 
 def _log_ends(stores: Sequence[RepairedStore]) -> Mapping[_Partition, int | None]:
-    """The log end offset of each partition; None where it is not known."""
+    """Return the log end offset of each partition; None if it is unknown."""
     ends: dict[_Partition, int | None] = {}
     for store in stores:
         partition = parse_directory(store.name)
@@ -81,17 +81,17 @@ def _log_ends(stores: Sequence[RepairedStore]) -> Mapping[_Partition, int | None
 
 
 def _checkpoint(name: str, data: bytes, ends: Mapping[_Partition, int | None]) -> tuple[bytes, str]:
-    """A checkpoint of offsets without offsets beyond the end of a log.
+    """Return a checkpoint without offsets beyond the end of a log.
 
-    A recovery point beyond the end lets the broker skip the check of a log after a crash, and a cleaner offset beyond it lets the
-    cleaner skip records that are appended later. A log start offset beyond the end lets the broker delete the log.
+    With a recovery point beyond the end, the broker does not check the log after a crash. With a cleaner offset beyond it, the cleaner
+    skips records that are appended later. With a log start offset beyond it, the broker deletes the log.
     """
     changes: list[str] = []
     try:
         before = OFFSETS.unpack(data)
     except ParseError as error:
         before = OFFSETS.salvage(data)
-        changes.append(f"it was malformed ({error.message}), {len(before)} of its entries could be read")
+        changes.append(f"it was malformed ({error.message}), and {len(before)} of its entries were kept")
     after: list[Entry] = []
     for entry in before:
         topic, partition, offset = str(entry[0]), int(entry[1]), int(entry[2])

@@ -1,4 +1,4 @@
-"""The layout `kafka.partition`: the directory of one partition, and what its readers see.
+"""The layout `kafka.partition`: the directory of one partition, and its views.
 
 Source of the rules: `LogLoader`, `LogSegments` and `UnifiedLog` of Kafka's storage module.
 """
@@ -83,14 +83,14 @@ VIEWS = {
             "without aborted transactions, up to the first open one",
             leaves="control records, aborted transactions, and what follows the first open one",
         ),
-        View("log", "kafka.log", "rows", "every record on disk, markers of the system too"),
+        View("log", "kafka.log", "rows", "all records in the files, with the markers of the system"),
         View("batches", "kafka.log", "frames", "record batches"),
     )
 }
 
 
 class KafkaPartition(Layout):
-    """A partition. A broker looks at the regular files of its directory only."""
+    """A partition. A broker reads only the regular files of its directory."""
 
     name = NAME
     title = "Kafka partition: segments with their indexes"
@@ -100,7 +100,7 @@ class KafkaPartition(Layout):
     read_options = (
         *used_by({Verb.READ}, LOG_START_OFFSET, views=("read_uncommitted", "read_committed")),
         *used_by({*STARTS, Verb.INSPECT, Verb.EXPLAIN}, LOG_START_OFFSET),
-        *used_by(STARTS, *(one for one in START_OPTIONS if one is not LOG_START_OFFSET)),
+        *used_by(STARTS, *(option for option in START_OPTIONS if option is not LOG_START_OFFSET)),
     )
     nouns = ("record", "segment")
     advice = (
@@ -113,7 +113,7 @@ class KafkaPartition(Layout):
         segments = any(parsed is not None and parsed.suffix == ".log" for parsed in map(parse_segment, names))
         if segments:
             return Match.SURE if named else Match.NAME
-        # The logs may be all that is gone.
+        # The logs may be lost, and nothing else.
         left = METADATA_FILE in names or any(parse_segment(name) is not None for name in names)
         return Match.NAME if named and left else Match.NO
 
@@ -178,12 +178,10 @@ class KafkaPartition(Layout):
                 return PlannedFile(
                     name, size, Role.METADATA, "kafka.log", note="snapshot of the cluster's metadata"
                 )
-            return PlannedFile(name, size, Role.FOREIGN, note="not Kafka's, ignored by it")
+            return PlannedFile(name, size, Role.FOREIGN, note="not a file of Kafka, which ignores it")
         codec = _CODECS[segment_file.suffix]
         if replaced is not None:
-            return PlannedFile(
-                name, size, Role.LEFTOVER, codec, note=f"the broker puts {replaced} in its place"
-            )
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=f"the broker replaces it by {replaced}")
         if logs.get(segment_file.base_offset) == name:
             later = [base for base in bases if base > segment_file.base_offset]
             hints = {
@@ -239,13 +237,13 @@ class KafkaPartition(Layout):
         for file in segments:
             low, high = file.hints["base_offset"], file.hints["next_base"]
             if stable is not None and low >= stable and file.name not in damaged:
-                # No row of it is served. Damage is looked at all the same: it may be why, and has to be told.
+                # No row of it is served. A damaged segment is read all the same: it may be the reason, and must be reported.
                 continue
             if start is not None and high is not None and high <= start:
                 continue
             hints = dict(file.hints)
             if served:
-                # What lies beyond the next segment's base is served from there, if at all.
+                # Offsets from the next segment's base on are served only from there.
                 end = min((bound for bound in (stable, high) if bound is not None), default=None)
                 first = low if start is None else max(start, low)
                 hints |= {"control": False, "partial": True, "start_offset": first, "end_offset": end}
@@ -267,18 +265,20 @@ class KafkaPartition(Layout):
         return ("../.lock",)
 
     def staging(self, name: str, token: str) -> str:
-        """A directory that a broker, started while it is there, takes for one to be deleted; any other name it does not
-        understand in a log directory would keep it from starting (`LogManager.loadLogs`)."""
+        """Return the name of a staging directory, which a broker that is started meanwhile deletes. Any other name that is not a
+        partition's would prevent its start (`LogManager.loadLogs`)."""
         return delete_directory(name, token)
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """The epochs and the topic id first: entries behind the log end are dropped by a broker that starts before the logs are
-        there. Then by segment: the log, its `.index` last of what is derived from it. Without a log an index is deleted as an
-        orphan; a log without `.index` is recovered, after a clean stop too, so that up to there everything is made anew. With
-        `.index` but without `.timeindex` the broker would take an empty one, and find nothing of the segment by time.
+        """Return names in the order of their renames, so that a broker may start at any time.
 
-        A snapshot of the producers comes behind the segment that starts at its offset: where offsets are kept there may be a gap
-        before that segment, and what lies beyond the log end is removed.
+        The epochs and the topic id are first: a broker that starts before the logs are there drops the epochs beyond the log end. Then
+        come the segments, each with its log first and its `.index` last. A broker deletes an index without a log. It recovers a log
+        without an `.index`, even after a clean stop, and rebuilds all its indexes. With an `.index` and without a `.timeindex` it would
+        use an empty one, and find no record of the segment by time.
+
+        A snapshot of the producers comes after the segment that starts at its offset: if offsets are kept, there may be a gap before
+        that segment, and the broker removes snapshots beyond the log end.
         """
         return sorted(names, key=lambda name: _rank(name, parse_segment(name), writing=True))
 
@@ -293,9 +293,10 @@ class KafkaPartition(Layout):
     ) -> Builder:
         if not is_partition(name):
             raise UsageError(
-                f"{name!r} is no name of a partition", advice="Name the directory TOPIC-NUMBER, like orders-0"
+                f"{name!r} is not the name of a partition",
+                advice="Name the directory TOPIC-NUMBER, like orders-0",
             )
-        # Offsets of a task count from 0: it need not know what is there.
+        # The offsets of a task count from 0, whatever the partition has.
         target = None if staged else listing
         return PartitionBuilder(
             options,
@@ -325,18 +326,17 @@ class KafkaPartition(Layout):
 
 
 _LEFTOVERS = {
-    ".deleted": "removed by the broker when it starts",
-    ".swap": "of a compaction or split that the broker finishes when it starts",
-    ".cleaned": "of a compaction that was cut short; the broker removes it when it starts",
+    ".deleted": "the broker removes it when it starts",
+    ".swap": "left by a compaction or split, which the broker finishes when it starts",
+    ".cleaned": "left by an interrupted compaction; the broker removes it when it starts",
 }
 
 
 def _rank(
     name: str, parsed: SegmentFile | None, *, read: Collection[str] = (), writing: bool = False
 ) -> tuple[int, int, int, str]:
-    """Segments in order, each with its log first; then the epochs and the topic id. See `KafkaPartition.order` for writing.
-
-    `read` are the names of logs, which may be `.log.swap`.
+    """Return a sort key: segments in order, each with its log first, then the epochs and the topic id. `KafkaPartition.order` explains
+    the order for writing. `read` are the names of logs, which may be `.log.swap`.
     """
     if parsed is None:
         early = -1 if writing else 1
@@ -349,11 +349,11 @@ def _rank(
 def _logs(
     listing: Listing, entries: Mapping[str, Entry], parsed: Mapping[str, SegmentFile | None]
 ) -> tuple[dict[int, str], dict[str, str]]:
-    """The segments: names of files by base offset; and names of files that a `.log.swap` takes the place of.
+    """Return the logs by base offset, and the files that a `.log.swap` replaces.
 
-    A compaction (or split) renames its result to `.swap` before the segments that it came from are removed, the first one first.
-    As long as that one is there nothing is missing, and it is read. Later the rows of those removed are in the `.swap` only: it is
-    read as the broker would have it, which deletes what lies in its range (`LogLoader.load`).
+    A compaction (or split) renames its result to `.swap` before it removes the segments that it has read, the first one first. While
+    the first one exists, nothing is missing, and the old segments are read. Afterwards the rows of removed segments are only in the
+    `.swap`, which is read as by the broker: it deletes the segments in its range (`LogLoader.load`).
     """
     known = {name: parsed_file for name, parsed_file in parsed.items() if parsed_file is not None}
     logs = {
@@ -387,7 +387,7 @@ def _logs(
 
 
 def _end(listing: Listing, segment: PlannedFile) -> int | None:
-    """The offset behind the last batch of a segment; None where it is of an older format."""
+    """Return the offset after the last batch of a segment; None if the segment has an older format."""
     end = int(segment.hints["base_offset"])
     try:
         for _, frames in good_frames(walk_file(listing, segment, log.CODEC, check=False)):
@@ -399,12 +399,12 @@ def _end(listing: Listing, segment: PlannedFile) -> int | None:
 
 
 def _beyond_end(listing: Listing, segments: Sequence[PlannedFile], start: int) -> list[tuple[str, Fault]]:
-    """What a broker does where the log ends before its start. Only asked where the last segment begins before it."""
+    """Return the fault of a log that ends before its log start offset. Only called if the last segment begins before it."""
     end = _end(listing, segments[-1])
     if end is None or start <= end:
         return []
-    text = f"the log start offset is {start}, the log ends at {end}"
-    system = "the broker deletes all segments, and goes on with an empty one at the log start offset"
+    text = f"the log start offset is {start}, but the log ends at {end}"
+    system = "the broker deletes all segments, and continues with an empty one at the log start offset"
     return [("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system))]
 
 
@@ -415,11 +415,11 @@ def _missing(
     clean: bool | None,
     kraft: bool,
 ) -> list[tuple[str, Fault]]:
-    """Files that a broker would have: what it does without them. They are not needed for reading."""
+    """Return the faults of missing files that a broker would have. Readers do not need them."""
     faults = []
 
     def absent(name: str, system: str, severity: Severity = Severity.INFO) -> None:
-        faults.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is not there", severity, system)))
+        faults.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is missing", severity, system)))
 
     for base in bases:
         if segment_name(base, ".index") not in entries:
@@ -427,25 +427,25 @@ def _missing(
         elif segment_name(base, ".timeindex") not in entries:
             absent(
                 segment_name(base, ".timeindex"),
-                "after a clean stop the broker makes an empty one: lookups by time pass over the segment",
+                "after a clean stop the broker makes an empty one: lookups by time skip the segment",
             )
     if METADATA_FILE not in entries:
         # Brokers before 2.8 have none.
         severity = Severity.ERROR if kraft else Severity.INFO
-        absent(METADATA_FILE, "a KRaft broker sets the partition aside as stray", severity)
+        absent(METADATA_FILE, "a KRaft broker treats the partition as stray", severity)
     filled = any(file.role is Role.PRIMARY and file.size for file in files)
     if filled and EPOCH_FILE not in entries:
-        absent(EPOCH_FILE, "after a clean stop the broker goes on without knowing the leader epochs")
+        absent(EPOCH_FILE, "after a clean stop the broker continues without the leader epochs")
     if filled and clean and not any(file.codec == _CODECS[".snapshot"] for file in files):
-        effect = "the broker forgets all producers, and does not look for them in the log after a clean stop"
+        effect = "after a clean stop the broker forgets all producers, and does not read them from the log"
         faults.append(
-            ("", Fault(NAME, 0, 0, Kind.LINK, "no snapshot of the producers is there", Severity.INFO, effect))
+            ("", Fault(NAME, 0, 0, Kind.LINK, "there is no snapshot of the producers", Severity.INFO, effect))
         )
     return faults
 
 
 def _vote_faults(listing: Listing, size: int) -> list[tuple[str, Fault]]:
-    """What is wrong with the vote beside the metadata log."""
+    """Return the faults of `quorum-state`, the vote of a KRaft node."""
     try:
         parse_quorum_state(
             listing.read(QUORUM_STATE_FILE, 0, MAX_QUORUM_STATE), f"{listing.name}/{QUORUM_STATE_FILE}"
@@ -454,7 +454,7 @@ def _vote_faults(listing: Listing, size: int) -> list[tuple[str, Fault]]:
         fault = Fault(NAME, 0, size, Kind.PAYLOAD, error.message, system="the broker does not start")
         return [(QUORUM_STATE_FILE, fault)]
     except UnreadableError as error:
-        return [(QUORUM_STATE_FILE, Fault(NAME, 0, size, Kind.LINK, f"can't be read: {error.message}"))]
+        return [(QUORUM_STATE_FILE, Fault(NAME, 0, size, Kind.LINK, f"cannot be read: {error.message}"))]
     return []
 
 
@@ -465,18 +465,18 @@ def _faults(file: PlannedFile, parsed: SegmentFile | None) -> Iterator[Fault]:
             text = f"{number} is not 20 digits long: the broker opens an empty segment {int(number):020d} beside it"
             yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
         else:
-            text = "the broker takes the name for one of its own, and does not start since it has no number of 64 bits"
+            text = "the broker mistakes the name for that of a segment, and does not start since it has no 64-bit number"
             yield Fault(NAME, 0, 0, Kind.LINK, text)
     elif file.role is Role.LEFTOVER or (file.note and file.role is not Role.METADATA):
         yield Fault(NAME, 0, 0, Kind.LINK, file.note, Severity.INFO)
     if file.role is Role.PRIMARY and file.size > MAX_SEGMENT:
         yield Fault(
-            NAME, 0, file.size, Kind.LENGTH, f"{file.size} bytes, a segment has at most {MAX_SEGMENT}"
+            NAME, 0, file.size, Kind.LENGTH, f"{file.size} bytes, expected at most {MAX_SEGMENT} in a segment"
         )
 
 
 def log_start(listing: Listing, options: Options) -> tuple[int | None, list[tuple[str, Fault]]]:
-    """The first offset that is served, by option or by the checkpoint above; and what is wrong with that."""
+    """Return the first offset that is served, by option or by the checkpoint above, and the faults of the checkpoint."""
     if options["log.start.offset"] is not None:
         return options["log.start.offset"], []
     where = parse_directory(listing.name)
@@ -493,7 +493,7 @@ def _is_clean(listing: Listing) -> bool | None:
 
 
 def _is_kraft(listing: Listing) -> bool:
-    """Whether the log directory is known to be one of a KRaft broker."""
+    """Return whether the log directory is known to be that of a KRaft broker."""
     above = listing.parent()
     names = set() if above is None else {entry.name for entry in above.entries()}
     if above is None or META_PROPERTIES_FILE not in names:

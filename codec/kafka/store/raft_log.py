@@ -1,4 +1,4 @@
-"""The files of KRaft beside its metadata log: the vote, and snapshots of the metadata.
+"""Check the files of KRaft in the directory of the metadata log: the vote, and snapshots of the metadata.
 
 Source: `KafkaRaftLog.recoverSnapshots`, `Snapshots.parse`, `KafkaRaftClient.initialize` and `BatchFileReader` of Kafka.
 """
@@ -29,14 +29,14 @@ from logwright.codec.store.listing import Listing
 SNAPSHOT_SUFFIX = ".checkpoint"
 _UNFINISHED = (".checkpoint.part", ".checkpoint.deleted")
 _OFFSET, _EPOCH = (0, 20), (21, 31)
-"""Places of the two numbers in the name of a snapshot."""
+"""The positions of the two numbers in the name of a snapshot."""
 _HEAD = 17
-"""Bytes of a batch up to its magic. The broker looks at no fewer."""
+"""Bytes of a batch up to its magic. The broker reads no fewer."""
 _LONG = re.compile(r"[+-]?[0-9]+")
 
 
 class SnapshotName(NamedTuple):
-    """The name of a snapshot: the offset behind what it holds, and the epoch of the last record in it."""
+    """The name of a snapshot: the offset after its last record, and the epoch of that record."""
 
     offset: int
     epoch: int
@@ -44,7 +44,7 @@ class SnapshotName(NamedTuple):
 
 
 def parse_snapshot(name: str) -> SnapshotName | None:
-    """Parse the name of a file; None for one that is no snapshot. Raises `BrokerError` where the broker's parser throws."""
+    """Parse the name of a snapshot; None for any other file. Raises `BrokerError` if the broker's parser throws."""
     if not name.endswith((SNAPSHOT_SUFFIX, *_UNFINISHED)):
         return None
     offset, epoch = (_number(name, *place) for place in (_OFFSET, _EPOCH))
@@ -63,7 +63,7 @@ def _number(name: str, start: int, stop: int) -> int:
 
 
 def check_raft_log(listing: Listing, log_start_offset: int, folders: Collection[str] = ()) -> None:
-    """Check what a broker reads with its metadata log. `folders` are the names of its sub-directories. Raises `BrokerError`."""
+    """Check the files that a broker reads with its metadata log. `folders` are its sub-directories. Raises `BrokerError`."""
     sizes = {entry.name: entry.size for entry in listing.entries()}
     _check_topic_id(listing, sizes)
     latest = _latest_snapshot(sizes, log_start_offset)
@@ -102,7 +102,7 @@ def _check_topic_id(listing: Listing, sizes: dict[str, int]) -> None:
 
 
 def _latest_snapshot(sizes: dict[str, int], log_start_offset: int) -> str | None:
-    """The newest snapshot that the broker keeps. Without one the log has to begin at 0."""
+    """Return the newest snapshot that the broker keeps. Without one the log must begin at 0."""
     snapshots = {name: parse_snapshot(name) for name in sorted(sizes)}
     kept = {
         name: at
@@ -121,7 +121,7 @@ def _latest_snapshot(sizes: dict[str, int], log_start_offset: int) -> str | None
 def check_bootstrap(data: bytes, path: str) -> None:
     """Check `bootstrap.checkpoint`, which must have a record of the feature `metadata.version`. Raises `BrokerError`.
 
-    The broker reads it without looking at checksums.
+    The broker reads it without checking checksums.
     """
     if not any(_METADATA_VERSION in records for records in _data_records(data, path)):
         raise BrokerError(
@@ -135,7 +135,7 @@ _LIMIT = 64 << 20
 
 
 def _data_records(data: bytes, path: str) -> Iterator[bytes]:
-    """The records of each complete batch, decompressed, but for control batches."""
+    """Return the decompressed records of each complete batch, except control batches."""
     at = 0
     while at + _HEAD <= len(data):
         size = int.from_bytes(data[at + LENGTH_END - 4 : at + LENGTH_END], "big", signed=True)

@@ -1,4 +1,4 @@
-"""What an append to a partition goes on from: where its log ends, its producers, its epochs."""
+"""Read the state from which an append to a partition continues: log end offset, producers, epochs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Rol
 from logwright.codec.window import Frames, Positions, Window
 
 _LARGEST = 16 << 20
-"""No small file is read beyond that."""
+"""Read limit of small files in bytes."""
 
 
 def resume(listing: Listing, plan: Plan) -> Resumed:
-    """What an append goes on from. Raises `UsageError` for a partition that can't be appended to as it is."""
+    """Return the state from which an append continues. Raises `UsageError` for a partition that cannot be appended to."""
     _refuse(listing, plan)
     segments = [file for file in plan.files if file.role is Role.PRIMARY]
     entries = {entry.name: entry for entry in listing.entries()}
@@ -68,7 +68,7 @@ def resume(listing: Listing, plan: Plan) -> Resumed:
             end = int(head["last_offset"][-1]) + 1
     if log_start > end:
         raise UsageError(
-            f"the log ends at {end}, below its start, which log-start-offset-checkpoint says is {log_start}",
+            f"the log ends at {end}, below its start offset {log_start} in log-start-offset-checkpoint",
             advice="A broker would delete all of it. Remove the partition's line from that file first",
         )
     empty = bool(segments) and segments[-1].size == 0 and segments[-1].hints["base_offset"] == end
@@ -88,7 +88,7 @@ def resume(listing: Listing, plan: Plan) -> Resumed:
 def _batches(listing: Listing, file: PlannedFile, last: bool) -> Iterator[tuple[Window, Frames]]:
     """Iterate over the good batches of a segment. Raises `UsageError` for damage in the last one, whatever its severity.
 
-    What follows a torn tail or zeros is out of a broker's sight too.
+    A broker would not see records after a torn tail or zeros.
     """
     for item in walk_file(listing, file, log.CODEC, check=last):
         faults = [item.fault] if isinstance(item, Hole) else item.faults
@@ -96,30 +96,30 @@ def _batches(listing: Listing, file: PlannedFile, last: bool) -> Iterator[tuple[
         if last and wrong:
             raise UsageError(
                 f"{file.name} is damaged at byte {wrong[0].offset}: {wrong[0].detail}",
-                advice="Nothing is appended behind damage. See it with `logwright verify`",
+                advice="Nothing is appended after damage. Run `logwright verify` to see it",
             )
         if isinstance(item, Stretch) and len(item.frames):
             yield item.window, item.frames
 
 
 def _refuse(listing: Listing, plan: Plan) -> None:
-    """Raise where something else than the content of the logs stands in the way."""
+    """Raise `UsageError` if anything but the content of the logs prevents an append."""
     for name, fault in (*plan.faults, *plan.missing):
         if fault.severity is Severity.ERROR:
             raise UsageError(
                 f"{name or 'the directory'}: {fault.detail}",
-                advice="Nothing is appended to what is damaged. See it with `logwright verify`",
+                advice="Nothing is appended to a damaged partition. Run `logwright verify` to see the damage",
             )
     for file in plan.files:
         parsed = parse_segment(file.name)
         if parsed is not None and parsed.leftover in (".swap", ".cleaned"):
             raise UsageError(
-                f"{file.name} is left of an operation that was cut short",
+                f"{file.name} is left by an interrupted operation",
                 advice="Start the broker on it once, which finishes the operation, then append",
             )
         if claims_to_be_kafkas(file.name):
             raise UsageError(
-                f"the broker takes {file.name} for a file of its own, which it is not by its name",
+                f"the broker mistakes {file.name} for a file of a segment",
                 advice="Rename it or move it away first",
             )
         try:
@@ -129,15 +129,15 @@ def _refuse(listing: Listing, plan: Plan) -> None:
                 metadata.unpack(listing.read(file.name, 0, _LARGEST))
         except (DescriptionError, UnreadableError) as error:
             raise UsageError(
-                f"{file.name} can't be understood: {error.message}",
-                advice="A broker does not open the partition as it is. Set the file right or delete it first",
+                f"{file.name} cannot be parsed: {error.message}",
+                advice="A broker does not open the partition like this. Correct the file or delete it first",
             ) from None
 
 
 class Indexes:
-    """The indexes of the last segment, held against its batches: from now on a broker trusts them, after a clean stop at least.
+    """Compare the indexes of the last segment with its batches: after the append a broker trusts them, at least after a clean stop.
 
-    A killed broker leaves them with the zeros that they were allocated with; where the log was changed by hand they may say anything.
+    A killed broker leaves them with preallocated zeros. If the log was changed by hand, they may contain anything.
     """
 
     def __init__(self, listing: Listing, entries: Mapping[str, Entry], base: int) -> None:
@@ -145,10 +145,10 @@ class Indexes:
         self._names = segment_name(base, ".index"), segment_name(base, ".timeindex")
         index = np.frombuffer(listing.read(self._names[0]), np.uint8)
         width = INDEX_ENTRY.min_size
-        entries_stored = index[: len(index) // width * width].view(INDEX_ENTRY.head_dtype)
+        stored = index[: len(index) // width * width].view(INDEX_ENTRY.head_dtype)
         self._offset, self._position = (
-            entries_stored["relative_offset"] + np.int64(base),
-            entries_stored["position"].astype(np.int64),
+            stored["relative_offset"] + np.int64(base),
+            stored["position"].astype(np.int64),
         )
         self._good = len(index) % width == 0 and self._times(listing, entries)
         self._good &= bool((np.diff(self._offset) > 0).all() and (np.diff(self._position) > 0).all())
@@ -156,7 +156,7 @@ class Indexes:
         self._end = base
 
     def _times(self, listing: Listing, entries: Mapping[str, Entry]) -> bool:
-        """Whether the time index is there and ends in an entry."""
+        """Return whether the time index exists and ends with an entry."""
         width = TIMEINDEX_ENTRY.min_size
         entry = entries.get(self._names[1])
         if entry is None or entry.size % width:
@@ -164,21 +164,21 @@ class Indexes:
         return entry.size == 0 or any(listing.read(entry.name, entry.size - width, width))
 
     def add(self, header: npt.NDArray[Any], start: Positions) -> None:
-        """Batches of the segment, and the byte where each starts."""
+        """Take batches of the segment, and the byte where each starts."""
         self._indexer.add(header, start)
         self._end = int(header["last_offset"][-1]) + 1
         if not self._good:
             return
         low, high = np.searchsorted(self._position, [start[0], start[-1] + 1])
         at = np.searchsorted(start, self._position[low:high])
-        # A broker up to 4.0 has one entry for all batches that came at once: the last offset of the last, the place of the first.
+        # A broker up to 4.0 writes one entry for batches that arrive together: the last offset of the last, the position of the first.
         fits = start[at] == self._position[low:high]
         fits &= header["base_offset"][at] <= self._offset[low:high]
         self._good = bool(fits.all())
         self._matched += int(high - low)
 
     def rebuilt(self) -> dict[str, bytes]:
-        """Both indexes made anew, where one of them is not good."""
+        """Return both indexes rebuilt, if one of them is wrong."""
         good = self._good and self._matched == len(self._offset)
         if good and (not len(self._offset) or self._offset[-1] < self._end):
             return {}
@@ -187,7 +187,7 @@ class Indexes:
 
 
 def stored_epochs(listing: Listing) -> list[tuple[int, int]]:
-    """The entries of leader-epoch-checkpoint; none where there is no such file, or it can't be read."""
+    """Return the entries of leader-epoch-checkpoint; none if the file is absent or cannot be read."""
     if EPOCH_FILE not in {entry.name for entry in listing.entries()}:
         return []
     try:
@@ -197,7 +197,7 @@ def stored_epochs(listing: Listing) -> list[tuple[int, int]]:
 
 
 def parse_epochs(listing: Listing) -> list[tuple[int, int]]:
-    """Raises `ParseError`."""
+    """Return the entries of leader-epoch-checkpoint. Raises `ParseError`."""
     data = listing.read(EPOCH_FILE, 0, _LARGEST)
     return [(int(epoch), int(offset)) for epoch, offset in LEADER_EPOCH.unpack(data)]
 
@@ -205,7 +205,7 @@ def parse_epochs(listing: Listing) -> list[tuple[int, int]]:
 def _latest_snapshot(
     listing: Listing, plan: Plan, segments: Sequence[PlannedFile]
 ) -> tuple[ProducerState, int]:
-    """Producer state from the newest sound snapshot that a segment starts at, and the offset it is of."""
+    """Return the state in the newest valid snapshot at which a segment starts, and its offset."""
     bases = {file.hints["base_offset"] for file in segments}
     snapshots = [
         (parse_segment(file.name), file.name) for file in plan.files if file.codec == snapshot.CODEC.name

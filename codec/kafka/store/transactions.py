@@ -1,4 +1,4 @@
-"""The transactions of a partition, from its logs: which were aborted, and where the first open one begins."""
+"""The transactions of a partition: which were aborted, and where the first open one begins."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from logwright.codec.window import Frames, Window
 
 
 class Transactions:
-    """Fold batches, in order, into the transactions that they belong to.
+    """Fold batches, in order, into their transactions.
 
-    A fold that begins at an offset knows all that concerns the records behind it: of a transaction that began earlier and goes on
-    there, it sees the rest and the end.
+    A fold that begins at an offset has all facts about the records after it: it sees the rest and the end of a transaction that began
+    earlier.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class Transactions:
 
 
 def transactions(listing: Listing, segments: Iterable[PlannedFile]) -> tuple[Transactions, set[str]]:
-    """Return the transactions of a partition, and the names of the damaged logs: the end of a transaction may be lost there.
+    """Return the transactions of a partition, and the names of its damaged logs, in which the end of a transaction may be lost.
 
-    Only batches whose checksum is right count: a flipped bit opens no transaction, ends none, and hides none of its neighbours.
+    Only batches with a right checksum count, so a flipped bit neither opens nor ends a transaction.
     """
     result, damaged = Transactions(), set()
 

@@ -1,7 +1,7 @@
 """The codec `kafka.log`: segments of a partition, and the KRaft files of the same format (`*.checkpoint`).
 
-A frame is a record batch. The tables are declared in `log_tables`; `rows` and `frames` fill them, `scan` and `resync` find
-batches, `encode` and `reencode` write them. Source of the format: `DefaultRecordBatch` and `FileRecords` of Kafka.
+A frame is a record batch. `tables` declares the tables; `rows` and `frames` fill them, `scan` and `resync` find batches, and
+`write` and `reencode` write them. Source of the format: `DefaultRecordBatch` and `FileRecords` of Kafka.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ OPTIONS = (
     *used_by(
         {*DECODES, Verb.AS_SYSTEM, Verb.WRITE} - {Verb.DIFF}, MAX_DECOMPRESSED, views=("rows", "frames")
     ),
-    *(used_by(ENCODES if one.name.endswith(".level") else {Verb.WRITE}, one)[0] for one in encode.OPTIONS),
+    *(
+        used_by(ENCODES if option.name.endswith(".level") else {Verb.WRITE}, option)[0]
+        for option in encode.OPTIONS
+    ),
 )
 
 
@@ -110,12 +113,12 @@ class KafkaLog(Codec):
         return fields.edit(frame, path, change, reseal=reseal)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
-        frames_found = scan.scan(window, at, context, check=check)
+        good = scan.scan(window, at, context, check=check)
         if check and context.snapshots and not context.holes:
-            context.holes = scan.has_holes(frames_found.header)
-        if check and len(frames_found):
-            frames_found.faults += markers.bad_markers(window, frames_found)
-        return frames_found
+            context.holes = scan.has_holes(good.header)
+        if check and len(good):
+            good.faults += markers.bad_markers(window, good)
+        return good
 
     def decode(
         self, window: Window, frames_: Frames, table: str, columns: Sequence[str], context: LogContext
@@ -142,8 +145,8 @@ class KafkaLog(Codec):
             base = head["base_offset"].astype(np.int64)
             return base, head["last_offset"].astype(np.int64)
         if column == "timestamp":
-            # The broker sees to it that no record is above max_timestamp. Where the first one is (base_timestamp, unless
-            # that is the delete horizon), it was not a broker: then nothing is known. Below there is no bound.
+            # A broker ensures that no record is above max_timestamp. If the first one is (base_timestamp, unless that is the
+            # delete horizon), the writer was not a broker, and there is no upper bound. There is never a lower bound.
             flags = head["attributes"].astype(np.int64)
             append = flags & TIMESTAMP_TYPE != 0
             top = head["max_timestamp"].astype(np.int64)
@@ -163,8 +166,8 @@ class KafkaLog(Codec):
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: LogContext
     ) -> tuple[int | None, Mapping[str, Any]]:
-        """The offsets between two good batches. The number of records is only known where the damaged ones bear it out: offsets
-        may have been unused."""
+        """Return the offsets between two good batches. The number of records is known only if the headers of the damaged batches
+        confirm it: offsets may have been unused."""
         lost: dict[str, Any] = {}
         if context.topic is not None:
             lost = {"topic": context.topic, "partition": context.partition}
@@ -178,7 +181,7 @@ class KafkaLog(Codec):
         elif context.next_base is not None:
             behind = context.next_base
         elif first is not None:
-            # The end of the log: what a torn batch says of itself, or another file of what was there.
+            # The end of the log, by the header of a torn batch or by another file.
             torn = [end for (start, end), claim in context.believed.items() if claim.torn and start == first]
             behind = max([*torn, context.known_end or 0])
             behind = behind if behind > first else None
@@ -189,7 +192,7 @@ class KafkaLog(Codec):
         if first is not None and behind is not None and behind <= first:
             return 0, {}
         if after is None and behind is None and context.clean is True and context.known_end == first:
-            return 0, {}  # the log went no further when it was closed
+            return 0, {}  # the log ended here when it was closed
         claim = None if first is None or behind is None else context.believed.get((first, behind))
         if claim is None:
             return None, lost
@@ -212,7 +215,7 @@ class KafkaLog(Codec):
         if context.known_by and context.known_end is not None and context.known_end > end:
             known = evidence.Witness(context.known_end, context.known_by)
         elif after is not None and not torn and not context.holes:
-            # As in a check of the whole directory: a segment began at the snapshot and is missing.
+            # As in a check of the directory: a segment began at the snapshot, and is missing.
             taken = next((offset for offset in context.snapshots if offset >= end), None)
             if taken is not None:
                 lost = {**_partition(context), "first_offset": end, "last_offset": after - 1}
@@ -233,10 +236,11 @@ def _partition(context: LogContext) -> dict[str, Any]:
 
 
 _YEAR = 366 * 86_400_000
+"""In milliseconds."""
 
 
 def _plausible_times(claim: Believed, around: Sequence[Any]) -> bool:
-    """Whether the timestamps of damaged batches can be: not far from those of the batches around them, in milliseconds."""
+    """Return whether the timestamps of damaged batches are plausible: within a year of those of the batches around them."""
     times = [int(time) for head in around for time in (head["base_timestamp"][0], head["max_timestamp"][0])]
     low, high = min(times, default=claim.first_timestamp), max(times, default=claim.last_timestamp)
     in_order = 0 <= claim.first_timestamp <= claim.last_timestamp
@@ -244,7 +248,7 @@ def _plausible_times(claim: Believed, around: Sequence[Any]) -> bool:
 
 
 def _plausible(head: bytes) -> bool:
-    """Whether the first bytes of a file can be the header of a batch, so that another file with a 2 there is not taken for one."""
+    """Return whether the first bytes of a file can be the header of a batch. A 2 at the place of the magic is not enough."""
     first = np.frombuffer(head, HEAD, 1)[0]
     return bool(
         first["batch_length"] >= MIN_LENGTH

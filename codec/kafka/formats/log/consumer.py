@@ -1,10 +1,10 @@
-"""How far Kafka's consumer gets in a batch whose checksum is right and whose records are not: the records that it gives before it
-stops, and what it says then.
+"""Simulate Kafka's consumer on a batch whose checksum is right and whose records are not: the records that it returns before it
+stops, and its exception.
 
-A consumer reads a batch record by record. What is compressed it decompresses on the way, in pieces: a failure takes with it what
-the same read from the decompressor had made before, no more. The last record comes only when the end of the stream has been
-looked at. So a stream with a wrong checksum at its end gives all records but the last if that checksum is looked at by a read of
-its own (gzip), and none of the last 16 KiB if it is not (zstd).
+A consumer reads a batch record by record, and decompresses it on the way, in pieces. A failed read from the decompressor discards
+only what the same read has produced. The last record is returned only after the end of the stream has been checked. If the stream
+has a wrong checksum at its end, the consumer returns all records but the last if a separate read checks it (gzip), and nothing of
+the last 16 KiB otherwise (zstd).
 
 Sources: `DefaultRecordBatch.StreamRecordIterator`, `DefaultRecord.readFrom`, `ChunkedBytesStream`, `GzipCompression`,
 `SnappyCompression`, `Lz4BlockInputStream` and `ZstdCompression` of Kafka's clients library 4.3; `GZIPInputStream` and
@@ -40,7 +40,7 @@ _EARLY = "Incorrect declared batch size, premature EOF reached"
 
 
 class Thrown(Exception):
-    """An exception of Java: its class, what it says, and its cause."""
+    """A Java exception: its class, message and cause."""
 
     def __init__(self, java: str, message: str | None = None, cause: Thrown | None = None) -> None:
         super().__init__(java, message)
@@ -48,8 +48,8 @@ class Thrown(Exception):
 
     @property
     def expected(self) -> bool:
-        """Whether the consumer takes it for a bad record: it gives what it has, and says so when it is asked for more. Any other
-        exception goes through `poll`, and what that call has collected is gone."""
+        """Whether the consumer treats it as a bad record: it returns the records before it, and raises the error at the next
+        `poll`. Any other exception leaves `poll` at once, and the records that it has collected are lost."""
         return self.java in (KAFKA_EXCEPTION, INVALID_RECORD)
 
     @property
@@ -68,7 +68,7 @@ class Thrown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """The first `records` of a batch, which are `data` decompressed, and why there are no more (None: these are all)."""
+    """The first `records` of a batch, their decompressed bytes, and the exception at the next one (None: these are all)."""
 
     records: int
     data: bytes
@@ -83,8 +83,8 @@ def consume_batch(batch: Bytes, limit: int) -> Consumed:
 
 
 def consume(compression: int, stored: Bytes, count: int, limit: int) -> Consumed:
-    """Read the section of a batch that says it has `count` records, as a consumer does. `compression` are the lowest three bits of
-    the attributes; of a stream that makes more than `limit` bytes no more is read."""
+    """Read the records of a batch with a declared count of `count`, as a consumer does. `compression` are the lowest three bits of
+    the attributes. At most `limit` bytes are decompressed."""
     out: list[bytes] = []
     try:
         for record in _records(compression, stored.tobytes(), count, limit):
@@ -95,7 +95,7 @@ def consume(compression: int, stored: Bytes, count: int, limit: int) -> Consumed
 
 
 def _records(compression: int, stored: bytes, count: int, limit: int) -> Iterator[bytes]:
-    """The bytes of the records, those of the length before each included. Raises `Thrown`."""
+    """Iterate over the bytes of the records, with the length before each. Raises `Thrown`."""
     if compression >= len(COMPRESSION_NAMES):
         raise Thrown(_ILLEGAL, f"Unknown compression type id: {compression}")
     source: _Records = _Plain(stored) if compression == 0 else _Compressed(compression, stored, limit)
@@ -115,7 +115,7 @@ class _Records(Protocol):
 
 
 class _Plain:
-    """The records of a batch that is not compressed: they are read where they are, past the end that they claim."""
+    """The records of an uncompressed batch. They are read in place, also beyond the length that they declare."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -137,14 +137,14 @@ class _Plain:
 
 
 class _Compressed:
-    """The records of a compressed batch, each of which is read whole from the stream, then looked at."""
+    """The records of a compressed batch. Each is read completely from the stream, then parsed."""
 
     def __init__(self, compression: int, data: bytes, limit: int) -> None:
         kind, self.size = _STREAMS[compression]
         try:
             stream = kind(data, limit)
         except Thrown as error:
-            # `KafkaException(cause)` says what the cause is.
+            # The message of `KafkaException(cause)` is the cause.
             text = error.java if error.message is None else f"{error.java}: {error.message}"
             raise Thrown(KAFKA_EXCEPTION, text, error) from None
         self.stream, self.limit = stream, limit
@@ -172,7 +172,7 @@ class _Compressed:
     def _record(self) -> bytes:
         prefix = bytearray()
         while len(prefix) < 5 and (not prefix or prefix[-1] >= 0x80):
-            # At the end of the stream -1 is taken for a byte.
+            # At the end of the stream the client takes -1 for a byte.
             prefix.append(self._byte() & 0xFF)
         size = _Reader(bytes(prefix), 0).varint()
         if size < 0:
@@ -189,7 +189,7 @@ class _Compressed:
     # `ChunkedBytesStream`
 
     def _fill(self) -> None:
-        # What was there is gone even if this fails.
+        # The old content is discarded even if this fails.
         self.buffer, self.at = b"", 0
         self.buffer = self._more_of(self.size)
 
@@ -202,7 +202,7 @@ class _Compressed:
         return self.buffer[self.at - 1]
 
     def _read(self, size: int) -> bytes:
-        """So many bytes; fewer where the stream ends."""
+        """Return `size` bytes; fewer at the end of the stream."""
         parts = []
         while size > 0:
             if self.at >= len(self.buffer):
@@ -257,7 +257,7 @@ class _Reader:
             raise Thrown(_UNDERFLOW)
         value = 0
         for i, byte in enumerate(part):
-            # The last byte is not masked: its sign goes with it.
+            # The last byte is not masked, so its sign counts.
             value |= (byte & 0x7F if i + 1 < size else byte - 0x100) << 7 * i
         raise Thrown(_ILLEGAL, f"{text}, converted value: {value & (1 << bits) - 1:x}")
 
@@ -268,7 +268,7 @@ class _Reader:
         self.at += max(size, 0)
 
     def body(self, size: int) -> int:
-        """Go over a record of `size` bytes; where it ends. Raises `Thrown`."""
+        """Parse a record of `size` bytes, and return where it ends. Raises `Thrown`."""
         left = len(self.data) - self.at
         if left < size:
             raise Thrown(
@@ -312,7 +312,7 @@ class _Reader:
             self.content(self.varint())
 
 
-# Streams: `read(size)` gives so many bytes at most, fewer where the decompressor does, none at the end; raises `Thrown`.
+# Streams: `read(size)` returns at most `size` bytes, fewer if the decompressor does, none at the end. It raises `Thrown`.
 
 
 class _Stream(Protocol):
@@ -322,7 +322,7 @@ class _Stream(Protocol):
 
 
 _INPUT = 8192
-"""`GzipCompression` gives the inflater so much at a time."""
+"""Input size of the inflater in `GzipCompression`."""
 
 
 class _Gzip:
@@ -338,7 +338,7 @@ class _Gzip:
         self.input, self.crc, self.made = b"", 0, 0
 
     def _header(self, at: int) -> int:
-        """Where the header of the member at `at` ends."""
+        """Return where the header of the member at `at` ends."""
         start = at
         if self._number(at, 2) != 0x8B1F:
             raise Thrown(_ZIP, "Not in GZIP format")
@@ -398,7 +398,7 @@ class _Gzip:
         if self._number(at, 4) != self.crc or self._number(at + 4, 4) != self.made & 0xFFFFFFFF:
             raise Thrown(_ZIP, "Corrupt GZIP trailer")
         try:
-            # Another member follows, or what Java takes for the end.
+            # Another member follows, or bytes that Java treats as the end.
             if self.at < len(self.data) or left > 26:
                 self._start(self._header(at + 8))
                 return
@@ -408,7 +408,7 @@ class _Gzip:
 
 
 class _Snappy:
-    """`SnappyInputStream`: what a read has gathered from one chunk is lost when the next one is bad."""
+    """`SnappyInputStream`. If a chunk is bad, the read loses the bytes of the chunk before."""
 
     def __init__(self, data: bytes, limit: int) -> None:
         self.data, self.limit = data, limit
@@ -474,7 +474,7 @@ _SNAPPY_ERROR, _SNAPPY_MOST = "org.xerial.snappy.SnappyError", 512 << 20
 
 
 class _Lz4:
-    """`Lz4BlockInputStream`: block by block. The checksum of the content is not looked at."""
+    """`Lz4BlockInputStream`: block by block. The checksum of the content is not checked."""
 
     def __init__(self, data: bytes, limit: int) -> None:
         self.data, self.made, self.ended = data, memoryview(b""), False
@@ -557,13 +557,13 @@ def _xxhash(data: bytes) -> int:
 
 
 _ZSTD_INPUT = (1 << 17) + 3
-"""`ZSTD_DStreamInSize`: so much is read at a time."""
+"""`ZSTD_DStreamInSize`, the input size of a read."""
 _FEED = 1024
 
 
 class _Zstd:
-    """`ZstdInputStreamNoFinalizer`: frame after frame; a read ends where a frame does. The library decodes the next block as soon as
-    it has given all of the one before, so an error takes with it a read that ends there."""
+    """`ZstdInputStreamNoFinalizer`: frame after frame. A read ends at the end of a frame. The library decodes the next block as soon
+    as it has returned all of the one before, so an error in it discards a read that ends there."""
 
     def __init__(self, data: bytes, limit: int) -> None:
         self.frames = _zstd_frames(data, limit)
@@ -586,7 +586,7 @@ class _Zstd:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """How a frame ends: well, or with an error, `decoding` or for want of bytes; `last`: nothing follows."""
+    """The end of a frame: without an error, or with one, in `decoding` or for lack of bytes. `last`: nothing follows."""
 
     error: Thrown | None = None
     decoding: bool = False
@@ -594,7 +594,7 @@ class _Ending:
 
 
 def _zstd_frames(data: bytes, limit: int) -> Iterator[tuple[bytes, _Ending]]:
-    """What each frame makes as far as it can be decoded, and how it ends."""
+    """Iterate over the frames: their content as far as it can be decoded, and how they end."""
     at = 0
     while at < len(data):
         content, end, text = _zstd_frame(data, at, limit)
@@ -603,7 +603,7 @@ def _zstd_frames(data: bytes, limit: int) -> Iterator[tuple[bytes, _Ending]]:
         if text is not None:
             ending = _Ending(Thrown(_ZSTD, text), decoding=True)
         elif end < 0:
-            # The end of the input is an error where some of it was read for this frame; else it counts as that of the stream.
+            # The end of the input is an error if some of it was read for this frame. Otherwise it is the end of the stream.
             fresh = at % _ZSTD_INPUT == 0 or (at // _ZSTD_INPUT + 1) * _ZSTD_INPUT < len(data)
             ending = _Ending(Thrown(_ZSTD, "Truncated source") if fresh else None, last=True)
         at = end if end >= 0 else len(data)
@@ -611,7 +611,7 @@ def _zstd_frames(data: bytes, limit: int) -> Iterator[tuple[bytes, _Ending]]:
 
 
 def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | None]:
-    """What the frame at `at` makes, where it ends (-1: not here), and what the decoder says is wrong."""
+    """Return the content of the frame at `at`, where it ends (-1: not in these bytes), and the decoder's error."""
     import zstandard
 
     steps = [*range(at, len(data), _FEED), len(data)]
@@ -623,7 +623,7 @@ def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | Non
             except zstandard.ZstdError as error:
                 if high - low == 1:
                     return b"".join(parts), -1, str(error).rpartition(": ")[2]
-                # What came before in the same piece was lost: again, byte by byte.
+                # The decoder lost what it had decoded of the same piece: retry byte by byte.
                 steps[i + 1 : i + 1] = range(low + 1, high)
                 break
             if decoder.eof:
@@ -640,4 +640,4 @@ _STREAMS: dict[int, tuple[type[_Stream], int]] = {
     3: (_Lz4, 2048),
     4: (_Zstd, 16384),
 }
-"""By compression, with `decompressionOutputSize`: so much is asked of the decompressor, or as much as a larger record lacks."""
+"""By compression, with `decompressionOutputSize`: the size of a read, unless the rest of a record is larger."""

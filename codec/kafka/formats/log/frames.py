@@ -1,4 +1,4 @@
-"""The frames table: what the headers of batches say, and the stored records where rows alone would not give them again."""
+"""The frames table: the headers of batches, and the stored records if they cannot be made again from the rows."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _BITS = {"timestamp_type": TIMESTAMP_TYPE, "is_transactional": TRANSACTIONAL, "i
 def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
-    """One row a batch. See `Codec.decode`."""
+    """Return one row for each batch. See `Codec.decode`."""
     schema = table.schema(columns)
     if {"last_offset", "last_offset_delta"} & {*columns}:
-        # This table says what is stored: a scan corrects headers that their records contradict.
+        # This table shows the headers as they are stored. A scan corrects headers that their records contradict.
         frames = replace(frames, header=heads_at(window.data, frames.start))
     ends = np.cumsum(frames.end - frames.start) if "payload" in columns else None
     at = 0
@@ -81,9 +81,9 @@ def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, contex
 
 
 def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:
-    """The stored records where they are compressed, damaged, or in another form than the shortest.
+    """Return the stored records if they are compressed, damaged, or not in the shortest form.
 
-    Which records a reader leaves out depends on the offsets of those before, so compressed ones are read for that too.
+    Which records a reader skips depends on the offsets of those before, so compressed records are read too.
     """
     start = frames.start + HEAD_SIZE
     keep = frames.header["attributes"] & COMPRESSION != 0

@@ -1,4 +1,4 @@
-"""How record batches are found: the specification of their frames, and what a scan keeps of their headers."""
+"""The frame specification of record batches, and the table of headers that a scan makes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 
 LIMIT = 64 << 20
-"""The search after damage believes a larger batch only with the very offset that is due, and a larger damaged batch hides nothing:
-`max.message.bytes` is 1 MiB unless it was raised."""
+"""The search after damage accepts a larger batch only with exactly the offset that is due, and a larger damaged batch hides nothing.
+`max.message.bytes` is 1 MiB by default."""
 _EPOCH = RECORD_BATCH.offset("partition_leader_epoch")
 _PRODUCER = RECORD_BATCH.offset("producer_id")
 _COUNT = RECORD_BATCH.offset("records_count")
@@ -40,11 +40,11 @@ HEADS = np.dtype(
         *((name, "<i4") for name in ("attributes", "producer_epoch", "magic")),
     ]
 )  # fmt: skip
-"""What is known of an entry of any magic: a scan reads its header once. `size` are the bytes of the whole entry."""
+"""The header of an entry of any magic. A scan reads it once. `size` is the size of the whole entry in bytes."""
 
 
 def offset_of(name: str) -> int:
-    """Return the place of a field in an element of `HEADS`."""
+    """Return the offset of a field in an element of `HEADS`."""
     assert HEADS.fields is not None
     return int(HEADS.fields[name][1])
 
@@ -61,10 +61,10 @@ _HIGHEST, _LOWEST = (1 << 63) - 1, -(1 << 63)
 
 @kernel("u1[], i8, const u1[], i8, i8", inline=True)
 def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
-    """Put the header of the batch of magic 2 at `buf[at]` at `heads[place]`, as `HEADS`."""
+    """Write the header of the batch of magic 2 at `buf[at]` to `heads[place]`, as `HEADS`."""
     base = load_i64be(buf, at)
     delta = load_i32be(buf, at + _DELTA)
-    # The last offset wraps, as Java's does, where it does not fit 64 bits.
+    # A last offset that does not fit 64 bits wraps around, as in Java.
     if delta > 0 and base > _HIGHEST - delta:
         last = base - _HIGHEST - 1 + (delta - _HIGHEST - 1)
     elif delta < 0 and base < _LOWEST - delta:
@@ -89,7 +89,7 @@ def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
 
 @kernel("const u1[], i8")
 def may_be_batch(buf: Bytes, at: int) -> bool:
-    """Whether the header of a batch can be at `at`."""
+    """Return whether the header of a batch can be at `at`."""
     epoch, producer = load_i32be(buf, at + _EPOCH), load_i64be(buf, at + _PRODUCER)
     return epoch >= -1 and producer >= -1 and load_i32be(buf, at + _COUNT) >= 0
 
@@ -109,7 +109,7 @@ SCANNER, FINDER = Scanner(SPECIFICATION), Finder(SPECIFICATION)
 
 @kernel("const u1[], const i8[], u1[]")
 def gather_heads(buf: Bytes, starts: npt.NDArray[np.int64], heads: Bytes) -> None:
-    """Put the headers of the batches that start at `starts` one after the other."""
+    """Write the headers of the batches at `starts` one after the other."""
     for i in range(len(starts)):
         at = starts[i]
         put_head(heads, i * _ROW, buf, at, (LENGTH_END + load_i32be(buf, at + _LENGTH)) & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""Record batches of magic 2 and what is in them, written down once.
+"""The layout of record batches of magic 2.
 
 Source: `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and `EndTransactionMarker` of Kafka's clients library
 (KIP-98, KIP-534 for the delete horizon). All integers are big-endian; varints are zig-zag.
@@ -34,7 +34,7 @@ from logwright.codec.expression import OUTER
 from logwright.codec.kernels.compress import CompressionError, decompress
 
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-"""By the number in the lowest three bits of `attributes`; 5 to 7 mean nothing."""
+"""By the number in the lowest three bits of `attributes`. 5 to 7 are undefined."""
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 TIMESTAMP_TYPE_NAMES = ("CREATE_TIME", "LOG_APPEND_TIME")
@@ -99,11 +99,11 @@ END_TXN_MARKER = Struct(
 
 _MARKS = f"outer.attributes & {CONTROL} != 0"
 _ENDS_TXN = f"{_MARKS} and len(key) >= {CONTROL_RECORD_KEY.head_size} and key[2] == 0 and key[3] < 2"
-"""Other markers than those at the end of a transaction have other values."""
+"""Only markers that end a transaction have this value."""
 
 
 def _timestamp(value: int, scope: Scope) -> str:
-    """The time of a record, as its producer gave it."""
+    """Return the time of a record, as its producer set it."""
     batch = scope[OUTER]
     if batch.get("attributes", 0) & DELETE_HORIZON:
         return "counts from the first timestamp, which the delete horizon has replaced"
@@ -196,10 +196,10 @@ HEAD = RECORD_BATCH.head_dtype
 
 HEAD_SIZE = RECORD_BATCH.head_size
 LENGTH_END = RECORD_BATCH.offset("partition_leader_epoch")
-"""Bytes up to and including batch_length: a batch takes so many more than batch_length says."""
+"""Bytes up to and including batch_length, which does not count them."""
 MIN_LENGTH = HEAD_SIZE - LENGTH_END
 """The smallest batch_length: a batch without records."""
 CRC_START = RECORD_BATCH.offset("attributes")
 """The first byte that the checksum covers."""
 MIN_RECORD = RECORD.min_size
-"""The smallest record: so many bytes of a section hold one record at most."""
+"""The size of the smallest record."""

@@ -1,7 +1,7 @@
 """Control records: the markers among the records of a log, as columns.
 
-What ends transactions is in control batches that have a producer id. Kafka parses those when it rebuilds its producer state, and
-nothing else of the records of a log; a marker it can't parse ends its start (`ControlRecordType`, `EndTransactionMarker`).
+The markers that end transactions are in control batches with a producer id. These are the only records that Kafka parses when it
+rebuilds its producer state. A marker that cannot be parsed ends its start (`ControlRecordType`, `EndTransactionMarker`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from logwright.codec.window import Frames, Window
 MARKER = np.dtype(
     [("frame", "i8"), ("offset", "i8"), ("timestamp", "i8"), ("type", "i2"), ("coordinator_epoch", "i4")]
 )
-"""A control record: index of its batch among the frames, its offset and time, its type, and for ABORT and COMMIT the epoch of
-the coordinator (-1 else)."""
+"""A control record: index of its batch among the frames, offset, time, type, and for ABORT and COMMIT the epoch of the coordinator
+(otherwise -1)."""
 
 ABORT, COMMIT = 0, 1
 MALFORMED = -(1 << 15)
-"""The type of a record that can't be parsed; and, for any other exception than `InvalidRecordException`, the few numbers above it."""
+"""The type of a record that cannot be parsed because of an `InvalidRecordException`. The numbers above it stand for the other exceptions."""
 _FAILURES = (
     INVALID_RECORD,
     KAFKA_EXCEPTION,
@@ -47,7 +47,7 @@ _LIMIT = 1 << 20
 
 
 def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
-    """The records of control batches that have a producer id, as an array of `MARKER`."""
+    """Return the records of control batches that have a producer id, as an array of `MARKER`."""
     if not (frames.header["attributes"] & CONTROL).any():
         return np.empty(0, MARKER)
     flags = frames.header["attributes"].astype(np.int64)
@@ -70,7 +70,7 @@ def markers_between(marks: npt.NDArray[Any], low: int, high: int) -> npt.NDArray
 
 
 def unusual(window: Window, frames: Frames) -> npt.NDArray[np.int64]:
-    """Which of the frames are control batches that are not such as a broker ends transactions with."""
+    """Return which frames are control batches other than those with which a broker ends transactions."""
     control: npt.NDArray[np.int64] = np.flatnonzero(frames.header["attributes"] & CONTROL)
     return _usual(window, frames, control)[1] if len(control) else control
 
@@ -79,7 +79,7 @@ _USUAL = np.frombuffer(
     RECORD.pack({"key": bytes(CONTROL_RECORD_KEY.min_size), "value": bytes(END_TXN_MARKER.min_size)}),
     np.uint8,
 )
-"""What a broker writes, there may be millions: only the type and the coordinator's epoch differ."""
+"""A marker as brokers write it. There may be millions, which differ only in the type and the coordinator's epoch."""
 _TYPE_AT = len(_USUAL) - END_TXN_MARKER.min_size - 3  # its low byte
 _EPOCH_AT = len(_USUAL) - 5
 
@@ -87,7 +87,7 @@ _EPOCH_AT = len(_USUAL) - 5
 def _usual(
     window: Window, frames: Frames, control: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The markers of batches that are such as a broker writes them, and which of the batches are not."""
+    """Return the markers of control batches as brokers write them, and which of the batches have another form."""
     head = frames.header[control]
     start, end = frames.start[control] + HEAD_SIZE, frames.end[control]
     plain = (
@@ -111,15 +111,15 @@ def _usual(
 
 
 def bad_markers(window: Window, frames: Frames) -> list[Fault]:
-    """Control records that should end a transaction and can't: a broker does not start on them."""
+    """Return the faults of control records that should end a transaction and cannot: a broker does not start on them."""
     marks = markers(window, frames)
     out: list[Fault] = []
     if not len(marks):
         return out
     for marker in marks[(marks["type"] != ABORT) & (marks["type"] != COMMIT)]:
         start, end = int(frames.start[marker["frame"]]), int(frames.end[marker["frame"]])
-        kind = "can't be parsed" if failure(int(marker["type"])) else f"has type {marker['type']}"
-        text = f"the control record at offset {marker['offset']} {kind}, ABORT or COMMIT was expected of a producer"
+        kind = "cannot be parsed" if failure(int(marker["type"])) else f"has type {marker['type']}"
+        text = f"the control record at offset {marker['offset']} {kind}, expected ABORT or COMMIT from a producer"
         out.append(
             Fault(
                 NAME,
@@ -134,8 +134,8 @@ def bad_markers(window: Window, frames: Frames) -> list[Fault]:
 
 
 def _of_batch(window: Window, frames: Frames, i: int, flags: int) -> list[tuple[int, int, int, int, int]]:
-    """As `DefaultRecordBatch.iterator` gives them: all of them before the first where they are compressed, else one by one, and the
-    broker asks for the first alone."""
+    """Return the markers of a batch as `DefaultRecordBatch.iterator` gives them: a compressed batch is parsed completely before its
+    first record is returned, any other record by record, and the broker asks only for the first."""
     head = frames.header[i]
     base, base_timestamp = int(head["base_offset"]), int(head["base_timestamp"])
     if head["records_count"] == 0:
@@ -163,18 +163,18 @@ def _failed(java: str) -> int:
 
 
 def failure(kind: int) -> str | None:
-    """The exception that a broker meets at a record of this type; None for one that can be parsed."""
+    """Return the exception of a broker at a record of this type; None if it can be parsed."""
     at = kind - MALFORMED
     return _FAILURES[at] if at < len(_FAILURES) else None
 
 
 def _wrapped(number: int) -> int:
-    """As a long of Java holds it."""
+    """Return the number as a Java long holds it."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _parse(key: bytes | None, value: bytes | None) -> tuple[int, int]:
-    """Type and coordinator epoch."""
+    """Return the type and the coordinator epoch of a marker."""
     try:
         name, _ = CONTROL_RECORD_KEY.unpack(key or b"")
         if name["version"] < 0:

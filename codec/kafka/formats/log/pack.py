@@ -1,7 +1,7 @@
-"""The kernel that writes records into batches, and rows as it takes them.
+"""The kernel that writes records into batches, and the form in which it takes rows.
 
-One pass: the size of a record is known from its lengths before it is written, so batches are cut where they are full while
-they are written. What Kafka's producer does (`MemoryRecordsBuilder`, `DefaultRecord.writeTo`) is followed to the byte.
+It makes one pass. The size of a record follows from its lengths, so a full batch is closed while records are written. The result is
+byte for byte that of Kafka's producer (`MemoryRecordsBuilder`, `DefaultRecord.writeTo`).
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ _COUNT = RECORD_BATCH.offset("records_count")
 
 MAX_INT32 = (1 << 31) - 1
 MAX_OVERHEAD = 36
-"""What a record takes besides its key, value and headers: a length of 5 bytes, attributes, a time of up to 10, four more of 5."""
+"""The most bytes of a record without its key, value and headers: length (5), attributes (1), time (10), and four varints of 5."""
 MAX_HEADER_OVERHEAD = 10
 
 NO_NULLS, SOME_NULLS, ALL_NULL = range(3)
 
-# What the open batch is, between two calls.
+# The state of the open batch between two calls.
 OPEN, COUNT, BASE_OFFSET, BASE_TIMESTAMP, TOP_TIMESTAMP, KIND, LAST_OFFSET, BATCHES, TOO_LARGE = range(9)
 STATE = 9
 
 
 def closed() -> Int64s:
-    """The state without an open batch."""
+    """Return the state without an open batch."""
     state = np.zeros(STATE, np.int64)
     state[OPEN] = state[TOO_LARGE] = -1
     return state
@@ -78,7 +78,7 @@ def closed() -> Int64s:
 
 @kernel("i8, const u1[], i8, i8")
 def null_at(mode: int, bits: Bytes, first: int, i: int) -> bool:
-    """Whether value `i` is null; its bit is at `first + i`."""
+    """Return whether value `i` is null. Its bit is at `first + i`."""
     if mode == NO_NULLS:
         return False
     if mode == ALL_NULL:
@@ -89,7 +89,7 @@ def null_at(mode: int, bits: Bytes, first: int, i: int) -> bool:
 
 @kernel("i8, i8")
 def difference(a: int, b: int) -> int:
-    """`a - b` as Java has it: it wraps around at 64 bits."""
+    """Return `a - b`, wrapped around at 64 bits as in Java."""
     if b < 0 and a > INT64_MAX + b:
         return INT64_MIN + (a - (INT64_MAX + b) - 1)
     if b > 0 and a < INT64_MIN + b:
@@ -99,7 +99,7 @@ def difference(a: int, b: int) -> int:
 
 @kernel("u1[], i8, i8[], i8, i8, i8")
 def close_batch(out: Bytes, end: int, state: Int64s, epoch: int, codec: int, check: int) -> None:
-    """Write the header of the open batch, which ends at `end`; with `check` its checksum."""
+    """Write the header of the open batch, which ends at `end`. `check`: with its checksum."""
     at = int(state[OPEN])
     store_64be(out, at, int(state[BASE_OFFSET]))
     store_32be(out, at + _LENGTH, end - at - LENGTH_END)
@@ -134,14 +134,15 @@ def write_records(
     cuts: Int64s, cut_offsets: Int64s, cut_times: Int64s,
     batch_size: int, epoch: int, codec: int, check: int, out: Bytes, at: int, state: Int64s, starts: Int64s,
 ) -> int:  # fmt: skip
-    """Write `rows` records from `out[at]` on; returns where they end.
+    """Write `rows` records from `out[at]` on. Return where they end.
 
-    `*_ends` have one element more than there are values, so that value i is `data[ends[i] : ends[i + 1]]`. `times` are what
-    consumers see, `creates` what the deltas are made from, `kinds` the timestamp types. `attributes` may be empty: all 0.
-    With `cuts`, batch k starts at row `cuts[k]` with the given base offset and time, and only records are written: headers
-    are left out to be filled in. Without, batches are cut when full, or when the timestamp type or the append time
-    changes, or offsets are too far apart; they get their headers, and the last one stays open, see `state`. `starts` gets
-    where the batches start. A record too large for a batch ends it all: its row is `state[TOO_LARGE]`.
+    `*_ends` have one more element than there are values: value i is `data[ends[i] : ends[i + 1]]`. `times` are the timestamps that
+    consumers see, `creates` those from which the deltas are computed, `kinds` the timestamp types. `attributes` may be empty: all 0.
+
+    With `cuts`, batch k starts at row `cuts[k]` with the given base offset and time. Only records are written, with room for the
+    headers. Without `cuts`, a batch is closed when it is full, when the timestamp type or the append time changes, or when offsets
+    are too far apart. Closed batches get their headers, and the last one stays open (see `state`). The positions of the batches are
+    written to `starts`. A record that is too large for a batch ends the call: its row is `state[TOO_LARGE]`.
     """
     has_cuts = len(cuts) > 0
     cut = 0
@@ -162,7 +163,7 @@ def write_records(
             value_size = int(value_ends[i + 1]) - int(value_ends[i])
         header_first = 0
         header_count = 0
-        # All after the offset: of the sizes, the usual short ones are told here, the others by a call.
+        # The size of all fields after the offset. The sizes of short varints are computed here, without a call.
         fixed = 1 if key_size < 64 else 2 if key_size < 8192 else size_varlong(key_size)
         fixed += 1 if value_size < 64 else 2 if value_size < 8192 else size_varlong(value_size)
         fixed += max(key_size, 0) + max(value_size, 0)
@@ -226,8 +227,8 @@ def write_records(
             return at
         attribute = (int(attributes[i]) & 0xFF) if len(attributes) > 0 else 0
         if body < 8192 and -8192 <= delta < 8192 and -8192 <= ahead < 8192:
-            # Length, attributes, both deltas: at most seven bytes, put together in a word. There is room for eight, since a
-            # record may take more than it does here.
+            # Length, attributes and both deltas take at most seven bytes, and are written as one word. There is room for eight,
+            # since the buffer has room for the largest form of each record.
             word = body << 1
             used = 8
             if word > 0x7F:
@@ -309,12 +310,12 @@ def write_records(
     return at
 
 
-# Rows as the kernel takes them
+# Rows in the form that the kernel takes
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A binary column: value i is `data[ends[i] : ends[i + 1]]`, its bit, where there are nulls, is at `bit + i`."""
+    """A binary column: value i is `data[ends[i] : ends[i + 1]]`. If there are nulls, its bit is at `bit + i`."""
 
     ends: Int32s
     data: Bytes
@@ -335,15 +336,15 @@ NOTHING = Binary(_NO_INT32, _NO_BYTES, ALL_NULL, _NO_BYTES, 0)
 
 
 def binary(array: pa.Array, name: str) -> Binary:
-    """A column of bytes or text. Raises UsageError for other types."""
+    """Return a column of bytes or text. Raises `UsageError` for other types."""
     kind = array.type
     if pa.types.is_null(kind) or array.null_count == len(array):
         return NOTHING
     if not _is_bytes(kind):
-        raise UsageError(f"column {name!r} has type {kind}, bytes or text is needed")
+        raise UsageError(f"column {name!r} has type {kind}, expected bytes or text")
     if array.nbytes > MAX_INT32:
         raise UsageError(
-            f"column {name!r} takes {array.nbytes} bytes in one batch of rows, 2 GiB is the most"
+            f"column {name!r} takes {array.nbytes} bytes in one batch of rows, the limit is 2 GiB"
         )
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
@@ -377,7 +378,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """A column of headers: those of row i are `ends[i]` to `ends[i + 1]` of the two others. Without rows: no headers."""
+    """A column of headers: those of row i are `ends[i]` to `ends[i + 1]` of `names` and `contents`. No rows: no headers."""
 
     ends: Int32s
     names: Binary
@@ -393,7 +394,7 @@ NO_HEADERS = Headers(_NO_INT32, NOTHING, NOTHING)
 
 
 def headers(array: pa.Array) -> Headers:
-    """A column of lists of (key, value), or of maps. Raises UsageError for other types, and for a null key."""
+    """Return a column of lists of (key, value), or of maps. Raises `UsageError` for other types, and for a null key."""
     kind = array.type
     if pa.types.is_null(kind) or array.null_count == len(array):
         return NO_HEADERS
@@ -407,10 +408,10 @@ def headers(array: pa.Array) -> Headers:
         and {field.name for field in entry} == {"key", "value"}
     )
     if not fits and not pa.types.is_map(kind):
-        raise UsageError(f"column 'headers' has type {kind}, a list of structs of key and value is needed")
+        raise UsageError(f"column 'headers' has type {kind}, expected a list of structs of key and value")
     ends = np.asarray(array.offsets, np.int64)
     if array.null_count:
-        # Nothing says that a null list is empty underneath.
+        # A null list may have entries underneath.
         array = _without_nulls(array)
         ends = np.asarray(array.offsets, np.int64)
     if pa.types.is_map(kind):
@@ -418,26 +419,32 @@ def headers(array: pa.Array) -> Headers:
     else:
         entries = array.values
         if entries.null_count:
-            raise UsageError("column 'headers': an entry is null", advice="Leave it out, or give it a key")
+            raise UsageError(
+                "column 'headers': an entry is null", advice="Remove the entry, or give it a key"
+            )
         names, contents = entries.field("key"), entries.field("value")
     first, last = int(ends[0]), int(ends[-1])
     names, contents = names.slice(first, last - first), contents.slice(first, last - first)
     if names.null_count:
-        raise UsageError("column 'headers': a key is null", advice="Keys of headers may be empty, never null")
+        raise UsageError(
+            "column 'headers': a key is null", advice="The key of a header may be empty, but not null"
+        )
     ends = ends - first
     if last - first > MAX_INT32:
-        raise UsageError(f"column 'headers': {last - first} headers in one batch of rows are too many")
+        raise UsageError(
+            f"column 'headers': {last - first} headers in one batch of rows are too many, the limit is {MAX_INT32}"
+        )
     if last == first:
         return NO_HEADERS
     return Headers(ends.astype(np.int32), binary(names, "headers.key"), binary(contents, "headers.value"))
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """The same lists, those that are null empty."""
+    """Return the lists with empty ones in place of nulls."""
     lengths = np.diff(np.asarray(array.offsets, np.int64))
     valid = np.asarray(array.is_valid())
     ends = np.concatenate(([0], np.cumsum(np.where(valid, lengths, 0)))).astype(np.int32)
-    # Flattening leaves out what lies under null lists.
+    # Flattening drops the entries under null lists.
     if pa.types.is_map(array.type):
         keep = np.repeat(valid, lengths.astype(np.intp))
         first, last = int(array.offsets[0].as_py()), int(array.offsets[-1].as_py())
@@ -452,7 +459,7 @@ def _without_nulls(array: pa.Array) -> pa.Array:
 
 @dataclass(slots=True)
 class Rows:
-    """Rows as `write_records` takes them."""
+    """Rows in the form that `write_records` takes."""
 
     count: int
     key: Binary
@@ -466,7 +473,7 @@ class Rows:
 
     @property
     def most(self) -> int:
-        """The most bytes that the rows take, each in a batch of its own."""
+        """The most bytes that the rows take, each in a separate batch."""
         return self.key.size + self.value.size + self.headers.size + self.count * (MAX_OVERHEAD + HEAD_SIZE)
 
     def write(
@@ -482,7 +489,7 @@ class Rows:
         codec: int = 0,
         check: bool = True,
     ) -> int:
-        """Call the kernel. Raises UsageError for a record that is too large."""
+        """Call the kernel. Raises `UsageError` for a record that is too large."""
         key, value, names, contents = self.key, self.value, self.headers.names, self.headers.contents
         at = write_records(
             self.count,
@@ -495,12 +502,14 @@ class Rows:
             batch_size, epoch, codec, int(check), out, at, state, starts,
         )  # fmt: skip
         if state[TOO_LARGE] >= 0:
-            raise UsageError(f"row {int(state[TOO_LARGE])}: the record is larger than a batch can be, 2 GiB")
+            raise UsageError(
+                f"row {int(state[TOO_LARGE])}: the record is larger than 2 GiB, the limit of a batch"
+            )
         return at
 
 
 def milliseconds(array: pa.Array, name: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """A column of times as milliseconds, and where it is null. Times of no zone are taken for UTC. Raises UsageError."""
+    """Return a column of times in milliseconds, and where it is null. Times without a zone are UTC. Raises `UsageError`."""
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         array = (
@@ -510,7 +519,7 @@ def milliseconds(array: pa.Array, name: str) -> tuple[Int64s, npt.NDArray[np.boo
     elif pa.types.is_integer(kind) or pa.types.is_null(kind):
         array = array.cast(pa.int64())
     else:
-        raise UsageError(f"column {name!r} has type {kind}, a timestamp or milliseconds as int64 is needed")
+        raise UsageError(f"column {name!r} has type {kind}, expected a timestamp or milliseconds as int64")
     null = np.asarray(array.is_null())
     return np.asarray(array.fill_null(-1)).astype(np.int64, copy=False), null
 
@@ -525,7 +534,7 @@ def _to_ms(array: pa.Array) -> pa.Array:
 
 
 def column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column, None where it is absent."""
+    """Return a column; None if it is absent."""
     at = rows.schema.get_field_index(name)
     return None if at < 0 else rows.column(at)
 
@@ -533,10 +542,10 @@ def column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
 def prepare(
     rows: pa.RecordBatch, offsets: Int64s, timestamp_type: int, now: int, missing: Rows | None = None
 ) -> Rows:
-    """Rows as the kernel takes them, with these offsets.
+    """Return rows in the form that the kernel takes, with these offsets.
 
-    `timestamp_type` and `now` count where the rows don't say; what else they don't say is taken from `missing`. Raises
-    UsageError for columns of wrong types and times below -1.
+    `timestamp_type` and `now` are the defaults of absent columns. Other absent columns are taken from `missing`. Raises `UsageError`
+    for columns of wrong types.
     """
     count = rows.num_rows
     kinds = np.full(count, timestamp_type, np.uint8) if missing is None else missing.kinds
@@ -544,7 +553,7 @@ def prepare(
     if array is not None:
         kinds = np.asarray(array.cast(pa.int32()).fill_null(timestamp_type)).astype(np.uint8)
         if (kinds > 1).any():
-            raise UsageError("column 'timestampType': 0 (CreateTime) or 1 (LogAppendTime) is needed")
+            raise UsageError("column 'timestampType' must be 0 (CreateTime) or 1 (LogAppendTime)")
     times = _times(rows, now, missing)
     creates = times
     array = column(rows, "create_timestamp_ms")
@@ -574,7 +583,7 @@ def prepare(
 
 
 def _times(rows: pa.RecordBatch, now: int, missing: Rows | None) -> Int64s:
-    """What consumers see: `timestamp`, and where it is null or absent the raw `timestamp_ms`."""
+    """Return the timestamps that consumers see: `timestamp`, and where it is null or absent the raw `timestamp_ms`."""
     shown, raw = column(rows, "timestamp"), column(rows, "timestamp_ms")
     if shown is None and raw is None:
         return np.full(rows.num_rows, now, np.int64) if missing is None else missing.times
@@ -583,7 +592,7 @@ def _times(rows: pa.RecordBatch, now: int, missing: Rows | None) -> Int64s:
         return milliseconds(raw, "timestamp_ms")[0]
     times, null = milliseconds(shown, "timestamp")
     if raw is not None and null.any():
-        # A time that does not fit Spark's microseconds is null there, and still in the raw column.
+        # A time that does not fit Spark's microseconds is null there, but in the raw column.
         times = np.where(null, milliseconds(raw, "timestamp_ms")[0], times)
     return times
 
@@ -599,7 +608,7 @@ def _headers(rows: pa.RecordBatch, missing: Rows | None) -> Headers:
 
 
 def with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
-    """The headers with the raw keys, where these still are what the text was made from."""
+    """Return the headers with their raw keys, unless the text was changed."""
 
     out = array.cast(pa.list_(HEADER_RAW)).to_pylist()
     for i in np.flatnonzero(np.asarray(raw.is_valid())).tolist():
@@ -611,16 +620,16 @@ def with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
 
 
 def check_times(times: Int64s, first_row: int = 0) -> None:
-    """Kafka takes no time below -1 (`MemoryRecordsBuilder`). Raises UsageError."""
+    """Raise `UsageError` for a time below -1, which Kafka refuses (`MemoryRecordsBuilder`)."""
     if len(times) and int(times.min()) < -1:
         row = int(np.argmax(times < -1))
         raise UsageError(
             f"row {first_row + row}: timestamp {int(times[row])} ms is before 1970",
-            advice="Kafka takes times from 1970 on, and -1 (null here) for none",
+            advice="Kafka accepts times from 1970 on, and -1 (null here) for none",
         )
 
 
 def room(size: int) -> Any:
-    """Memory to write into, from Arrow's allocator: (buffer, view)."""
+    """Allocate memory with Arrow's allocator: (buffer, view)."""
     buffer = pa.allocate_buffer(size, resizable=True)
     return buffer, np.frombuffer(buffer, np.uint8)

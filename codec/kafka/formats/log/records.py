@@ -1,7 +1,7 @@
-"""The records of a batch: the kernel that reads them, in one pass from bytes into Arrow buffers.
+"""The kernel that reads the records of a batch, in one pass from bytes into Arrow buffers.
 
-It checks each length against what is left, keeps the rules of Kafka's `DefaultRecord` reader to the letter, and leaves out
-what Kafka's consumer does: records whose offset is not above the one before. What the records mean as columns is in `rows`.
+It checks each length against the bytes that are left, follows the rules of Kafka's `DefaultRecord` reader exactly, and skips the
+records that Kafka's consumer skips: those whose offset is not above the one before. `rows` makes columns of the records.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ REASONS = {
     BAD_COUNT: "records_count is negative",
     BAD_SECTION: "more records are declared than there are bytes for",
     BAD_VARINT: "a varint is too long or cut off",
-    BAD_LENGTH: "the length of the record is negative or more than is left of the batch",
-    BAD_KEY: "the key is longer than what is left of the record",
-    BAD_VALUE: "the value is longer than what is left of the record",
+    BAD_LENGTH: "the length of the record is negative or more than the rest of the batch",
+    BAD_KEY: "the key is longer than the rest of the record",
+    BAD_VALUE: "the value is longer than the rest of the record",
     BAD_HEADERS: "the number of headers is negative or more than there are bytes for",
-    BAD_HEADER_KEY: "the key of a header is null or longer than what is left of the record",
-    BAD_HEADER_VALUE: "the value of a header is longer than what is left of the record",
+    BAD_HEADER_KEY: "the key of a header is null or longer than the rest of the record",
+    BAD_HEADER_VALUE: "the value of a header is longer than the rest of the record",
     BAD_REST: "bytes are left at the end of the record",
     BAD_TAIL: "bytes are left after the last record",
 }
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 _FAR = 1 << 62
-"""Sums of two numbers closer to 0 than this don't wrap around."""
+"""The sum of two numbers closer to 0 than this does not wrap around."""
 
 
 @kernel("const u1[], i8, i8")
 def varint(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """A zig-zag varint of 32 bits: (value, next, odd). `next` is -1 when it is bad; `odd` is 1 unless it is the shortest form."""
+    """Read a zig-zag varint of 32 bits: (value, next, odd). `next` is -1 if it is bad; `odd` is 1 if a shorter form exists."""
     number = 0
     shift = 0
     for i in range(at, min(end, at + 5)):
@@ -65,7 +65,7 @@ def varint(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 @kernel("const u1[], i8, i8")
 def varlong(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """A zig-zag varint of 64 bits: (value, next, odd), as `varint`. In two parts, so that no sum leaves 64 bits."""
+    """Read a zig-zag varint of 64 bits: (value, next, odd), as `varint`. It is read in two parts, so that no sum overflows."""
     low = 0
     high = 0
     shift = 0
@@ -85,7 +85,7 @@ def varlong(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 @kernel("i8, i8")
 def add(a: int, b: int) -> int:
-    """The sum as Java has it: it wraps around at 64 bits."""
+    """Return the sum, wrapped around at 64 bits as in Java."""
     if b > 0 and a > INT64_MAX - b:
         return INT64_MIN + (b - (INT64_MAX - a) - 1)
     if b < 0 and a < INT64_MIN - b:
@@ -95,9 +95,9 @@ def add(a: int, b: int) -> int:
 
 @kernel("const u1[], i8, i8, i8[]")
 def walk_headers(buf: Bytes, at: int, end: int, sums: Int64s) -> tuple[int, int, int, int]:
-    """Check the headers of a record from their count on, up to `end`: (reason or 0, count, position of the first, odd).
+    """Check the headers of a record from their count up to `end`: (reason or 0, count, position of the first, odd).
 
-    `sums`: bytes of keys, bytes of values.
+    `sums` are the bytes of keys and of values.
     """
     sums[0] = 0
     sums[1] = 0
@@ -143,18 +143,18 @@ def read_records(
     header_ends: Int32s, header_at: Int64s, attributes: Int8s,
     rows: Int64s, left_out: Int64s, odd_frames: Int64s, bad: Int64s, bad_record: Int64s, pair: Int64s, sums: Int64s,
 ) -> int:  # fmt: skip
-    """Read the records of some frames. Returns the number of rows.
+    """Read the records of frames. Return the number of rows.
 
-    In: `section_start[i]:section_end[i]` of `buf` are the records of frame i; offsets and times are base values; `append_time`
-    is 1 where `max_timestamp` is every record's. `want` says which columns to write. Records are served whose offset is above
-    `served` (and above all before them), from `low` up to `high`. A frame with a bad record gives no rows, or
-    (`partial`) those before it.
+    Input: `section_start[i]:section_end[i]` of `buf` are the records of frame i. Offsets and times are base values. `append_time`
+    is 1 if `max_timestamp` is the time of every record. `want` selects the columns to write. A record is served if its offset is
+    above `served` (and above all before it), and within `low` and `high`. A frame with a bad record has no rows, or with `partial`
+    those before it.
 
-    Out, per row: values and `*_ends` (from element 1 on: element 0 stays 0), bitmaps with a bit cleared for null. Per frame:
-    `rows`; `left_out` of records that are not above the one before; `odd_frames` 1 unless the records are in their shortest
-    form; `bad` a reason or 0 with `bad_record` its ordinal and, in the next element, its position: two elements a frame.
-    `sums`: null keys, values, timestamps; bytes of keys, values, header keys, header values; number of headers; then
-    the last offset served. `pair` is scratch space for two numbers.
+    Output for each row: values and `*_ends` (from element 1 on, element 0 stays 0), and bitmaps with a bit cleared for null. For
+    each frame: `rows`; `left_out`, the number of records that are not above the one before; `odd_frames`, 1 unless the records are
+    in their shortest form; `bad`, a reason or 0; and in `bad_record` two elements, the number of the bad record and its position.
+    `sums`: null keys, values, timestamps; bytes of keys, values, header keys, header values; number of headers; the last offset
+    served. `pair` is scratch space for two numbers.
     """
     row = 0
     key_end = 0
@@ -186,7 +186,7 @@ def read_records(
         reason = 0
         record = 0
         start = at
-        # To go back to, when a record is bad.
+        # The state to return to if a record is bad.
         row0 = row
         key0 = key_end
         value0 = value_end
@@ -207,7 +207,7 @@ def read_records(
             fits = False
             size = delta = ahead = key_size = attribute = 0
             if stop - at >= 16:
-                # The usual record: its fields before the key take two words, read as such. Anything longer goes the long way.
+                # Fast path: the fields before the key of a usual record fit two words. Longer ones are read field by field.
                 word = load_i64le(buf, at)
                 over = 0
                 thin = False
@@ -435,10 +435,10 @@ def read_headers(
     buf: Bytes, header_at: Int64s, header_ends: Int32s, rows: int, key_ends: Int32s, key_data: Bytes,
     value_ends: Int32s, value_bits: Bytes, value_data: Bytes, sums: Int64s,
 ) -> None:  # fmt: skip
-    """Copy the headers of `rows` records, which `read_records` has found and checked.
+    """Copy the headers of `rows` records, which `read_records` has checked.
 
-    `header_at[i]` is the first header of record i, of `header_ends[i + 1] - header_ends[i]`. `sums`: null values; whether a key
-    has a byte above 127, so that it must be looked at again.
+    `header_at[i]` is the position of the first of the `header_ends[i + 1] - header_ends[i]` headers of record i. `sums`: the number
+    of null values, and whether a key has a byte above 127, so that it may not be UTF-8.
     """
     key_end = 0
     value_end = 0

@@ -1,7 +1,7 @@
-"""Write the batches of a file: each as its row in the frames table says, with the records that the rows say.
+"""Write the batches of a file: each with the header of its row in the frames table, and the records of its rows.
 
-Frames come in portions of bounded memory. All records of a portion are written by the kernel in one go, in the one form that
-it writes; a stored payload replaces them where it says the same.
+Frames come in portions of bounded memory. The kernel writes all records of a portion in one call, in its own form. A stored payload
+replaces them if it has the same content.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from logwright.codec.kernels.compress import CompressionError, compress
 from logwright.codec.window import Bytes, Chunk
 
 _PORTION = 1 << 17
-"""So many frames, or records, are written at a time."""
+"""The number of frames, or of records, that are written at a time."""
 
 
 def encode(
     rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
 ) -> Iterator[Chunk]:
-    """The bytes of a segment. See `Codec.encode`."""
+    """Return the bytes of a segment. See `Codec.encode`."""
     if frames is None:
         encoder = BatchEncoder(BatchSettings.of(context.options), context.base_offset or 0)
         for batch in rows.to_batches():
@@ -67,7 +67,7 @@ def encode(
 
 
 def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[Chunk]:
-    """The bytes of a file from its rows and frames. Raises UsageError for rows that no frame can hold."""
+    """Return the bytes of a file from its rows and frames. Raises `UsageError` for rows that fit no frame."""
     frames = frames.combine_chunks()
     bounds, rows = _match(rows, frames)
     writer = _Writer(rows, context)
@@ -81,7 +81,7 @@ def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[
 
 
 def _numbers(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
-    """A column as integers and where it is null; None where it is absent."""
+    """Return a column as integers, and where it is null; None if it is absent."""
     if name not in table.column_names:
         return None
     column = integer_column(table, name)
@@ -89,7 +89,7 @@ def _numbers(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 
 def _match(rows: pa.Table, frames: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
-    """Which rows are in which frame: `bounds[i]` to `bounds[i + 1]` of the rows given back, which are in frame order."""
+    """Return the rows in the order of their frames, and the bounds of each frame: rows `bounds[i]` to `bounds[i + 1]`."""
     need(NAME, frames, "base_offset")
     base = _numbers(frames, "base_offset")
     assert base is not None
@@ -114,13 +114,13 @@ def _match(rows: pa.Table, frames: pa.Table) -> tuple[npt.NDArray[np.int64], pa.
 
 @dataclass(slots=True)
 class _Frames:
-    """What a portion of the frames table says."""
+    """A portion of the frames table."""
 
     head: npt.NDArray[Any]
     payload: list[Any]
     raw: list[Any]
     stored: npt.NDArray[np.int64]
-    """How the payloads are compressed."""
+    """The compression of the payloads."""
 
 
 class _Writer:
@@ -198,7 +198,9 @@ class _Writer:
         delta = offsets - np.repeat(base, counts)
         if len(delta) and (int(delta.max()) > pack.MAX_INT32 or int(delta.min()) < -pack.MAX_INT32 - 1):
             row = int(np.argmax(np.abs(delta)))
-            raise UsageError(f"offset {int(offsets[row])} is too far from its frame's base_offset")
+            raise UsageError(
+                f"offset {int(offsets[row])} is more than 2147483647 away from the base_offset of its frame"
+            )
         return offsets
 
     def _prepare(
@@ -232,7 +234,7 @@ class _Writer:
     def _append_times(
         self, prepared: pack.Rows, batch: pa.RecordBatch, frames: _Frames, counts: npt.NDArray[np.int64]
     ) -> None:
-        """Under append time a batch has one time: that of its rows, where they say one."""
+        """Set the time of batches with append time from their rows."""
         if not prepared.kinds.any() or not {"timestamp", "timestamp_ms"} & set(batch.schema.names):
             return
         ends = np.cumsum(counts)
@@ -243,7 +245,7 @@ class _Writer:
             if (times != times[0]).any():
                 raise UsageError(
                     f"rows of the batch at offset {int(frames.head['base_offset'][i])} have different timestamps",
-                    advice="Under LogAppendTime all records of a batch have one",
+                    advice="With LogAppendTime all records of a batch have the same timestamp",
                 )
             frames.head["max_timestamp"][i] = times[0]
 
@@ -259,7 +261,7 @@ class _Writer:
         i: int,
         served: int,
     ) -> tuple[bool, Bytes]:
-        """Whether the payload says what the rows say; if not, the section to be written instead."""
+        """Return whether a payload has the same content as the rows, and the section to write if not."""
         stored = np.frombuffer(payload, np.uint8)
         count = int(counts[i])
         try:
@@ -278,7 +280,7 @@ class _Writer:
             return False, section
         if not count:
             return True, section
-        # What the rows don't say is as it was.
+        # Columns that the rows do not have keep their old values.
         before = _rows_of(read, head)
         rows = batch.slice(int(cuts[i]), count)
         frame = _Frames(head.copy(), [], [], np.empty(0, np.int64))
@@ -299,7 +301,7 @@ class _Writer:
         if not codec or (codec >= len(COMPRESSION_NAMES) and not len(section)):
             return section
         if codec >= len(COMPRESSION_NAMES):
-            raise UsageError(f"compression {codec} is unknown, so its records can't be written anew")
+            raise UsageError(f"compression {codec} is unknown, so its records cannot be written")
         name = COMPRESSION_NAMES[codec]
         return compress(name, section, level=self.levels.get(name))
 
@@ -314,8 +316,7 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
 def _plain(
     prepared: pack.Rows, cuts: npt.NDArray[np.int64], base: pack.Int64s, times: pack.Int64s
 ) -> tuple[Bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """The records of frames in the kernel's form, a header's room before those of each: the bytes, and where frames start
-    and end."""
+    """Write the records of frames, with room for a header before those of each. Return the bytes, and where frames start and end."""
     buffer, out = pack.room(prepared.most + HEAD_SIZE * len(cuts))
     starts = np.empty(len(cuts), np.int64)
     end = prepared.write(out, 0, pack.closed(), starts, cuts=(cuts, base, times))
@@ -324,7 +325,7 @@ def _plain(
 
 
 def _rows_of(read: Read, head: npt.NDArray[Any]) -> pack.Rows:
-    """What was read as rows to be written."""
+    """Convert records that were read into rows that can be written."""
     text, raw = read.headers()
     if raw is not None:
         text = pack.with_raw(text, raw)
@@ -343,7 +344,7 @@ def _rows_of(read: Read, head: npt.NDArray[Any]) -> pack.Rows:
 
 
 def _read_frames(table: pa.Table) -> _Frames:
-    """A portion of the frames table as headers. Columns that are absent have the values of a plain producer's batch."""
+    """Convert a portion of the frames table into headers. Absent columns get the values of a plain producer's batch."""
     count = table.num_rows
     head = np.zeros(count, HEAD)
     head["partition_leader_epoch"] = head["producer_id"] = head["producer_epoch"] = head["base_sequence"] = -1
@@ -373,7 +374,7 @@ def _read_frames(table: pa.Table) -> _Frames:
     raw, payload = stored(table, "raw"), stored(table, "payload")
     base = _numbers(table, "base_offset")
     assert base is not None
-    # A row without any of it, not even raw bytes, stands for what the file table holds.
+    # A row with neither a base offset nor raw bytes stands for the tail of the file, which is in the file table.
     head["magic"] = np.where(base[1], 0, 2)
     return _Frames(head, payload, raw, codecs)
 
@@ -388,20 +389,22 @@ def _put(
     wrong = ~null & ((values < info.min) | (values > info.max))
     if wrong.any():
         raise UsageError(
-            f"frame {int(np.argmax(wrong))}: {name} {int(values[np.argmax(wrong)])} does not fit"
+            f"frame {int(np.argmax(wrong))}: {name} {int(values[np.argmax(wrong)])} does not fit its field"
         )
     head[name] = np.where(null, head[name].astype(np.int64), values)
 
 
 def _core_attributes(table: pa.Table, attributes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Attributes with the bits that core columns say."""
+    """Return attributes with the bits of the core columns."""
     if "compression" in table.column_names:
         names = table.column("compression").to_pylist()
         known = {name: codec for codec, name in enumerate(COMPRESSION_NAMES)}
         known |= {f"unknown {codec}": codec for codec in range(len(COMPRESSION_NAMES), 8)}
         wrong = [name for name in names if name is not None and name not in known]
         if wrong:
-            raise UsageError(f"compression {wrong[0]!r} is none of {', '.join(COMPRESSION_NAMES)}")
+            raise UsageError(
+                f"compression {wrong[0]!r} is unknown, expected one of {', '.join(COMPRESSION_NAMES)}"
+            )
         codecs = np.array([known.get(name, 0) for name in names], np.int64)
         attributes = attributes & ~COMPRESSION | codecs
     for name, bit in (
@@ -421,7 +424,7 @@ def _core_attributes(table: pa.Table, attributes: npt.NDArray[np.int64]) -> npt.
 
 
 def _emit(frames: _Frames, sections: list[Any]) -> Iterator[Chunk]:
-    """The bytes: batches put together, and between them what is raw."""
+    """Assemble the batches, with the raw bytes between them."""
     at = 0
     while at < len(sections):
         stop = at

@@ -1,31 +1,29 @@
-"""Finding the next batch after damage.
+"""Find the next batch after damage.
 
-A value may hold whole batches with right checksums (a log of Kafka kept in Kafka), so a right checksum alone is not enough.
-What a damaged batch says of itself is believed where its header speaks for itself: all but two of eight points
-(`header_points`) hold. What decides then, in this order:
+A value may contain complete batches (a log of Kafka stored in Kafka), so a right checksum is not enough. The header of a damaged
+batch is trusted if at least six of eight points hold (`header_points`). These rules then decide, in this order:
 
-1. Where it truly ends, if that can be told: its own checksum says so when only its length, its magic or its offset is wrong,
-   at the end that it claims, that its records have, or where the next batch starts. Nothing before that place is a batch, and
-   nothing behind it is hidden.
-2. The end that it claims, if the end of the file, zeros, or a batch, good or not, with a fitting offset are there. A batch before
-   that place counts only as under 1, or if good batches lead from it to that very place and take exactly the offsets between:
-   it was the length that was wrong, by exactly whole batches.
-3. What lies within what it claims (or, where that is more than the file has or than `LIMIT`, within its records by their
-   lengths) is its content. A batch in there counts only if good batches lead from it across the end that is claimed; or if
-   its offset is exactly the one that follows the last good batch (what a broker appended behind a torn batch) or the damaged
-   one (what follows a batch whose length is wrong), no length stands before it that would take it in as a value, and the
-   good batches from there on lead to the end of the file, to zeros or to the header of another batch.
+1. The true end of the damaged batch, if it is known. If only its length, magic or offset is wrong, its checksum proves the end: at
+   the length in its header, at the end of its records, or where the next batch starts. Nothing before that end is a batch, and
+   nothing after it is hidden.
+2. The end by its header, if the end of the file, zeros, or a batch (good or not) with a fitting offset is there. A batch before that
+   end counts only by rule 1, or if good batches lead from it exactly to that end and take exactly the offsets between. In that
+   case the length in the header is wrong, by a number of complete batches.
+3. Everything up to the end by its header is its content. (If that is beyond the file or more than `LIMIT` bytes, the end of its
+   records by their lengths counts instead.) A batch in the content counts only if good batches lead from it across that end, or
+   if three conditions hold: its offset is exactly the one after the last good batch (a broker appended it after a torn batch) or
+   the one after the damaged batch (whose length is wrong); no length before it makes it the content of a value; and good batches
+   lead from it to the end of the file, to zeros or to the header of another batch.
 
-Where the header of the damaged batch is gone, or behind what it claims, a batch counts unless something says that it is the
-content of a value: a length before it that ends exactly where a batch ends, or the rest of a record after the good batches
-that start with it.
+If the header of the damaged batch is lost, and after the end by its header, a batch counts unless it is the content of a value. It is
+if a length before it ends exactly where a batch ends, or if the good batches that start with it are followed by the rest of a record.
 
-So no batch that is whole is passed over because of one damaged place, and no content is taken for batches because of one.
-With several in a row either may happen: a batch in a value is taken for one of the log when the header of the record's own
-batch is gone and the value holds more than batches; a good batch is passed over when it lies between two damaged ones, the
-first of which claims it and takes offsets that are not known to end before it.
+So one damaged place never hides a complete batch, and never turns content into batches. Several damaged places in a row may. A
+batch in a value is mistaken for one of the log if the header of the record's own batch is lost and the value contains more than
+batches. A good batch is skipped if it is between two damaged ones, and the header of the first covers it and takes offsets that are
+not known to end before it.
 
-The candidates are those of `heads.SPECIFICATION`, with offsets above all before and within the file's range.
+The candidates are those of `heads.SPECIFICATION`, with offsets above all earlier ones and within the file's range.
 """
 
 from __future__ import annotations
@@ -68,18 +66,18 @@ _COUNT = RECORD_BATCH.offset("records_count")
 _CODECS = len(COMPRESSION_NAMES)
 
 _CHAIN = 64 << 10
-"""So far are good batches followed to see whether what comes after them is the rest of a record."""
+"""The number of bytes of good batches that are followed to see whether the rest of a record comes after them."""
 _FAR = 16 << 20
-"""A length before a batch that is larger is none."""
+"""A larger number before a batch is not taken for a length."""
 _NEAR = 1 << 20
-"""So far is the true end looked for of a batch whose length is wrong, when there is something before it that may be a batch."""
+"""The distance within which the true end of a batch with a wrong length is searched, if a possible batch is before it."""
 _CREDIBLE = 6
-"""Of eight points."""
+"""The points, of eight, of a header that is trusted."""
 _END_OF_LOG = 1 << 62
 
 
 def offset_range(context: LogContext) -> tuple[int, int]:
-    """The offsets that a batch can have that is yet to come, both included."""
+    """Return the lowest and the highest offset that a later batch can have."""
     low = 0 if context.base_offset is None else context.base_offset
     high = _END_OF_LOG if context.base_offset is None else min(low + (1 << 31), 1 << 63) - 1
     if context.last_offset is not None:
@@ -90,7 +88,7 @@ def offset_range(context: LogContext) -> tuple[int, int]:
 
 
 def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
-    """What is to be believed of what is at `window.data[stop]`, where a scan stopped."""
+    """Return what the header at `window.data[stop]`, where a scan stopped, is trusted for."""
     offset = window.offset + stop
     data = window.data
     if len(data) - stop < HEAD_SIZE:
@@ -101,8 +99,8 @@ def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
 
 @kernel("const u1[], i8, i8")
 def records_end(buf: Bytes, at: int, count: int) -> int:
-    """Where `count` records from `at` on end, going by their lengths: beyond the buffer when they don't end in it, and where
-    the first one starts that can't be a record."""
+    """Return where `count` records from `at` on end, by their lengths: beyond the buffer if they do not end in it, or at the first
+    one that cannot be a record."""
     for _ in range(count):
         size, after = read_varint(buf, at, len(buf))
         if after < 0:
@@ -117,7 +115,7 @@ def records_end(buf: Bytes, at: int, count: int) -> int:
 
 @kernel("const u1[], i8, i8")
 def headers_end(buf: Bytes, at: int, end: int) -> int:
-    """Where the headers of a record, starting with their number at `at`, end; -1 where they can't be such, or not before `end`."""
+    """Return where the headers of a record end, whose number is at `at`; -1 if they are invalid or do not end before `end`."""
     count, at = read_varint(buf, at, end)
     if at < 0 or count < 0 or count > end - at:
         return -1
@@ -131,7 +129,7 @@ def headers_end(buf: Bytes, at: int, end: int) -> int:
 
 @kernel("const u1[], i8")
 def is_record(buf: Bytes, at: int) -> bool:
-    """Whether a whole record is at `at`, after another one of its batch."""
+    """Return whether a complete record is at `at`, other than the first of its batch."""
     size, at = read_varint(buf, at, len(buf))
     if at < 0 or size < MIN_RECORD - 1 or size > len(buf) - at or load_u8(buf, at) != 0:
         return False
@@ -152,7 +150,7 @@ def is_record(buf: Bytes, at: int) -> bool:
 
 @kernel("const u1[], i8, i8, i8, i8, i8")
 def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: int) -> int:
-    """How many of eight points speak for the header of a batch at `at`, after one with the offset `last`."""
+    """Return how many of eight points hold for the header of a batch at `at`, after a batch with the last offset `last`."""
     points = 0
     size = load_i32be(buf, at + _LENGTH)
     if MIN_LENGTH <= size <= left - LENGTH_END:
@@ -181,7 +179,7 @@ def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: i
 
 @kernel("const u1[], i8, i8, i8, i8")
 def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, int]:
-    """The size of the batch at `at`, and the offset that follows it, as its header says; -1 where that is not to be believed."""
+    """Return the size of the batch at `at` and the offset after it, by its header; -1 if that is not trusted."""
     if header_points(buf, at, left, low - 1, high, -1) < _CREDIBLE:
         return -1, -1
     size = load_i32be(buf, at + _LENGTH)
@@ -193,7 +191,7 @@ def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, in
 
 @kernel("const u1[], i8")
 def content_end(buf: Bytes, at: int) -> int:
-    """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
+    """Return where the records of the damaged batch at `at` end, by their lengths; `at` if that is unknown."""
     if load_i16be(buf, at + _ATTRIBUTES) & COMPRESSION:
         return at
     count = load_i32be(buf, at + _COUNT)
@@ -204,18 +202,18 @@ _follow, _sum = follower(SPECIFICATION), range_sum(SPECIFICATION)
 
 
 class _Search:
-    """One search through a window. `after` is the offset that follows the damaged batch, or -1."""
+    """A search through a window. `after` is the offset after the damaged batch, or -1."""
 
     def __init__(self, window: Window, context: LogContext, after: int) -> None:
         self.window, self.data, self.after = window, window.data, after
         self.size = window.size - window.offset
-        """Where the file ends, as a position in the window."""
+        """The end of the file, as a position in the window."""
         self.low, self.high = offset_range(context)
         self.prefixes = context.prefixes = FINDER.prefixes(window.data, context.prefixes)
 
     def next(self, at: int, end: int = -1) -> tuple[int, bool]:
-        """Return the next good batch from `at` on, before `end`, and True; or one that the window has too little of to judge, and False;
-        or -1."""
+        """Return the next good batch from `at` on, before `end`, and True; a possible batch that needs a larger window, and False; or
+        -1 and False."""
         window, due = self.window, self.after
         if end >= 0:
             window, due = Window(self.data[:end], window.offset, window.offset + end), -1
@@ -226,7 +224,7 @@ class _Search:
         return place, verdict == SOUND and follows
 
     def follow(self, at: int, end: int) -> tuple[int, int, int]:
-        """Go over good batches with growing offsets from `at` to `end` or beyond: (where that ends, why, the offset due there)."""
+        """Follow good batches with ascending offsets from `at` to `end` or beyond. Return where that ends, why, and the offset due there."""
         known, filled = self.prefixes.known, self.prefixes.filled
         where, why, due = _follow(self.data, at, end, self.size - at, self.low, self.high, known, filled)
         return int(where), int(why), int(due)
@@ -238,15 +236,15 @@ class _Search:
         return load_i64be(self.data, at)
 
     def ends_at(self, start: int, end: int) -> bool:
-        """Whether the batch at `start` has its checksum when it ends at `end`."""
+        """Return whether the checksum of the batch at `start` is right if it ends at `end`."""
         if start < 0 or end - start < HEAD_SIZE or end > len(self.data):
             return False
         known, filled = self.prefixes.known, self.prefixes.filled
         return _sum(self.data, known, filled, start + CRC_START, end) == load_u32be(self.data, start + _CRC)
 
     def content_alone(self, start: int, end: int) -> bool:
-        """Whether the content of the batch at `start` is damaged, the usual case: its checksum is wrong at the end of its records too, and
-        the good batch that is due is at the `end` that it claims."""
+        """Return whether only the content of the batch at `start` is damaged, the usual case: its checksum is wrong at the end of its
+        records too, and the good batch that is due is at `end`, the end by its header."""
         content = content_end(self.data, start)
         if content <= len(self.data) and self.ends_at(start, content):
             return False
@@ -256,8 +254,8 @@ class _Search:
         return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()
 
     def lengths_before(self, at: int) -> list[int]:
-        """Where the value would end that starts with the batch at `at`, for each length that can be read before it: a varint,
-        zig-zag as Kafka's or not, or one more than the length, or four bytes."""
+        """Return where a value that starts with the batch at `at` would end, for each possible length before it: a varint, zig-zag or
+        not, or one more than the length, or four bytes."""
         data, size = self.data, self.end_of(at) - at
         places = []
         if at >= 4:
@@ -273,23 +271,23 @@ class _Search:
         return [at + length for length in places if size <= length <= _FAR]
 
     def goes_on(self, at: int) -> bool:
-        """Whether what is at `at` is the rest of a record whose value ended there: its headers, then a record or a batch."""
+        """Return whether the rest of a record whose value ended there is at `at`: its headers, then a record or a batch."""
         after = headers_end(self.data, at, len(self.data))
         if after < 0:
             return False
         return is_record(self.data, after) or self.follow(after, after + 1)[1] == OVER
 
     def ends_well(self, at: int, due: int) -> bool:
-        """Whether the file ends at `at`, or zeros or the header of a batch after which `due` comes are there."""
+        """Return whether the file ends at `at`, or zeros or the header of a batch with the offset `due` are there."""
         if at == self.size or self.zeros_at(at):
             return True
         if len(self.data) - at < HEAD_SIZE:
-            # A header cut off: all there is of its offset has to be right.
+            # The header is cut off. Its offset must be complete and right.
             return len(self.data) - at >= 8 and self.offset(at) == due
         return header_points(self.data, at, self.size - at, due - 1, self.high, -1) >= _CREDIBLE
 
     def anchored(self, end: int) -> bool:
-        """Whether what is at `end` bears out that the damaged batch ends there."""
+        """Return whether the bytes at `end` confirm that the damaged batch ends there."""
         if end > len(self.data):
             return False
         if self.after >= 0:
@@ -297,10 +295,10 @@ class _Search:
         return end == self.size or self.follow(end, end + 1)[1] == OVER
 
     def before_anchor(self, start: int, at: int, end: int) -> int:
-        """The good batch from `at` on, before `end`, at which the damaged one ends by its own checksum, or from which good ones
-        take exactly the offsets between the damaged one and the good one at `end`; else `end`."""
+        """Return the good batch from `at` on, before `end`, at which the damaged one ends by its own checksum, or from which good ones
+        take exactly the offsets between the damaged one and the good one at `end`; otherwise `end`."""
         top = self.offset(end) if self.follow(end, end + 1)[1] == OVER else -1
-        # Its own word for the offsets counts if it says the same twice.
+        # The offsets in its header count if two of its fields agree.
         sure = start >= 0 and (
             load_i32be(self.data, start + _COUNT) == load_i32be(self.data, start + _DELTA) + 1
         )
@@ -315,7 +313,7 @@ class _Search:
         return end
 
     def at(self, place: int) -> tuple[int, int, bool]:
-        """What there is to say where a batch has to start, or the file to end."""
+        """Return the result for a place where a batch has to start, or the file to end: (place, bytes needed, whether it is damaged too)."""
         if place == self.size:
             return -1, 0, False
         _, why, _ = self.follow(place, place + 1)
@@ -324,9 +322,9 @@ class _Search:
         size = HEAD_SIZE if len(self.data) - place < HEAD_SIZE else self.end_of(place) - place + HEAD_SIZE
         return place, min(self.size - place, size), False
 
-    def judge(self, p: int, barrier: int, end: int) -> tuple[int, int]:
-        """What is to be thought of the good batch at `p`: `_YES`, `_NO` or `_MORE`, and where the chain of good ones from it ends,
-        or what is content in any case."""
+    def verdict(self, p: int, barrier: int, end: int) -> tuple[int, int]:
+        """Return whether the good batch at `p` counts (`_YES`, `_NO` or `_MORE`), and where the chain of good ones from it, or the value
+        that contains it, ends."""
         lengths = self.lengths_before(p)
         for stop in lengths:
             at, why, _ = self.follow(p, stop)
@@ -345,7 +343,7 @@ class _Search:
         return (_MORE if why == CUT and end >= 0 else _NO), at
 
     def own_end(self, start: int, at: int) -> int:
-        """The good batch from `at` on, not too far away, at which the damaged one ends by its own checksum; -1 if there is none."""
+        """Return the good batch from `at` on, within `_NEAR`, at which the damaged one ends by its own checksum; -1 without one."""
         while True:
             p, complete = self.next(at)
             if p < 0 or not complete or p - start > _NEAR:
@@ -361,39 +359,38 @@ _NO, _YES, _MORE = range(3)
 def find_batch(
     window: Window, at: int, context: LogContext, damaged: Damaged | None = None
 ) -> tuple[int, int]:
-    """The next batch from `window.data[at]` on, as `Codec.resync` says it.
+    """Return the next batch from `window.data[at]` on. See `Codec.resync`.
 
-    Where the end of the damaged batch is known and another damaged one is there, that becomes the one in question
-    (`context.damaged`), and so on.
+    If another damaged batch is at the known end of the damaged one, the search continues from that one (`context.damaged`), and so on.
     """
     first_damage = damaged
-    if damaged is not None and damaged.whole and at <= damaged.end - window.offset:
-        # What is there is judged by itself, be it out of place too.
+    if damaged is not None and damaged.complete and at <= damaged.end - window.offset:
+        # The next scan checks what is there, even if it is misplaced too.
         place = damaged.end - window.offset
         return (place, 0) if place < min(len(window.data), window.size - window.offset) else (-1, 0)
-    if context.found is not None and damaged is not None and context.found[0] == damaged.start:
-        place = context.found[1] - window.offset
+    if context.next_batch is not None and damaged is not None and context.next_batch[0] == damaged.start:
+        place = context.next_batch[1] - window.offset
         if at <= place <= len(window.data):
             return place, 0
     while True:
         place, need, known = _find(window, at, context, damaged)
         if not known:
             if first_damage is not None and place >= 0 and not need:
-                context.found = first_damage.start, window.offset + place
+                context.next_batch = first_damage.start, window.offset + place
             return place, need
         at, damaged = place + 1, damaged_at(window, place, context)
         context.damaged = damaged
 
 
 def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None) -> tuple[int, int, bool]:
-    """The same, and whether it is no good batch but what is there where one has to start."""
+    """Return the same, and whether the result is a damaged batch at a place where one has to start."""
     start, end, after = -1, -1, -1
     if damaged is not None and damaged.start < window.offset + at:
         start, after = damaged.start - window.offset, damaged.after
         if 0 <= damaged.end - damaged.start <= LIMIT:
             end = damaged.end - window.offset
     search = _Search(window, context, after)
-    # Whether it is here, and to be believed.
+    # Whether the damaged batch is in the window, and its header is trusted.
     bounded = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
     barrier = end
     if bounded and at <= end and search.content_alone(start, end):
@@ -412,12 +409,12 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
         if p < 0:
             return -1, 0 if window.final else min(len(window.data) - at, HEAD_SIZE - 1), False
         if not complete:
-            # More than needed, so that many that ask do not each ask for a little more.
+            # More than needed, so that a row of such batches does not grow the window in small steps.
             stop = search.end_of(p)
             return p, min(search.size - p, stop - p + HEAD_SIZE + (stop - p) // 2), False
         if bounded and search.ends_at(start, p):
             return p, 0, False
-        verdict, at = search.judge(p, barrier, end)
+        verdict, at = search.verdict(p, barrier, end)
         if verdict == _MORE:
             return p, min(search.size - p, 2 * (len(window.data) - p)), False
         if verdict == _YES:

@@ -1,7 +1,7 @@
-"""The rows of batches: which batches are read, their records as Arrow columns, and what could not be read.
+"""The rows of batches: which batches are read, their records as Arrow columns, and the faults of records.
 
-What is filtered out by header alone (offsets, control batches, aborted transactions) is never decompressed. Columns that are
-the same in all records of a batch are made without looking at the records.
+Batches that are filtered out by their header (offsets, control batches, aborted transactions) are not decompressed. Columns with
+one value for all records of a batch are made from its header.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WANT = {
 def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
-    """The rows of these batches. See `Codec.decode`."""
+    """Return the rows of these batches. See `Codec.decode`."""
     served = _wanted(frames.header, context)
     if served is not None:
         frames = frames.pick(served)
@@ -64,7 +64,7 @@ def decode(
 
 
 def _wanted(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_] | None:
-    """Which batches have rows to be served, by their headers; None for all."""
+    """Return which batches have rows to serve, by their headers; None for all."""
     mask: npt.NDArray[np.bool_] | None = None
     if context.start_offset is not None or context.end_offset is not None:
         base = head["base_offset"].astype(np.int64)
@@ -83,7 +83,7 @@ def _wanted(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_
 
 
 class Read:
-    """The records of some batches, read: arrays of what was asked for, and per batch what was met."""
+    """The records of batches: arrays of the columns in `want`, and the findings for each batch."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Read:
         base_offset, base_timestamp, max_timestamp, count, append = fields(head)
         length = part.end - part.start
         most = length // MIN_RECORD
-        # What the records can be at most: nothing is allocated for a count that the bytes can't hold.
+        # The most records that the bytes can hold: a wrong count allocates nothing.
         rows = int(np.where(count <= most, np.maximum(count, 0), most if partial else 0).sum())
         size = int(length.sum())
         frames = len(head)
@@ -141,7 +141,7 @@ class Read:
             self.header_ends, self.header_at, record_attributes,
             self.per_frame, self.left_out, self.odd, self.bad, self.bad_record, np.zeros(2, np.int64), self.sums,
         )  # fmt: skip
-        # What was allocated for the worst case goes back: a key takes a small part of its record.
+        # Shrink the buffers, which were allocated for the worst case: a key is a small part of its record.
         del key_data, value_data
         self._key_data.resize(int(self.sums[3]), shrink_to_fit=True)
         self._value_data.resize(int(self.sums[4]), shrink_to_fit=True)
@@ -181,7 +181,7 @@ class Read:
         return pa.Array.from_buffers(kind, self.rows, [None, numbers], 0)
 
     def headers(self) -> tuple[pa.Array, pa.Array | None]:
-        """The columns headers and headers_raw; the latter is None when all keys are UTF-8."""
+        """Return the columns headers and headers_raw; None for the latter if all keys are UTF-8."""
         total = int(self.sums[7])
         sums = np.zeros(2, np.int64)
         key_ends_buffer, key_ends = _room(total + 1, np.int32)
@@ -206,11 +206,11 @@ class Read:
         return self._list(HEADER, [key, value]), raw
 
     def _raw_headers(self, key: pa.Array, value: pa.Array, wrong: npt.NDArray[np.bool_]) -> pa.Array:
-        """The headers with raw keys where one is wrong, null elsewhere."""
+        """Return the headers with raw keys for the rows with a key that is not UTF-8, null elsewhere."""
         ends = self.header_ends[: self.rows + 1].astype(np.int64)
         before = np.concatenate(([0], np.cumsum(wrong)))
         rows = before[ends[1:]] > before[ends[:-1]]
-        # Taking by an index that is null gives null, and leaves out the headers of the rows not wanted.
+        # Taking by a null index gives null, and drops the headers of the other rows.
         return self._list(HEADER_RAW, [key, value]).take(numbers(pa.int64(), np.arange(self.rows), ~rows))
 
     def _list(self, kind: pa.DataType, children: list[pa.Array]) -> pa.Array:
@@ -221,7 +221,7 @@ class Read:
 
 
 def records_end(window: Window, batch: Frames, limit: int) -> int | None:
-    """Return the highest offset of a batch's records, one less than its base_offset where it has none; None where they can't be read."""
+    """Return the highest offset of a batch's records, base_offset - 1 if it has none; None if they cannot be read."""
     for part in sections(window, batch, limit):
         read = Read(part, batch.header, 0)
         if part.faults or read.bad.any():
@@ -232,15 +232,15 @@ def records_end(window: Window, batch: Frames, limit: int) -> int | None:
 
 
 def fields(head: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Of each header base_offset, base_timestamp, max_timestamp, records_count, and whether it is append time (0 or 1)."""
+    """Return for each header base_offset, base_timestamp, max_timestamp, records_count, and whether it has append time (0 or 1)."""
     names = ("base_offset", "base_timestamp", "max_timestamp", "records_count")
     append = head["attributes"] & TIMESTAMP_TYPE != 0
     return (*(head[name].astype(np.int64) for name in names), append.astype(np.int64))
 
 
 def _room(length: int, kind: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
-    """Memory for so many numbers, and a view of it. Arrow's allocator is used: malloc gives large blocks back to the system
-    each time, and getting them again costs as much as decoding does."""
+    """Return memory for `length` numbers, and a view of it. It is from Arrow's allocator: malloc returns large blocks to the system
+    each time, and getting them again costs as much as decoding."""
     buffer = pa.allocate_buffer(length * np.dtype(kind).itemsize, resizable=True)
     return buffer, np.frombuffer(buffer, kind)
 
@@ -255,7 +255,7 @@ def _binary(
 
 
 class _Piece:
-    """Some batches of a window, read into one record batch."""
+    """Batches of a window, read into one record batch."""
 
     def __init__(self, window: Window, frames: Frames, part: Sections, context: LogContext) -> None:
         self.window, self.frames, self.part, self.context = window, frames, part, context
@@ -318,7 +318,7 @@ class _Piece:
                 faults.append((int(before[i + 1]), self._fault(i, kind, text, lost)))
             else:
                 left = int(read.left_out[i])
-                text = f"{left} records are left out: their offsets are not above those before"
+                text = f"{left} records are skipped: their offsets are not above those before"
                 fault = self._fault(i, Kind.ORDER, text, left)
                 if not read.per_frame[i]:
                     fault = self._displaced(i, fault, reached)
@@ -326,10 +326,10 @@ class _Piece:
         return faults
 
     def _displaced(self, i: int, fault: Fault, reached: npt.NDArray[np.int64]) -> Fault:
-        """Of a batch that is left out whole its own offsets are wrong: what is lost, if anything, the batches around it say.
-        `reached` is the offset behind each batch and all before it."""
+        """Return the fault of a batch all of whose records are skipped: its own offsets are wrong, and the batches around it show what
+        is lost. `reached` is the offset after each batch and all before it."""
         if i and int(reached[i - 1]) <= int(self.head["base_offset"][i]):
-            return fault  # only its records' own offsets are
+            return fault  # only the offsets of its records are wrong
         lost = {name: fault.lost[name] for name in ("topic", "partition") if name in fault.lost}
         if not 0 < i < len(self.head) - 1:
             return replace(fault, lost=lost)
@@ -342,13 +342,13 @@ class _Piece:
         return replace(fault, lost=lost)
 
     def _declared(self, i: int) -> int | None:
-        """How many records a bad batch holds by its header; None where that is wrong, since bytes are left behind so many."""
+        """Return the number of records of a bad batch by its header; None if that is wrong, since bytes are left after them."""
         if self.read.bad[i] in (records.BAD_COUNT, records.BAD_TAIL):
             return None
         return max(0, min(int(self.head["records_count"][i]), self._claimed(i)))
 
     def _claimed(self, i: int) -> int:
-        """How many offsets a batch takes."""
+        """Return the number of offsets of a batch."""
         return int(self.head["last_offset"][i]) - int(self.head["base_offset"][i]) + 1
 
     def _fault(self, i: int, kind: Kind, text: str, rows_lost: int | None) -> Fault:
@@ -358,7 +358,7 @@ class _Piece:
             lost = {"topic": self.context.topic, "partition": self.context.partition}
         lost |= {"first_offset": base, "last_offset": int(self.head["last_offset"][i])}
         start, end = int(self.frames.start[i]), int(self.frames.end[i])
-        system = "brokers don't look into records: it is kept and replicated, consumers stop here"
+        system = "brokers do not read records: they keep and replicate the batch, and consumers stop here"
         severity = Severity.ERROR
         if kind is Kind.UNSUPPORTED:
             severity = Severity.WARNING
@@ -408,7 +408,7 @@ class _Piece:
         return self.read.headers()
 
     def _of_frame(self, name: str) -> pa.Array:
-        """A column that is the same in all records of a batch."""
+        """Return a column with one value for all records of a batch."""
         head, flags = self.head, self.flags
         match name:
             case "timestampType":
@@ -431,7 +431,7 @@ class _Piece:
         return numbers(kind, np.repeat(values, self.read.per_frame))
 
     def _sequence(self) -> pa.Array:
-        """Kafka's `DefaultRecordBatch.incrementSequence`: 0 comes after the largest number."""
+        """Return sequence numbers as `DefaultRecordBatch.incrementSequence`: 0 comes after the largest number."""
         first = np.repeat(self.head["base_sequence"].astype(np.int64), self.read.per_frame)
         base = np.repeat(self.head["base_offset"].astype(np.int64), self.read.per_frame)
         ahead = self.read.offsets[: self.read.rows] - base
@@ -449,7 +449,7 @@ class _Piece:
 
 
 def control_type_name(key: bytes | None) -> str:
-    """What the key of a control record says, in upstream's words; UNKNOWN also for types of later versions."""
+    """Return the type in the key of a control record, in upstream's words; UNKNOWN for types of later versions too."""
     if key is None or len(key) < 4 or key[0] & 0x80:
         return "MALFORMED"
     return CONTROL_TYPES.get(int.from_bytes(key[2:4], "big", signed=True), "UNKNOWN")

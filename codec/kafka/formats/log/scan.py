@@ -1,8 +1,8 @@
-"""Finding record batches: walking from header to header, checksums, and what is wrong where the walk ends.
+"""Find record batches: follow the headers, check the checksums and offsets, and report the fault at which the scan ends.
 
-The rule for the end of a file is that of Kafka's `FileLogInputStream`: fewer bytes than a header's first 17 and one more, or a
-batch longer than what is left, end the log without an error. What that means for the file (a torn tail of a running broker,
-damage, preallocated zeros) is decided here, from what follows.
+The rule for the end of a file is that of Kafka's `FileLogInputStream`: if fewer than 18 bytes are left, or less than the length of the
+batch, the log ends without an error. Whether that is a torn tail of a running broker, damage or preallocated zeros is decided here,
+by the bytes that follow.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _ROW, _BASE, _LAST, _COUNT = (
 )
 
 HEAD_UP_TO_MAGIC = _MAGIC + 1
-"""What Kafka reads to know the size of an entry of any magic."""
+"""The bytes from which Kafka knows the size of an entry of any magic."""
 LEGACY_MIN = 14
 """The smallest size that an entry of any magic can have (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
 MAX_OFFSET_DELTA = (1 << 31) - 1
-"""Offsets in a segment are within so many of its base: its indexes hold them in 32 bits."""
+"""The largest distance of an offset from the base of its segment: indexes store it in 32 bits."""
 
 MAX_OFFSET = (1 << 63) - (1 << 32)
-"""Above this, the offsets of a batch might not fit 64 bits."""
+"""The offsets of a batch with a larger base offset may not fit 64 bits."""
 
 MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL = range(6)
 """Why there is no batch of magic 2 at a place: more bytes are needed; the rest of the file is too short for one; an impossible length; an
@@ -84,7 +84,7 @@ def why_stopped(data: Bytes, at: int, left: int) -> tuple[int, int]:
 def scan(window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
     """Find batches from `window.data[at]` on. See `Codec.scan`.
 
-    Raises UnsupportedError at an entry of message format v0 or v1 whose own checksum is right.
+    Raises `UnsupportedError` at an entry of message format v0 or v1 whose own checksum is right.
     """
     data = window.data
     good = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(window.data, context.prefixes))
@@ -108,16 +108,16 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     if frames.damage is None:
         context.damaged = None
     elif frames.damage.kind is Kind.ORDER:
-        # Its checksum is right, so it ends where it says.
+        # Its checksum is right, so its length is too.
         behind = frames.damage.offset + frames.damage.length
-        context.damaged = Damaged(frames.damage.offset, behind, -1, whole=True)
+        context.damaged = Damaged(frames.damage.offset, behind, -1, complete=True)
     else:
         context.damaged = damaged_at(window, frames.stop, context)
     return frames
 
 
 def has_holes(header: npt.NDArray[Any]) -> bool:
-    """Whether offsets are missing within batches or between them, as compaction leaves it."""
+    """Return whether offsets are missing within or between batches, as after compaction."""
     if not len(header):
         return False
     base, last = header["base_offset"], header["last_offset"]
@@ -128,13 +128,11 @@ def has_holes(header: npt.NDArray[Any]) -> bool:
 def _bad_checksum(window: Window, start: int, size: int) -> Fault:
     stored = load_u32be(window.data, start + _CRC)
     computed = crc32c(window.data, start + CRC_START, start + size)
-    text = f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}"
+    text = f"crc mismatch: stored {stored:#010x}, computed {computed:#010x}"
     return Fault(NAME, window.offset + start, size, Kind.CHECKSUM, text, system=_CUTS)
 
 
-_CUTS = (
-    "after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)"
-)
+_CUTS = "after an unclean stop the broker truncates the log here; otherwise consumers stop here (CorruptRecordException)"
 
 
 (_AT_COUNT, _AT_BASE, _AT_LENGTH, _AT_MAGIC, _AT_DELTA, _AT_ATTRIBUTES, _AT_FIRST, _AT_LAST) = (
@@ -142,15 +140,14 @@ _CUTS = (
     for name in ("records_count", "base_offset", "batch_length", "magic", "last_offset_delta", "attributes",
                  "base_timestamp", "max_timestamp")
 )  # fmt: skip
-"""Where these are in the header as a tuple."""
+"""The indexes of these fields in the header as a tuple."""
 _BELIEVED = 1024
-"""So many damaged batches in a row are asked for what they hold."""
+"""The number of damaged batches in a row whose headers are used."""
 
 
 def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
-    """Note what the damaged batches from `window.data[at]` to `stop` say of themselves, as long as each fits the ones around it: its
-    offsets go on where those before end, and it has a record for each of them. `loss_between` uses that where good batches go on
-    right behind one of them."""
+    """Note the headers of the damaged batches from `window.data[at]` to `stop`, as long as each fits the ones around it: its offsets
+    continue those before, and it has a record for each of them. `loss_between` uses them if good batches continue after one."""
     expected = context.base_offset if context.last_offset is None else context.last_offset + 1
     left = window.size - window.offset
     if expected is None:
@@ -177,11 +174,11 @@ def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
 
 
 def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Fault | None:
-    """A batch larger than almost all: before so much is read, see whether others lie where it would be."""
+    """Return the fault of a batch with an unusual length, if other batches are found within it. This avoids reading it."""
     after, more = find_batch(window, stop + 1, context, damaged_at(window, stop, context))
     if after < 0 or more:
         return None
-    text = f"the batch takes {need} bytes, but others follow from {after - stop} bytes on"
+    text = f"the batch has {need} bytes by its length, but others follow from {after - stop} bytes on"
     return Fault(NAME, window.offset + stop, after - stop, Kind.LENGTH, text)
 
 
@@ -189,11 +186,11 @@ def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Faul
 
 
 def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
-    """Check the offsets: each batch above the one before, all of them within the file's range.
+    """Check that the offsets ascend and are within the file's range.
 
-    A batch whose offsets the other batches exclude is damage, since base_offset is not covered by the checksum: its rows
-    would be given at wrong offsets. A last_offset_delta that the records and the next batch contradict is a finding, and is
-    corrected in `frames.header`. So is a batch outside of the file's range where its neighbours bear out its offsets.
+    A batch whose offsets the other batches exclude is damage, since no checksum covers base_offset: its rows would have wrong
+    offsets. A last_offset_delta that the records and the next batch contradict is a fault, and is corrected in `frames.header`. A
+    batch outside the file's range whose neighbours confirm its offsets is a fault too.
     """
     count = len(frames)
     if count == 0:
@@ -238,14 +235,14 @@ def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple
 
 
 def _wrapped(number: int) -> int:
-    """As 64 bits hold it."""
+    """Return a number wrapped around at 64 bits."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _look_closer(
     window: Window, frames: Frames, before: int | None, low: int, high: int, context: LogContext
 ) -> int:
-    """Find the batches that are in question, and judge them. Returns how many are left."""
+    """Find the suspect batches, and check each. Return how many batches are left."""
     base = frames.header["base_offset"].astype(np.int64)
     last = frames.header["last_offset"].astype(np.int64)
     delta = last - base
@@ -260,11 +257,11 @@ def _look_closer(
     suspect = ~fine | (gap & ~follows) | (overlapped & (count <= delta))
     if not suspect.any():
         return len(frames)
-    return _Order(window, frames, base, last, before, low, high, context).judge(suspect)
+    return _Order(window, frames, base, last, before, low, high, context).check(suspect)
 
 
 def _is_in_question(window: Window, frames: Frames) -> bool:
-    """Whether the last batch claims offsets that have no record, and the next batch may start within them."""
+    """Return whether the last batch claims offsets without a record, and the next batch may start within them."""
     head = frames.header[-1]
     if head["records_count"] > _wrapped(int(head["last_offset"]) - int(head["base_offset"])):
         return False
@@ -274,7 +271,7 @@ def _is_in_question(window: Window, frames: Frames) -> bool:
 
 
 class _Order:
-    """Judge the batches of one scan by their offsets, those before them and those behind."""
+    """Check the offsets of suspect batches against those before and after them."""
 
     def __init__(
         self,
@@ -290,13 +287,13 @@ class _Order:
         self.window, self.frames, self.base, self.last = window, frames, base, last
         self.top, self.low, self.high, self.context = before, low, high, context
 
-    def judge(self, suspect: npt.NDArray[np.bool_]) -> int:
-        """Look at the suspect frames one by one: findings, or the damage that ends the scan. Returns how many frames are left."""
+    def check(self, suspect: npt.NDArray[np.bool_]) -> int:
+        """Check the suspect frames one by one. A fault is noted, and damage ends the scan. Return how many frames are left."""
         done = 0
         for i in np.flatnonzero(suspect).tolist():
             if i > done:
                 self._reach(int(self.last[done:i].max()))
-            left = self._one(i)
+            left = self._check_frame(i)
             if left is not None:
                 return left
             self._reach(int(self.last[i]))
@@ -307,11 +304,11 @@ class _Order:
         self.top = last if self.top is None else max(self.top, last)
 
     def _due(self) -> int:
-        """The offset after the last one of the batches before."""
+        """Return the offset after the batches before."""
         return self.low if self.top is None else self.top + 1
 
-    def _one(self, i: int) -> int | None:
-        """Judge one batch. Returns how many frames are left where it ends the scan."""
+    def _check_frame(self, i: int) -> int | None:
+        """Check one batch. If it ends the scan, return how many frames are left."""
         frames = self.frames
         size = int(frames.end[i] - frames.start[i])
         follower = _next_base(self.window, frames, self.base, i)
@@ -335,27 +332,27 @@ class _Order:
         outside = first < self.low or last > self.high
         below = self.top is not None and first <= self.top
         if (jumps or outside) and follower is not None and self._due() <= follower <= last:
-            text = f"offsets {first} to {last} are out of place: the next batch starts at {follower}"
+            text = f"offsets {first} to {last} are misplaced: the next batch starts at {follower}"
             return self._exclude(i, last, follower, text)
         if below:
             text = f"offsets {first} to {last} are not above {self.top}, the last of the batches before"
             return self._exclude(i, last, follower, text)
         if outside:
-            text = f"offsets {first} to {last} are outside of the file's range, {self.low} to {self.high}"
-            # Where the file's name or another batch bears out the offset, something else does not fit.
+            text = f"offsets {first} to {last} are outside the file's range, {self.low} to {self.high}"
+            # If the file's name or another batch confirms the offset, the batch is not misplaced.
             if first != self._due() and follower != last + 1:
                 return self._exclude(i, last, follower, text)
         if last < self.low or last > self.high:
-            system = "below the file's base the broker does not start after an unclean stop"
+            system = "after an unclean stop the broker does not start if an offset is below the file's base"
             frames.faults.append(self._fault(i, text, system))
         return None
 
     def _exclude(self, i: int, last: int, follower: int | None, text: str) -> int:
-        """End the scan at a batch whose base_offset can't be right. What is lost with it, the batches around it say."""
+        """End the scan at a batch whose base_offset cannot be right. The batches around it show what is lost with it."""
         head, context, due = self.frames.header[i], self.context, self._due()
         same = (self.base[:i] == self.base[i]) & (self.frames.header["crc"][:i] == head["crc"])
         if same.any():
-            text += "; the same batch is there before"
+            text += "; it is a duplicate of an earlier batch"
         fault = self._fault(i, text, _UNCOVERED)
         if follower is None and fault.offset + fault.length >= self.window.size:
             follower = context.next_base
@@ -374,22 +371,22 @@ class _Order:
     # Headers that their records contradict
 
     def _too_low(self, i: int, first: int, delta: int) -> bool:
-        """Whether the records of a batch go beyond its last_offset_delta. Then they count."""
+        """Return whether the records of a batch go beyond its last_offset_delta, which is then corrected."""
         end = self._records_end(i)
         if end is None or end < first or end <= first + delta:
             return False
         text = f"last_offset_delta is {delta}, but the last record of the batch has offset delta {end - first} (offset {end})"
         self._correct(
-            i, end, text, "at the end of the log the broker gives the offsets of these records again"
+            i, end, text, "at the end of the log the broker assigns the offsets of these records again"
         )
         return True
 
     def _too_high(self, i: int, first: int, last: int, follower: int | None) -> bool:
-        """Whether a batch claims offsets that it has no records for, and that the next batch or segment has.
+        """Return whether a batch claims offsets without records that the next batch or segment has.
 
-        Compaction leaves such claims, but never where another batch has the offsets. So either this header is wrong, or the
-        base_offset of this batch or of the next. It is the header where the next batch goes on right behind the records, or
-        where no other base_offset would fit.
+        Compaction leaves offsets without records, but never offsets that another batch has. So last_offset_delta is wrong, or the
+        base_offset of this batch or of the next. It is last_offset_delta if the next batch continues right after the records, or
+        if no other base_offset would fit.
         """
         limit = self.high + 1
         if follower is not None and first < follower <= last:
@@ -412,7 +409,7 @@ class _Order:
         return True
 
     def _may_be_behind(self, i: int, last: int) -> bool:
-        """Whether the next batch would fit between the offsets that this one claims and the batch after the next."""
+        """Return whether the next batch would fit between the offsets that this one claims and the batch after the next."""
         if i + 1 >= len(self.frames):
             return True
         after = _next_base(self.window, self.frames, self.base, i + 1)
@@ -425,7 +422,7 @@ class _Order:
         return records_end(self.window, frames.pick(slice(i, i + 1)), limit)
 
     def _correct(self, i: int, last: int, text: str, system: str) -> None:
-        """Go on with the last offset that the records and the other batches bear out."""
+        """Continue with the last offset that the records and the other batches prove."""
         self.frames.header["last_offset"][i] = last
         self.last[i] = last
         size = HEAD_SIZE
@@ -437,13 +434,13 @@ class _Order:
         return Fault(NAME, self.window.offset + start, end - start, Kind.ORDER, text, system=system)
 
 
-_UNCOVERED = "base_offset is not covered by the checksum: the broker and its consumers take it as it is"
+_UNCOVERED = "no checksum covers base_offset: the broker and its consumers accept it"
 
 _UNKNOWN = -1 << 63
 
 
 def _next_base(window: Window, frames: Frames, base: npt.NDArray[np.int64], i: int) -> int | None:
-    """base_offset of the batch after frame i; None when there is none, `_UNKNOWN` when the window ends before it."""
+    """Return the base_offset of the batch after frame i; None at the end of the file, `_UNKNOWN` if the window ends before it."""
     if i + 1 < len(base):
         return int(base[i + 1])
     at = int(frames.end[i])
@@ -458,7 +455,7 @@ def _next_base(window: Window, frames: Frames, base: npt.NDArray[np.int64], i: i
 
 
 def _end_at(frames: Frames, i: int, damage: Fault | None) -> int:
-    """Leave out frame i and all after it."""
+    """Drop frame i and all after it."""
     frames.stop = int(frames.start[i])
     if damage is not None:
         frames.need = 0
@@ -471,7 +468,7 @@ def _end_at(frames: Frames, i: int, damage: Fault | None) -> int:
 
 
 def _ending(window: Window, stop: int, why: int, context: LogContext, check: bool) -> Fault | None:
-    """What is wrong at the place where the walk stopped; None at a clean end of the file."""
+    """Return the fault at the place where the scan stopped; None at a clean end of the file."""
     data = window.data
     offset = window.offset + stop
     left = window.size - offset
@@ -481,37 +478,37 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
     if why == LEGACY and _is_legacy(data, stop):
         magic = int(data[stop + _MAGIC])
         raise UnsupportedError(
-            f"message format v{magic} (magic {magic}) is recognised, not read yet",
+            f"message format v{magic} (magic {magic}) cannot be read yet",
             offset=offset,
-            advice="Kafka 0.11 and later write record batches (magic 2), which are",
+            advice="Only record batches (magic 2) can be read, which Kafka 0.11 and later write",
         )
     if zeros == len(data) - stop:
-        text = "the file ends in zeros, as one that was preallocated and not closed"
+        text = "the file ends in preallocated zeros"
         return _tail(window, stop, left, Kind.PADDING, text, context, check)
     if why == END:
         text = f"{left} bytes at the end are too few for a batch"
         return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     size = load_i32be(data, stop + _LENGTH)
     if why == PARTIAL:
-        text = f"the batch takes {LENGTH_END + size} bytes, {left} are left of the file"
+        text = f"the batch has {LENGTH_END + size} bytes by its length, but only {left} are left in the file"
         return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     if zeros >= HEAD_SIZE:
         length = zeros
         kind, text = Kind.PADDING, f"{zeros} zero bytes where a batch should start"
     elif why == BAD_SIZE:
         length = min(left, HEAD_SIZE)
-        kind, text = Kind.LENGTH, f"batch_length is {size}, at least {MIN_LENGTH} is needed"
+        kind, text = Kind.LENGTH, f"batch_length is {size}, expected {MIN_LENGTH} or more"
     else:
         length = LENGTH_END + size
         magic = int(data[stop + _MAGIC : stop + _MAGIC + 1].view(np.int8)[0])
-        kind, text = Kind.MAGIC, f"magic is {magic}, {MAGIC} is needed"
+        kind, text = Kind.MAGIC, f"magic is {magic}, expected {MAGIC}"
     return Fault(NAME, offset, length, kind, text, system=_CUTS)
 
 
 def _tail(
     window: Window, stop: int, left: int, kind: Kind, text: str, context: LogContext, check: bool
 ) -> Fault:
-    """What looks like the end of the log: it is, unless a batch follows."""
+    """Return the fault of an apparent end of the log. It is the end unless a batch follows."""
     offset = window.offset + stop
     after, need = -1, 0
     if check and len(window.data) - stop > HEAD_SIZE:
@@ -525,7 +522,7 @@ def _tail(
     if context.last and context.live:
         severity = Severity.INFO
     elif context.last and context.clean is not True and not _went_on(kind, context):
-        # What a broker that was killed leaves: it preallocates files where it is told to.
+        # A broker that was killed leaves a torn batch, or zeros if it preallocates files.
         severity = Severity.INFO if kind is Kind.PADDING else Severity.WARNING
     return Fault(
         NAME,
@@ -534,12 +531,12 @@ def _tail(
         kind,
         text,
         severity,
-        system="the broker cuts it off when it starts after an unclean stop; after a clean one the log becomes corrupt",
+        system="after an unclean stop the broker truncates it; after a clean one it appends to it and corrupts the log",
     )
 
 
 def _went_on(kind: Kind, context: LogContext) -> bool:
-    """Whether another file says that the log once went on where the file ends within a batch."""
+    """Return whether another file proves that the log continued where the file ends within a batch."""
     if (
         kind is Kind.PADDING
         or not context.known_by
@@ -552,7 +549,7 @@ def _went_on(kind: Kind, context: LogContext) -> bool:
 
 
 def _is_legacy(data: Bytes, at: int) -> bool:
-    """Whether a whole entry of message format v0 or v1 is there, by its own checksum (CRC-32 from its magic on)."""
+    """Return whether a complete entry of message format v0 or v1 is at `at`, by its own checksum (CRC-32 from its magic on)."""
     end = at + LENGTH_END + load_i32be(data, at + _LENGTH)
     stored = load_i32be(data, at + LENGTH_END) & 0xFFFFFFFF
     return zlib.crc32(data[at + _MAGIC : end].tobytes()) == stored

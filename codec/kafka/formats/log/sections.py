@@ -1,4 +1,4 @@
-"""The record sections of batches as plain bytes: where they lie in the window, or decompressed, in bounded portions."""
+"""The record sections of batches as uncompressed bytes, in portions of bounded size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logwright.codec.kernels.compress import CompressionError, decompress
 from logwright.codec.window import Bytes, Frames, Window
 
 PORTION = 32 << 20
-"""So many bytes of records are read at a time, or one batch if that is larger."""
+"""Bytes of records in a portion, unless a single batch is larger."""
 
 
 @dataclass(slots=True)
@@ -27,12 +27,12 @@ class Sections:
     start: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     faults: dict[int, str] = field(default_factory=dict)
-    """What could not be decompressed, and why: such a section is empty here."""
+    """The errors of sections that could not be decompressed, by batch. Such a section is empty."""
 
 
 def sections(window: Window, frames: Frames, limit: int, *, partial: bool = False) -> Iterator[Sections]:
-    """Portions of the batches, in order. `limit` is what one batch may take decompressed. With `partial`, of a batch that can't be
-    decompressed the records that a consumer gets before it notices."""
+    """Iterate over portions of the batches, in order. `limit` bounds the decompressed records of a batch. With `partial`, a batch that
+    cannot be decompressed has the records that a consumer gets before the error."""
     count = len(frames)
     codecs = frames.header["attributes"].astype(np.int64) & COMPRESSION
     start = frames.start + HEAD_SIZE
@@ -76,9 +76,9 @@ def sections(window: Window, frames: Frames, limit: int, *, partial: bool = Fals
 
 
 def expand(codec: int, stored: Bytes, limit: int) -> Any:
-    """A decompressed section. Raises CompressionError."""
+    """Return a decompressed section. Raises `CompressionError`."""
     if codec >= len(COMPRESSION_NAMES):
         raise CompressionError(
-            f"compression {codec} is unknown: the checksum is right, so a newer Kafka wrote it, and only that can read it"
+            f"compression {codec} is unknown: the checksum is right, so a newer version of Kafka wrote it"
         )
     return decompress(COMPRESSION_NAMES[codec], stored, limit=limit)

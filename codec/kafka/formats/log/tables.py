@@ -1,6 +1,6 @@
-"""The tables of `kafka.log`, and what decoding a segment needs to know besides its bytes.
+"""The tables of `kafka.log`, and the context in which a segment is decoded.
 
-The rest of the codec imports this module: it must import none of it.
+All other modules of the codec import this one, so it must not import them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROWS = Table(
         Column(
             "headers",
             pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
-            "in order, with duplicates; empty when there are none. Keys that are not UTF-8 as a Java consumer gets them",
+            "in order, with duplicates; empty without headers. Keys that are not UTF-8 are converted as by a Java consumer",
         ),
         Column(
             "position",
@@ -117,7 +117,7 @@ FILE = Table(
 MAX_DECOMPRESSED = Option(
     "max.decompressed.bytes",
     256 << 20,
-    "Bytes that the records of one batch may take decompressed; a batch with more counts as damaged",
+    "Limit of the decompressed records of a batch in bytes. A larger batch counts as damaged",
     low=1,
     high=1 << 30,
 )
@@ -125,18 +125,18 @@ MAX_DECOMPRESSED = Option(
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """The place where a scan stopped: the offset in the file of its first byte; of its end as it says itself, and the offset of
-    a record that follows, both -1 where its header is not to be believed. `whole`: its checksum is right, its offset is not."""
+    """The batch at which a scan stopped: the byte of the file where it starts, the end by its header, and the offset after it. The
+    last two are -1 if the header is not trusted. `complete`: its checksum is right, and its offset is not."""
 
     start: int
     end: int
     after: int
-    whole: bool = False
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """What damaged batches say of themselves: rows, and the timestamps. `torn`: the last of them is not whole."""
+    """The contents of damaged batches by their headers: rows, and the timestamps. `torn`: the last of them is incomplete."""
 
     rows: int
     first_timestamp: int
@@ -145,7 +145,7 @@ class Believed:
 
 
 class Aborted:
-    """Aborted transactions, each `(producer_id, first_offset, last_offset)`, asked by batch."""
+    """Look up batches in aborted transactions, each `(producer_id, first_offset, last_offset)`."""
 
     def __init__(self, transactions: Iterable[tuple[int, int, int]] = ()) -> None:
         by_producer: dict[int, list[tuple[int, int]]] = {}
@@ -159,7 +159,7 @@ class Aborted:
         return bool(self._ranges)
 
     def mask(self, head: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which batches hold data of an aborted transaction."""
+        """Return which batches have data of an aborted transaction."""
         out = np.zeros(len(head), np.bool_)
         flags = head["attributes"].astype(np.int64)
         data = (flags & TRANSACTIONAL != 0) & (flags & CONTROL == 0)
@@ -176,7 +176,7 @@ class Aborted:
 
 @dataclass
 class LogContext:
-    """What decoding a segment needs to know besides its bytes. See CONTRACT of `Codec.context`: made anew for each stream."""
+    """The context in which a segment is decoded. Each stream has its own (see `Codec.context`)."""
 
     options: Options
     topic: str | None = None
@@ -184,7 +184,7 @@ class LogContext:
     base_offset: int | None = None
     """From the name of the file."""
     next_base: int | None = None
-    """All offsets are below: the base offset of the next segment."""
+    """The base offset of the next segment: all offsets are below."""
     start_offset: int | None = None
     end_offset: int | None = None
     """Records are served from `start_offset` on, below `end_offset`."""
@@ -193,33 +193,33 @@ class LogContext:
     aborted: Aborted = field(default_factory=Aborted)
     """Transactions whose records are not served."""
     last: bool = False
-    """Whether it is the active segment."""
+    """It is the active segment."""
     clean: bool | None = None
     known_end: int | None = None
-    """The log once went up to there, says another file."""
+    """The log end offset that another file proves."""
     known_by: str = ""
     """The name of that file."""
     snapshots: tuple[int, ...] = ()
-    """Offsets of producer snapshots above the base offset and below `next_base`. Where the file ends before one of them, a segment
-    is missing."""
+    """Offsets of producer snapshots between the base offset and `next_base`. If the file ends before one of them, a segment is
+    missing."""
     live: bool = False
     partial: bool = False
     """Serve the records of a batch that come before a bad one, as a consumer does."""
     stored: bool = False
-    """Batches are taken as they lie in the file, whatever their offsets say, as a broker and its consumers do."""
+    """Accept batches in the order of the file, whatever their offsets, as a broker and its consumers do."""
 
-    # What goes from window to window.
+    # State between windows.
     holes: bool = False
-    """Whether offsets are missing within batches or between them, as compaction leaves it. Only known with `snapshots`."""
+    """Offsets are missing within or between batches, as after compaction. Only known with `snapshots`."""
     last_offset: int | None = None
-    """The highest offset of the batches before `last_end`, a byte of the file."""
+    """The highest offset of the batches before `last_end`, a position in the file."""
     last_end: int = 0
     damaged: Damaged | None = None
     prefixes: Prefixes | None = None
-    found: tuple[int, int] | None = None
-    """Where the last damage started, and where the next batch after it does: bytes of the file."""
+    next_batch: tuple[int, int] | None = None
+    """The positions of the last damage and of the next batch after it, in the file."""
     believed: dict[tuple[int, int], Believed] = field(default_factory=dict)
-    """What damaged batches say of themselves, by the first offset and the one behind."""
+    """The contents of damaged batches by their headers, by their first offset and the one after the last."""
     served: int = NOTHING_SERVED
-    """The highest offset of the records before `served_end`, a byte of the file."""
+    """The highest offset of the records before `served_end`, a position in the file."""
     served_end: int = 0

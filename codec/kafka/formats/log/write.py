@@ -1,7 +1,7 @@
-"""Writing batches: from rows alone as Kafka's producer does, or with the frames table exactly as they were.
+"""Write batches: from rows alone as Kafka's producer does, or with the frames table exactly as they were.
 
-With frames, stored records that would not come out the same (compressed, or in another form than the shortest) are kept in
-`payload`. They are used again only if they still say what the rows say: both are brought into the one form that the kernel
+The frames table has the stored records in `payload` if the rows do not give the same bytes (they are compressed, or not in the
+shortest form). They are used only if they have the same content as the rows: both are converted to the form that the kernel
 writes, and compared as bytes.
 """
 
@@ -37,37 +37,37 @@ from logwright.codec.window import Bytes
 
 _CRC = RECORD_BATCH.offset("crc")
 _QUEUE = 64 << 10
-"""Rows are taken up when they are so many bytes, so that many small additions cost no more than few large ones."""
+"""Queued rows are encoded when they reach this size in bytes, so that many small additions cost no more than few large ones."""
 
 _MOST = 256 << 20
-"""Rows are taken up in portions of so many bytes at most."""
+"""The most bytes of rows that are encoded at a time."""
 
 OPTIONS = (
     Option(
         "compression.type",
         "none",
-        "How batches are compressed",
+        "Compression of batches",
         parse_choice,
         (*COMPRESSION_NAMES, "uncompressed"),
     ),
-    Option("compression.gzip.level", -1, "1 to 9, or -1 for the default", low=-1, high=9),
-    Option("compression.lz4.level", 9, "1 to 17; 9 is the fast compressor", low=1, high=17),
-    Option("compression.zstd.level", 3, "-131072 to 22", low=-131072, high=22),
+    Option("compression.gzip.level", -1, "Level of gzip: 1 to 9, or -1 for the default", low=-1, high=9),
+    Option("compression.lz4.level", 9, "Level of lz4: 1 to 17; 9 is the fast compressor", low=1, high=17),
+    Option("compression.zstd.level", 3, "Level of zstd: -131072 to 22", low=-131072, high=22),
     Option(
         "batch.size",
         16384,
-        "Bytes of a batch before compression; at least one record is in each",
+        "Size of a batch in bytes before compression. Each batch has at least one record",
         low=0,
         high=1 << 30,
     ),
     Option(
         "message.timestamp.type",
         "CreateTime",
-        "What the timestamps are, where the rows don't say: CreateTime or LogAppendTime",
+        "Default of the column timestampType: CreateTime or LogAppendTime",
         parse_text,
         ("CreateTime", "LogAppendTime"),
     ),
-    Option("partition.leader.epoch", 0, "The leader epoch that batches carry", low=-1, high=(1 << 31) - 1),
+    Option("partition.leader.epoch", 0, "Leader epoch of the batches", low=-1, high=(1 << 31) - 1),
 )
 
 COMPRESSING = (
@@ -82,16 +82,16 @@ LOSSY_COLUMNS = (
         "is_transactional",
         (False,),
         "belong to transactions, and become plain records",
-        "Choose: view read_committed leaves out what was aborted, view read_uncommitted makes all of them plain records",
+        "Choose: view read_committed drops aborted records, view read_uncommitted makes all of them plain records",
     ),
     LossyColumn("producer_id", (-1,), "have a producer id, epoch and sequence number"),
     LossyColumn("leader_epoch", (-1, 0), "have a leader epoch"),
 )
-"""What a producer does not say of a record (`codec.base.Codec.lossy_columns`)."""
+"""Columns that a producer does not set (`codec.base.Codec.lossy_columns`)."""
 
 
 def recompress(frames: pa.Table, options: Options) -> pa.Table | None:
-    """The batches compressed in another way. See `Codec.recompress`."""
+    """Return the batches with another compression. See `Codec.recompress`."""
     if any(options.given(option.name) for option in OPTIONS if option.name not in COMPRESSING):
         return None
     name = BatchSettings.of(options).compression
@@ -105,7 +105,7 @@ def recompress(frames: pa.Table, options: Options) -> pa.Table | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """How batches are made. `level` None is the compressor's default; `batch_size` counts bytes before compression."""
+    """Settings of batches. `level` None is the compressor's default. `batch_size` counts bytes before compression."""
 
     compression: str = "none"
     level: int | None = None
@@ -115,7 +115,7 @@ class BatchSettings:
 
     @classmethod
     def of(cls, options: Options) -> BatchSettings:
-        """From `OPTIONS`."""
+        """Return the settings in `OPTIONS`."""
         name = options["compression.type"]
         name = "none" if name == "uncompressed" else name
         level = options[f"compression.{name}.level"] if name in ("gzip", "lz4", "zstd") else None
@@ -131,7 +131,7 @@ class BatchSettings:
 
 @dataclass(slots=True)
 class Encoded:
-    """Whole batches: their bytes, where each starts, their headers (an array of `HEADS`)."""
+    """Complete batches: their bytes, where each starts, and their headers (an array of `HEADS`)."""
 
     data: Bytes
     start: npt.NDArray[np.int64]
@@ -151,16 +151,16 @@ def _joined(first: Encoded, other: Encoded) -> Encoded:
 
 @dataclass(slots=True)
 class BatchEncoder:
-    """Rows into batches, as Kafka's producer makes them. Any chunking of the same rows gives the same bytes.
+    """Encode rows as batches, as Kafka's producer does. The bytes do not depend on how the rows are chunked.
 
     Columns: `key`, `value` (bytes or text), `headers`, `timestamp` (any unit, or int64 milliseconds), `timestampType`,
-    `offset`; and the detail columns `timestamp_ms`, `create_timestamp_ms`, `headers_raw`, `attributes`. All may be absent:
-    no key, no value (a tombstone), no headers, the time of writing, the settings' type, the next offsets.
+    `offset`, and the detail columns `timestamp_ms`, `create_timestamp_ms`, `headers_raw`, `attributes`. All may be absent. The
+    defaults are: no key, no value (a tombstone), no headers, the current time, the timestamp type of the settings, the next offsets.
     """
 
     settings: BatchSettings
     next_offset: int = 0
-    """The lowest offset that the next row can have."""
+    """The lowest offset of the next row."""
     rows: int = 0
     _open: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     _state: pack.Int64s = field(default_factory=pack.closed)
@@ -168,10 +168,10 @@ class BatchEncoder:
     _queued: int = 0
 
     def add(self, rows: pa.RecordBatch, first_offset: int | None = None) -> Encoded:
-        """Take rows up; gives the batches that are full.
+        """Add rows. Return the batches that are full.
 
-        Offsets are those of the column `offset` where there is one, which has to increase; else they count from
-        `first_offset`, or on from the last row. Raises UsageError for rows that can't be written; none of them is then.
+        Offsets are those of the column `offset`, which must ascend. Without it they count from `first_offset`, or from the last row.
+        Raises `UsageError` for rows that cannot be written. None of them is written then.
         """
         if rows.num_rows == 0:
             return _NOTHING
@@ -194,7 +194,7 @@ class BatchEncoder:
         return self._write(finish=False)
 
     def flush(self) -> Encoded:
-        """The batches that are left, the last one as full as it is."""
+        """Return the batches that are left. The last one need not be full."""
         return self._write(finish=True)
 
     def _offsets(self, rows: pa.RecordBatch, first_offset: int | None) -> pack.Int64s:
@@ -205,11 +205,9 @@ class BatchEncoder:
                 raise UsageError(f"offset {first} is not above {self.next_offset - 1}, the one before")
             return np.arange(first, first + rows.num_rows, dtype=np.int64)
         if not pa.types.is_integer(array.type):
-            raise UsageError(f"column 'offset' has type {array.type}, int64 is needed")
+            raise UsageError(f"column 'offset' has type {array.type}, expected int64")
         if array.null_count:
-            raise UsageError(
-                "column 'offset' has nulls", advice="Leave the column out to have offsets assigned"
-            )
+            raise UsageError("column 'offset' has nulls", advice="Drop the column to have offsets assigned")
         offsets = np.asarray(array.cast(pa.int64()))
         low = self.next_offset if first_offset is None else max(self.next_offset, first_offset)
         before = np.concatenate(([low - 1], offsets[:-1]))
@@ -217,7 +215,7 @@ class BatchEncoder:
             row = int(np.argmax(offsets <= before))
             raise UsageError(
                 f"row {self.rows + row}: offset {int(offsets[row])} is not above {int(before[row])}",
-                advice="Offsets have to increase; leave the column out to have them assigned",
+                advice="Offsets must ascend. Drop the column to have them assigned",
             )
         return offsets
 
@@ -267,9 +265,9 @@ class BatchEncoder:
 
 
 def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSettings) -> Encoded:
-    """The same batches with their records compressed."""
+    """Return the same batches with compressed records."""
     header = stored_heads(out, start)
-    # There may be none: what was added may still fill no batch.
+    # There may be no batch yet: the rows added so far may not fill one.
     ends = np.append(start[1:], end)[: len(start)]
     pieces = [
         compress(settings.compression, out[int(first) + HEAD_SIZE : int(last)], level=settings.level)
@@ -279,7 +277,7 @@ def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSetting
 
 
 def assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
-    """Batches of these headers and record sections: lengths and checksums are made here."""
+    """Assemble batches from headers and record sections, with lengths and checksums."""
     sizes = np.array([len(section) for section in sections], np.int64) + HEAD_SIZE
     if len(sizes) and int(sizes.max()) > pack.MAX_INT32:
         raise UsageError("a batch is larger than 2 GiB")
@@ -295,7 +293,7 @@ def assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
 
 @kernel("u1[], const i8[], const i8[], const u1[]")
 def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) -> None:
-    """Put headers where batches start, with the checksums of what follows."""
+    """Write headers where batches start, with their checksums."""
     for i in range(len(starts)):
         at = starts[i]
         copy(out, at, heads, i * HEAD_SIZE, HEAD_SIZE)
@@ -303,13 +301,13 @@ def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) 
 
 
 def _refuse_control(rows: pa.RecordBatch, first_row: int) -> None:
-    """Markers are no data: written as such they would turn into records that consumers get."""
+    """Raise `UsageError` for markers: written as rows they would become records that consumers get."""
     array = pack.column(rows, "is_control")
     if array is None or not pa.types.is_boolean(array.type):
         return
     control = np.asarray(array.fill_null(False))
     if control.any():
         raise UsageError(
-            f"row {first_row + int(np.argmax(control))} is a control record, which rows alone can't say",
-            advice="Leave control records out, or give the frames table too",
+            f"row {first_row + int(np.argmax(control))} is a control record, which cannot be written from rows alone",
+            advice="Drop control records, or pass the frames table too",
         )
