@@ -1,7 +1,7 @@
 """RocketMQ: the files of a store."""
 
 from logwright.codec.base import Codec
-from logwright.codec.capability import DirectoryCapabilities
+from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
 from logwright.codec.layout import ConfigFile, Layout
 from logwright.codec.rocketmq.formats import (
     abort,
@@ -14,6 +14,7 @@ from logwright.codec.rocketmq.formats import (
     timer,
 )
 from logwright.codec.rocketmq.formats.commitlog import codec as commitlog
+from logwright.codec.rocketmq.repair.repair import OPTIONS, REBUILDS, StoreRepair, rebuild
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import configuration, layout, views
 from logwright.codec.rocketmq.store.check import check
@@ -33,7 +34,12 @@ CODECS: tuple[Codec, ...] = (
 )
 LAYOUTS: tuple[Layout, ...] = (
     layout.LAYOUT.with_capabilities(
-        DirectoryCapabilities(combine=views.combine, predict=STARTUP, check=check)
+        DirectoryCapabilities(
+            combine=views.combine,
+            predict=STARTUP,
+            check=check,
+            repair=DirectoryRepair(StoreRepair.repair, rebuild, REBUILDS, OPTIONS),
+        )
     ),
 )
 CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

@@ -39,8 +39,8 @@ def _wrong(entries: Entries, base: int) -> Findings:
     place = entries["physical_offset"].astype(np.int64)
     filler = (entries["size"] == FILLER) & (place == 0)
     yield (
-        np.r_[False, (place[1:] <= place[:-1]) & ~filler[1:] & ~filler[:-1]][: len(entries)],
-        "physical_offset is not above that of the unit before",
+        np.r_[False, (place[1:] < place[:-1]) & ~filler[1:] & ~filler[:-1]][: len(entries)],
+        "physical_offset is below that of the unit before",
     )
 
 

@@ -31,8 +31,10 @@ from logwright.codec.rocketmq.startup.mapped_file import LoadError
 from logwright.codec.rocketmq.startup.message import decodes
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
 from logwright.codec.rocketmq.store import tree
+from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
+from logwright.codec.window import Zeros
 
 VERSIONS = ("5.5.0", "5.3.3", "4.9.7")
 _AT_A_TIME = 1 << 12
@@ -110,6 +112,14 @@ class ServedStore(Served):
             yield rows_of(found, columns, self.options)
 
     def settle(self, repair: SystemRepair) -> None:
+        """A broker leaves the bytes behind the end of the log and of its queues as they are, and may read them again. Here they are zeros."""
+        for file in self.store.log.files[-1:]:
+            self.overlay.assemble(file.name, [Copy(file.name, 0, file.wrote), Zeros(file.size - file.wrote)])
+        for queue in self.store.queues.values():
+            for file in queue.queue.files[-1:]:
+                if any(file.read(file.wrote)):
+                    file.write(file.wrote, bytes(file.size - file.wrote))
+            queue.flush()
         super().settle(repair)
         repair.ids = {"last_physical_offset": self.places[-1][0] if self.places else -1}
 

@@ -77,7 +77,12 @@ EXT_ENABLED = Option(
     "Whether consume queues have extensions; as the folder is there",
     parse_flag,
 )
-LMQ = Option("enableLmq", False, "Whether messages are dispatched to light message queues too", parse_flag)
+LMQ = Option(
+    "enableLmq",
+    None,
+    "Whether messages are dispatched to light message queues too; as their folders are there",
+    parse_flag,
+)
 RECOVER_MAX = Option(
     "commitLogRecoverMaxNum", 10, "Files at the end of the log that 5.4 and later recover", low=1
 )
@@ -156,6 +161,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
     slots, room = index_geometry(listing, options)
     folders = {first(entry.name) for entry in entries}
     ext = options[EXT_ENABLED.name]
+    light = any(entry.name.startswith(f"{QUEUE}/%LMQ%") for entry in entries)
     return StoreConfig(
         size_of(LOG, FILE_SIZE),
         size_of(QUEUE, QUEUE_SIZE),
@@ -164,7 +170,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
         slots,
         room,
         ext=EXT in folders if ext is None else ext,
-        lmq=options[LMQ.name],
+        lmq=light if options[LMQ.name] is None else options[LMQ.name],
         batch_topics=batch_topics(listing),
         recover_max=options[RECOVER_MAX.name],
         rules=Rules(force_property_crc=options[FORCE_CRC.name]),

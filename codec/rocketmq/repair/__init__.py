@@ -1,0 +1,1 @@
+"""Repair and rebuild a store of RocketMQ."""

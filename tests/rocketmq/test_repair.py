@@ -1,0 +1,142 @@
+"""Repair and rebuild of stores, on the golden ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_stores import CASES, HEALTHY, HOME
+from test_store import given, placed
+
+import logwright as lw
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
+from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeholder
+from logwright.codec.rocketmq.startup.message import Message, Rules, check
+
+pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+WRONG_NUMBERS = (
+    "dmg_cl_queueid_last",
+    "dmg_cl_queueid_old",
+    "dmg_cl_queueoffset_last",
+    "dmg_cl_queueoffset_old",
+)
+"""Messages with the number or the queue of another one: a repair keeps them as they are."""
+NO_TOPICS = ("dmg_bcq_missing",)
+"""No file says that its topic has a batch consume queue."""
+DAMAGED = [name for name in CASES if name not in (*HEALTHY, *WRONG_NUMBERS, *NO_TOPICS)]
+SOUND = [name for name in HEALTHY if not name.startswith("hand")]
+
+
+def sizes(case: str, home: Path) -> dict[str, Any]:
+    config = CASES[case]["config"]
+    known = ("mappedFileSizeConsume", "mappedFileSizeCommit", "mapperFile", "maxHash", "maxIndex")
+    return {name: value for name, value in config.items() if name.startswith(known)} | given(case, home)
+
+
+def real_rows(path: Path, **options: Any) -> list[int]:
+    """The places of messages that are no placeholders and no fillers."""
+    rows = lw.read(path, "rocketmq.store", columns="*", mode="DROPMALFORMED", **options).to_pylist()
+    marked = [any(one["key"] == "LW_LOST" for one in row["properties"]) for row in rows]
+    return sorted(
+        row["physical_offset"]
+        for row, lost in zip(rows, marked, strict=True)
+        if not lost and (row["topic"] or row["tags"])
+    )
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_repaired_store_is_sound_and_has_every_undamaged_message(case: str, tmp_path: Path) -> None:
+    home, out = placed(case, tmp_path), tmp_path / "out"
+    options = sizes(case, home)
+    lw.repair(home, out, **options)
+    assert real_rows(out, **options) == real_rows(home, **options)
+    report = lw.verify(out, "rocketmq.store", as_system="5.5.0", **options)
+    assert report.ok, report.text()
+    assert report.system is not None
+    assert report.system["opens"], report.system["error"]
+    assert report.system["rows_lost"] == 0
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_a_repair_of_a_sound_store_changes_nothing(case: str, tmp_path: Path) -> None:
+    home, out = placed(case, tmp_path), tmp_path / "out"
+    if case == "multipath":
+        pytest.skip("its two directories become one")
+    lw.repair(home, out, **sizes(case, home))
+    files = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    assert {
+        str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()
+    } == files
+
+
+@pytest.mark.parametrize("case", ["dmg_cl_body_old", "dmg_cl_missing_mid", "dmg_cl_body_last"])
+def test_strategy_prefix_keeps_what_lies_before_the_first_loss(case: str, tmp_path: Path) -> None:
+    home, out = placed(case, tmp_path), tmp_path / "out"
+    options = sizes(case, home)
+    lw.repair(home, out, strategy="prefix", **options)
+    before, after = real_rows(home, **options), real_rows(out, **options)
+    assert after == before[: len(after)]
+    assert 0 < len(after) < len(before)
+    report = lw.verify(out, "rocketmq.store", as_system="5.5.0", **options)
+    assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("case", ["dmg_cl_body_last", "dmgk_body_old", "dmg_cq_missing_all"])
+def test_strategy_system_leaves_what_a_broker_leaves(case: str, tmp_path: Path) -> None:
+    home, out = placed(case, tmp_path), tmp_path / "out"
+    options = sizes(case, home)
+    served = lw.read(home, "rocketmq.store", mode="AS_SYSTEM", **options)
+    lw.repair(home, out, strategy="system", **options)
+    assert real_rows(out, **options) == served["physical_offset"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "case", [name for name in SOUND if (HOME / name / "after" / "5.5.0").exists() and name != "multipath"]
+)
+def test_a_rebuilt_queue_is_the_one_that_a_broker_makes(case: str, tmp_path: Path) -> None:
+    home, out = placed(case, tmp_path), tmp_path / "out"
+    after = HOME / case / "after" / "5.5.0"
+    if case in ("rolled", "cqext", "lmq"):
+        pytest.skip("the broker rebuilt a part of it, or with settings that no file tells")
+    lw.rebuild(home, out, what="consumequeue", **sizes(case, home))
+    made = {
+        str(path.relative_to(after)): path.read_bytes()
+        for path in (after / "consumequeue").rglob("*")
+        if path.is_file()
+    }
+    found = {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in (out / "consumequeue").rglob("*")
+        if path.is_file()
+    }
+    assert found == made
+
+
+def test_a_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:
+    with pytest.raises(lw.DamageError, match="the commit log is damaged"):
+        lw.rebuild(placed("dmg_cl_body_old", tmp_path), tmp_path / "out")
+
+
+@pytest.mark.parametrize("size", [91, 92, 110, 200, 40_000])
+def test_a_filler_is_a_message_of_just_its_size(size: int) -> None:
+    made = filler(1000, size, 5)
+    assert made is not None
+    found = check(made, Rules(), crc=True)
+    assert isinstance(found, Message)
+    assert (found.size, found.phy, found.kind) == (size, 1000, 0xC)
+    assert filler(0, 90, 5) is None
+
+
+@pytest.mark.parametrize(("topic", "magic"), [("T", V1), ("t" * 130, V2)])
+def test_a_placeholder_has_the_queue_and_number_of_the_lost_message(topic: str, magic: int) -> None:
+    made = placeholder(LostMessage(64, 300, topic, 3, 17), 5)
+    assert made is not None
+    found = MESSAGE.unpack(made, 0, 300)[0]
+    assert (found["magic_code"], found["queue_id"], found["queue_offset"], found["topic"]) == (
+        magic,
+        3,
+        17,
+        topic.encode(),
+    )
+    assert placeholder(LostMessage(64, 91, topic, 3, 17), 5) is None
