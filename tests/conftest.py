@@ -34,7 +34,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 @functools.cache
 def why_no_java() -> str | None:
-    """Why tests that need Java can't run here, as a sentence; None when they can."""
+    """Return the reason why tests that need Java cannot run here; None if they can."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
     if java is None:
@@ -61,6 +61,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves out as `extended`, and put the files first that take long, so that all workers end together."""
+    """Mark the tests outside the sample as `extended`, and run the slowest files first, so that the workers finish together."""
     sampling.mark_extended(items)
     items.sort(key=sampling.is_short)

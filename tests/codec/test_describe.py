@@ -1,4 +1,4 @@
-"""The description language: what is packed is unpacked, walked without a gap, and bytes that don't fit are refused in words."""
+"""The description language: packing, unpacking, gapless walks, and errors for invalid bytes."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_wrong_checksum_is_an_error() -> None:
 
 
 def test_end_beyond_the_buffer_is_refused() -> None:
-    """A length that a caller took from the bytes themselves, say."""
+    """For example a length a caller read from the bytes."""
     with pytest.raises(DescriptionError):
         Struct("One", Field("number", I64BE)).unpack(b"\1\2\3", 0, 8)
 

@@ -1,4 +1,4 @@
-"""The tree of fields, made from a description: every byte is in it once, whatever the bytes, and what is wrong is said where it is."""
+"""The tree of fields made from a description covers every byte once and reports problems at their position."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_constant_field_with_another_value() -> None:
 
 
 def test_leftover_bytes_are_explained() -> None:
-    """Within a structure that says how long it is, and behind what does not."""
+    """Within a structure with a length, and after one without."""
     node = explained(SEALED, b"\x09" + SEALED.pack({"kind": 7, "data": b"ab"})[1:] + b"xy")
     assert (node.children[-1].kind, node.children[-1].value) == (UNEXPLAINED, b"xy")
     assert node.children[-1].meaning == "unused bytes at the end of Sealed"
@@ -161,7 +161,7 @@ def test_impossible_size(size: bytes) -> None:
 
 
 def test_damage_within_an_item_does_not_spread() -> None:
-    """An item that says how long it is ends there, whatever is in it."""
+    """An item with a length ends there, whatever it contains."""
     item = Struct("Item", Field("size", U8, sizes=True), Field("data", Bytes(VARINT)))
     items = Struct("Items", Field("items", Repeated(item)))
     node = child(explained(items, b"\x02\x02a" + b"\x02\x7ea" + b"\x02\x02b"), "items")
@@ -380,7 +380,7 @@ DEEP = Struct(
 
 @given(st.binary(max_size=80), st.integers(1, 4), st.integers(0, 90))
 def test_any_bytes_are_explained(data: bytes, items: int, at: int) -> None:
-    """Never an error, never a byte that is not accounted for."""
+    """No exception, and every byte is covered."""
     nodes = explain_values(DEEP, window(data, 9), Focus((at,), items=items))
     check_nodes_tile(nodes, data, 9)
 

@@ -1,4 +1,4 @@
-"""Files of fixed-width entries: any bytes are read or refused, come back as they were, and only what is true is said of them."""
+"""Files of fixed-width entries: any bytes are read or refused, round-trip, and are described correctly."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_large_files_by_window() -> None:
 def test_any_window_gives_the_same_rows(
     entries: list[tuple[int, int]], zeros: int, chosen: FixedCodec, name: str
 ) -> None:
-    """Small windows give the same entries and findings as one that holds the file, in a file longer than the smallest window."""
+    """Small windows give the same entries and faults as a window of the whole file."""
     ahead = b"".join(struct.pack(">hi", 0, n + 1) for n in range(700))
     behind = b"".join(struct.pack(">hi", *entry) for entry in entries)
     data = ahead + behind + bytes(zeros)

@@ -66,7 +66,7 @@ places = st.one_of(
 
 
 def array(data: bytes) -> np.ndarray:
-    """Read-only, as files are."""
+    """Return a read-only array, like a mapped file."""
     return np.frombuffer(data, np.uint8)
 
 
@@ -331,7 +331,7 @@ def test_crc32c_combine_of_long_lengths(first: int, second: int, n: int, m: int)
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 383, 384, 500, 3072, 3500])
 def test_hardware_and_table_crc32c_agree(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the instruction and by tables, also where the processor decides for the other one, and both in plain Python."""
+    """With the instruction and with tables, whichever the processor would choose, and both in plain Python."""
     ones = 0xFFFFFFFF
     expected = package.crc32c(DATA[3 : 3 + size]) ^ ones
     for way in (checksums._by_slicing, checksums._by_instruction):
@@ -401,7 +401,7 @@ def test_crc32c_never_leaves_its_buffer(start: int, end: int) -> None:
 def test_instructions_are_called_as_llvm_declares_them(
     triple: str, features: str, widest: str | None
 ) -> None:
-    """Of other processors too: LLVM knows the types of all."""
+    """For other processors too: LLVM knows the types of all."""
     assert checksums._crc_instruction(triple, features, 8) == widest
     if widest is None:
         return
@@ -437,7 +437,7 @@ def test_crc32c_without_the_cpu_instruction() -> None:
 
 
 def test_other_element_types_are_refused() -> None:
-    """A wider array, or one that must not be written to, is refused when a kernel is compiled."""
+    """A wider or read-only array is refused when a kernel is compiled."""
     if mode() == "interpreted":
         pytest.skip("plain Python has no types")
     numbers, buf = np.zeros(4, np.int64), array(bytes(8))
@@ -575,7 +575,7 @@ def test_short_and_long_forms_agree(value: int) -> None:
 
 
 def test_intrinsics_compile_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing from the cache: what is emitted is what is tested, at each run."""
+    """Without the cache, so that each run tests newly emitted code."""
     if mode() == "interpreted":
         pytest.skip("nothing is compiled with the JIT off")
     monkeypatch.setattr(module, "_cache_place", lambda: None)
@@ -607,7 +607,7 @@ def has_instruction() -> bool:
 
 
 def test_results_are_plain_integers() -> None:
-    """NumPy scalars would be narrow, and warn, in what is computed from them."""
+    """NumPy scalars are narrow, and computations with them warn of overflow."""
     buf = DATA[:20]
     assert {type(value) for value in loads(buf, 0)} == {int}
     assert {type(value) for read in READERS for value in read(buf, 0, 20)} == {int}

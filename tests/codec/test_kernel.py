@@ -1,4 +1,4 @@
-"""Kernels: when they compile, what the cache of compiled ones holds and forgets, and that they are the same in each mode."""
+"""Kernels: when they compile, the cache of compiled code, and equal results in each mode."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel[..., int]]:
     [(False, False, 18_400_000), (False, True, 16_000_000), (True, False, 2_480_000), (True, True, 80_000)],
 )
 def test_small_calls_are_interpreted(policy: Any, cached: bool, numba: bool, limit: int) -> None:
-    """The size from which interpreting would take longer than getting the compiled form, about."""
+    """The approximate size from which interpreting takes longer than compiling or loading."""
     result = policy(cached=cached, numba=numba)
     assert result._interprets(limit - 1000)
     assert not result._interprets(limit + 1000)
@@ -262,7 +262,7 @@ def test_kernel_with_a_signature_returns_no_array() -> None:
 
 @compiled_only
 def test_arrays_may_be_sliced_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing is left of the slices, nor of the arrays, whose references are not counted."""
+    """No reference to the slices or arrays is left, though references are not counted."""
     monkeypatch.setattr(module, "_cache_place", lambda: None)
 
     def sliced_(buf: Any, times: int) -> int:
@@ -464,7 +464,7 @@ class Tiny:
     def run(
         self, mode: str = "compiled", at: int = 0, path: Path | None = None, **settings: str
     ) -> tuple[Any, int]:
-        """The result of `outer(buf, at)`, and how many kernels came from the cache for it."""
+        """Return the result of `outer(buf, at)` and the number of kernels loaded from the cache."""
         settings = {
             "LOGWRIGHT_CACHE_DIR": str(self.folder / "cache"),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -513,7 +513,7 @@ def test_unwritable_cache_is_not_an_error(tiny: Tiny) -> None:
 
 
 def test_kernels_are_cached_when_imported_from_a_zip(tiny: Tiny) -> None:
-    """As Spark ships a package with --py-files: it compiles, keeps what it compiled, and notices an edit."""
+    """As Spark ships a package with --py-files: kernels are compiled, cached, and recompiled after an edit."""
 
     def pack() -> Path:
         archive = tiny.folder / "shipped.zip"
@@ -535,7 +535,7 @@ def test_kernels_are_cached_when_imported_from_a_zip(tiny: Tiny) -> None:
 
 
 def test_cache_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was chosen, or the user's own, or one of the user's where everybody has theirs."""
+    """The configured place, the user's cache directory, or a private directory in the shared temporary directory."""
     monkeypatch.setenv("LOGWRIGHT_CACHE_DIR", str(tmp_path / "chosen"))
     assert list(module._cache_places()) == [tmp_path / "chosen"]
     monkeypatch.delenv("LOGWRIGHT_CACHE_DIR")
@@ -700,7 +700,7 @@ def test_intrinsics_are_part_of_the_digest() -> None:
 
 
 def test_every_kernel_can_be_cached() -> None:
-    """Or each process would compile it again."""
+    """Otherwise each process would compile it again."""
     assert [
         kernel.name
         for kernel in kernels()

@@ -1,4 +1,4 @@
-"""Small files that are one frame: read whole or not at all, and written as they were where the rows say no different."""
+"""Small files of a single frame: read completely or not at all; unchanged rows keep the original bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = (Column("n", pa.int64(), "a number", nullable=False), Column("note", p
 
 
 def parse(data: bytes) -> pa.Table:
-    """Numbers in lines; a description refuses a letter, we ourselves an empty file."""
+    """Parse numbers in lines. A letter is refused by the description, an empty file by the codec."""
     if not data:
         raise ParseError("the file is empty", kind=Kind.TRUNCATED, system="it does not start")
     try:

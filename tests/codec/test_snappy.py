@@ -1,4 +1,4 @@
-"""The Snappy kernel gives what the library gives, and refuses what it refuses."""
+"""The Snappy kernel gives the library's output and refuses the blocks it refuses."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_text_round_trips(kind: Word, value: Any) -> None:
     ],
 )
 def test_any_text_file_is_explained_completely(name: str, data: bytes, tmp_path: Any) -> None:
-    """Whatever is in them, all of it is shown."""
+    """All bytes are shown, whatever the content."""
     path = tmp_path / name
     path.write_bytes(data)
     check_covers_file(lw.explain(path), data)

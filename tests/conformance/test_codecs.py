@@ -82,7 +82,7 @@ def test_every_split_gives_each_row_once(sample: Sample) -> None:
 
 @each_sample
 def test_kernels_equal_the_description(sample: Sample) -> None:
-    """With the options for reading left at their defaults, which are what the reference tells."""
+    """With default read options, which the reference implements."""
     holds(laws.kernel_equals_description(sample.specimen().all_bytes(), sample.codec, name=sample.name))
 
 
@@ -123,8 +123,8 @@ def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
 
 @first_samples
 def test_fields_are_changed_by_name(sample: Sample) -> None:
-    """In the first, second and last frame: a field that stays leaves the frame as it was, also where lengths and checksums are made
-    right again; a file with a changed one is still read, and written byte for byte."""
+    """In the first, second and last frame: an unchanged field leaves the frame unchanged, even if lengths and checksums are recomputed;
+    a file with a changed field is still read and round-trips."""
     specimen = sample.specimen()
     data, codec = specimen.all_bytes(), specimen.codec
     places = laws.good_frames(specimen, len(data))
@@ -157,7 +157,7 @@ def another_value(old: bytes, kind: Type) -> bytes:
 
 @each_sample
 def test_flips_and_truncations_are_reported(sample: Sample) -> None:
-    """Nothing is invented, nothing sound is lost, and every damage is reported to the byte: see `laws.damage_is_seen`."""
+    """Nothing is invented, nothing sound is lost, and all damage is reported by offset: see `laws.damage_is_seen`."""
     specimen = sample.specimen()
     size = len(specimen.all_bytes())
     places = range(0, size, size // 24 + 1)
@@ -211,7 +211,7 @@ def test_generated_rows_round_trip(codec: str, data: Any) -> None:
 @pytest.mark.parametrize("codec", DESCRIBED)
 @given(data=st.data())
 def test_generated_files_keep_the_laws(codec: str, data: Any) -> None:
-    """Decoded and encoded they are the same bytes, the kernels read what the description says, and no split matters."""
+    """They round-trip, the kernels equal the description, and any split gives the same rows."""
     file = data.draw(strategies.files(codec))
     for law in (laws.decode_encode, laws.encoded_anew, laws.kernel_equals_description):
         holds(law(file, codec, name=strategies.name_of(codec)))
@@ -222,7 +222,7 @@ def test_generated_files_keep_the_laws(codec: str, data: Any) -> None:
 @pytest.mark.parametrize("codec", DESCRIBED)
 @given(data=st.data())
 def test_damaged_generated_files_are_reported(codec: str, data: Any) -> None:
-    """No crash, in any mode; and where damaged stretches are kept, the file comes back as it is."""
+    """No crash in any mode; codecs that keep damaged ranges round-trip the file."""
     file = data.draw(strategies.damaged(codec))
     specimen = Specimen.of(file, codec, strategies.name_of(codec))
     for mode in (Mode.PERMISSIVE, Mode.DROPMALFORMED):

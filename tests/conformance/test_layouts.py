@@ -85,7 +85,7 @@ def test_simulated_start_loses_nothing(box: DirectorySample, directory: Path) ->
 def test_repair_of_a_sound_directory_keeps_its_bytes(
     box: DirectorySample, directory: Path, tmp_path: Path
 ) -> None:
-    """All but leftovers, which the system would remove too."""
+    """Except leftovers, which the system would remove too."""
     if registry.get_layout(box.layout).capabilities.repair is None:
         pytest.skip("the layout has no repair")
     repaired = tmp_path / "repaired" / box.name
@@ -115,7 +115,7 @@ WAYS += ["overwrite without exchange", "overwrite by tasks without exchange"]
     "way", [pytest.param(way, marks=() if way == "append" else pytest.mark.extended) for way in WAYS]
 )
 def test_write_survives_any_failure_and_crash(box: DirectorySample, way: str) -> None:
-    """The old rows are there or the new ones, and the next writer tidies up: see `trust.writing_directory`."""
+    """The old or the new rows are there, and the next writer removes leftovers: see `trust.writing_directory`."""
     figures = trust.writing_directory(box, [way])
     assert figures.failures > 100
     assert figures.crashes > 100

@@ -1,4 +1,4 @@
-"""Small files of every format, as triples: the rows, the bytes, and how many rows are left with junk behind.
+"""Small files of every format: rows, bytes, and the number of rows left with trailing garbage.
 
 Each triple is written (the rows give the bytes), fed whole, fed by the byte (the bytes give the rows) and fed with junk behind: what
 the junk does is reported, and the bytes come back as they were.
@@ -196,7 +196,7 @@ def specimen(triple: Triple, data: bytes | None = None) -> Specimen:
 
 
 def shown(triple: Triple, table: pa.Table) -> list[dict[str, Any]]:
-    """The columns that the triple has, times as numbers."""
+    """The columns of the example, times as numbers."""
     names = list(triple.rows[0]) if triple.rows else []
     columns = [table[name] for name in names]
     plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns]

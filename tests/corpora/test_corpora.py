@@ -1,4 +1,4 @@
-"""Corpora: what is generated reads as its manifest says, covers the format, and is the same everywhere."""
+"""Corpora: generated files read as their manifest says, cover the format, and are the same on every platform."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_same_seed_gives_the_same_bytes(recipe: str, tmp_path: Path) -> None:
 
 
 def test_chunk_size_does_not_change_the_content(tmp_path: Path, monkeypatch: Any) -> None:
-    """Neither to the expected rows nor to the hash of the content."""
+    """Neither the expected rows nor the hash of the content."""
     result = []
     for folder, piece in (("a", 1 << 16), ("b", 70)):
         monkeypatch.setattr(kafka_recipes, "_PIECE", piece)
@@ -224,7 +224,7 @@ def test_chunk_size_does_not_change_the_content(tmp_path: Path, monkeypatch: Any
 
 
 def test_content_hash_is_independent_of_compression(tmp_path: Path) -> None:
-    """Other bytes of a compressor, the same content."""
+    """A compressor may write other bytes for the same content."""
     result = [
         lw.generate(
             "kafka.log",
@@ -298,7 +298,7 @@ def test_existing_target_is_refused(there: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_failure_leaves_no_files(number: int, tmp_path: Path, monkeypatch: Any) -> None:
-    """The disk is full at one file or another."""
+    """The disk becomes full at each file in turn."""
     put, calls = module.put_whole, iter(range(10))
 
     def full(*args: Any) -> int:

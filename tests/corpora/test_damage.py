@@ -1,4 +1,4 @@
-"""The verb `damage`: what it writes, what it refuses, and that it can be done again."""
+"""The verb `damage`: its output, refused operations, and repeatability."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ PINNED: list[dict[str, Any]] = [
     "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(6, 80))]
 )
 def test_randomly_damaged_directories_are_read(seed: int, partition: Path, tmp_path: Path) -> None:
-    """No crash on it, and it can be done again."""
+    """Reading does not crash, and the damage can be repeated."""
     damage = lw.damage(partition, tmp_path / "out", seed=seed, count=5)
     rows, _ = salvaged(damage.path)
     assert rows >= 0
@@ -373,7 +373,7 @@ def visible(files: MemoryFileSystem) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("above", [True, False])
 def test_damage_is_atomic(above: bool) -> None:
-    """Every failing operation, interruption and crash on the way: the result is there as a whole or not, and the next run takes
+    """After any failed operation, interruption or crash the result is complete or absent, and the next run takes
     away what a killed one left."""
     start = MemoryFileSystem()
     if above:

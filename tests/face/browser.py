@@ -26,7 +26,7 @@ def chromium() -> str | None:
 
 
 class Page:
-    """One page that is open."""
+    """An open page."""
 
     def __init__(self, to: int, back: int) -> None:
         self._to, self._back, self._left, self._number, self._session = to, back, b"", 0, ""
@@ -34,7 +34,7 @@ class Page:
         """Errors of the page's scripts."""
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """One command of the DevTools protocol, and its answer."""
+        """Send a command of the DevTools protocol and return its answer."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if self._session:
@@ -79,13 +79,13 @@ class Page:
             time.sleep(0.05)
 
     def js(self, expression: str) -> Any:
-        """The value of an expression in the page."""
+        """Evaluate an expression in the page."""
         actual = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in actual, actual["exceptionDetails"]
         return actual["result"].get("value")
 
     def middle(self, element: str) -> tuple[float, float]:
-        """Where an element is, by an expression that gives it."""
+        """Return the centre of the element an expression returns."""
         x, y, wide, high = self.js(
             f"(() => {{ const r = ({element}).getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; }})()"
         )
@@ -94,7 +94,7 @@ class Page:
         return x + wide / 2, y + high / 2
 
     def move(self, element: str) -> None:
-        """The pointer goes there."""
+        """Move the pointer."""
         x, y = self.middle(element)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
@@ -106,7 +106,7 @@ class Page:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
 
     def key(self, name: str, text: str = "") -> None:
-        """A key is pressed and let go."""
+        """Press and release a key."""
         codes = {
             "Enter": 13,
             "ArrowDown": 40,
@@ -129,7 +129,7 @@ class Page:
 
 @contextmanager
 def browser() -> Iterator[Page]:
-    """A browser, ended again whatever happens. There must be one (`chromium`)."""
+    """Start a browser and stop it at the end. There must be one (`chromium`)."""
     program = chromium()
     assert program is not None
     down, up = os.pipe(), os.pipe()

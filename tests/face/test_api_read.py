@@ -1,4 +1,4 @@
-"""The Python face for reading, on a format of no system: read, scan, verify, inspect, detect, codecs."""
+"""The Python API for reading, on a test format: read, scan, verify, inspect, detect, codecs."""
 
 from __future__ import annotations
 
@@ -458,7 +458,7 @@ def test_codecs_lists_formats() -> None:
 
 
 def test_tasks_are_independent(box: Path) -> None:
-    """Cut in pieces, pickled, read in any order elsewhere: the same rows, each once."""
+    """Split, pickled and read in any order elsewhere: each row once."""
     actual = plan.reading(resolve.resolve(box))
     for size in (100, 1000, 1 << 20):
         tasks = pickle.loads(pickle.dumps(task.split_tasks(actual.tasks, size)))

@@ -1,4 +1,4 @@
-"""The command line, as a person or a script meets it: what is printed where, and the exit status."""
+"""The command line: output, error output and exit status."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_verify_exit_status(partition: Path, capsys: Out) -> None:
 
 
 def test_dump_as_the_system(capsys: Out, tmp_path: Path) -> None:
-    """A broker serves an uncompressed batch that it does not verify, cuts it after an unclean stop, and says so."""
+    """A broker serves an uncompressed batch without verifying it, and truncates it after an unclean stop."""
     case = CASES["dmg_flip_payload"].partition
     words = ["dump", str(case), "--format", "jsonl", "--columns", "offset"]
     printed = {}
@@ -302,7 +302,7 @@ def test_notes_are_not_printed_with_rows(capsys: Out, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_fails_half_way(tmp_path: Path, unbuffered: str) -> None:
-    """A system may write less than it was given, and says so only to who asks."""
+    """write(2) may write fewer bytes than requested; only the return value says so."""
     assert run("generate", "kafka.partition", str(tmp_path / "big-0"), "--rows", "3000") == 0
     limit = 100_000
     with open(tmp_path / "rows", "wb") as out:

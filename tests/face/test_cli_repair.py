@@ -1,4 +1,4 @@
-"""`logwright repair` and `logwright rebuild` on the command line: what is printed where, and the exit status."""
+"""`logwright repair` and `logwright rebuild` on the command line: output, error output and exit status."""
 
 from __future__ import annotations
 

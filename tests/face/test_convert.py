@@ -1,4 +1,4 @@
-"""`convert`: tables and JSON lines and back, native files to native ones; nothing is lost unless it is said."""
+"""`convert`: between tables, JSON lines and native files; every loss is reported."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _CSV_BYTES = st.one_of(
 
 @given(rows=st.lists(st.tuples(_CSV_BYTES, _CSV_BYTES), min_size=1, max_size=30), cut=st.integers(0, 30))
 def test_csv_round_trips_every_value(rows: list[tuple[bytes | None, bytes | None]], cut: int) -> None:
-    """RFC 4180: quotes are doubled, also those of `{"$hex": ...}`. Null is no text, and empty is a pair of quotes."""
+    """RFC 4180: quotes are doubled, also those of `{"$hex": ...}`. Null is an empty field, the empty string a pair of quotes."""
     keys, values = zip(*rows, strict=True)
     batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
     stream = io.BytesIO()

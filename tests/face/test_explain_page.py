@@ -1,4 +1,4 @@
-"""The page: it stands on its own, and in a real browser bytes and fields light each other up."""
+"""The HTML page: it is self-contained, and in a real browser bytes and fields highlight each other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_page_contains_all_bytes() -> None:
 
 
 def test_file_content_is_escaped(tmp_path: Path) -> None:
-    """Nor is its name."""
+    """The file name is escaped too."""
     evil = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>__DATA__ __SCRIPT__"
     folder = tmp_path / "orders-0"
     folder.mkdir()
@@ -118,12 +118,12 @@ def opened(page: Page, actual: lw.Explanation, tmp_path: Path, **size: int) -> P
 
 
 def field(text: str) -> str:
-    """The row of a field, by what is written in it."""
+    """Return the row of a field by its text."""
     return f"[...document.querySelectorAll('.field')].find((row) => row.textContent.includes({json.dumps(text)}))"
 
 
 def lit(page: Page, classes: str) -> list[int]:
-    """The places of the bytes that are so marked."""
+    """Return the offsets of the bytes with this mark."""
     actual: list[int] = page.js(
         f"[...document.querySelectorAll('b.{classes}')].map((one) => Number(one.dataset.at))"
     )
@@ -273,7 +273,7 @@ def test_narrow_window(open_browser: Page, tmp_path: Path) -> None:
 @pytest.mark.extended
 @needs_browser
 def test_file_of_several_megabytes(open_browser: Page, tmp_path: Path) -> None:
-    """Only what is in sight is drawn, and the last byte is a key away."""
+    """Only visible rows are drawn, and a single key goes to the last byte."""
     path = tmp_path / "orders-0" / "00000000000000000000.log"
     path.parent.mkdir()
     lw.write([{"key": b"k%d" % i, "value": b"v" * 90} for i in range(20_000)], path, "kafka.log")

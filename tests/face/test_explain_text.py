@@ -1,4 +1,4 @@
-"""The explanation on a terminal, and the verb of the command line."""
+"""The explanation as text, and `logwright explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes are our own, so that their settings may be changed."""
+"""Process settings are changed only in our own processes."""
 
 from __future__ import annotations
 

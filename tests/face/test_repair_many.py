@@ -44,7 +44,7 @@ def disks(tmp_path: Path) -> Path:
 
 
 def run(paths: list[Any], to: Path | None, **options: Any) -> dict[str, Any]:
-    """The whole job by hand."""
+    """Run the complete job in this process."""
     todo = many.plan([str(path) for path in paths], options.pop("codec", None), options.pop("replicas", None))
     if to is None:
         work, items = many.Work("", "", todo.layout.name), list(todo.items)
@@ -162,7 +162,7 @@ def test_failure_does_not_stop_the_others(disks: Path, monkeypatch: pytest.Monke
 
 
 def test_several_attempts_at_one_store(disks: Path) -> None:
-    """Tried again after its end, after its rename, beside another one: one result, no traces."""
+    """Repeated after its end, after its rename, and concurrently: one result, no leftovers."""
     todo = many.plan([str(disks / "a" / "orders-1")])
     work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
     stage = Path(work.stage)

@@ -1,4 +1,4 @@
-"""The Spark source and sink without Spark: what its workers run, called here. With Spark itself: `tests/spark`."""
+"""The Spark source and sink without Spark: calls the code its workers run. `tests/spark` runs Spark."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ class Recorded:
 
 
 def test_bad_records_are_written_once(torn: Path) -> None:
-    """Those of planning by the task that reads the first of their file, those of no file by the first."""
+    """Faults of planning are written by the task that reads the start of their file; faults without a file by the first task."""
     (torn / "000.toy").rename(torn / "001.toy")
     (torn / "500.toy").write_bytes(frame(500, b"one two") + b"TY")
     (torn / "900.toy").write_bytes(frame(900, b"x") + bytes(40))  # made larger ahead: no fault to write down
@@ -401,7 +401,7 @@ def test_batches_are_combined_and_split(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Context:
-    """What Spark tells a task."""
+    """Stand-in for Spark's task context."""
 
     def __init__(self, partition: int, attempt: int) -> None:
         self._ids = partition, attempt

@@ -1,4 +1,4 @@
-"""Source and sink of streams without Spark: what its workers run, called here. With Spark itself: `tests/spark`."""
+"""Stream source and sink without Spark: calls the code its workers run. `tests/spark` runs Spark."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Context:
 
 
 def stream_batch(target: Path, number: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-    """What Spark does with one batch."""
+    """Run one micro-batch as Spark does."""
     writer = data_source(
         target, codec="kafka.partition", txnAppId="app", checkpointLocation="/x", **options
     ).streamWriter

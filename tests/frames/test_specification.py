@@ -1,4 +1,4 @@
-"""Frame specifications: their scanners find what hand-written ones find, and the search after damage is linear and invents nothing."""
+"""Frame specifications: the search after damage finds the next frame, is linear, and invents nothing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def message(at: int, body: bytes = b"body", size: int | None = None) -> bytes:
 
 
 def test_false_headers_that_claim_the_rest_take_linear_time() -> None:
-    """Each head has the right place, a length up to the end of the file, and a body that its checksum does not fit."""
+    """Each header has the right position, a length up to the end of the file, and a checksum mismatch."""
 
     def seconds(count: int) -> float:
         small = len(message(0))
@@ -203,7 +203,7 @@ def test_resync_without_checksums_needs_followers() -> None:
 
 
 def test_dropped_message_leaves_others_in_place() -> None:
-    """The messages behind it move, and get the physical offsets of their new places."""
+    """The following messages move and get the physical offsets of their new positions."""
     data = b"".join(message(i * len(message(0))) for i in range(3))
     specimen = Specimen.of(data, "rocketmq.commitlog", "00000000000000000000")
     rows, frames, file = specimen.tables()
@@ -212,7 +212,7 @@ def test_dropped_message_leaves_others_in_place() -> None:
 
 
 def test_fields_are_changed_by_name_in_every_kind_of_frame() -> None:
-    """With reseal, sizes and checksums around it are right again."""
+    """With reseal, the enclosing sizes and checksums are recomputed."""
     log, journal = registry.get("rocketmq.commitlog"), registry.get("bookkeeper.journal")
     changed = log.edit(message(0), ("flag",), lambda old, kind: b"\0\0\0\7", reseal=True)
     specimen = Specimen.of(changed, "rocketmq.commitlog", "00000000000000000000")
@@ -232,7 +232,7 @@ def test_fields_are_changed_by_name_in_every_kind_of_frame() -> None:
 
 
 def test_journal_of_false_headers_takes_linear_time() -> None:
-    """A digest over what each claims would be summed again and again."""
+    """Without prefix digests, the claimed bytes would be summed repeatedly."""
 
     def seconds(count: int) -> float:
         small = RECORD.pack({"ledger_id": 1, "entry_id": 2, "body": bytes(20)})

@@ -62,11 +62,11 @@ def value_of(frame: bytes, path: address.Path) -> Any:
     return seen[0]
 
 
-def wrong(frame: bytes) -> list[str]:
+def problems_of(frame: bytes) -> list[str]:
     return [name for name, _, _ in RECORD_BATCH.check(frame, 0, len(frame))]
 
 
-def sums_up(frame: bytes) -> bool:
+def lengths_agree(frame: bytes) -> bool:
     return bool(value_of(frame, ("crc",)) == crc32c(frame[RECORD_BATCH.offset("attributes") :]))
 
 
@@ -89,7 +89,7 @@ def test_every_header_field_can_be_edited(batch: bytes, name: str) -> None:
         return
     sealed = edit(batch, (name,), to(before + 1), reseal=True)
     assert value_of(sealed, (name,)) == before + 1
-    assert sums_up(sealed)
+    assert lengths_agree(sealed)
     if name != "batch_length":
         assert value_of(sealed, ("batch_length",)) == len(sealed) - RECORD_BATCH.offset(
             "partition_leader_epoch"
@@ -118,7 +118,7 @@ def test_record_fields_with_reseal(batch: bytes, number: int) -> None:
     assert len(frames) == 1
     assert frames.damage is None
     assert not frames.faults
-    assert wrong(sealed) == []
+    assert problems_of(sealed) == []
     assert (
         records(sealed)
         == [
@@ -194,11 +194,11 @@ def test_flag_bits_have_names(batch: bytes) -> None:
 def test_complete_record_can_be_edited(batch: bytes) -> None:
     """If it is removed, lengths and checksum follow; the count is not changed and so is wrong."""
     sealed = edit(batch, ("records", 1), lambda old, kind: b"", reseal=True)
-    assert sums_up(sealed)
+    assert lengths_agree(sealed)
     assert value_of(sealed, ("records_count",)) == 3
     report = edit(batch, (), lambda old, kind: old[:-1] + b"!", reseal=True)
     assert report[-1:] == b"!"
-    assert sums_up(report)
+    assert lengths_agree(report)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_transaction_marker() -> None:
     assert value_of(data, ("records", 0, "value", "coordinator_epoch")) == 2
     sealed = edit(data, ("records", -1, "key", "type"), to(1), reseal=True)
     assert value_of(sealed, ("records", 0, "key")) == b"\0\0\0\1"
-    assert wrong(sealed) == []
+    assert problems_of(sealed) == []
     none = edit(data, ("records", 0, "key"), to(None), reseal=True)
     with pytest.raises(UsageError, match="null"):
         edit(none, ("records", 0, "key", "type"), to(1))

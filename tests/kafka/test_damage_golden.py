@@ -24,7 +24,7 @@ MARKER = "file=00000000000000000023.log,frame=-1"
 EPOCHS = "file=leader-epoch-checkpoint"
 
 
-def hexes(case: str, name: str, start: int, stop: int | None = None) -> str:
+def hex_of(case: str, name: str, start: int, stop: int | None = None) -> str:
     """Return these bytes of a case: random garbage."""
     return (CASES[case].partition / name).read_bytes()[start:stop].hex()
 
@@ -53,12 +53,12 @@ MADE: dict[str, list[str]] = {
     "epoch_missing": [f"remove:{EPOCHS}"],
     "epoch_no_newline": [f"truncate:{EPOCHS},at=-1"],
     "epoch_version": [f"flip:{EPOCHS},at=0"],
-    "fix_attr_high": [f"set:{B},field=attributes,hex={hexes('dmg_fix_attr_high', ACTIVE + '.log', 348, 350)},reseal"],
+    "fix_attr_high": [f"set:{B},field=attributes,hex={hex_of('dmg_fix_attr_high', ACTIVE + '.log', 348, 350)},reseal"],
     "fix_codec5": [f"set:{B},field=attributes.compression,value=5,reseal"],
     "fix_codec_lz4": [f"set:{B},field=attributes.compression,value=3,reseal"],
     "fix_count_minus": [f"set:{B},field=records_count,value=0,reseal"],
     "fix_count_plus": [f"set:{B},field=records_count,add=1,reseal"],
-    "fix_garbage": [f"write:{B},field=records,at=0,hex={hexes('dmg_fix_garbage', ACTIVE + '.log', 388, 452)},reseal"],
+    "fix_garbage": [f"write:{B},field=records,at=0,hex={hex_of('dmg_fix_garbage', ACTIVE + '.log', 388, 452)},reseal"],
     "fix_lastdelta": [f"set:{B},field=last_offset_delta,add=2,reseal"],
     "fix_magic5": [f"set:{B},field=magic,value=5,reseal"],
     "flip_and_index_missing": [f"flip:{OLD}.log,at=175,bit=1", f"remove:{OLD}.index"],
@@ -90,15 +90,15 @@ MADE: dict[str, list[str]] = {
     "flip_pid": [f"flip:{B},field=producer_id,at=5"],
     "flip_two": [f"flip:{FIRST}.log,at=1577,bit=7", "flip:at=391,bit=1"],
     "foreign_file": [
-        f"create:file=README,hex={hexes('dmg_foreign_file', 'README', 0)}",
+        f"create:file=README,hex={hex_of('dmg_foreign_file', 'README', 0)}",
         'create:file=leader-epoch-checkpoint.tmp,text="0\\n"',
     ],
-    "garbage_mid": [f"insert:{B},at=0,hex={hexes('dmg_garbage_mid', ACTIVE + '.log', 327, 367)}"],
-    "garbage_tail_10": [f"insert:at=end,hex={hexes('dmg_garbage_tail_10', ACTIVE + '.log', 660)}"],
-    "garbage_tail_100": [f"insert:at=end,hex={hexes('dmg_garbage_tail_100', ACTIVE + '.log', 660)}"],
+    "garbage_mid": [f"insert:{B},at=0,hex={hex_of('dmg_garbage_mid', ACTIVE + '.log', 327, 367)}"],
+    "garbage_tail_10": [f"insert:at=end,hex={hex_of('dmg_garbage_tail_10', ACTIVE + '.log', 660)}"],
+    "garbage_tail_100": [f"insert:at=end,hex={hex_of('dmg_garbage_tail_100', ACTIVE + '.log', 660)}"],
     "index_all_missing": ["remove:file=*.index", "remove:file=*.timeindex"],
     "index_empty_old": [f"cut:{OLD}.index,at=0"],
-    "index_garbage_old": [f"write:{OLD}.index,at=0,hex={hexes('dmg_index_garbage_old', MIDDLE + '.index', 0)}"],
+    "index_garbage_old": [f"write:{OLD}.index,at=0,hex={hex_of('dmg_index_garbage_old', MIDDLE + '.index', 0)}"],
     "index_missing_active": [f"remove:file={ACTIVE}.index"],
     "index_missing_old": [f"remove:{OLD}.index"],
     "index_odd_active": [f"cut:file={ACTIVE}.index,at=-3"],

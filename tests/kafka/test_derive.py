@@ -82,7 +82,7 @@ BATCHES = st.lists(
 """(bytes, gap before it, last_offset_delta, timestamp)"""
 
 
-def laid_out(base: int, specs: list[tuple[int, int, int, int]]) -> list[tuple[int, dict[str, Any]]]:
+def place_batches(base: int, specs: list[tuple[int, int, int, int]]) -> list[tuple[int, dict[str, Any]]]:
     out, at, offset = [], 0, base
     for size, gap, delta, timestamp in specs:
         fields = {"base_offset": offset + gap, "last_offset_delta": delta, "max_timestamp": timestamp}
@@ -98,7 +98,7 @@ def laid_out(base: int, specs: list[tuple[int, int, int, int]]) -> list[tuple[in
     st.lists(st.integers(0, 60), max_size=5),
 )
 def test_indexes_equal_those_of_recovery(specs: Any, interval: int, base: int, cuts: list[int]) -> None:
-    batches = laid_out(base, specs)
+    batches = place_batches(base, specs)
     header = heads(*(fields for _, fields in batches))
     start = np.array([at for at, _ in batches], np.int64)
     indexer = SegmentIndexer(base, interval)
@@ -179,7 +179,7 @@ def test_decreasing_offsets_between_entries_go_unnoticed() -> None:
     assert indexer.entries == 1
 
 
-def test_the_plain_batch_in_a_transaction_is_known() -> None:
+def test_plain_batch_inside_a_transaction_is_known() -> None:
     case = CASES["craft_txn_then_plain"]
     deriver, seen = PartitionDeriver(), []
     for path in sorted(case.partition.glob("*.log")):
@@ -195,7 +195,7 @@ def test_the_plain_batch_in_a_transaction_is_known() -> None:
     assert not case.runs["no_marker"]["started"], "the broker did not start on it"
 
 
-def test_an_offset_below_the_segment_is_refused() -> None:
+def test_offset_below_the_segment_is_refused() -> None:
     path = next(CASES["craft_below_base"].partition.glob("*20.log"))
     batches = walked(path)
     indexer = SegmentIndexer(20)

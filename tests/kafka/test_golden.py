@@ -131,7 +131,7 @@ def test_decode_and_encode_gives_the_same_bytes(kind: str) -> None:
     assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize("case", SERVED, **BY_NAME)
+@pytest.mark.parametrize("case", [case for case in SERVED if any(case.partition.glob("*.log"))], **BY_NAME)
 def test_reencoded_batches_have_the_same_rows(case: Case) -> None:
     for path in sorted(case.partition.glob("*.log")):
         verdict = encoded_anew(path)

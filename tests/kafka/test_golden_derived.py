@@ -40,7 +40,7 @@ def without_last_line(data: bytes) -> bytes:
     return "\n".join([version, str(int(count) - 1), *lines[:-1], ""]).encode()
 
 
-def judged(case: Case, run: str, folder: str, rebuilt: dict[str, bytes]) -> list[str]:
+def differing_files(case: Case, run: str, folder: str, rebuilt: dict[str, bytes]) -> list[str]:
     """Return the rebuilt files that differ from those of the broker after a run, new or kept."""
     wrong = []
     left = dict(case.runs[run]["files_after"])
@@ -68,7 +68,7 @@ def judged(case: Case, run: str, folder: str, rebuilt: dict[str, bytes]) -> list
 @pytest.mark.parametrize("case", of_class("healthy"), ids=lambda case: getattr(case, "name", None))
 def test_healthy_partitions(case: Case, interval: int) -> None:
     rebuilt = rebuild(segments(case.partition), interval, **CLOCK)
-    assert judged(case, f"rebuild_{interval}", f"after-rebuild-{interval}", rebuilt) == []
+    assert differing_files(case, f"rebuild_{interval}", f"after-rebuild-{interval}", rebuilt) == []
 
 
 @pytest.mark.parametrize("case", of_class("legal"), ids=lambda case: getattr(case, "name", None))
@@ -76,4 +76,4 @@ def test_legal_partitions(case: Case) -> None:
     """They were served after an unclean stop with an index interval of 250, so everything was rebuilt."""
     if case.name == "craft_no_files":
         pytest.skip("no .log: a new partition, nothing to rebuild from")
-    assert judged(case, "no_marker", "after", rebuild(segments(case.partition), 250, **CLOCK)) == []
+    assert differing_files(case, "no_marker", "after", rebuild(segments(case.partition), 250, **CLOCK)) == []

@@ -23,7 +23,7 @@ def only_fault(tmp_path: Path, data: bytes, *others: str) -> Fault:
     return fault
 
 
-def hurt(data: bytes, *places: int) -> bytes:
+def damaged_log(data: bytes, *places: int) -> bytes:
     out = bytearray(data)
     for place in places:
         out[place] ^= 1
@@ -42,14 +42,14 @@ THREE = [
 
 
 def test_both_neighbours_agree(tmp_path: Path) -> None:
-    fault = only_fault(tmp_path, hurt(b"".join(THREE), len(THREE[0]) + 70))
+    fault = only_fault(tmp_path, damaged_log(b"".join(THREE), len(THREE[0]) + 70))
     assert fault.rows_lost == 4
     assert fault.lost == lost(1, 4, first_timestamp=T, last_timestamp=T + 4000)
 
 
 def test_several_damaged_batches_in_a_row(tmp_path: Path) -> None:
     places = len(THREE[0]) + 70, len(THREE[0]) + len(THREE[1]) + 65
-    fault = only_fault(tmp_path, hurt(b"".join(THREE) + batch(6), *places))
+    fault = only_fault(tmp_path, damaged_log(b"".join(THREE) + batch(6), *places))
     assert fault.rows_lost == 5
     assert (fault.offset, fault.length) == (len(THREE[0]), len(THREE[1]) + len(THREE[2]))
     assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (1, 5)
@@ -59,24 +59,24 @@ def test_two_damaged_ranges(tmp_path: Path) -> None:
     data = b"".join([*THREE, batch(6), batch(7)])
     folder = tmp_path / "orders-0"
     folder.mkdir()
-    (folder / NAME).write_bytes(hurt(data, len(THREE[0]) + 70, len(b"".join(THREE)) + 65))
+    (folder / NAME).write_bytes(damaged_log(data, len(THREE[0]) + 70, len(b"".join(THREE)) + 65))
     assert [fault.rows_lost for _, fault in lw.verify(folder / NAME).faults] == [4, 1]
 
 
 def test_gap_after_the_damage(tmp_path: Path) -> None:
-    fault = only_fault(tmp_path, hurt(THREE[0] + THREE[1] + batch(9), len(THREE[0]) + 70))
+    fault = only_fault(tmp_path, damaged_log(THREE[0] + THREE[1] + batch(9), len(THREE[0]) + 70))
     assert fault.rows_lost is None
     assert fault.lost == lost(1, 8)
 
 
 def test_marker_is_no_row(tmp_path: Path) -> None:
     marker = THREE[0] + batch(1, attributes=0x30, producer_id=1) + batch(2)
-    assert only_fault(tmp_path, hurt(marker, len(THREE[0]) + 65)).rows_lost == 0
+    assert only_fault(tmp_path, damaged_log(marker, len(THREE[0]) + 65)).rows_lost == 0
 
 
 def test_implausible_times_are_not_reported(tmp_path: Path) -> None:
     odd = batch(1, base_timestamp=1 << 50, max_timestamp=1 << 50)
-    fault = only_fault(tmp_path, hurt(THREE[0] + odd + batch(2), len(THREE[0]) + 65))
+    fault = only_fault(tmp_path, damaged_log(THREE[0] + odd + batch(2), len(THREE[0]) + 65))
     assert fault.rows_lost == 1
     assert fault.lost == lost(1, 1)
 

@@ -227,7 +227,7 @@ def only(records_: bytes, count: int = 1, **fields: Any) -> DecodedLog:
 GOOD = pack_records([record(0)])
 
 
-def of(*fields: bytes) -> bytes:
+def pack_fields(*fields: bytes) -> bytes:
     body = b"".join(fields)
     return VARINT.pack(len(body), {}) + body
 
@@ -243,23 +243,47 @@ BAD = {
     "length of 5": (VARINT.pack(5, {}) + b"\0" * 9, 1, records.BAD_LENGTH),
     "length beyond": (VARINT.pack(99, {}) + b"\0" * 9, 1, records.BAD_LENGTH),
     "length overlong": (b"\xff" * 9, 1, records.BAD_VARINT),
-    "time overlong": (of(ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
-    "offset overlong": (of(ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
-    "key length overlong": (of(ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
-    "key beyond": (of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 1, records.BAD_KEY),
-    "value beyond": (of(ZERO, ZERO, ZERO, ZERO, b"\x10", b"v", ZERO), 1, records.BAD_VALUE),
-    "value length overlong": (of(ZERO, ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
-    "no value": (of(ZERO, ZERO, ZERO, b"\x04", b"kk"), 1, records.BAD_VARINT),
-    "no headers": (of(ZERO, ZERO, ZERO, ZERO, b"\x02", b"v"), 1, records.BAD_VARINT),
-    "negative headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x01"), 1, records.BAD_HEADERS),
-    "many headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x7e", b"\0" * 9), 1, records.BAD_HEADERS),
-    "header key null": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x01\x00"), 1, records.BAD_HEADER_KEY),
-    "header key beyond": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x7e\x00"), 1, records.BAD_HEADER_KEY),
-    "header key overlong": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\xff\xff"), 1, records.BAD_VARINT),
-    "header value beyond": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x7e"), 1, records.BAD_HEADER_VALUE),
-    "header value overlong": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\xff"), 1, records.BAD_VARINT),
-    "bytes after the headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, b"x"), 1, records.BAD_REST),
-    "bytes after a header": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x01", b"x"), 1, records.BAD_REST),
+    "time overlong": (pack_fields(ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "offset overlong": (pack_fields(ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "key length overlong": (pack_fields(ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "key beyond": (pack_fields(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 1, records.BAD_KEY),
+    "value beyond": (pack_fields(ZERO, ZERO, ZERO, ZERO, b"\x10", b"v", ZERO), 1, records.BAD_VALUE),
+    "value length overlong": (pack_fields(ZERO, ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "no value": (pack_fields(ZERO, ZERO, ZERO, b"\x04", b"kk"), 1, records.BAD_VARINT),
+    "no headers": (pack_fields(ZERO, ZERO, ZERO, ZERO, b"\x02", b"v"), 1, records.BAD_VARINT),
+    "negative headers": (pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x01"), 1, records.BAD_HEADERS),
+    "many headers": (pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x7e", b"\0" * 9), 1, records.BAD_HEADERS),
+    "header key null": (
+        pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x01\x00"),
+        1,
+        records.BAD_HEADER_KEY,
+    ),
+    "header key beyond": (
+        pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x7e\x00"),
+        1,
+        records.BAD_HEADER_KEY,
+    ),
+    "header key overlong": (
+        pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\xff\xff"),
+        1,
+        records.BAD_VARINT,
+    ),
+    "header value beyond": (
+        pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x7e"),
+        1,
+        records.BAD_HEADER_VALUE,
+    ),
+    "header value overlong": (
+        pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\xff"),
+        1,
+        records.BAD_VARINT,
+    ),
+    "bytes after the headers": (pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, b"x"), 1, records.BAD_REST),
+    "bytes after a header": (
+        pack_fields(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x01", b"x"),
+        1,
+        records.BAD_REST,
+    ),
 }
 
 
@@ -283,7 +307,7 @@ def test_bad_record_costs_its_batch_and_is_named(defect: str, padding: int) -> N
 
 def test_fault_names_the_record() -> None:
     good = pack_records([record(0), record(1)])
-    decoded_log = only(good + of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 3)
+    decoded_log = only(good + pack_fields(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 3)
     assert f"record 2, at byte {len(good)} of the stored records" in decoded_log.faults[0].detail
     assert decoded_log.faults[0].rows_lost == 3
     assert decoded_log.offsets == [9]

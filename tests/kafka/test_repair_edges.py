@@ -52,7 +52,7 @@ def logs(listing: MemoryDirectory) -> dict[int, bytes]:
 # Order
 
 
-def reaching(last: int) -> bytes:
+def batch_claiming(last: int) -> bytes:
     """Pack three records and an invalid one, where a consumer stops. The batch claims offsets up to `last`."""
     stored = pack_records(record(i) for i in range(3)) + b"\x7f"
     return raw_batch(0, stored, 4, last_offset_delta=last)
@@ -64,7 +64,7 @@ def test_cut_batch_that_claims_offsets_of_the_next_segment(
 ) -> None:
     """Its kept part does not cost the records of the next segment, whose checksums are right."""
     walk_by(window, monkeypatch)
-    was = directory(_0=reaching(9), _3=b"".join(three(at) for at in (3, 6, 9, 12, 15)))
+    was = directory(_0=batch_claiming(9), _3=b"".join(three(at) for at in (3, 6, 9, 12, 15)))
     result, repair_plan = repair(was, **OPTIONS)
     verdict = check_broker_accepts(result)
     served = b"".join(logs(result).values())
@@ -72,7 +72,7 @@ def test_cut_batch_that_claims_offsets_of_the_next_segment(
     assert verdict.rows == 3 + 15
     assert sum(removed.rows_lost or 0 for removed in repair_plan.cut) == 1
     # If nothing of the next segment is above it.
-    result, _ = repair(directory(_0=reaching(9), _3=three(3) + three(6)), **OPTIONS)
+    result, _ = repair(directory(_0=batch_claiming(9), _3=three(3) + three(6)), **OPTIONS)
     assert check_broker_accepts(result).rows == 3 + 6
 
 

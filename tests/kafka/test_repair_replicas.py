@@ -37,7 +37,7 @@ def copy(parts: list[bytes], *bases: int, name: str = "orders-0") -> MemoryDirec
     return partition_directory(files, name)
 
 
-def spoilt(directory: MemoryDirectory, *offsets: int) -> MemoryDirectory:
+def with_flipped_bits(directory: MemoryDirectory, *offsets: int) -> MemoryDirectory:
     """Flip a bit in the values of some records."""
     files = dict(directory.files)
     for offset in offsets:
@@ -50,7 +50,7 @@ def spoilt(directory: MemoryDirectory, *offsets: int) -> MemoryDirectory:
 
 def test_each_batch_is_taken_from_a_replica_that_has_it() -> None:
     full = copy(ALL, 0, 5)
-    repaired, repair_plan = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), **OPTIONS)
+    repaired, repair_plan = repair(with_flipped_bits(full, 2, 7), with_flipped_bits(full, 3, 7), **OPTIONS)
     lost = {**full.files, segment_name(5, ".log"): b"".join(ALL[5:7] + ALL[8:])}
     assert {name: data for name, data in repaired.files.items() if name.endswith(".log")} == {
         name: data for name, data in lost.items() if name.endswith(".log")
@@ -59,12 +59,14 @@ def test_each_batch_is_taken_from_a_replica_that_has_it() -> None:
     assert "taken from another copy" in repair_plan.cut[0].why
     assert any("1 record(s) come from copy 2" in warning for warning in repair_plan.summary().warnings)
     check_broker_accepts(repaired)
-    repaired, repair_plan = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), full, **OPTIONS)
+    repaired, repair_plan = repair(
+        with_flipped_bits(full, 2, 7), with_flipped_bits(full, 3, 7), full, **OPTIONS
+    )
     assert repaired.files[segment_name(5, ".log")] == full.files[segment_name(5, ".log")]
     assert sum(cut.rows_lost or 0 for cut in repair_plan.cut) == 0
 
 
-def several(offset: int, count: int, *, declared: int | None = None) -> bytes:
+def batch_of_records(offset: int, count: int, *, declared: int | None = None) -> bytes:
     """Pack a batch of some records, or one with a lower declared count, whose first records can be read."""
     records = [record(delta, value=b"value %d" % (offset + delta)) for delta in range(count)]
     stored = pack_records(records)
@@ -74,7 +76,7 @@ def several(offset: int, count: int, *, declared: int | None = None) -> bytes:
 @pytest.mark.parametrize("sound", [0, 1, 2, None])
 def test_partial_batch_counts_if_no_replica_is_complete(sound: int | None) -> None:
     name, before, after = segment_name(0, ".log"), ALL[:2], [batch_at(7)]
-    sound_batch, broken = several(2, 5), several(2, 5, declared=3)
+    sound_batch, broken = batch_of_records(2, 5), batch_of_records(2, 5, declared=3)
     copies = [
         partition_directory(
             {
@@ -98,7 +100,9 @@ def test_partial_batch_counts_if_no_replica_is_complete(sound: int | None) -> No
 
 def test_other_segment_boundaries() -> None:
     """Batches go into the first replica's segments if it has them."""
-    repaired, _ = repair(spoilt(copy(ALL, 0, 5), 4, 5), spoilt(copy(ALL, 0, 3, 8), 0), **OPTIONS)
+    repaired, _ = repair(
+        with_flipped_bits(copy(ALL, 0, 5), 4, 5), with_flipped_bits(copy(ALL, 0, 3, 8), 0), **OPTIONS
+    )
     full = copy(ALL, 0, 5)
     assert {name: repaired.files[name] for name in full.files} == full.files
     check_broker_accepts(repaired)
@@ -153,7 +157,7 @@ def test_diverged_replicas_are_refused() -> None:
 
 def test_first_replica_wins_on_request() -> None:
     right, wrong = diverged()
-    repaired, repair_plan = repair(spoilt(right, 3), wrong, **OPTIONS, replicas="first")
+    repaired, repair_plan = repair(with_flipped_bits(right, 3), wrong, **OPTIONS, replicas="first")
     assert {name: repaired.files[name] for name in right.files} == right.files
     assert any("Copy 2 differs from offset 8 on" in warning for warning in repair_plan.summary().warnings)
     check_broker_accepts(repaired)
@@ -190,7 +194,9 @@ def test_replicas_of_different_partitions_are_refused() -> None:
 
 def test_prefix_of_replicas() -> None:
     full = copy(ALL, 0, 5)
-    repaired, _ = repair(spoilt(full, 2, 7), spoilt(full, 3, 7), strategy="prefix", **OPTIONS)
+    repaired, _ = repair(
+        with_flipped_bits(full, 2, 7), with_flipped_bits(full, 3, 7), strategy="prefix", **OPTIONS
+    )
     assert repaired.files[segment_name(5, ".log")] == b"".join(ALL[5:7])
     check_broker_accepts(repaired)
 
@@ -204,7 +210,7 @@ def test_any_boundaries_and_any_damage(seed: int, copies: int) -> None:
     for _ in range(copies):
         bases = sorted({0, *(rng.randrange(COUNT) for _ in range(rng.randrange(4)))})
         broken = {offset for offset in range(COUNT) if rng.random() < 0.3}
-        directories.append(spoilt(copy(ALL, *bases), *broken))
+        directories.append(with_flipped_bits(copy(ALL, *bases), *broken))
         bad.append(broken)
     lost = set.intersection(*bad)
     repaired, repair_plan = repair(*directories, **OPTIONS)

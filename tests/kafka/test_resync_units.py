@@ -20,7 +20,7 @@ def zigzag(number: int) -> bytes:
     return VARINT.pack(number, {})
 
 
-def whole(*fields: bytes) -> bytes:
+def pack_with_length(*fields: bytes) -> bytes:
     """Pack a record of these fields after its length."""
     body = b"".join(fields)
     return zigzag(len(body)) + body
@@ -35,20 +35,20 @@ TIME, NEXT = zigzag(5), zigzag(1)
     [
         (RECORD.pack(record(1)), True),
         (RECORD.pack(record(3, None, None, headers=[("h", b"x")])), True),
-        (whole(b"\0", TIME, NEXT, KEY, VALUE, zigzag(0)), True),
+        (pack_with_length(b"\0", TIME, NEXT, KEY, VALUE, zigzag(0)), True),
         (b"\xff" * 11, False),  # An endless length.
         (zigzag(2) + b"\0\0", False),  # Too short for a record.
-        (whole(b"\0", TIME, NEXT, KEY, VALUE, zigzag(0))[:-1], False),
-        (whole(b"\1", TIME, NEXT, KEY, VALUE, zigzag(0)), False),  # Attributes.
-        (whole(b"\0", b"\xff" * 10), False),  # An endless timestamp.
+        (pack_with_length(b"\0", TIME, NEXT, KEY, VALUE, zigzag(0))[:-1], False),
+        (pack_with_length(b"\1", TIME, NEXT, KEY, VALUE, zigzag(0)), False),  # Attributes.
+        (pack_with_length(b"\0", b"\xff" * 10), False),  # An endless timestamp.
         (
-            whole(b"\0", TIME, zigzag(0), KEY, VALUE, zigzag(0)),
+            pack_with_length(b"\0", TIME, zigzag(0), KEY, VALUE, zigzag(0)),
             False,
         ),  # Only the first record of a batch has 0.
-        (whole(b"\0", TIME, NEXT, zigzag(-2), VALUE, b"\0" * 4), False),
-        (whole(b"\0", TIME, NEXT, KEY, zigzag(90), b"\0" * 4), False),
-        (whole(b"\0", TIME, NEXT, KEY, VALUE, zigzag(1), b"\0"), False),  # Remaining bytes.
-        (whole(b"\0", TIME, NEXT, NONE, NONE, zigzag(-1), b"\0"), False),
+        (pack_with_length(b"\0", TIME, NEXT, zigzag(-2), VALUE, b"\0" * 4), False),
+        (pack_with_length(b"\0", TIME, NEXT, KEY, zigzag(90), b"\0" * 4), False),
+        (pack_with_length(b"\0", TIME, NEXT, KEY, VALUE, zigzag(1), b"\0"), False),  # Remaining bytes.
+        (pack_with_length(b"\0", TIME, NEXT, NONE, NONE, zigzag(-1), b"\0"), False),
     ],
 )
 def test_record_plausibility(data: bytes, is_one: bool) -> None:

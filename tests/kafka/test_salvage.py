@@ -151,26 +151,26 @@ def test_batch_appended_after_a_torn_one_is_found() -> None:
     assert len(walked_bounds(data)) == 4
 
 
-def holding(*held: bytes, after: bytes = b"", before: bytes = b"") -> bytes:
+def batch_containing(*held: bytes, after: bytes = b"", before: bytes = b"") -> bytes:
     return batch(2, [record(value=before + b"".join(held) + after), record(1)])
 
 
 def test_content_of_a_batch_with_a_damaged_header_is_no_batch() -> None:
     log = [batch(i, [record()]) for i in (3, 4, 5)]
-    data = bytearray(b"".join(SAME[:2]) + holding(*log) + batch(4) + batch(5))
+    data = bytearray(b"".join(SAME[:2]) + batch_containing(*log) + batch(4) + batch(5))
     at = 2 * SIZE
     data[at : at + HEAD_SIZE] = bytes(HEAD_SIZE)
     assert {start for start, _ in walked_bounds(bytes(data))} == {
         0,
         SIZE,
-        at + len(holding(*log)),
-        at + len(holding(*log)) + len(batch(4)),
+        at + len(batch_containing(*log)),
+        at + len(batch_containing(*log)) + len(batch(4)),
     }
 
 
 def test_length_of_four_bytes_identifies_content_too() -> None:
     log = b"".join(batch(i, [record()]) for i in (3, 4))
-    held = holding(log, before=len(log).to_bytes(4, "big"), after=b"and more")
+    held = batch_containing(log, before=len(log).to_bytes(4, "big"), after=b"and more")
     data = bytearray(b"".join(SAME[:2]) + held + batch(4))
     data[2 * SIZE : 2 * SIZE + HEAD_SIZE] = bytes(HEAD_SIZE)
     assert {start for start, _ in walked_bounds(bytes(data))} == {0, SIZE, 2 * SIZE + len(held)}
@@ -240,7 +240,7 @@ def bait(kind: str, size: int) -> bytes:
 BAIT = ("claims of the rest", "claims of a little", "claims of a half", "magic", "zeros", "noise")
 
 
-def looked_at(data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def bytes_read_and_summed(data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Return the bytes that a walk reads, and the bytes for which it computes prefix checksums."""
     true_prefixes = Finder.prefixes
     lengths: list[Prefixes] = []
@@ -263,7 +263,7 @@ def looked_at(data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 def test_no_byte_is_read_more_than_a_few_times(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1 << 18, 1 << 20):
         data = SAME[0] + bait(kind, size) + batch(1 << 20)
-        read, summed = looked_at(data, monkeypatch)
+        read, summed = bytes_read_and_summed(data, monkeypatch)
         assert read <= 8 * len(data)
         assert summed <= 8 * len(data)
 
@@ -271,7 +271,7 @@ def test_no_byte_is_read_more_than_a_few_times(kind: str, monkeypatch: pytest.Mo
 def test_good_batches_in_a_torn_value_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     held = b"".join(batch(5 + 2 * i, [], records_count=0) for i in range(4000))
     data = SAME[0] + batch(1, [record(value=held + bytes(300_000))])[: len(held) + 1000]
-    read, summed = looked_at(data, monkeypatch)
+    read, summed = bytes_read_and_summed(data, monkeypatch)
     assert read <= 8 * len(data)
     assert summed <= 8 * len(data)
     assert len(walked_bounds(data)) == 1

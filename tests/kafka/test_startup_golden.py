@@ -127,11 +127,18 @@ def test_files_after_the_start(case: Case, run: str) -> None:
     assert cut <= set(started.verdict.truncates) | set(started.verdict.rewrites)
 
 
-@pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
+CONSUMED = [
+    (case, run)
+    for case, run in MINE
+    if case.runs[run].get("consumer")
+    and case.name not in CHANGES_AFTERWARDS
+    and scope(case.runs[run], case.partition.name) is None
+]
+
+
+@pytest.mark.parametrize(("case", "run"), CONSUMED, ids=[f"{case.name}-{run}" for case, run in CONSUMED])
 def test_rows_for_a_consumer(case: Case, run: str) -> None:
-    for view, real in (case.runs[run].get("consumer") or {}).items():
-        if case.name in CHANGES_AFTERWARDS or scope(case.runs[run], case.partition.name) is not None:
-            continue
+    for view, real in case.runs[run]["consumer"].items():
         assert ranges(consumed(case, run, view)) == real["offset_ranges"], view
         if view != "read_uncommitted":
             continue

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_build import KEYS, batch, check_levels, live_rows, numbered_rows, read_state
 from memory_directory import MemoryDirectory
+from row_batches import chunked
 
 import logwright as lw
 from logwright.cli import main
@@ -76,14 +77,6 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@st.composite
-def chunked(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
-    """The same rows in batches, some of them empty."""
-    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=5)))
-    edges = [0, *cuts, len(rows)]
-    return [batch(rows).slice(a, b - a) for a, b in itertools.pairwise(edges)]
-
-
 @given(
     data=st.data(),
     pairs=st.dictionaries(KEYS, VALUES, max_size=60),
@@ -99,7 +92,7 @@ def test_any_rows_in_any_chunks(
     check_levels(expected)
     shuffled = data.draw(st.permutations(rows))
     appended = build(
-        data.draw(chunked(shuffled)) if rows else [],
+        data.draw(chunked(batch(shuffled))) if rows else [],
         extra=MemoryDirectory(),
         sort_buffer_size=budget,
         **options,
@@ -150,7 +143,7 @@ def test_logs_in_any_chunks(data: st.DataObject, values: list[Any], batch_size: 
         "write_buffer_size": data.draw(st.sampled_from([1, 200, 1 << 20])),
     }
     expected = build([batch(rows)], **options)
-    assert build(data.draw(chunked(rows)), **options) == expected
+    assert build(data.draw(chunked(batch(rows))), **options) == expected
     assert read_state(expected).version.last_sequence == 0
     names = sorted(name for name in expected if name.endswith(".log"))
     read_back = [operation for name in names for operation in _operations(expected[name], name)]

@@ -255,7 +255,7 @@ def test_ids_of_any_width_and_types_follow_the_specification() -> None:
 # Databases
 
 
-def some_keys(count: int, seed: int = 1) -> list[bytes]:
+def random_keys(count: int, seed: int = 1) -> list[bytes]:
     chance = random.Random(seed)
     out = [bytes(4) + bytes([n]) for n in range(5)]
     for n in range(count):
@@ -280,7 +280,7 @@ def _plyvel(path: Path, **options: Any) -> Any:
 def chrome(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database that LevelDB itself wrote with this comparator: several levels, overwritten and deleted keys, a log."""
     path = tmp_path_factory.mktemp("idb") / "file__0.indexeddb.leveldb"
-    keys = some_keys(1500)
+    keys = random_keys(1500)
     random.Random(2).shuffle(keys)
     with _plyvel(path, create_if_missing=True, write_buffer_size=1 << 16) as db:
         for n, key in enumerate(keys):
@@ -343,7 +343,7 @@ def test_healthy_database_is_verified_and_predicted_without_options(chrome: Path
 
 
 def test_keys_out_of_the_order_of_idb_cmp1_are_an_error(tmp_path: Path) -> None:
-    keys = sorted(some_keys(400))
+    keys = sorted(random_keys(400))
     assert keys != sorted(keys, key=idb.collate)
     rows = pa.table({"key": keys, "value": [b"v"] * len(keys)})
     with pytest.raises(UsageError, match="not after"):

@@ -10,7 +10,7 @@ from logwright.readers.stream import Mode
 from logwright.roundtrip.specimen import Specimen
 
 
-def of(data: bytes) -> Specimen:
+def specimen_of(data: bytes) -> Specimen:
     return Specimen.of(data, "leveldb.current", "CURRENT")
 
 
@@ -18,9 +18,9 @@ def of(data: bytes) -> Specimen:
 def test_manifest_name_round_trips(name: str) -> None:
     """As in LevelDB, everything before the last line end is the name."""
     data = name.encode() + b"\n"
-    assert of(data).read().table.to_pylist() == [{"manifest": name}]
-    assert of(data).encode(*of(data).tables()) == data
-    assert of(b"").encode(pa.table({"manifest": [name]})) == data
+    assert specimen_of(data).read().table.to_pylist() == [{"manifest": name}]
+    assert specimen_of(data).encode(*specimen_of(data).tables()) == data
+    assert specimen_of(b"").encode(pa.table({"manifest": [name]})) == data
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,18 @@ def test_manifest_name_round_trips(name: str) -> None:
     ],
 )
 def test_invalid_contents(data: bytes, kind: Kind | None, words: str) -> None:
-    rows = of(data).read()
+    rows = specimen_of(data).read()
     assert rows.table.num_rows == 0
     (fault,) = rows.report.faults
     assert words in fault.detail
     assert kind is None or fault.kind == kind
     assert "LevelDB refuses to open" in fault.system
-    assert of(data).encode(*of(data).tables()) == data
+    assert specimen_of(data).encode(*specimen_of(data).tables()) == data
     with pytest.raises(LogwrightError, match=words):
-        of(data).read(mode=Mode.FAILFAST)
+        specimen_of(data).read(mode=Mode.FAILFAST)
 
 
 @pytest.mark.parametrize("names", [[], ["a", "b"]])
 def test_table_has_one_row(names: list[str]) -> None:
     with pytest.raises(LogwrightError, match=f"{len(names)} rows, but CURRENT has one"):
-        of(b"").encode(pa.table({"manifest": pa.array(names, pa.string())}))
+        specimen_of(b"").encode(pa.table({"manifest": pa.array(names, pa.string())}))

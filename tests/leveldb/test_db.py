@@ -142,7 +142,7 @@ def test_history_view_contains_the_live_rows(case: Path) -> None:
 # The plan
 
 
-def small() -> Database:
+def small_database() -> Database:
     return Database(
         tables=[
             (0, 9, [Op(b"b", 12, b"new"), Op(b"d", 13, None)]),
@@ -160,7 +160,7 @@ def roles(path: Path) -> dict[str, str]:
 
 
 def test_plan_of_a_database(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     (path / "LOCK").touch()
     (path / "000003.log").write_bytes(b"")
     (path / "7.log").write_bytes(b"")
@@ -203,15 +203,15 @@ def test_plan_of_a_database(tmp_path: Path) -> None:
 
 
 def test_table_with_the_old_suffix_is_found(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     (path / "000009.ldb").rename(path / "000009.sst")
-    assert pairs(lw.read(path)) == small().live()
+    assert pairs(lw.read(path)) == small_database().live()
     shutil.copy(path / "000008.ldb", path / "000009.ldb")
     assert roles(path)["000009.sst"] == "leftover"
 
 
 def test_table_with_an_unusable_name(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     (path / "000007.ldb").rename(path / "7.ldb")
     fault_texts = {fault["detail"] for fault in lw.inspect(path)["faults"]}
     assert "IO error: db/000007.ldb: No such file or directory" in fault_texts
@@ -240,7 +240,7 @@ def test_tables_unknown_to_a_torn_manifest_are_adopted(tmp_path: Path) -> None:
 
 
 def test_table_of_another_size_than_in_the_manifest(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     with (path / "000007.ldb").open("ab") as file:
         file.write(b"more")
     with pytest.raises(DamageError, match="but 130 in the manifest"):
@@ -269,8 +269,8 @@ def test_recognised_directories(tmp_path: Path, names: list[str], match: Match) 
 
 
 def test_comparator_other_than_the_requested_one(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
-    assert pairs(lw.read(path, comparator="leveldb.BytewiseComparator")) == small().live()
+    path = small_database().write(tmp_path / "db")
+    assert pairs(lw.read(path, comparator="leveldb.BytewiseComparator")) == small_database().live()
     with pytest.raises(DamageError, match="does not match existing comparator : mine"):
         lw.read(path, comparator="mine")
 
@@ -284,7 +284,7 @@ def test_files_are_committed_with_current_last() -> None:
 
 
 def test_newest_value_of_each_key(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     assert pairs(lw.read(path)) == [(b"a", b"x"), (b"b", b"new"), (b"e", b"z"), (b"f", b"log")]
     every = lw.read(path, columns="*").to_pylist()
     assert [(row["file"], row["level"], row["sequence"]) for row in every] == [
@@ -293,7 +293,7 @@ def test_newest_value_of_each_key(tmp_path: Path) -> None:
 
 
 def test_history_lists_every_operation_and_its_state(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     rows = lw.read(path, view="history").to_pylist()
     assert [(row["file"], row["key"], row["sequence"], row["state"]) for row in rows] == [
         (9, b"b", 12, "live"),
@@ -319,7 +319,7 @@ def test_history_lists_every_operation_and_its_state(tmp_path: Path) -> None:
 
 
 def test_rows_frames_and_file_of_a_database(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     rows = lw.read(path, view="rows")
     assert rows["sequence"].to_pylist() == [12, 13, 9, 10, 5, 6, 4, 7, 14, 15]
     assert set(lw.read(path, view="frames")["kind"].to_pylist()) == {"data", "metaindex", "index"}
@@ -343,7 +343,7 @@ def test_unpublished_entries_are_invisible(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [["key"], ["sequence"], ["type"], ["value"], ["position", "key"], []])
 def test_only_requested_columns(tmp_path: Path, columns: list[str]) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     rows = lw.read(path, columns="*")
     selected = lw.read(path, columns=columns)
     assert selected.num_rows == rows.num_rows
@@ -352,7 +352,7 @@ def test_only_requested_columns(tmp_path: Path, columns: list[str]) -> None:
 
 
 def test_filters_and_limits(tmp_path: Path) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     assert lw.read(path, filter=[("key", ">=", b"b"), ("key", "<", b"f")])["key"].to_pylist() == [b"b", b"e"]
     # A condition on the value applies to the newest one.
     assert lw.read(path, filter=[("value", "==", b"old")]).num_rows == 0
@@ -380,7 +380,7 @@ def test_filter_on_the_key_skips_tables_and_blocks(tmp_path: Path) -> None:
 
 
 def test_two_databases_as_one_table(tmp_path: Path) -> None:
-    report = small().write(tmp_path / "one")
+    report = small_database().write(tmp_path / "one")
     other = Database(logs={3: [Op(b"k", 1)]}).write(tmp_path / "two")
     scan = lw.scan([report, other])
     assert scan.to_table()["key"].to_pylist() == [b"a", b"b", b"e", b"f", b"k"]
@@ -447,10 +447,10 @@ def run(out: pytest.CaptureFixture[str], *words: object) -> str:
 def test_dump_inspect_and_verify_accept_a_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = small().write(tmp_path / "db")
+    path = small_database().write(tmp_path / "db")
     dumped = run(capsys, "dump", path, "--columns", "key,value", "--format", "jsonl")
     assert [json.loads(line) for line in dumped.splitlines()] == [
-        {"key": key.decode(), "value": value.decode()} for key, value in small().live()
+        {"key": key.decode(), "value": value.decode()} for key, value in small_database().live()
     ]
     assert "MANIFEST-000011" in run(capsys, "inspect", path)
     assert "ok" in run(capsys, "verify", path)

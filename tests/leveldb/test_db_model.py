@@ -105,7 +105,7 @@ def in_parts(path: Path, size: int, mode: Mode = Mode.FAILFAST) -> list[tuple[by
     return pairs(pa.Table.from_batches(batches, job.table.schema(("key", "value"))))
 
 
-def many() -> Database:
+def three_level_database() -> Database:
     """Three levels with the same keys, and a log."""
     levels: list[tuple[int, int, Sequence[Op]]] = []
     number = 10
@@ -123,7 +123,7 @@ def many() -> Database:
 
 @pytest.mark.parametrize("size", [1, 2_000, 10_000, 1 << 30])
 def test_key_ranges_together_give_all_rows(place: Path, size: int) -> None:
-    database = many()
+    database = three_level_database()
     path = database.write(place)
     assert in_parts(path, size) == database.live()
     parts = task.split_tasks(plan.reading(resolve(path)).tasks, size)
@@ -136,7 +136,7 @@ def test_key_ranges_together_give_all_rows(place: Path, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2_000])
 def test_damage_is_reported_once_by_all_ranges_together(place: Path, size: int) -> None:
-    path = many().write(place)
+    path = three_level_database().write(place)
     for name in (log_name(9), table_name(24)):
         data = bytearray((path / name).read_bytes())
         data[20] ^= 1
@@ -163,7 +163,7 @@ def test_damage_is_reported_once_by_all_ranges_together(place: Path, size: int) 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_damaged_region_is_one_row_and_counts_for_the_limit(place: Path) -> None:
-    path = many().write(place)
+    path = three_level_database().write(place)
     data = bytearray((path / log_name(9)).read_bytes())
     data[20] ^= 1
     (path / log_name(9)).write_bytes(data)
@@ -231,7 +231,7 @@ def test_key_that_ends_one_table_and_begins_the_next(place: Path) -> None:
 
 
 def test_view_without_a_key_is_not_split(place: Path) -> None:
-    (work,) = plan.reading(resolve(many().write(place))).tasks
+    (work,) = plan.reading(resolve(three_level_database().write(place))).tasks
     assert isinstance(work, Combined)
     assert len(work.split(1)) > 10
     keyless = replace(work, key=None)
@@ -246,7 +246,7 @@ KEY0100 = filters.understand([("key", "==", b"key0100")], table.ROWS)
 
 
 def test_unreadable_current_or_manifest(place: Path, disk: FailingDisk) -> None:
-    database = many()
+    database = three_level_database()
     path = database.write(place)
     manifest = next(path.glob("MANIFEST-*")).name
     for name in ("CURRENT", manifest):
@@ -259,7 +259,7 @@ def test_unreadable_current_or_manifest(place: Path, disk: FailingDisk) -> None:
 
 
 def test_unreadable_data_files(place: Path, disk: FailingDisk) -> None:
-    path = many().write(place)
+    path = three_level_database().write(place)
     disk.bad = {table_name(24): [(100, 101)], log_name(9): [(40, 41)]}
     with pytest.raises(DamageError):
         lw.read(path)

@@ -86,7 +86,9 @@ def test_damaged_tables_and_logs_are_refused() -> None:
 # Single files
 
 
-def alone(data: bytes, name: str, tmp_path: Path, strategy: str = "salvage") -> tuple[bytes, lw.Report]:
+def repair_single_file(
+    data: bytes, name: str, tmp_path: Path, strategy: str = "salvage"
+) -> tuple[bytes, lw.Report]:
     (tmp_path / name).write_bytes(data)
     report = lw.repair(tmp_path / name, tmp_path / "out", strategy=strategy)
     return (tmp_path / "out").read_bytes(), report
@@ -95,7 +97,7 @@ def alone(data: bytes, name: str, tmp_path: Path, strategy: str = "salvage") -> 
 def test_single_table(tmp_path: Path) -> None:
     data = table(rows(0, 60), BLOOM)
     second = blocks(data)[1]
-    result, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path)
+    result, report = repair_single_file(flip(data, second[0] + 9), "000005.ldb", tmp_path)
     assert report.rows_kept == sum(1 for _ in sound_entries(MemoryDirectory({"000005.ldb": result})))
     assert [cut["offset"] for cut in report.cut or []] == [second[0]]
     assert result.startswith(data[: second[0]])
@@ -105,7 +107,7 @@ def test_single_table(tmp_path: Path) -> None:
 def test_single_table_up_to_its_damage(tmp_path: Path) -> None:
     data = table(rows(0, 60), PLAIN)
     second = blocks(data)[1]
-    result, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path, "prefix")
+    result, report = repair_single_file(flip(data, second[0] + 9), "000005.ldb", tmp_path, "prefix")
     assert len(blocks(result)) == 3
     assert [(cut["offset"], cut["length"]) for cut in report.cut or []] == [
         (second[0], len(data) - second[0])
@@ -114,24 +116,24 @@ def test_single_table_up_to_its_damage(tmp_path: Path) -> None:
 
 def test_sound_single_table_is_unchanged(tmp_path: Path) -> None:
     data = table(rows(0, 60), PLAIN)
-    result, report = alone(data, "000005.ldb", tmp_path)
+    result, report = repair_single_file(data, "000005.ldb", tmp_path)
     assert result == data
     assert not report.cut
 
 
 def test_single_table_without_a_readable_block(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match="no block of the table is left"):
-        alone(b"x" * 500, "000005.ldb", tmp_path)
+        repair_single_file(b"x" * 500, "000005.ldb", tmp_path)
 
 
 def test_single_table_of_another_order(tmp_path: Path) -> None:
     directory = golden("custom_comparator")
     name = next(file for file in directory.files if file.endswith(".ldb"))
     data = directory.files[name]
-    report, _ = alone(data, name, tmp_path)
+    report, _ = repair_single_file(data, name, tmp_path)
     assert report == data
     (tmp_path / "out").unlink()
-    report, _ = alone(flip(data, blocks(data)[-1][0] + 4), name, tmp_path)
+    report, _ = repair_single_file(flip(data, blocks(data)[-1][0] + 4), name, tmp_path)
     assert sound_entries(MemoryDirectory({name: report})) == sound_entries(MemoryDirectory({name: data}))
 
 
@@ -139,7 +141,7 @@ def test_single_table_of_another_order(tmp_path: Path) -> None:
 def test_single_log(strategy: str, tmp_path: Path) -> None:
     records = [physical(put(n, b"k%d" % n, b"x" * 50)) for n in range(1, 10)]
     data = flip(b"".join(records), len(records[0]) * 3 + 12)
-    result, report = alone(data, "000007.log", tmp_path, strategy)
+    result, report = repair_single_file(data, "000007.log", tmp_path, strategy)
     kept = records[:3] if strategy == "prefix" else [*records[:3], *records[4:]]
     assert result == b"".join(kept)
     assert report.rows_kept == len(kept)
@@ -150,11 +152,11 @@ def test_single_log(strategy: str, tmp_path: Path) -> None:
 def test_single_manifest(strategy: str, tmp_path: Path) -> None:
     edits = [form([EditField("last_sequence", number=n)]) for n in range(1, 6)]
     data = logged(edits)
-    result, _ = alone(data, "MANIFEST-000003", tmp_path, strategy)
+    result, _ = repair_single_file(data, "MANIFEST-000003", tmp_path, strategy)
     assert result == data
     (tmp_path / "out").unlink()
     size = len(logged(edits[:1]))
-    result, report = alone(flip(data, size + 8), "MANIFEST-000003", tmp_path, strategy)
+    result, report = repair_single_file(flip(data, size + 8), "MANIFEST-000003", tmp_path, strategy)
     assert result == logged(edits[:1] if strategy == "prefix" else [edits[0], *edits[2:]])
     assert len(report.cut or []) == 1
 
@@ -164,7 +166,7 @@ def test_log_record_indistinguishable_from_content(tmp_path: Path) -> None:
     data = b""
     for first in (put(1, b"a", b"x" * 100), large(2, b"big", 70_000), put(3, b"b")):
         data += fragmented(first, len(data))
-    result, report = alone(flip(data, 20), "000007.log", tmp_path)
+    result, report = repair_single_file(flip(data, 20), "000007.log", tmp_path)
     assert report.rows_kept == 2
     assert sound_entries(MemoryDirectory({"000007.log": result})) == sound_entries(
         MemoryDirectory({"000007.log": flip(data, 20)})

@@ -131,7 +131,7 @@ def entry(shared: int, rest: bytes, value: bytes) -> bytes:
     return bytes((shared, len(rest), len(value))) + rest + value
 
 
-def of(*entries: bytes) -> bytes:
+def specimen_of(*entries: bytes) -> bytes:
     return b"".join(entries) + RESTART.pack({"offset": 0}) + RESTART.pack({"offset": 1})
 
 
@@ -143,7 +143,7 @@ def items(node: Node) -> list[Node]:
 
 
 def test_complete_keys_after_their_shared_prefix() -> None:
-    data = of(entry(0, b"abc" + TAG, b"1"), entry(2, b"x" + TAG, b"2"), entry(3, b"" + TAG, b"3"))
+    data = specimen_of(entry(0, b"abc" + TAG, b"1"), entry(2, b"x" + TAG, b"2"), entry(3, b"" + TAG, b"3"))
     assert [node.meaning for node in items(block(DATA, data))] == [
         "abc, sequence 7, value",
         "abx, sequence 7, value",
@@ -154,14 +154,14 @@ def test_complete_keys_after_their_shared_prefix() -> None:
         "abc, sequence 7, value",
         "2 more entries, not shown",
     ]
-    many = of(entry(0, b"a" + TAG, b""), *[entry(0, b"b" + TAG, b"")] * 9, entry(1, b"z" + TAG, b""))
+    many = specimen_of(entry(0, b"a" + TAG, b""), *[entry(0, b"b" + TAG, b"")] * 9, entry(1, b"z" + TAG, b""))
     meanings = [node.meaning for node in items(block(DATA, many, items=1, row=10))]
     assert meanings == [
         "a, sequence 7, value",
         "9 more entries, not shown",
         "bz, sequence 7, value",
     ]
-    names = of(entry(0, b"filter.x", b"\x05\x06"))
+    names = specimen_of(entry(0, b"filter.x", b"\x05\x06"))
     (node,) = items(block(METAINDEX, names))
     assert node.meaning == "filter.x"
 
@@ -172,9 +172,9 @@ def test_complete_keys_after_their_shared_prefix() -> None:
         b"",
         b"\x00\x00",
         b"\xff\xff\xff\xff",
-        of(entry(3, b"x" + TAG, b"")),
-        of(entry(0, b"abc" + TAG, b"1"), b"\x00\x7f\x00"),
-        of(b"\x80"),
+        specimen_of(entry(3, b"x" + TAG, b"")),
+        specimen_of(entry(0, b"abc" + TAG, b"1"), b"\x00\x7f\x00"),
+        specimen_of(b"\x80"),
     ],
 )
 def test_invalid_blocks(data: bytes) -> None:

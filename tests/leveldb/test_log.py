@@ -157,7 +157,7 @@ def test_plain_records() -> None:
     )
 
 
-def test_a_removed_plain_record_is_left_out() -> None:
+def test_removed_plain_record_is_left_out() -> None:
     """Even if the last record is the same."""
     payloads = [b"short", batch(1, (b"a", b"1")), b"short"]
     log = log_specimen(written(payloads))

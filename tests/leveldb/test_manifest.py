@@ -36,16 +36,16 @@ THIRD_EDIT = [EditField("log_number", number=9)]
 DATA = written([form(FIRST_EDIT), form(SECOND_EDIT), form(THIRD_EDIT)])
 
 
-def of(data: bytes) -> Specimen:
+def specimen_of(data: bytes) -> Specimen:
     return Specimen.of(data, "leveldb.manifest", "MANIFEST-000002")
 
 
-def comes_back(specimen: Specimen) -> bool:
+def round_trips(specimen: Specimen) -> bool:
     return specimen.encode(*specimen.tables()) == specimen.all_bytes()
 
 
 def test_rows_of_a_manifest() -> None:
-    rows = of(DATA).read().table.to_pylist()
+    rows = specimen_of(DATA).read().table.to_pylist()
     second = 7 + len(form(FIRST_EDIT))
     third = second + 7 + len(form(SECOND_EDIT))
     empty = dict.fromkeys(("level", "number", "size", "smallest", "largest", "comparator"))
@@ -68,16 +68,16 @@ def test_rows_of_a_manifest() -> None:
 
 
 def test_manifest_written_from_rows_alone() -> None:
-    manifest = of(DATA)
+    manifest = specimen_of(DATA)
     rows = manifest.read().table
-    assert of(b"").encode(rows) == DATA
+    assert specimen_of(b"").encode(rows) == DATA
     # Without positions all rows are one edit; unused columns may be missing.
     bare = pa.table({"field": ["log_number", "last_sequence"], "number": [3, 7]})
     edit = [EditField("log_number", number=3), EditField("last_sequence", number=7)]
-    assert of(b"").encode(bare) == written([form(edit)])
-    assert of(b"").encode(bare.slice(0, 0)) == b""
+    assert specimen_of(b"").encode(bare) == written([form(edit)])
+    assert specimen_of(b"").encode(bare.slice(0, 0)) == b""
     positioned = bare.append_column("position", pa.array([0, 1]))
-    assert of(b"").encode(positioned) == written([form(edit[:1]), form(edit[1:])])
+    assert specimen_of(b"").encode(positioned) == written([form(edit[:1]), form(edit[1:])])
 
 
 NUMBERED = st.builds(
@@ -99,7 +99,7 @@ NEW_FILE = st.builds(
 @settings(max_examples=examples(40))
 @given(st.lists(st.lists(NUMBERED | NEW_FILE, min_size=1, max_size=4), max_size=5), st.booleans())
 def test_manifest_round_trips(edits: list[list[EditField]], frames: bool) -> None:
-    manifest = of(written([form(edit) for edit in edits]))
+    manifest = specimen_of(written([form(edit) for edit in edits]))
     rows_read = manifest.read()
     assert (rows_read.table.num_rows, rows_read.report.faults) == (sum(map(len, edits)), [])
     rows, framed, file = manifest.tables()
@@ -108,7 +108,7 @@ def test_manifest_round_trips(edits: list[list[EditField]], frames: bool) -> Non
 
 
 def test_records_of_a_manifest() -> None:
-    manifest = of(DATA)
+    manifest = specimen_of(DATA)
     records = manifest.read("records").table
     assert records.column_names == ["position", "size", "payload"]
     assert records["payload"].to_pylist() == [form(FIRST_EDIT), form(SECOND_EDIT), form(THIRD_EDIT)]
@@ -129,7 +129,7 @@ NO_EDIT = [
 
 @pytest.mark.parametrize(("payload", "words"), NO_EDIT)
 def test_invalid_edits(payload: bytes, words: str) -> None:
-    manifest = of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
+    manifest = specimen_of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
     rows_read = manifest.read()
     (fault,) = rows_read.report.faults
     unknown = words.endswith("unknown tag")
@@ -138,7 +138,7 @@ def test_invalid_edits(payload: bytes, words: str) -> None:
     assert fault.system == f"LevelDB refuses to open: Corruption: {words}"
     assert (fault.offset, fault.length) == (7 + len(form(FIRST_EDIT)), 7 + len(payload))
     assert rows_read.table["field"].to_pylist() == [field.name for field in FIRST_EDIT + THIRD_EDIT]
-    assert comes_back(manifest)
+    assert round_trips(manifest)
     # It is kept if other rows are edited, and if none are left.
     rows, frames, file = manifest.tables()
     edited = manifest.with_bytes(manifest.encode(with_value(rows, "number", 1, 300), frames, file))
@@ -157,14 +157,14 @@ ODD = {
 
 @pytest.mark.parametrize("payload", ODD.values(), ids=ODD)
 def test_edits_are_stored_unchanged(payload: bytes) -> None:
-    manifest = of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
+    manifest = specimen_of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
     rows, frames, file = manifest.tables()
     assert [row for row in frames["payload"].to_pylist() if row is not None] == [payload]
     assert manifest.encode(rows, frames, file) == manifest.all_bytes()
 
 
 def test_stored_edit_is_used_only_if_it_decodes_to_the_rows() -> None:
-    manifest = of(written([ODD["a number longer than need be"]]))
+    manifest = specimen_of(written([ODD["a number longer than need be"]]))
     rows, frames, file = manifest.tables()
     assert manifest.encode(with_value(rows, "number", 0, 4), frames, file) == written([b"\x02\x04"])
     # Nor if its rows belong to another edit and it is invalid.
@@ -189,18 +189,18 @@ def test_stored_edit_is_used_only_if_it_decodes_to_the_rows() -> None:
 )  # fmt: skip
 def test_invalid_rows_are_refused(row: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        of(b"").encode(pa.Table.from_pylist([row]))
+        specimen_of(b"").encode(pa.Table.from_pylist([row]))
 
 
 def test_required_column_is_missing() -> None:
     with pytest.raises(LogwrightError, match="field"):
-        of(b"").encode(pa.table({"number": [1]}))
+        specimen_of(b"").encode(pa.table({"number": [1]}))
 
 
 def test_after_damage_valid_edits_are_accepted_and_other_bytes_are_not() -> None:
     """Neither fills the block, but the edit can be decoded."""
     junk = b"\xff" * 9
-    manifest = of(
+    manifest = specimen_of(
         written([form(FIRST_EDIT)]) + junk + record(FULL, b"no edit") + record(FULL, b"")
         + record(FULL, form(THIRD_EDIT)) + junk
     )  # fmt: skip
@@ -209,7 +209,7 @@ def test_after_damage_valid_edits_are_accepted_and_other_bytes_are_not() -> None
     faults = manifest.read().report.faults
     assert faults[0].offset == 7 + len(form(FIRST_EDIT))
     assert faults[0].length == len(junk) + 7 + 7 + 7
-    assert comes_back(manifest)
+    assert round_trips(manifest)
 
 
 def test_errors_of_edits_without_rows() -> None:

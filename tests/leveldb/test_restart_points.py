@@ -43,7 +43,7 @@ def pairs(first: int, stop: int) -> list[tuple[bytes, bytes]]:
     return [(internal_key(b"key%03d" % i, i + 1, 1), b"value%d" % i) for i in range(first, stop)]
 
 
-def taken(plain: bytes) -> tuple[bytes, list[int]]:
+def entries_and_points(plain: bytes) -> tuple[bytes, list[int]]:
     """Return the entries and restart points of a block."""
     count = int.from_bytes(plain[-4:], "little")
     stop = len(plain) - 4 * (count + 1)
@@ -81,12 +81,12 @@ def table(
     meta = sealed(metaindex_block(None, 16), 0)
     meta_place, out = handle(len(out), len(meta) - 5), out + meta
     plain = pack_entries(named, 1)
-    data = sealed(plain if index is None else put(taken(plain)[0], index), 0)
+    data = sealed(plain if index is None else put(entries_and_points(plain)[0], index), 0)
     return out + data + footer(meta_place, handle(len(out), len(data) - 5))
 
 
 GOOD = [pack_entries(pairs(n, n + 10), 4) for n in (0, 10, 20)]
-ENTRY, POINTS = taken(GOOD[1])
+ENTRY, POINTS = entries_and_points(GOOD[1])
 WHOLE = table(*GOOD)
 ALL = pairs(0, 30)
 
@@ -176,7 +176,7 @@ def test_damaged_points_and_entries(tmp_path: Path) -> None:
 def test_wrong_key_among_them_is_left_out() -> None:
     rows = pairs(10, 20)
     rows[5] = (rows[5][0][:4], b"")
-    entries_, points = taken(pack_entries(rows, 4))
+    entries_, points = entries_and_points(pack_entries(rows, 4))
     directory = database(table(GOOD[0], put(entries_, [0, 1, points[2]]), GOOD[2]))
     result, repair_plan = repaired(directory)
     assert len(check_leveldb_accepts(result)) == 29
@@ -245,7 +245,7 @@ def test_points_of_other_writers_are_right(plain: bytes) -> None:
 def test_entries_that_share_nothing_get_the_points_of_their_writer(interval: int) -> None:
     rows = [(internal_key(bytes([i]) * 3, 1, 1), b"x") for i in range(40)]
     good = pack_entries(rows, interval)
-    entries_, points = taken(good)
+    entries_, points = entries_and_points(good)
     bad = [*points[:-1], points[-1] + 1]
     out = with_repaired_points(np.frombuffer(put(entries_, bad), np.uint8), 16)
     assert out is not None
@@ -259,10 +259,10 @@ def test_impossible_points_are_kept_if_they_are_all_possible_ones() -> None:
         + [(internal_key(b"m%03d" % i, 1, 1), b"x") for i in range(5)]
         + [(internal_key(b"z", 1, 1), b"")]
     )
-    entries_, _ = taken(pack_entries(rows, 100))
+    entries_, _ = entries_and_points(pack_entries(rows, 100))
     out = with_repaired_points(np.frombuffer(put(entries_, [0, 7, 9]), np.uint8), 16)
     assert out is not None
-    repaired_entries, points = taken(out.tobytes())
+    repaired_entries, points = entries_and_points(out.tobytes())
     assert repaired_entries == entries_
     assert len(points) == 3
     keys, _, status = entries(out, LIMIT)

@@ -20,7 +20,7 @@ Entry = tuple[bytes, bytes]
 """An internal key, possibly invalid, and a value."""
 
 
-def plainly(children: Sequence[Sequence[Entry]], sequence: int) -> tuple[list[Entry], bool, bool]:
+def model_rows(children: Sequence[Sequence[Entry]], sequence: int) -> tuple[list[Entry], bool, bool]:
     """Return the rows, whether a bad key was met, and whether one came before the last, as `MergingIterator` and `DBIter` do."""
     heads = [0] * len(children)
     rows: list[Entry] = []
@@ -80,7 +80,7 @@ def iterate(children: Sequence[Sequence[Entry]], sequence: int, sizes: Sequence[
 def check(
     children: Sequence[Sequence[Entry]], sequence: int = MAX_SEQUENCE, sizes: Sequence[int] = ()
 ) -> None:
-    rows, bad, backwards = plainly(children, sequence)
+    rows, bad, backwards = model_rows(children, sequence)
     iterator = iterate(children, sequence, sizes)
     rows_read = [
         (key, value)

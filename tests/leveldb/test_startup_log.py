@@ -35,7 +35,7 @@ def keys(log: bytes) -> list[bytes]:
     return [key for key, _ in rows_of(opened(log))]
 
 
-def says(log: bytes) -> list[str]:
+def dropped_texts(log: bytes) -> list[str]:
     """Return the dropped data, without the surrounding text."""
     start = f"(ignoring error) {LOG}: dropping "
     lines = dropped(opened(log).verdict)
@@ -49,7 +49,7 @@ def flipped(data: bytes, at: int, bit: int = 1) -> bytes:
 
 def sound(log: bytes) -> None:
     """Check that nothing is reported, with paranoid checks or without."""
-    assert not says(log)
+    assert not dropped_texts(log)
     assert status(opened(log, paranoid_checks=True).verdict) == "OK"
 
 
@@ -108,7 +108,7 @@ def test_empty_first_before_a_full_or_a_first() -> None:
     for follows in (physical(put(2, b"next")), physical(put(2, b"ne")[:9], FIRST)):
         log = fill(HEADER) + physical(b"", FIRST) + follows
         assert keys(log)[0] == b"fill"
-        assert not says(log)
+        assert not dropped_texts(log)
 
 
 # Torn ends
@@ -160,14 +160,14 @@ def test_zeros_at_the_end_are_ignored() -> None:
 def test_bad_record_type() -> None:
     log = physical(put(1, b"foo"), 9) + physical(put(2, b"bar"))
     assert keys(log) == [b"bar"]
-    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type 9"]
+    assert dropped_texts(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type 9"]
 
 
 @pytest.mark.parametrize(("kind", "message"), [(0x80, 4294967168), (0xFF, 4294967295), (ZERO, 0)])
 def test_types_are_signed_bytes(kind: int, message: int) -> None:
     log = physical(put(1, b"foo"), kind) + physical(put(2, b"bar"))
     assert keys(log) == [b"bar"]
-    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type {message}"]
+    assert dropped_texts(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type {message}"]
 
 
 def test_types_used_internally_by_the_reader() -> None:
@@ -182,7 +182,7 @@ def test_types_used_internally_by_the_reader() -> None:
 def test_bad_length() -> None:
     log = flipped(fill(0), 4, 2) + physical(put(2, b"foo"))
     assert keys(log) == [b"foo"]
-    assert says(log) == [f"{BLOCK} bytes; Corruption: bad record length"]
+    assert dropped_texts(log) == [f"{BLOCK} bytes; Corruption: bad record length"]
 
 
 def test_checksum_mismatch() -> None:
@@ -190,24 +190,28 @@ def test_checksum_mismatch() -> None:
     lost = logged([put(1, b"foo"), put(2, b"bar")])
     log = flipped(lost, 0, 10)
     assert keys(log) == []
-    assert says(log) == [f"{len(log)} bytes; Corruption: checksum mismatch"]
+    assert dropped_texts(log) == [f"{len(log)} bytes; Corruption: checksum mismatch"]
     assert status(opened(log, paranoid_checks=True).verdict) == "Corruption: checksum mismatch"
 
 
 def test_unexpected_middle_type() -> None:
     log = physical(put(1, b"foo"), MIDDLE)
-    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(1)"]
+    assert dropped_texts(log) == [
+        f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(1)"
+    ]
 
 
 def test_unexpected_last_type() -> None:
     log = physical(put(1, b"foo"), LAST)
-    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(2)"]
+    assert dropped_texts(log) == [
+        f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(2)"
+    ]
 
 
 def test_unexpected_full_type() -> None:
     log = physical(put(1, b"foo"), FIRST) + physical(put(2, b"bar"), FULL)
     assert keys(log) == [b"bar"]
-    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(1)"]
+    assert dropped_texts(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(1)"]
 
 
 def test_unexpected_first_type() -> None:
@@ -217,7 +221,7 @@ def test_unexpected_first_type() -> None:
         + physical(put(2, b"bar")[5:], LAST)
     )
     assert keys(log) == [b"bar"]
-    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(2)"]
+    assert dropped_texts(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(2)"]
 
 
 def test_error_joins_records() -> None:
@@ -226,16 +230,20 @@ def test_error_joins_records() -> None:
     log = bytearray(logged([first, second, put(3, b"correct")]))
     log[BLOCK : 2 * BLOCK] = b"x" * BLOCK
     assert keys(bytes(log)) == [b"correct"]
-    dropping = [say.partition("; ")[2] for say in says(bytes(log))]
+    dropping = [say.partition("; ")[2] for say in dropped_texts(bytes(log))]
     assert dropping[:2] == ["Corruption: checksum mismatch", "Corruption: error in middle of record"]
-    assert BLOCK <= sum(int(say.partition(" ")[0]) for say in says(bytes(log))) <= 2 * BLOCK + len(first)
+    assert (
+        BLOCK
+        <= sum(int(say.partition(" ")[0]) for say in dropped_texts(bytes(log)))
+        <= 2 * BLOCK + len(first)
+    )
 
 
 def test_damaged_middle_is_reported_three_times() -> None:
     log = logged([put(1, b"a"), large(2, b"b", 3 * BLOCK), put(3, b"c")])
     log = flipped(log, BLOCK + 100)
     assert keys(log) == [b"a", b"c"]
-    assert [say.partition("; ")[2] for say in says(log)] == [
+    assert [say.partition("; ")[2] for say in dropped_texts(log)] == [
         "Corruption: checksum mismatch",
         "Corruption: error in middle of record",
         "Corruption: missing start of fragmented record(1)",
@@ -245,7 +253,7 @@ def test_damaged_middle_is_reported_three_times() -> None:
 
 def test_unknown_type_ends_a_record_in_progress() -> None:
     log = physical(put(1, b"foo"), FIRST) + physical(b"rest", 9) + physical(b"", LAST)
-    assert says(log) == [
+    assert dropped_texts(log) == [
         f"{len(put(1, b'foo')) + 4} bytes; Corruption: unknown record type 9",
         "0 bytes; Corruption: missing start of fragmented record(2)",
     ]
@@ -263,7 +271,7 @@ def test_zeros_within_a_block_hide_its_rest_silently() -> None:
 def test_invalid_batch() -> None:
     log = logged([put(1, b"a"), b"too small", put(2, b"b")])
     assert keys(log) == [b"a", b"b"]
-    assert says(log) == ["9 bytes; Corruption: log record too small"]
+    assert dropped_texts(log) == ["9 bytes; Corruption: log record too small"]
     refused = opened(log, paranoid_checks=True).verdict
     assert status(refused) == "Corruption: log record too small"
     assert dropped(refused) == [f"{LOG}: dropping 9 bytes; Corruption: log record too small"]
@@ -272,7 +280,7 @@ def test_invalid_batch() -> None:
 def test_consecutive_invalid_batches() -> None:
     log = logged([b"one", b"", put(1, b"a"), b"three"])
     assert keys(log) == [b"a"]
-    assert [int(say.partition(" ")[0]) for say in says(log)] == [3, 0, 5]
+    assert [int(say.partition(" ")[0]) for say in dropped_texts(log)] == [3, 0, 5]
 
 
 @pytest.mark.parametrize(

@@ -64,15 +64,15 @@ def without(*of: int) -> Rows:
     return [row for row in ALL if row[0] not in gone]
 
 
-def gives(opened: Started, rows: Rows, message: str) -> None:
+def check_served(opened: Started, rows: Rows, message: str) -> None:
     assert rows_of(opened) == rows
     assert iterated(opened.verdict) == message
     assert opened.verdict.rows == len(rows)
 
 
 def test_sound_table() -> None:
-    gives(MADE.open(), ALL, "OK")
-    gives(MADE.open(paranoid_checks=True), ALL, "OK")
+    check_served(MADE.open(), ALL, "OK")
+    check_served(MADE.open(paranoid_checks=True), ALL, "OK")
     assert MADE.open().verdict.serves == {"first": "k00", "last": "k11", "stops_at": None}
 
 
@@ -84,7 +84,7 @@ def test_table_file() -> None:
     offset, size = BLOCKS[2]
     at = MADE.files[TABLE].index(b"value", offset)
     assert at < offset + size
-    gives(damaged(flip(at)), without(2), "Corruption: block checksum mismatch")
+    check_served(damaged(flip(at)), without(2), "Corruption: block checksum mismatch")
     opened = damaged(flip(at), verify_checksums=False)
     assert iterated(opened.verdict) == "OK"
     assert [key for key, _ in rows_of(opened)] == [key for key, _ in ALL]
@@ -94,17 +94,17 @@ def test_table_file() -> None:
 
 def test_flipped_checksum() -> None:
     offset, size = BLOCKS[0]
-    gives(damaged(flip(offset + size + 1)), without(0), "Corruption: block checksum mismatch")
-    gives(damaged(flip(offset + size + 1), verify_checksums=False), ALL, "OK")
+    check_served(damaged(flip(offset + size + 1)), without(0), "Corruption: block checksum mismatch")
+    check_served(damaged(flip(offset + size + 1), verify_checksums=False), ALL, "OK")
 
 
 def test_bad_block_type() -> None:
     offset, size = BLOCKS[1]
     change = flip(offset + size, 4, seal=(offset, size))
-    gives(damaged(change), without(1), "Corruption: bad block type")
+    check_served(damaged(change), without(1), "Corruption: bad block type")
     lacking = flip(offset + size, 2, seal=(offset, size))
-    gives(damaged(lacking), without(1), "Corruption: corrupted zstd compressed block length")
-    gives(damaged(lacking, version="1.23"), without(1), "Corruption: bad block type")
+    check_served(damaged(lacking), without(1), "Corruption: corrupted zstd compressed block length")
+    check_served(damaged(lacking, version="1.23"), without(1), "Corruption: bad block type")
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_bad_block_contents() -> None:
     """More restart points than fit."""
     offset, size = BLOCKS[1]
     change = flip(offset + size - 1, 0x40, seal=(offset, size))
-    gives(damaged(change), without(1), "Corruption: bad block contents")
+    check_served(damaged(change), without(1), "Corruption: bad block contents")
 
 
 def test_table_of_one_bad_block() -> None:
     crafted = CraftedDatabase(tables=[(1, 5, ROWS[:1])], last_sequence=99)
     offset, size = blocks(crafted.files[TABLE])[0]
     opened = damaged(flip(offset + size - 1, 0x40, seal=(offset, size)), crafted=crafted)
-    gives(opened, [], "Corruption: bad block contents")
+    check_served(opened, [], "Corruption: bad block contents")
 
 
 def test_block_without_restart_points_is_empty() -> None:
@@ -169,7 +169,7 @@ def test_block_without_restart_points_is_empty() -> None:
         data[offset + size - 4 : offset + size] = bytes(4)
         resealed(data, offset, size)
 
-    gives(damaged(change), without(1), "OK")
+    check_served(damaged(change), without(1), "OK")
     assert damaged(change).verdict.rows_lost == len(ALL) - len(without(1))
 
 
@@ -180,7 +180,7 @@ def test_first_error_of_a_table_is_reported() -> None:
         flip(second[0] + second[1], 4, seal=second)(data)
         flip(first[0] + first[1] - 1, 0x40, seal=first)(data)
 
-    gives(damaged(change), without(1, 2), "Corruption: bad block contents")
+    check_served(damaged(change), without(1, 2), "Corruption: bad block contents")
 
 
 def test_key_of_a_wrong_type() -> None:
@@ -213,9 +213,9 @@ def test_key_that_becomes_a_deletion_or_newer() -> None:
 def test_table_file_index_data() -> None:
     """A damaged index key is harmless to iterators; with paranoid checks the table is not read at all."""
     at = INDEX[0] + 4
-    gives(damaged(flip(at)), ALL, "OK")
+    check_served(damaged(flip(at)), ALL, "OK")
     opened = damaged(flip(at), paranoid_checks=True)
-    gives(opened, [], "Corruption: block checksum mismatch")
+    check_served(opened, [], "Corruption: block checksum mismatch")
     assert opened.verdict.rows_lost == len(ALL)
 
 
@@ -246,14 +246,14 @@ def test_handle_beyond_the_file() -> None:
     def beyond(values: list[bytes]) -> None:
         values[1] = handle(1 << 20, 10)
 
-    gives(resized(_index(beyond)), without(1), f"IO error: db/{TABLE}: Invalid argument")
+    check_served(resized(_index(beyond)), without(1), f"IO error: db/{TABLE}: Invalid argument")
 
 
 def test_invalid_handle() -> None:
     def broken(values: list[bytes]) -> None:
         values[1] = b"\x80\x80"
 
-    gives(resized(_index(broken)), without(1), "Corruption: bad block handle")
+    check_served(resized(_index(broken)), without(1), "Corruption: bad block handle")
 
 
 def test_duplicate_handle() -> None:
@@ -262,7 +262,7 @@ def test_duplicate_handle() -> None:
     def again(values: list[bytes]) -> None:
         values[2] = values[1]
 
-    gives(resized(_index(again)), without(2), "OK")
+    check_served(resized(_index(again)), without(2), "OK")
 
 
 def test_blocks_in_another_order() -> None:
@@ -272,7 +272,7 @@ def test_blocks_in_another_order() -> None:
         values[1], values[2] = values[2], values[1]
 
     opened = resized(_index(swapped))
-    gives(opened, without(1), "OK")
+    check_served(opened, without(1), "OK")
     # The rows are neither damaged nor returned.
     assert opened.verdict.rows_lost == len(ALL) - len(without(1))
 
@@ -295,7 +295,7 @@ def test_index_that_ends_in_an_error() -> None:
 
 def test_invalid_index_block() -> None:
     opened = resized(_index(lambda values: None, rest=lambda plain: plain[:-1] + b"\x7f"))
-    gives(opened, [], "Corruption: bad block contents")
+    check_served(opened, [], "Corruption: bad block contents")
 
 
 def test_compressed_blocks_are_cached_by_offset_only() -> None:
@@ -317,38 +317,38 @@ def test_compressed_blocks_are_cached_by_offset_only() -> None:
 
 def test_damaged_footer() -> None:
     size = len(MADE.files[TABLE])
-    gives(damaged(flip(size - 1)), [], "Corruption: not an sstable (bad magic number)")
+    check_served(damaged(flip(size - 1)), [], "Corruption: not an sstable (bad magic number)")
 
     def nothing(data: bytearray) -> None:
         data[-FOOTER_SIZE:-8] = b"\xff" * (FOOTER_SIZE - 8)
 
-    gives(damaged(nothing), [], "Corruption: bad block handle")
+    check_served(damaged(nothing), [], "Corruption: bad block handle")
 
 
 def test_truncated_file() -> None:
     def cut(data: bytearray) -> None:
         del data[-1:]
 
-    gives(damaged(cut), [], f"IO error: db/{TABLE}: Invalid argument")
-    gives(damaged(lambda data: data.clear()), [], f"IO error: db/{TABLE}: Invalid argument")
+    check_served(damaged(cut), [], f"IO error: db/{TABLE}: Invalid argument")
+    check_served(damaged(lambda data: data.clear()), [], f"IO error: db/{TABLE}: Invalid argument")
 
 
 def test_size_of_a_table_is_that_of_the_manifest() -> None:
     small = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: FOOTER_SIZE - 1})
-    gives(small.open(), [], "Corruption: file is too short to be an sstable")
+    check_served(small.open(), [], "Corruption: file is too short to be an sstable")
     less = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(MADE.files[TABLE]) - 1})
-    gives(less.open(), [], "Corruption: not an sstable (bad magic number)")
+    check_served(less.open(), [], "Corruption: not an sstable (bad magic number)")
     longer = MADE.changed(TABLE, lambda data: data.extend(b"more"))
-    gives(open_listing(longer), ALL, "OK")
+    check_served(open_listing(longer), ALL, "OK")
 
 
 def test_old_suffix_of_tables() -> None:
     files = dict(MADE.files)
     files["000005.sst"] = files.pop(TABLE)
-    gives(open_listing(MemoryDirectory(files)), ALL, "OK")
+    check_served(open_listing(MemoryDirectory(files)), ALL, "OK")
     # A file of the new name is preferred, but one that cannot be mapped counts as missing.
-    gives(open_listing(MemoryDirectory({**files, TABLE: b""})), ALL, "OK")
-    gives(
+    check_served(open_listing(MemoryDirectory({**files, TABLE: b""})), ALL, "OK")
+    check_served(
         open_listing(MemoryDirectory({**files, TABLE: b"x"})), [], f"IO error: db/{TABLE}: Invalid argument"
     )
 
@@ -358,13 +358,13 @@ def test_file_of_that_number_with_another_name() -> None:
     files["5.ldb"] = files.pop(TABLE)
     opened = open_listing(MemoryDirectory(files))
     assert status(opened.verdict) == "OK"
-    gives(opened, [], f"NotFound: db/{TABLE}: No such file or directory")
+    check_served(opened, [], f"NotFound: db/{TABLE}: No such file or directory")
 
 
 def test_unreadable_table() -> None:
     bad = BLOCKS[2][0]
 
-    gives(
+    check_served(
         open_listing(UnreadableDirectory(MADE.files, {TABLE: [(bad, bad + 1)]})),
         without(2),
         f"IO error: db/{TABLE}: Input/output error",
@@ -383,9 +383,11 @@ def test_first_error_in_the_order_of_the_children() -> None:
     files = dict(crafted.files)
     files["000007.ldb"] = b"x"
     opened = open_listing(MemoryDirectory(files))
-    gives(opened, [(b"a", b"2"), (b"c", b"3")], "IO error: db/000007.ldb: Invalid argument")
+    check_served(opened, [(b"a", b"2"), (b"c", b"3")], "IO error: db/000007.ldb: Invalid argument")
     files["000008.ldb"] = b"x"
-    gives(open_listing(MemoryDirectory(files)), [(b"c", b"3")], "IO error: db/000008.ldb: Invalid argument")
+    check_served(
+        open_listing(MemoryDirectory(files)), [(b"c", b"3")], "IO error: db/000008.ldb: Invalid argument"
+    )
 
 
 def test_level_continues_after_a_bad_table() -> None:
@@ -394,7 +396,7 @@ def test_level_continues_after_a_bad_table() -> None:
         last_sequence=9,
     )
     files = {**crafted.files, "000008.ldb": b"x" * 200}
-    gives(
+    check_served(
         open_listing(MemoryDirectory(files)),
         [(b"a", b"1"), (b"c", b"3")],
         "IO error: db/000008.ldb: Invalid argument"
@@ -410,7 +412,7 @@ def test_overlapping_level_hides_keys() -> None:
         last_sequence=9,
     )
     opened = crafted.open()
-    gives(opened, [(b"a", b"1"), (b"m", b"2"), (b"z", b"4")], "OK")
+    check_served(opened, [(b"a", b"1"), (b"m", b"2"), (b"z", b"4")], "OK")
     assert opened.verdict.rows_lost == 1
     assert opened.verdict.lost == ({"smallest": "c", "largest": "c"},)
 
@@ -423,9 +425,9 @@ def test_newest_first_over_levels() -> None:
         ],
         last_sequence=9,
     )
-    gives(crafted.open(), [(b"b", b"8"), (b"c", b"2")], "OK")
+    check_served(crafted.open(), [(b"b", b"8"), (b"c", b"2")], "OK")
 
 
 def test_entries_above_the_last_sequence_are_invisible() -> None:
     crafted = CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=6)
-    gives(crafted.open(), ALL[:6], "OK")
+    check_served(crafted.open(), ALL[:6], "OK")

@@ -34,12 +34,12 @@ def ids(path: Path) -> str:
     return f"{path.parent.parent.name}/{path.name}"
 
 
-def of(data: bytes, **options: Any) -> Specimen:
+def specimen_of(data: bytes, **options: Any) -> Specimen:
     return Specimen.of(data, "leveldb.table", NAME, **options)
 
 
-def made(rows: list[dict[str, Any]], **options: Any) -> Specimen:
-    empty = of(b"", **options)
+def table_of(rows: list[dict[str, Any]], **options: Any) -> Specimen:
+    empty = specimen_of(b"", **options)
     return empty.with_bytes(empty.encode(pa.Table.from_pylist(rows)))
 
 
@@ -68,7 +68,7 @@ def test_rows_alone_give_the_bytes_of_leveldb(name: str) -> None:
     for path in (GOLDEN / name / "db").glob("*.ldb"):
         specimen = Specimen.of(path)
         rows = specimen.read(columns=None).table
-        encoded = of(b"", compression="none", **PLAIN[name]).encode(rows)
+        encoded = specimen_of(b"", compression="none", **PLAIN[name]).encode(rows)
         assert encoded == specimen.all_bytes()
 
 
@@ -79,7 +79,7 @@ def test_worked_example() -> None:
         {"key": b"apricot", "value": b"", "sequence": 2, "type": "value"},
         {"key": b"banana", "value": b"yellow", "sequence": 4, "type": "value"},
     ]
-    table = made(rows, compression="none", bloom_bits_per_key=10)
+    table = table_of(rows, compression="none", bloom_bits_per_key=10)
     data = table.all_bytes()
     assert len(data) == 232
     assert data[:30].hex() == "000d006170706c6500030000000000000508030101000000000000726564"
@@ -127,7 +127,7 @@ def test_rows_round_trip(
             "sequence": pa.array([sequence for _, sequence in keys], pa.int64()),
         }
     )
-    empty = of(b"", **options)
+    empty = specimen_of(b"", **options)
     table = empty.with_bytes(empty.encode(rows))
     rows_read = table.read()
     assert rows_read.report.faults == []
@@ -163,7 +163,7 @@ def test_golden_filters_have_their_keys() -> None:
 
 
 def test_each_row_comes_once_for_any_splits() -> None:
-    table = made(numbered(300), compression="none", block_size=200)
+    table = table_of(numbered(300), compression="none", block_size=200)
     data = table.all_bytes()
     verdict = laws.any_split(data, "leveldb.table", name=NAME, sizes=[1, 100, 1000, 5000, len(data)])
     assert verdict, str(verdict)
@@ -179,7 +179,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def sound() -> Specimen:
-    return made(numbered(60), compression="none", block_size=300, bloom_bits_per_key=10)
+    return table_of(numbered(60), compression="none", block_size=300, bloom_bits_per_key=10)
 
 
 def test_every_bad_block_is_a_hole_and_the_others_are_salvaged(sound: Specimen) -> None:
@@ -212,7 +212,7 @@ def test_lost_rows_are_reported_by_key(sound: Specimen) -> None:
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
 def test_without_index_and_footer_blocks_are_found_by_checksum(compression: str) -> None:
-    table = made(numbered(400, 40), compression=compression, block_size=900, bloom_bits_per_key=10)
+    table = table_of(numbered(400, 40), compression=compression, block_size=900, bloom_bits_per_key=10)
     data, rows = table.all_bytes(), table.read().table
     frames = table.read("frames").table.to_pylist()
     index = frames[-1]["position"]
@@ -236,13 +236,13 @@ def test_without_index_and_footer_blocks_are_found_by_checksum(compression: str)
 
 
 def test_table_inside_a_value_is_not_taken_for_the_table() -> None:
-    inner = made(numbered(30), compression="none", block_size=200).all_bytes()
+    inner = table_of(numbered(30), compression="none", block_size=200).all_bytes()
     rows = [
         *numbered(3),
         {"key": b"z", "value": inner, "sequence": 9},
         {"key": b"zz", "value": b"1", "sequence": 9},
     ]
-    outer = made(rows, compression="none", block_size=100)
+    outer = table_of(rows, compression="none", block_size=100)
     data = outer.all_bytes()
     frames = outer.read("frames").table.to_pylist()
     assert (
@@ -262,7 +262,7 @@ def test_large_files_are_searched_window_by_window() -> None:
         {"key": b"%05d" % n, "value": noise[n * 3000 : n * 3000 + 3000], "sequence": 1} for n in range(900)
     ]
     rows.append({"key": b"big", "value": noise, "sequence": 1})
-    table = made(rows, compression="none", block_size=8000)
+    table = table_of(rows, compression="none", block_size=8000)
     data = table.all_bytes()
     cut = table.with_bytes(data[:-200])
     assert cut.read().table.num_rows == 901
@@ -283,12 +283,12 @@ def test_large_files_are_searched_window_by_window() -> None:
     ],
 )
 def test_invalid_table(data: bytes, message: str) -> None:
-    rows = of(data).read()
+    rows = specimen_of(data).read()
     assert rows.table.num_rows == 0
     assert any(message.split(" .")[0] in fault.detail for fault in rows.report.faults)
     with pytest.raises(DamageError, match=message):
-        of(data).read(mode=Mode.FAILFAST)
-    assert of(data).encode(*of(data).tables()) == data
+        specimen_of(data).read(mode=Mode.FAILFAST)
+    assert specimen_of(data).encode(*specimen_of(data).tables()) == data
 
 
 def crafted(blocks: list[tuple[bytes, int]], entries: list[tuple[bytes, bytes]]) -> bytes:
@@ -314,7 +314,7 @@ def test_undecodable_blocks_with_correct_checksums() -> None:
     for n, (contents, _) in enumerate(blocks):
         entries.append((internal_key(b"k%d" % n, 1, 1), handle(at, len(contents)) + b"more"))
         at += len(contents) + 5
-    table = of(crafted(blocks, entries))
+    table = specimen_of(crafted(blocks, entries))
     rows = table.read()
     assert rows.table.num_rows == 4
     details = [fault.detail for fault in rows.report.faults]
@@ -331,17 +331,17 @@ def test_impossible_handles() -> None:
 
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
     overlap = [(internal_key(b"a", 1, 1), handle(0, len(good))), (internal_key(b"b", 1, 1), handle(3, 9))]
-    assert of(crafted([(good, 0)], overlap)).read().table.num_rows == 1
+    assert specimen_of(crafted([(good, 0)], overlap)).read().table.num_rows == 1
     # An index without blocks is not trusted: they are found nevertheless.
     for bad in (handle(1 << 63, 1 << 63), b"", b"\x80", b"\xff" * 11, handle(40, 40)):
-        rows = of(crafted([(good, 0)], [(internal_key(b"a", 1, 1), bad)])).read()
+        rows = specimen_of(crafted([(good, 0)], [(internal_key(b"a", 1, 1), bad)])).read()
         assert rows.table.num_rows == 1
         assert [fault.detail.partition(",")[0] for fault in rows.report.faults] == [
             "bad block handle in the index"
         ]
     # Blocks without an index entry are not rows of the table.
     both = [(good, 0), (good, 0)]
-    rows = of(crafted(both, overlap[:1])).read()
+    rows = specimen_of(crafted(both, overlap[:1])).read()
     assert rows.table.num_rows == 1
     assert [fault.detail for fault in rows.report.faults] == ["no block of the index starts here"]
 
@@ -356,7 +356,7 @@ def test_index_that_cannot_be_read_to_its_end(at: int, byte: int) -> None:
     index = bytearray(pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1))
     stored = sealed(bytes(index), 0)
     index[at] = byte
-    table = of(data.replace(stored, sealed(bytes(index), 0)))
+    table = specimen_of(data.replace(stored, sealed(bytes(index), 0)))
     assert table.all_bytes() != data
     rows = table.read()
     assert rows.table.num_rows == 1
@@ -437,7 +437,7 @@ def test_bounds_are_exact() -> None:
 )
 def test_invalid_rows_are_refused(rows: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        made(rows)
+        table_of(rows)
 
 
 def test_order_is_checked_across_portions() -> None:
@@ -449,7 +449,7 @@ def test_order_is_checked_across_portions() -> None:
 
 def test_only_the_name_of_another_order_is_known() -> None:
     rows = [{"key": b"b" * 9, "value": b"1"}, {"key": b"a", "value": b"2"}]
-    table = made(rows, comparator="test.ReverseBytewise", block_size=1)
+    table = table_of(rows, comparator="test.ReverseBytewise", block_size=1)
     assert [row["key"] for row in table.read().table.to_pylist()] == [b"b" * 9, b"a"]
     keys = [row["index_key"] for row in table.read("frames").table.to_pylist() if row["kind"] == "data"]
     assert keys == [internal_key(b"b" * 9, 0, 1), internal_key(b"a", 0, 1)]
@@ -463,7 +463,7 @@ def test_builder_stops_when_a_file_is_full() -> None:
     assert 500 <= builder.size == len(data)
     assert 0 < taken < 100
     data += builder.finish()
-    table = of(data)
+    table = specimen_of(data)
     assert table.read().table.num_rows == taken == builder.rows
     assert len(data) == builder.size
     assert builder.smallest == internal_key(b"key00000", 1, 1)
@@ -486,7 +486,7 @@ def replaced(table: Specimen, row: int, value: bytes) -> pa.Table:
     "options", [{}, {"bloom_bits_per_key": 14}, {"compression": "none", "bloom_bits_per_key": 10}]
 )
 def test_changed_rows_are_written(options: dict[str, Any]) -> None:
-    table = made(numbered(100), **{"block_size": 300, **options})
+    table = table_of(numbered(100), **{"block_size": 300, **options})
     _, frames, file = table.tables()
     rows = replaced(table, 50, b"another value, and longer than it was")
     rewritten = table.with_bytes(table.encode(rows, frames, file))
@@ -506,12 +506,12 @@ def test_changed_rows_are_written(options: dict[str, Any]) -> None:
 
 
 def test_rows_without_positions_are_counted() -> None:
-    table = made(numbered(50), block_size=300)
+    table = table_of(numbered(50), block_size=300)
     rows, frames, file = table.tables()
     assert table.encode(rows.drop_columns(["position"]), frames, file) == table.all_bytes()
     with pytest.raises(UsageError, match="50 entries, but there are 49 rows"):
         table.encode(rows.drop_columns(["position"]).slice(1), frames, file)
-    with pytest.raises(UsageError, match="is in no frame"):
+    with pytest.raises(UsageError, match="belongs to no frame"):
         table.encode(pa.concat_tables([rows.slice(30), rows.slice(0, 30)]), frames, file)
     with pytest.raises(UsageError, match="needs a column 'kind'"):
         table.encode(rows, frames.drop_columns(["kind"]), file)
@@ -523,14 +523,14 @@ def test_rows_without_positions_are_counted() -> None:
 
 
 def test_hints_of_a_table() -> None:
-    codec = of(b"").codec
-    options = of(b"").context().options
+    codec = specimen_of(b"").codec
+    options = specimen_of(b"").context().options
     assert codec.context("0000000007.sst", options).file == 7
     assert codec.context("x", options).file is None
     assert codec.context("99999999999999999999.ldb", options).file is None
     with pytest.raises(UsageError, match="no hint 'depth'"):
         codec.context(NAME, options, depth=3)
-    table = made(numbered(3), comparator=BYTEWISE)
+    table = table_of(numbered(3), comparator=BYTEWISE)
     assert table.context().comparator == BYTEWISE
     rows = Specimen(table.codec, "000012.ldb", None, table.all_bytes(), {}, {"level": 2}).read().table
     assert (set(rows["file"].to_pylist()), set(rows["level"].to_pylist())) == ({12}, {2})

@@ -32,12 +32,12 @@ NAME = "000005.ldb"
 LIMIT = 1 << 20
 
 
-def of(data: bytes, **options: Any) -> Specimen:
+def specimen_of(data: bytes, **options: Any) -> Specimen:
     return Specimen.of(data, "leveldb.table", NAME, **options)
 
 
-def made(rows: list[dict[str, Any]], **options: Any) -> Specimen:
-    empty = of(b"", **options)
+def table_of(rows: list[dict[str, Any]], **options: Any) -> Specimen:
+    empty = specimen_of(b"", **options)
     return empty.with_bytes(empty.encode(pa.Table.from_pylist(rows)))
 
 
@@ -53,9 +53,9 @@ def array(data: bytes) -> np.ndarray:
 
 
 def test_filter_is_rebuilt_with_its_bits_per_key() -> None:
-    table = made(numbered(60), compression="none", bloom_bits_per_key=14, block_size=4 << 10)
+    table = table_of(numbered(60), compression="none", bloom_bits_per_key=14, block_size=4 << 10)
     rows, frames, file = table.tables()
-    plain = of(b"", compression="none")  # A table whose options mention no filter.
+    plain = specimen_of(b"", compression="none")  # A table whose options mention no filter.
     data = plain.encode(with_value(rows, "key", 59, b"key99999"), frames, file)
     rewritten = plain.with_bytes(data)
     (where,) = [row for row in rewritten.read("frames").table.to_pylist() if row["kind"] == "filter"]
@@ -71,7 +71,7 @@ def test_filter_is_rebuilt_with_its_bits_per_key() -> None:
 
 @pytest.mark.parametrize("value", [b"key0000", b"key0000!"])
 def test_changed_key_is_written(value: bytes) -> None:
-    table = made(numbered(60), compression="snappy", block_size=300)
+    table = table_of(numbered(60), compression="snappy", block_size=300)
     rows, frames, file = table.tables()
     rows = with_value(rows, "key", 0, value)
     rows_read = table.with_bytes(table.encode(rows, frames, file)).read()
@@ -80,7 +80,7 @@ def test_changed_key_is_written(value: bytes) -> None:
 
 
 def test_index_keys_that_no_longer_separate_are_rebuilt() -> None:
-    table = made(
+    table = table_of(
         [{"key": b"a" * 9, "value": b""}, {"key": b"g" * 9, "value": b""}], compression="none", block_size=1
     )
     rows, frames, file = table.tables()
@@ -95,7 +95,7 @@ def test_index_keys_that_no_longer_separate_are_rebuilt() -> None:
 
 
 def test_file_table_need_not_mention_zeros() -> None:
-    table = made(numbered(3))
+    table = table_of(numbered(3))
     rows, frames, file = table.tables()
     assert table.encode(rows, frames, file.drop_columns(["trailing_zeros"])) == table.all_bytes()
 
@@ -103,7 +103,7 @@ def test_file_table_need_not_mention_zeros() -> None:
 def test_lengths_have_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "LARGEST", 100)
     with pytest.raises(UsageError, match="a value of 93 bytes"):
-        made([{"key": b"a", "value": b"v" * 93}])
+        table_of([{"key": b"a", "value": b"v" * 93}])
 
 
 def test_block_without_keys_gets_no_filter() -> None:
@@ -116,7 +116,7 @@ def test_block_without_keys_gets_no_filter() -> None:
 
 
 def test_file_that_became_shorter() -> None:
-    data = made(numbered(30), compression="none", block_size=300).all_bytes()
+    data = table_of(numbered(30), compression="none", block_size=300).all_bytes()
 
     def read(offset: int, length: int) -> np.ndarray:
         """All bytes except the index, which was removed."""
@@ -129,10 +129,10 @@ def test_file_that_became_shorter() -> None:
     blocks = survey(read, len(data), LIMIT)
     assert not blocks.sound
     assert len(blocks.offset)
-    context = of(data).context()
+    context = specimen_of(data).context()
     context.blocks = survey(lambda offset, length: array(data)[offset : offset + length], len(data), LIMIT)
     cut = Window(array(data[:500]), 0, 500)
-    frames = of(data).codec.scan(cut, 0, context)
+    frames = specimen_of(data).codec.scan(cut, 0, context)
     assert frames.damage is not None
     assert frames.stop <= 500
 
@@ -144,7 +144,7 @@ def test_blocks_not_in_the_index_are_no_data_even_without_a_metaindex() -> None:
     data += b"\1" + sealed(pack_entries([], 16), 0)[1:]
     index = pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1)
     data += sealed(index, 0)
-    table = of(data + footer(handle(meta, 8), handle(meta + 13, len(index))))
+    table = specimen_of(data + footer(handle(meta, 8), handle(meta + 13, len(index))))
     rows = table.read()
     assert rows.table.num_rows == 1
     assert len(rows.report.faults) == 2
@@ -154,9 +154,9 @@ def test_blocks_not_in_the_index_are_no_data_even_without_a_metaindex() -> None:
 def test_bytes_with_a_correct_checksum_that_are_no_block() -> None:
     good = sealed(pack_entries([(internal_key(b"a" * 9, 1, 1), b"x" * 9)], 16), 0)
     data = good + sealed(b"\x07\x00\x00\x09junk", 1) + sealed(b"\0" * 9 + b"\x09\0\0\0", 0) + good
-    rows = of(data).read()
+    rows = specimen_of(data).read()
     assert rows.table.num_rows == 2
-    assert of(data).encode(*of(data).tables()) == data
+    assert specimen_of(data).encode(*specimen_of(data).tables()) == data
 
 
 def test_nothing_is_found_in_an_empty_file() -> None:
@@ -167,8 +167,8 @@ def test_nothing_is_found_in_an_empty_file() -> None:
 
 
 def test_damage_of_a_block_that_no_index_names() -> None:
-    data = bytearray(made(numbered(30), compression="none", block_size=300).all_bytes()[:-60])
-    codec, context = of(b"").codec, of(b"").context()
+    data = bytearray(table_of(numbered(30), compression="none", block_size=300).all_bytes()[:-60])
+    codec, context = specimen_of(b"").codec, specimen_of(b"").context()
     codec.prepare(lambda offset, length: array(bytes(data))[offset : offset + length], len(data), context)
     data[3] ^= 1  # After it was listed.
     damage = codec.scan(Window(array(bytes(data)), 0, len(data)), 0, context).damage
@@ -177,7 +177,7 @@ def test_damage_of_a_block_that_no_index_names() -> None:
 
 
 def test_without_a_walk_the_window_is_the_whole_file() -> None:
-    table = made(numbered(30), compression="none", block_size=300)
+    table = table_of(numbered(30), compression="none", block_size=300)
     data = array(table.all_bytes())
     codec = table.codec
     context = table.context()
@@ -194,7 +194,7 @@ def test_bad_footer_is_reported_once_for_any_window(window: int) -> None:
     for count in range(3, 9):
         for extra in range(0, 120, 7):
             rows = [{"key": b"%d" % n, "value": value if n else b"x" * extra} for n in range(count)]
-            table = made(rows, compression="none", block_size=1)
+            table = table_of(rows, compression="none", block_size=1)
             data = bytearray(table.all_bytes())
             data[-1] ^= 1
             report = FileReport(NAME, "leveldb.table")
@@ -208,7 +208,7 @@ def test_bad_footer_is_reported_once_for_any_window(window: int) -> None:
 
 
 def test_footer_cut_by_the_window_asks_for_more() -> None:
-    table = made(numbered(9))
+    table = table_of(numbered(9))
     data = array(table.all_bytes())
     context = table.context()
     table.codec.prepare(lambda offset, length: data[offset : offset + length], len(data), context)  # type: ignore[attr-defined]
@@ -219,7 +219,7 @@ def test_footer_cut_by_the_window_asks_for_more() -> None:
 
 
 def test_index_keys_are_optional() -> None:
-    table = made(numbered(60), compression="none", block_size=300)
+    table = table_of(numbered(60), compression="none", block_size=300)
     rows, frames, file = table.tables()
     bare = frames.drop_columns(["index_key", "payload"])
     assert table.encode(rows, bare, file) == table.all_bytes()
@@ -246,7 +246,7 @@ def test_metaindex_may_name_other_things_than_filters() -> None:
     index = pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1)
     place = len(data)
     data += sealed(index, 0)
-    table = of(data + footer(handle(meta, len(contents)), handle(place, len(index))))
+    table = specimen_of(data + footer(handle(meta, len(contents)), handle(place, len(index))))
     assert table.read().table["key"].to_pylist() == [b"a"]
     assert table.encode(*table.tables()) == table.all_bytes()
     source = MemoryDirectory({NAME: table.all_bytes()})
@@ -263,7 +263,7 @@ def test_blocks_larger_than_the_window_are_found(monkeypatch: pytest.MonkeyPatch
     rows = [
         {"key": b"%d" % n, "value": b"v" * size} for n, size in enumerate([10, 900, 5, 2000, 10, 6000, 10])
     ]
-    data = made(rows, compression="none", block_size=1).all_bytes()
+    data = table_of(rows, compression="none", block_size=1).all_bytes()
     blocks = survey(lambda offset, length: array(data)[offset : offset + length], len(data), LIMIT)
     places = list(
         find(lambda offset, length: array(data)[offset : offset + length], 0, len(data), len(data), LIMIT)

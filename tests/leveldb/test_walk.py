@@ -63,7 +63,7 @@ def test_file_shorter_than_its_listed_size() -> None:
     assert data == DATA[:20] + bytes(10) + DATA[30:]
 
 
-def over(file: ListedFile, codec: Any = log.CODEC, **context_options: Any) -> list[Stretch | Hole]:
+def walk_parts(file: ListedFile, codec: Any = log.CODEC, **context_options: Any) -> list[Stretch | Hole]:
     return list(Walk(file, codec, codec.context(file.name, Options(codec.options)), **context_options))
 
 
@@ -73,7 +73,7 @@ def test_hole_longer_than_the_window_after_damage() -> None:
     chain = head + record(MIDDLE, b"x" * to_block_end(0)) * 40
     data = chain + written([batch(5, (b"a", b"1"))], len(chain))
     for step in (4 << 20, BLOCK):
-        _, hole, stretch = over(ListedFile(MemoryDirectory({NAME: data}), NAME, len(data)), step=step)
+        _, hole, stretch = walk_parts(ListedFile(MemoryDirectory({NAME: data}), NAME, len(data)), step=step)
         assert isinstance(hole, Hole)
         assert (hole.fault.offset, hole.fault.length) == (0, len(chain))
         assert "partial record without end" in hole.fault.detail
@@ -84,7 +84,7 @@ def test_hole_longer_than_the_window_after_damage() -> None:
 def test_unreadable_bytes_are_reported_in_the_hole() -> None:
     data = written([batch(n, (b"k", b"v" * 50)) for n in range(1, 9)])
     read = ListedFile(Disk(data, (100, 120)), NAME, len(data))
-    (hole,) = [part for part in over(read) if isinstance(part, Hole)]
+    (hole,) = [part for part in walk_parts(read) if isinstance(part, Hole)]
     assert "the disk cannot read 20 bytes" in hole.fault.detail
     assert hole.fault.severity is Severity.ERROR
 
@@ -108,7 +108,7 @@ def test_table_that_shrinks_while_it_is_read() -> None:
                 else rows_read[: max(0, 700 - offset)]
             )
 
-    parts = over(ListedFile(Shrinking({"000005.ldb": data}), "000005.ldb", len(data)), table.CODEC)
+    parts = walk_parts(ListedFile(Shrinking({"000005.ldb": data}), "000005.ldb", len(data)), table.CODEC)
     for part in parts:
         if isinstance(part, Stretch):
             assert part.window.offset + int(part.frames.end.max(initial=0)) <= len(data)
@@ -151,7 +151,7 @@ def frames(*ends: int, stop: int, need: int = 0, damage: Fault | None = None) ->
 SIZE = 1000
 
 
-def resumed(damage: int, *searches: tuple[int, int]) -> tuple[int, list[int]]:
+def resume_positions(damage: int, *searches: tuple[int, int]) -> tuple[int, list[int]]:
     """Return where a walk resumes after damage at a byte, and where each search began."""
     fault = Fault("asking", damage, 1, Kind.LENGTH, "damaged")
     codec: Any = Asking([frames(stop=damage, damage=fault), frames(stop=SIZE)], searches)
@@ -162,10 +162,10 @@ def resumed(damage: int, *searches: tuple[int, int]) -> tuple[int, list[int]]:
 
 def test_candidate_beyond_the_file_or_the_window_is_no_frame() -> None:
     # Each time the search continues one byte behind the candidate.
-    assert resumed(0, (5, 5000), (6, 10), (40, 0)) == (40, [1, 6, 7])
-    assert resumed(0, (-1, 0)) == (SIZE, [1])
-    assert resumed(SIZE - 1) == (SIZE, [])
-    assert resumed(0, (999, 7)) == (SIZE, [1])
+    assert resume_positions(0, (5, 5000), (6, 10), (40, 0)) == (40, [1, 6, 7])
+    assert resume_positions(0, (-1, 0)) == (SIZE, [1])
+    assert resume_positions(SIZE - 1) == (SIZE, [])
+    assert resume_positions(0, (999, 7)) == (SIZE, [1])
 
 
 def test_rest_of_a_file_is_scanned_once_more() -> None:
@@ -179,10 +179,10 @@ def test_rest_of_a_file_is_scanned_once_more() -> None:
 
 def test_hole_up_to_the_end_keeps_its_severity() -> None:
     torn = written([batch(1, (b"a", b"1"))]) + record(FULL, b"abc")[:-1]
-    _, hole = over(ListedFile(MemoryDirectory({NAME: torn}), NAME, len(torn)))
+    _, hole = walk_parts(ListedFile(MemoryDirectory({NAME: torn}), NAME, len(torn)))
     assert isinstance(hole, Hole)
     assert (hole.fault.kind, hole.fault.severity) == (Kind.TRUNCATED, Severity.WARNING)
     behind = bytes(9) + record(FULL, batch(5, (b"z", b"9")))
-    _, hole, _ = over(ListedFile(MemoryDirectory({NAME: behind}), NAME, len(behind)))
+    _, hole, _ = walk_parts(ListedFile(MemoryDirectory({NAME: behind}), NAME, len(behind)))
     assert isinstance(hole, Hole)
     assert hole.fault.severity is Severity.ERROR

@@ -56,7 +56,7 @@ def tasks(path: Path) -> None:
 
 
 def entries(snapshot: bytes, now: int) -> list[bytes]:
-    """The producers of a snapshot that are not forgotten when it is loaded."""
+    """Return the producers of a snapshot that do not expire when it is loaded."""
     width = PRODUCER_ENTRY.min_size
     actual = [
         snapshot[at : at + width] for at in range(PRODUCER_SNAPSHOT.offset("entries"), len(snapshot), width)

@@ -1,4 +1,4 @@
-"""Partitions with random damage: what is said that a broker would do is what Kafka's own loader does, to the last byte of every file."""
+"""Partitions with random damage: the predicted start equals that of Kafka's own loader, to the last byte of every file."""
 
 from __future__ import annotations
 

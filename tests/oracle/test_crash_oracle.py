@@ -1,4 +1,4 @@
-"""Kafka's own loader, started behind any change that a write makes, opens the partition and finds whole records, a prefix."""
+"""Kafka's own loader, started after any change a write makes, opens the partition and finds a prefix of complete records."""
 
 from __future__ import annotations
 

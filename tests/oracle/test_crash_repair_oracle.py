@@ -1,4 +1,4 @@
-"""Kafka's own loader, started behind any change that a repair in place makes, opens the partition; at the end it finds all that was kept."""
+"""Kafka's own loader, started after any change a repair in place makes, opens the partition; at the end it finds all kept records."""
 
 from __future__ import annotations
 

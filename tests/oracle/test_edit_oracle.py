@@ -1,4 +1,4 @@
-"""Partitions from which records were taken out, or whose values were, are whole for Kafka: its loader and a broker, started unclean, cut
+"""Partitions with dropped or redacted records are sound for Kafka: its loader and a broker, started unclean, truncate
 nothing and change no file, and a consumer gets exactly the other records."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def source(name: str, place: Path) -> Path:
 
 
 def asked(offsets: list[int]) -> tuple[list[int], list[int]]:
-    """Records that go, first and last and a whole stretch of them; and records whose values go."""
+    """Return the records to drop (first, last and a range) and the records to redact."""
     subset = sorted({offsets[0], offsets[-1], *offsets[10:40], *offsets[3::7]})
     return subset, [offset for offset in offsets[1::5] if offset not in subset]
 

@@ -1,4 +1,4 @@
-"""The order of a producer snapshot's entries is that of Java's HashMap: our emulation against the real one."""
+"""The order of a producer snapshot's entries is that of Java's HashMap: compare our emulation with the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kaitai Struct's own compiler takes the descriptions that are exported for it, and reads in golden files what we read in them."""
+"""Kaitai Struct's compiler accepts the exported descriptions, and reads the same values from golden files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kaitai() -> Dump:
 
 
 def within(tree: Any, name: str) -> Iterator[Any]:
-    """All values of that name, in the order of the file."""
+    """Return all values of that name, in file order."""
     if isinstance(tree, list):
         for item in tree:
             yield from within(item, name)
@@ -70,7 +70,7 @@ def within(tree: Any, name: str) -> Iterator[Any]:
 
 
 def values_of(codec: registry.Codec, data: bytes) -> list[Any]:
-    """What our own description reads in a file: one structure, or one after the other."""
+    """Return the values our description reads in a file: one structure, or a sequence."""
     first, at, actual = described(codec)[0], 0, []
     while at < len(data) or not actual:
         value, at = first.unpack(data, at)
@@ -207,7 +207,7 @@ def same(theirs: Any, ours: Any) -> bool:
 
 
 def value_of(theirs: Any, name: str) -> Any:
-    """A field: among those that a size counts, or under the name of one of several cases."""
+    """Return a field, also from a sized group or from one of several cases."""
     inner = theirs.get("body")
     if isinstance(inner, dict) and (name in inner or name not in theirs):
         return value_of(inner, name)

@@ -1,4 +1,4 @@
-"""LevelDB itself opens what `repair` makes of its databases, in its strictest mode, and gives just the rows that we say."""
+"""LevelDB itself opens repaired databases in its strictest mode, and gives the predicted rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def oracle() -> Iterator[leveldb.LevelDB]:
 
 
 def judge(oracle: leveldb.LevelDB, path: Path) -> None:
-    """LevelDB opens a copy of it without a word, iterates over our rows, and finds each of them by its key, with a filter policy."""
+    """LevelDB opens a copy without warnings, iterates over our rows, and finds each by its key, with a filter policy."""
     plyvel = pytest.importorskip("plyvel")
     live = [(row["key"], row["value"]) for row in lw.read(path).to_pylist()]
     shutil.copytree(path, path.with_name("opened"))
@@ -66,7 +66,7 @@ def test_golden_database_without_its_metadata(case: str, tmp_path: Path, oracle:
 
 
 def damage(random_: random.Random, path: Path) -> None:
-    """Some damage to one of the files that matter."""
+    """Damage one of the relevant files."""
     names = [
         file
         for file in path.iterdir()

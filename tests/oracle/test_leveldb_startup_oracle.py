@@ -37,7 +37,7 @@ def leveldb() -> Iterator[oracle.LevelDB]:
 
 
 def build(path: Path, chance: random.Random) -> None:
-    """A few sessions of a database, each with other options."""
+    """Write a database in several sessions with different options."""
     options: dict[str, Any] = {
         "compression": chance.choice([None, "snappy"]),
         "block_size": chance.choice([1024, 4096]),
@@ -72,7 +72,7 @@ def build(path: Path, chance: random.Random) -> None:
 
 
 def anywhere(files: Files, chance: random.Random) -> None:
-    """Some bytes of a file, or the whole of it."""
+    """Change some bytes of a file, or all of it."""
     name = chance.choice(sorted(files))
     data = files[name]
     kind = chance.choice(["flip", "flip", "flip", "byte", "zeros", "cut", "more", "gone"])
@@ -93,7 +93,7 @@ def anywhere(files: Files, chance: random.Random) -> None:
 
 
 def sealed_again(files: Files, chance: random.Random) -> None:
-    """Bytes of a block or of a record, whose checksum is made right again."""
+    """Change bytes of a block or of a record and recompute its checksum."""
     name = chance.choice([file for file in sorted(files) if file != "CURRENT" and files[file]] or ["CURRENT"])
     if name == "CURRENT":
         return
@@ -141,7 +141,7 @@ def _record(data: bytearray, chance: random.Random) -> None:
 
 
 def renamed(files: Files, chance: random.Random) -> None:
-    """A file under another name, or under two."""
+    """Rename a file, or give it a second name."""
     name = chance.choice([file for file in sorted(files) if file != "CURRENT"])
     if name.startswith("MANIFEST"):
         new = f"MANIFEST-{int(name[9:]) + 1:06d}"
@@ -202,7 +202,7 @@ def test_predicted_verdict_rows_and_files_equal_leveldbs(
 
 
 def test_predicted_files_are_opened_by_leveldb(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
-    """The files that we say LevelDB leaves are files that it reads: tables out of logs, manifest, CURRENT."""
+    """LevelDB reads the files we predict it leaves: tables made from logs, manifest, CURRENT."""
     for seed in range(100, 106):
         chance = random.Random(seed)
         place = tmp_path / str(seed)

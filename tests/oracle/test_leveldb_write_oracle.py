@@ -1,4 +1,4 @@
-"""LevelDB itself, by plyvel, opens the databases that we write, without a repair or a compaction, goes on with them, and we with it."""
+"""LevelDB itself (through plyvel) opens our databases without repair or compaction, and both append to the other's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(*writes: Rows) -> dict[bytes, bytes]:
 def opened(
     path: Path, then: Callable[[Any], None] = lambda db: None, *, compacts: bool = False, **options: Any
 ) -> dict[bytes, bytes]:
-    """The database as LevelDB's iterator gives it, with every checksum verified; keys are asked for too."""
+    """Return the database as read by LevelDB's iterator with every checksum verified. Also look up each key."""
     db = plyvel.DB(str(path), create_if_missing=False, paranoid_checks=True, **options)
     try:
         actual = list(db.iterator(verify_checksums=True))
@@ -126,7 +126,7 @@ def test_leveldb_and_we_append_alternately(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write_as", ["tables", "logs"])
 def test_every_kind_of_append(tmp_path: Path, write_as: str) -> None:
-    """Behind the keys that are there, between them, over them; with what LevelDB wrote in between each time."""
+    """After, between and over existing keys, with writes by LevelDB in between."""
     path = tmp_path / "db"
     writes = [shuffled(500)]
     lw.write(writes[0], path, "leveldb.db", max_file_size=4000, write_as=write_as)
@@ -176,7 +176,7 @@ def test_more_than_level_1_holds_goes_deeper(tmp_path: Path) -> None:
 
 
 def test_our_file_numbers_exceed_all_existing_ones(tmp_path: Path) -> None:
-    """Files that LevelDB does not know of yet, a leftover of a larger number, and a log beside tables."""
+    """Files LevelDB does not know yet, a leftover with a larger number, and a log next to tables."""
     path = tmp_path / "db"
     db = plyvel.DB(str(path), create_if_missing=True)
     db.put(b"a", b"1")
@@ -194,7 +194,7 @@ _HOLD = (
 
 
 def test_locked_database_is_not_written(tmp_path: Path) -> None:
-    """By another process, or by this one: whose lock would be gone if we opened its file and closed it again."""
+    """Locked by another process, or by this one, whose lock would be lost if we opened and closed the file."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path / "db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:

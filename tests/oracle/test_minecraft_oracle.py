@@ -25,7 +25,7 @@ def _entries(seed: int, count: int) -> dict[bytes, bytes]:
 
 
 def _world(path: Path, seed: int) -> dict[bytes, bytes]:
-    """A world that the fork wrote: overwritten and deleted keys, tables and a log."""
+    """Write a world with the fork: overwritten and deleted keys, tables and a log."""
     entries = _entries(seed, ENTRIES)
     database = leveldb.LevelDB(str(path), True)
     for key in entries:

@@ -1,4 +1,4 @@
-"""The oracle itself is held to what Kafka was seen to say when the golden files were made, and to facts about Java."""
+"""The oracle equals Kafka's recorded output for the golden files, and facts about Java."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_snapshots_round_trip(kafka: Any, golden: Any) -> None:
 
 
 def bucket_order(ids: list[int], removed: set[int], most: int = 0) -> list[int]:
-    """The order of a HashMap<Long, ?> whose buckets stay lists: by bucket, then by age. `most` is how many it ever held."""
+    """Return the order of a HashMap<Long, ?> whose buckets stay lists: by bucket, then by age. `most` is its largest size ever."""
     capacity = 16
     while max(len(set(ids)), most) > capacity * 3 // 4:
         capacity *= 2

@@ -1,4 +1,4 @@
-"""The order in which an append's files get their names: Kafka's loader, started in between after a clean stop, is missing nothing."""
+"""The order in which an append renames its files: Kafka's loader, started in between after a clean stop, finds every file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.oracle
 
 @pytest.mark.parametrize("name", ["append", "append by tasks"])
 def test_every_log_has_its_indexes_by_offset_and_by_time(name: str, kafka: Any, tmp_path: Path) -> None:
-    """A `.index` in place before the `.timeindex` would have the broker make an empty one, in which no time is found."""
+    """If a `.index` is renamed before its `.timeindex`, the broker creates an empty one, in which no time is found."""
     files, act, _, _ = prepared(name)
     act(files)
     final = {path: data for path, data in files.tree(TARGET).items() if "/" not in path}

@@ -40,7 +40,7 @@ def mended(case: Case, place: Path) -> tuple[Path, int]:
 
 
 def salvaged(case: Case) -> set[int]:
-    """Offsets of all records that are sound."""
+    """Return the offsets of all sound records."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lw.DamageWarning)
         return set(lw.read(case.partition, columns="offset", mode="DROPMALFORMED")["offset"].to_pylist())
@@ -57,7 +57,7 @@ def changed(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, str]
 
 
 def epochs(data: bytes) -> list[str]:
-    """The entries below the epoch in which the broker leads: one of a damaged batch may be far above it."""
+    """Return the entries below the broker's leader epoch; one from a damaged batch may be far above it."""
     return [line for line in data.decode().splitlines()[2:] if int(line.split()[0]) < LEADS]
 
 

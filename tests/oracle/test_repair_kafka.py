@@ -25,7 +25,7 @@ OPTIONS = {"index.interval.bytes": INTERVAL, "producer.id.expiration.ms": EXPIRA
 def loaded(
     kafka: Any, tmp_path: Path, directory: MemoryDirectory, interval: int = INTERVAL
 ) -> tuple[Any, dict[str, bytes]]:
-    """Kafka's loader on a directory: what it says, and the files afterwards."""
+    """Run Kafka's loader on a directory; return its output and the files afterwards."""
     path = tmp_path / directory.name
     path.mkdir()
     for name, data in directory.files.items():

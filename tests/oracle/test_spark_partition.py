@@ -1,4 +1,4 @@
-"""What Spark wrote, served by a real broker; and a broker started beside what a killed writer left."""
+"""A real broker serves partitions written by Spark, and starts next to the leftovers of a killed writer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_broker_serves_partitions_written_by_spark(broker: Any, kafka: Any, tmp_
 
 
 def test_broker_starts_next_to_staged_files(broker: Any, tmp_path: Path) -> None:
-    """A new partition that was never committed, and an append that was neither: the broker serves what there was before."""
+    """With an uncommitted new partition and an uncommitted append, the broker serves the old rows."""
     from logwright.writers.staged import StagedWrite
 
     old = tmp_path / "orders-0"

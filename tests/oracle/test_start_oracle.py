@@ -39,7 +39,7 @@ def properties_of(home: Path, start: Start) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def formatted(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two log directories that a broker was started on."""
+    """Return two log directories a broker was started on."""
     home = tmp_path_factory.mktemp("kafka")
     dirs = [home / "d0", home / "d1"]
     for path in dirs:

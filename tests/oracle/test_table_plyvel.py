@@ -1,4 +1,4 @@
-"""LevelDB itself, by plyvel, judges the tables that we write, and writes tables that we have to write alike."""
+"""LevelDB itself (through plyvel) reads our tables, and writes tables that ours must equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def varint(number: int) -> bytes:
 
 
 def database(path: Path, table: bytes, built: TableBuilder) -> None:
-    """A whole database around one table at level 1, as it can be made by hand."""
+    """Build a database around one table at level 1."""
     import crc32c
 
     assert built.smallest is not None
@@ -107,7 +107,7 @@ LIVE = [(b"key%03d" % n, b"value%d" % n) for n in range(40)]
 
 
 def of_points(path: Path, points: list[int], count: int | None = None) -> None:
-    """A database of one block with these restart points, `count` of them as it says."""
+    """Build a database of one block with these restart points and the stored count `count`."""
     plain = pack_entries([(internal_key(key, n + 1, 1), value) for n, (key, value) in enumerate(LIVE)], 4)
     plain = plain[: -4 * 11] + np.array([*points, len(points) if count is None else count], "<u4").tobytes()
     data, last = sealed(plain, 0), internal_key(LIVE[-1][0], 40, 1)
@@ -121,7 +121,7 @@ def of_points(path: Path, points: list[int], count: int | None = None) -> None:
 
 
 def shown(path: Path) -> tuple[bool, bool]:
-    """Whether LevelDB gives all rows by an iterator over them, and by Get."""
+    """Return whether LevelDB gives all rows by its iterator, and by Get."""
     with plyvel.DB(str(path), paranoid_checks=True) as db:
         try:
             iterated = list(db.iterator(verify_checksums=True)) == LIVE

@@ -1,4 +1,4 @@
-"""Kafka's own classes, tool and broker judge what we wrote."""
+"""Kafka's own classes, tool and broker read the partitions we write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC_ID = "q83vASNFZ4mrze8BI0VniQ"
 
 
 def rows(count: int, *, first: int = 0) -> pa.Table:
-    """Null, empty and long keys and values; headers with null and empty values; a time of none."""
+    """Null, empty and long keys and values; headers with null and empty values; a missing timestamp."""
     numbers = range(first, first + count)
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.table(
@@ -72,7 +72,7 @@ def test_records_indexes_and_tool(kafka: Any, tmp_path: Path, compression: str) 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_batches_are_those_of_kafkas_builder(kafka: Any, compression: str) -> None:
-    """Byte for byte where nothing is compressed, by content where the compressor may differ."""
+    """Byte for byte if uncompressed, by content if compressed."""
     table = (
         rows(50)
         .drop_columns("timestamp")
@@ -121,7 +121,7 @@ def test_append_and_overwrite(kafka: Any, tmp_path: Path) -> None:
 
 
 def test_appending_to_what_a_broker_wrote(kafka: Any, golden: Any, tmp_path: Path) -> None:
-    """Transactions, several segments, epochs: Kafka's loader accepts the whole and rebuilds the same files."""
+    """Transactions, several segments, epochs: Kafka's loader accepts all of it and rebuilds the same files."""
     import shutil
 
     for name in (

@@ -1,4 +1,4 @@
-"""ZooKeeper itself loads what `repair` and `rebuild` make of its data directories, and has just the tree that we say."""
+"""ZooKeeper itself loads repaired and rebuilt data directories, and has the predicted tree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.oracle
 
 
 def judge(zookeeper: Any, path: Path, *, digests: bool = True) -> None:
-    """Its loading code takes the directory as it is, and has our nodes."""
+    """Its loading code accepts the directory and has our nodes."""
     nodes, facts = zookeeper.restore(path.parent, properties=EXTENDED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamageWarning)
@@ -58,7 +58,7 @@ def judge(zookeeper: Any, path: Path, *, digests: bool = True) -> None:
 
 
 def _dead(owner: int, alive: set[int]) -> bool:
-    """Whether a server deletes the node when it has started: its session is gone."""
+    """Return whether a server deletes the node after its start because its session has expired."""
     return owner > 0 and owner not in alive
 
 
@@ -152,7 +152,7 @@ def test_chop_to_a_transaction(zxid: int, tmp_path: Path, zookeeper: Any) -> Non
 
 
 def damage(random_: random.Random, path: Path) -> None:
-    """Some damage to one of the files."""
+    """Damage one of the files."""
     file = random_.choice(
         sorted(file for file in path.iterdir() if file.name.startswith(("log.", "snapshot.")))
     )

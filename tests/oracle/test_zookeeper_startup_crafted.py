@@ -1,4 +1,4 @@
-"""ZooKeeper's own loading code over logs that no server writes."""
+"""Compare with ZooKeeper's own loading code on crafted logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_crafted_logs(name: str, extended: bool, tmp_path: Path) -> None:
 
 
 def test_leftover_session_nodes_of_a_rejected_snapshot(tmp_path: Path) -> None:
-    """A bit of an owner is flipped: the snapshot is rejected, and its node deleted all the same."""
+    """An owner's bit is flipped: the snapshot is rejected, and its node is deleted anyway."""
     files = {
         "snapshot.5": snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 1 << 40))[:-6] + b"?" + buf(b"/"),
         "snapshot.3": snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0)),

@@ -37,7 +37,7 @@ def test_damaged_directories(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(max(RUNS // 10, 5)))
 def test_clients_see_the_predicted_tree(seed: int, tmp_path: Path) -> None:
-    """Sessions that are gone lose their nodes, and a snapshot is written."""
+    """Nodes of expired sessions are deleted, and a snapshot is written."""
     directory, _ = directory_of(100_000 + seed)
     opened = start(directory)
     if twice(directory) or not opened.verdict.opens:

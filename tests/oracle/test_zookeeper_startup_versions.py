@@ -1,4 +1,4 @@
-"""The loading code of older versions over damaged directories, and over logs that no server writes."""
+"""Compare with the loading code of older versions on damaged directories and crafted logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZooKeeper itself loads the data directories that we write, serves them, and goes on with them, and we with it."""
+"""ZooKeeper itself loads and serves our data directories, and both append to the other's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXTENDED = {"zookeeper.extendedTypesEnabled": "true"}
 
 
 def tree(count: int, seed: int = 1) -> Rows:
-    """Nodes of every kind, some of whose parents are not given, in no order."""
+    """Return unordered nodes of every kind, some with missing parents."""
     rng = random.Random(seed)
     rows: Rows = []
     for n in range(count):
@@ -61,7 +61,7 @@ def tree(count: int, seed: int = 1) -> Rows:
 
 
 def stats(row: dict[str, Any]) -> dict[str, int]:
-    """The stat of one of our rows, as a client sees it."""
+    """Return the stat of a row as a client sees it."""
     return {name: row[name] for name in ("czxid", "mzxid", "version", "aversion", "pzxid")}
 
 
@@ -121,7 +121,7 @@ def test_server_loads_our_directories(zookeeper: Any, tmp_path: Path, options: d
 
 
 def restored(zookeeper: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The nodes that a server has, by path, and what else it has; every digest on the way must be the one that is stored."""
+    """Return a server's nodes by path, and its other state. Every digest must equal the stored one."""
     nodes, facts = zookeeper.restore(path, properties=EXTENDED)
     assert facts["digest_mismatches"] == []
     assert facts["snapshot_digest_left"] is None
@@ -129,7 +129,7 @@ def restored(zookeeper: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def same(zookeeper: Any, path: Path) -> dict[str, Any]:
-    """A server and we have the same tree."""
+    """Assert that a server has the same tree as we read."""
     nodes, facts = restored(zookeeper, path)
     ours = {row["path"]: row for row in lw.read(path).to_pylist()}
     assert nodes.keys() == ours.keys()
@@ -219,7 +219,7 @@ def test_every_kind_of_transaction(zookeeper: Any, tmp_path: Path) -> None:
 
 
 def test_directory_of_an_ensemble_member(zookeeper: Any, tmp_path: Path) -> None:
-    """Epochs go on: the first transaction of the next one is counted from 1."""
+    """The first transaction of the next epoch has counter 1."""
     lw.write(tree(9), tmp_path, "zookeeper.datadir", write_as="logs", currentEpoch=3)
     rows: Rows = [{"type": "create", "path": "/x", "zxid": 0x400000001}]
     lw.write(rows, tmp_path, "zookeeper.datadir", mode="append")
@@ -257,7 +257,7 @@ def test_dropped_nodes_are_gone_for_a_server(zookeeper: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("mode", "exchange"), [("append", True), ("overwrite", True), ("overwrite", False)])
 def test_server_started_in_between(zookeeper: Any, tmp_path: Path, mode: str, exchange: bool) -> None:
-    """Where a writer was killed it has the tree from before, that from after, or of a write of several logs the first of them.
+    """After a killed write it has the old tree, the new one, or the first of several new logs.
 
     If the directories cannot be exchanged atomically, for a moment there is no directory.
     """
@@ -311,7 +311,7 @@ def asked(port: int, word: str) -> str:
 
 
 def test_member_of_an_ensemble_starts(zookeeper: Any, tmp_path: Path) -> None:
-    """Of one member, which elects itself: with logs apart, with the number and the epochs that were written."""
+    """A single member elects itself: with separate logs and the written myid and epochs."""
     data, logs, cfg = tmp_path / "data", tmp_path / "logs", tmp_path / "zoo.cfg"
     client, peers, election = free_port(), free_port(), free_port()
     cfg.write_text(

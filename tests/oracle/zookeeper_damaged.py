@@ -22,7 +22,7 @@ RUNS = int(os.environ.get("LOGWRIGHT_ORACLE_RUNS", "150"))
 
 
 def anywhere(files: Files, chance: random.Random) -> None:
-    """Some bytes of a file, or the whole of it."""
+    """Change some bytes of a file, or all of it."""
     name = chance.choice(sorted(files))
     data = files[name]
     used = len(data.rstrip(b"\0")) + 40
@@ -47,7 +47,7 @@ def anywhere(files: Files, chance: random.Random) -> None:
 
 
 def records(data: bytearray) -> list[tuple[int, int]]:
-    """Where payloads start, and their sizes."""
+    """Return the starts of payloads and their sizes."""
     actual = []
     at = 16
     while at + 13 <= len(data):
@@ -60,13 +60,13 @@ def records(data: bytearray) -> list[tuple[int, int]]:
 
 
 def sealed_again(files: Files, chance: random.Random) -> None:
-    """A transaction or a snapshot that is changed, and its checksum made right again."""
+    """Change a transaction or a snapshot and recompute its checksum."""
     name = chance.choice(sorted(files))
     (_record if name.startswith("log") else _snapshot)(files[name], chance)
 
 
 def _odd(data: bytearray, low: int, high: int, chance: random.Random) -> None:
-    """A number or byte that is another one."""
+    """Change a number or a byte."""
     if chance.random() < 0.5 and high - low >= 4:
         at = chance.randrange(low, high - 3)
         data[at : at + 4] = chance.choice([-1, 0, 1, 2, 3, -2, 7, 1 << 21, 0x7FFFFFFF]).to_bytes(
@@ -112,7 +112,7 @@ def _snapshot(data: bytearray, chance: random.Random) -> None:
 
 
 def renamed(files: Files, chance: random.Random) -> None:
-    """A file under another name, or under two."""
+    """Rename a file, or give it a second name."""
     name = chance.choice(sorted(files))
     named = parse(name)
     if named is None:
@@ -146,7 +146,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 def directory_of(seed: int) -> tuple[MemoryDirectory, dict[str, Any]]:
-    """A damaged directory, and a server's properties."""
+    """Return a damaged directory and a server's properties."""
     chance = random.Random(seed)
     directory = memory_of(chance.choice(CASES))
     files = {name: bytearray(data) for name, data in directory.files.items() if not name.endswith("Epoch")}
@@ -157,6 +157,6 @@ def directory_of(seed: int) -> tuple[MemoryDirectory, dict[str, Any]]:
 
 
 def twice(directory: MemoryDirectory) -> bool:
-    """Whether two logs, or two snapshots, have one zxid."""
+    """Return whether two logs, or two snapshots, have the same zxid."""
     named = [(item.kind, item.zxid) for item in map(parse, directory.files) if item is not None]
     return len(set(named)) < len(named)

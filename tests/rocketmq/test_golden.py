@@ -68,7 +68,7 @@ def test_laws_hold_on_golden_files(case: str) -> None:
         assert verdict, verdict
 
 
-@pytest.mark.parametrize("case", HEALTHY)
+@pytest.mark.parametrize("case", [case for case in HEALTHY if first(case).lines.get("message")])
 def test_messages_equal_the_stores(case: str) -> None:
     rows = {row["physical_offset"]: row for row in messages(case)}
     for message in first(case).lines.get("message", []):
@@ -95,7 +95,7 @@ def test_messages_equal_the_stores(case: str) -> None:
             assert (row["body"] or b"").hex() == body
 
 
-@pytest.mark.parametrize("case", HEALTHY)
+@pytest.mark.parametrize("case", [case for case in HEALTHY if any(own_files(case, QUEUE))])
 def test_queue_entries_point_to_their_messages(case: str) -> None:
     rows = {row["physical_offset"]: row for row in messages(case)}
     value = first(case).lines.get("message", [])
@@ -117,7 +117,7 @@ def test_queue_entries_point_to_their_messages(case: str) -> None:
 
 @pytest.mark.parametrize("case", DAMAGED_LOGS)
 def test_damaged_logs_give_no_invented_message(case: str) -> None:
-    """Fields that no checksum covers apart: a message counts by its place, its body and what its position vouches for."""
+    """Ignoring fields without a checksum: messages are compared by position and body."""
 
     def comparable(row: dict[str, Any]) -> str:
         return repr({name: value for name, value in row.items() if name not in UNCHECKED})
@@ -130,15 +130,28 @@ def test_damaged_logs_give_no_invented_message(case: str) -> None:
         assert verdict, verdict
 
 
+def damaged_and_original(case: str) -> list[tuple[Path, Path]]:
+    """Return the damaged logs that are about as long as the original ones, each with the original."""
+    originals = HOME / CASES[case]["base"] / "store" / "commitlog"
+    pairs = [(path, originals / path.name.zfill(20)) for path in files(case, LOG)]
+    return [
+        (path, original)
+        for path, original in pairs
+        if original.exists() and path.stat().st_size >= original.stat().st_size - 200
+    ]
+
+
 @pytest.mark.parametrize(
-    "case", [case for case in DAMAGED_LOGS if not case.startswith(("dmg_cl_zero", "dmg_cl_props_"))]
+    "case",
+    [
+        case
+        for case in DAMAGED_LOGS
+        if not case.startswith(("dmg_cl_zero", "dmg_cl_props_")) and damaged_and_original(case)
+    ],
 )
 def test_salvage_loses_one_message_per_damaged_place(case: str) -> None:
-    for path in files(case, LOG):
-        complete = HOME / CASES[case]["base"] / "store" / "commitlog" / path.name.zfill(20)
-        if not complete.exists() or path.stat().st_size < complete.stat().st_size - 200:
-            continue
-        lost = len(Specimen.of(complete, LOG).read().table) - len(Specimen.of(path, LOG).read().table)
+    for path, original in damaged_and_original(case):
+        lost = len(Specimen.of(original, LOG).read().table) - len(Specimen.of(path, LOG).read().table)
         assert lost <= 2
 
 
@@ -186,7 +199,7 @@ def test_laws_hold_on_other_golden_files(case: str) -> None:
 
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("dmg_idx")])
 def test_damaged_index_file_is_reported(case: str) -> None:
-    """But for what no other part of the file contradicts: times, the last place, and places of messages."""
+    """Except fields that nothing else in the file contradicts: times, the last position, and positions of messages."""
     reports = [
         Specimen.of(path, codec).read().report for path, codec in own_files(case, "rocketmq.indexfile")
     ]

@@ -1,4 +1,4 @@
-"""The round-trip laws: they hold on generated rows and files of every codec, and they notice when one does not."""
+"""The round-trip laws detect codecs that break them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DESCRIBED = sorted(strategies.FILES)
 
 
 def test_missing_parts_of_a_new_codec_are_named() -> None:
-    """Names of files and of what has to be in them, for a codec that has nothing but its code."""
+    """Names the files and functions a codec without tests lacks."""
 
     class New(Broken):
         name = "toy.new"
@@ -46,7 +46,7 @@ def test_missing_parts_of_a_new_codec_are_named() -> None:
 
 
 class Broken:
-    """A codec like another, but for what a test changes."""
+    """A copy of a codec with parts changed by a test."""
 
     def __init__(self, codec: Codec, **changed: Any) -> None:
         self._codec, self._changed = codec, changed
@@ -302,7 +302,7 @@ def test_reference_reads_control_records(key: bytes, message: str) -> None:
 
 
 def test_reference_and_kernels_refuse_the_same() -> None:
-    """An unknown compression, records left over: such batches are lost, by description and by kernel."""
+    """Batches with an unknown compression or leftover records are lost in both."""
     batch: dict[str, Any] = {"attributes": 5, "records": b"", "records_count": 0}
     with pytest.raises(DescriptionError, match="compression 5 is unknown"):
         list(reference.log([batch]))

@@ -1,4 +1,4 @@
-"""The file system in memory does, and refuses, what the real one does: what is proved on the one holds on the other."""
+"""The file system in memory behaves like the real one, so that crash tests on it are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What we promise, held on every codec and layout of the registry; and the harness notices when a promise is broken."""
+"""The trust harness detects broken promises of codecs and layouts."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def rows(prefix: str, count: int = ROWS) -> pa.Table:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A sound partition, and a damaged one."""
+    """Return a folder with a sound and a damaged partition."""
     home = tmp_path / "home"
     home.mkdir()
     lw.write(rows("old"), home / "orders-0", "kafka.partition", **WRITING)
@@ -56,7 +56,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def cli(*words: str) -> tuple[int, bytes, str]:
-    """A command line: status, standard output, standard error."""
+    """Run a command line; return status, standard output and standard error."""
     out, err = io.BytesIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stdout = io.TextIOWrapper(out, write_through=True)
@@ -197,7 +197,7 @@ WRITERS: dict[str, tuple[str, Command]] = {
 
 
 class Sandbox:
-    """The place as it was, again and again."""
+    """Restores a folder to its initial state."""
 
     def __init__(self, place: Path) -> None:
         self.place, self.saved = place, place.parent / "saved"
@@ -209,7 +209,7 @@ class Sandbox:
 
 
 def seen(path: Path) -> Any:
-    """What readers see there."""
+    """Return the rows or bytes readers see."""
     if not path.exists():
         return None
     if path.is_file():

@@ -1,4 +1,4 @@
-"""The fuzzer: its target holds on mutated files of every codec, and notices what is wrong."""
+"""The fuzzer finds nothing in mutated files of every codec, and detects broken promises."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_same_seed_gives_the_same_files() -> None:
 
 
 def test_resealed_batch_is_readable() -> None:
-    """The checksum is right around any value of a field: what was changed is seen by other means, or is what it says."""
+    """With a valid checksum a changed field is detected otherwise, or read as its new value."""
     data = bytearray(DATA)
     at = BATCH.offset("base_timestamp")
     data[at : at + 8] = (5).to_bytes(8, "big")
@@ -61,7 +61,7 @@ def test_resealed_batch_is_readable() -> None:
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
-    """`fuzz_one` with other answers of reading in some modes."""
+    """Run `fuzz_one` with replaced results of reading in some modes."""
     real = fuzz.attempt
     changed = {Mode[name]: answer for name, answer in answers.items()}
 

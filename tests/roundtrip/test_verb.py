@@ -1,4 +1,4 @@
-"""The verb `roundtrip`: the laws on files of one's own, and how it tells what does not hold."""
+"""The verb `roundtrip`: the laws on a user's files, and the report of a broken law."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_laws_are_chosen_by_name(partition: Path) -> None:
 
 
 def test_large_files_are_checked_in_ranges(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each law on each stretch, the description on the first part only; all of it when asked for."""
+    """Each law on each range, the description on the first range only unless requested."""
     log = min(partition.glob("*.log"))
     size = log.stat().st_size
     monkeypatch.setattr(check, "HELD", 1500)
@@ -166,7 +166,7 @@ def test_table_is_described_as_one_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_snapshot_is_checked_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes without what is before and behind them are no damage; behind damage they are described by themselves."""
+    """A range of nodes alone is not damage; nodes after damage are described by themselves."""
     monkeypatch.setattr(check, "HELD", 500)
     path = tmp_path / "snapshot.16"
     path.write_bytes((cases.cases("zookeeper")["dmg_base"].path / "version-2" / path.name).read_bytes())

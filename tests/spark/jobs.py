@@ -1,4 +1,4 @@
-"""Jobs under `spark-submit`, from the zip that `make dist` makes."""
+"""Jobs under `spark-submit`, from the zip of `make dist`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The zip for --py-files and the job's file, from the packages as they are here."""
+    """Return the zip for --py-files and the job's file, built from this checkout."""
     folder = tmp_path_factory.mktemp("dist")
     wheel = folder / "logwright-0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as out:
@@ -32,7 +32,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """A Python that knows the packages installed here, but for logwright itself."""
+    """Return a Python with the packages installed here, except logwright itself."""
     place = tmp_path / "python"
     installed = sysconfig.get_paths()["purelib"]
     # Without site no .pth file is read, so what is installed for editing is not found.

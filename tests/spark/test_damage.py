@@ -34,7 +34,7 @@ def bad_records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A partition of several files and batches, damaged in two places of the first and one of the last."""
+    """Return a partition of several files and batches, damaged at two positions of the first file and one of the last."""
     path = tmp_path_factory.mktemp("damaged") / "orders-0"
     rows = pa.table({"value": [b"%05d" % n * 20 for n in range(600)]})
     lw.write(rows, path, "kafka.partition", **{"segment.bytes": "40k", "batch.size": "1k"})
@@ -62,7 +62,7 @@ def test_schema_with_the_corrupt_record_column(spark: Any) -> None:
 
 
 def test_schema_without_the_corrupt_record_column(spark: Any) -> None:
-    """The row of a damaged region is there, and all null."""
+    """A damaged range is a row of nulls."""
     rows = read(spark, FLIPPED, "value binary, offset long", mode="PERMISSIVE").collect()
     assert len(rows) == SOUND + 1
     assert [tuple(row) for row in rows if row["offset"] is None] == [(None, None)]

@@ -31,7 +31,7 @@ def expected(count: int, first: int = 0) -> list[tuple[bytes, bytes]]:
 
 
 def opened(path: Path) -> list[tuple[bytes, bytes]]:
-    """What LevelDB's own iterator gives. It must find nothing to compact."""
+    """Return the rows of LevelDB's own iterator. It must find nothing to compact."""
     db = plyvel.DB(str(path))
     try:
         actual = list(db)

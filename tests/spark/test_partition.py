@@ -1,4 +1,4 @@
-"""Kafka partitions through Spark: written by tasks, read in splits, whole or not at all."""
+"""Kafka partitions through Spark: written by tasks, read in splits, committed atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job `repair`: on a cluster of two nodes, from the zip that `make dist` makes; and tasks that die."""
+"""The job `repair`: on a cluster of two nodes, from the zip of `make dist`; and killed tasks."""
 
 from __future__ import annotations
 

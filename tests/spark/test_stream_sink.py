@@ -18,7 +18,7 @@ SCHEMA = "value string"
 
 
 def feed(folder: Path, number: int, count: int = 20) -> None:
-    """One more file, which is one more batch."""
+    """Add a file, which is one more micro-batch."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"value": f"{number}-{n}"}) for n in range(count)]
     part = folder.parent / f"{number}.part"
@@ -130,7 +130,7 @@ def test_failed_task_leaves_no_files(spark: Any, tmp_path: Path) -> None:
 
 
 def test_transaction_names_of_batches(spark: Any, tmp_path: Path) -> None:
-    """As `foreachBatch` writes them: what is done already is done again, and is there once."""
+    """As `foreachBatch` writes them: a repeated micro-batch is written once."""
     target = tmp_path / "orders-0"
 
     def put(first: int, version: int, mode: str = "append", app: str = "batches") -> None:
@@ -168,7 +168,7 @@ def test_transaction_names_of_batches(spark: Any, tmp_path: Path) -> None:
 
 
 def dying(control: Path) -> type:
-    """The same source, the sink of which dies within its commit: at the change to the disk that the file `control` says."""
+    """A sink that dies within its commit, at the change to the disk given in the file `control`."""
     from logwright.spark.source import DefaultSource
     from logwright.writers.filesystem import LocalFileSystem
     from logwright.writers.spark import StreamSink
@@ -226,7 +226,7 @@ def dying(control: Path) -> type:
 
 @pytest.mark.parametrize("each", [23, pytest.param(1, marks=pytest.mark.nightly)])
 def test_driver_killed_during_the_commit(spark: Any, tmp_path: Path, each: int) -> None:
-    """At every step that changes the disk, in the first batch, which makes the directory, and in a later one, which adds to it."""
+    """Killed at every change to the disk, in the first batch, which creates the directory, and in a later one, which appends."""
     control = tmp_path / "control"
     spark.dataSource.register(dying(control))
     outcomes = set()

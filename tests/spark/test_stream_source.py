@@ -1,4 +1,4 @@
-"""A stream out of partitions that grow, and from one partition into another one."""
+"""A stream from growing partitions, and from one partition into another."""
 
 from __future__ import annotations
 

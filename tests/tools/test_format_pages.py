@@ -1,4 +1,4 @@
-"""The pages of `docs/formats` are what the descriptions make."""
+"""The pages of `docs/formats` are generated from the descriptions."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_lock_covers_all_dependencies() -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that packaging sees, with the links as they are, and one golden case that it must leave out."""
+    """Copy the files packaging sees, with the links, and a golden case it must leave out."""
     root = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "LICENSE", "MANIFEST.in", "README.md"):
         if (ROOT / name).exists():
@@ -144,7 +144,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python_files(base: Path) -> set[str]:
-    """The modules that a user must get, as paths in site-packages."""
+    """Return the modules a user must get, as paths in site-packages."""
     actual = set()
     for package in ("logwright", "pyspark_logwright"):
         for folder, _, files in os.walk(base / "src" / package, followlinks=True):
@@ -203,7 +203,7 @@ def test_spark_submit_job_runs_from_the_zip(wheel: Path, tmp_path: Path) -> None
 
 @pytest.fixture(scope="module", params=["3.11", "3.12", "3.13"])
 def fresh_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty virtual environment of each version that is to be had here."""
+    """Create an empty virtual environment of an available Python version."""
     version = request.param
     pyenv = sorted(str(path) for path in Path.home().glob(".pyenv/versions/*/bin"))
     path = os.pathsep.join([*pyenv, os.environ.get("PATH", "")])
@@ -242,7 +242,7 @@ def test_wheel_built_from_the_sdist_installs_and_imports(
 
 
 def broken(kind: type[contracts._ImportContract], *imports: str, **options: object) -> list[str]:
-    """The imports that a contract objects to, in a made-up house."""
+    """Return the imports a contract rejects in a made-up package."""
     graph = grimp.ImportGraph()
     for line in imports:
         importer, imported = line.split(" -> ")

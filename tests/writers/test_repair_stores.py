@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from command_line import run
+from edited_stores import flat_text
 from locked_file import lock_in_another_process
 
 import logwright as lw
@@ -59,10 +60,6 @@ def files(path: Path) -> dict[str, bytes]:
     return {str(child.relative_to(path)): child.read_bytes() for child in path.rglob("*") if child.is_file()}
 
 
-def flat(report: lw.Report) -> str:
-    return " ".join(report.text().split())
-
-
 def check_result(path: Path, before: dict[str, bytes]) -> None:
     """Check that the result is the expected repair of `log_directory`."""
     report = lw.verify(path)
@@ -101,7 +98,7 @@ def test_log_directory_is_repaired_into_a_log_directory(tmp_path: Path, by: str)
     assert [target["out"] for target in report["targets"]] == [str(out / f"orders-{n}") for n in range(3)]
     assert report["rows"] == sum(lw.read(out / f"orders-{n}").num_rows for n in range(3))
     assert {Path(removed["file"]).parent.name for removed in report["cut"]} == {"orders-1", "orders-2"}
-    text = flat(report)
+    text = flat_text(report)
     assert "3 stores, 1 sound, 2 damaged" in text
     assert "skipped folders without a store: lost+found" in text
     assert "skipped files outside of the stores: NOTES" in text
@@ -200,7 +197,7 @@ def test_folder_of_databases(tmp_path: Path) -> None:
         "shared_proto_db",
     ]
     assert all(lw.verify(path).ok for path in out.iterdir())
-    text = flat(report)
+    text = flat_text(report)
     assert (
         "not looked at: 2 stores in sub-folders: Local Storage/leveldb (leveldb.db), shared_proto_db/metadata"
         in text

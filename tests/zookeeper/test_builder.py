@@ -55,7 +55,7 @@ OPTIONS = st.fixed_dictionaries(
 
 @st.composite
 def chunked(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
-    """The same rows in batches, empty ones too."""
+    """Split rows into batches, some of them empty."""
     cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=5)))
     edges = [0, *cuts, len(rows)]
     return [batch(rows).slice(a, b - a) for a, b in itertools.pairwise(edges)]
@@ -105,7 +105,7 @@ def test_nodes_written_in_any_batches_read_back_equal(
 def test_appends_update_the_tree_like_a_dict(
     data: st.DataObject, rows: list[Any], logs: bool, tmp_path_factory: Any
 ) -> None:
-    """In several writes; within one the last of a path counts."""
+    """In several writes; within a write the last row of a path counts."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     edges = [0, *cuts, len(rows)]
     files: dict[str, bytes] = {}
@@ -176,7 +176,7 @@ def test_new_directory_equals_that_of_a_real_server() -> None:
     ["acls", "basic", "extended_types", "multi", "sessions", "snap_gz", "v3414", "quota", "upgrade_chain"],
 )
 def test_tree_that_was_read_is_written_unchanged(case: str) -> None:
-    """The newest snapshot, loaded and written: the same nodes, sessions and ACLs, and again the same bytes from what was written."""
+    """The newest snapshot, loaded and written, has the same nodes, sessions and ACLs; loaded and written again, the same bytes."""
     home = cases("zookeeper")[case].path / "version-2"
     path = max(home.glob("snapshot.*"), key=lambda file: parse(file.name).zxid)
     tree, faults = tree_of(path)
@@ -262,7 +262,7 @@ def test_write_reports_warnings_and_advice(tmp_path: Path) -> None:
 
 
 def test_memory_of_the_builder_is_bounded() -> None:
-    """Of 30 MB there is never more than a few times the buffer."""
+    """Of 30 MB, no more than a few times the buffer is in memory."""
     builder = LAYOUT.builder(
         None, "version-2", Options(LAYOUT.options, {"sort_buffer_size": 1 << 20}), extra=MemoryDirectory()
     )
@@ -314,7 +314,7 @@ def test_transaction_times_become_ctime_and_mtime() -> None:
 
 
 def test_sub_transactions_of_a_multi_may_omit_fields() -> None:
-    """Also where all else of the row is said."""
+    """Also if the rest of the row is given."""
     row = {"type": "multi", "zxid": 5, "session_id": 0, "cxid": 0, "time_ms": 9}
     result = edits([row | {"txns": [{"type": "setData", "path": "/a", "data": b"x"}]}])
     assert fields_of(result[0]["txns"], "version", "data") == [(1, b"x")]

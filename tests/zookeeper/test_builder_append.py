@@ -151,7 +151,7 @@ def test_zxids_are_kept_or_assigned(tmp_path: Path) -> None:
 
 
 def test_transactions_that_were_read_are_written_unchanged(tmp_path: Path) -> None:
-    """All that a real server wrote from its first transaction on."""
+    """All transactions of a real server, from its first one."""
     for case in ("basic", "multi", "acls", "extended_types"):
         home = cases("zookeeper")[case].path / "version-2"
         rows = lw.read(home, view="txns", columns="*")

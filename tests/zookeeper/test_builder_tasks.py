@@ -106,7 +106,7 @@ def test_failed_write_leaves_no_files(tmp_path: Path) -> None:
 
 
 def test_logs_are_written_to_data_log_dir(tmp_path: Path) -> None:
-    """Written, added to and replaced as zoo.cfg says, by one writer or by tasks."""
+    """Written, appended and overwritten as configured by zoo.cfg, by one writer or by tasks."""
     data, logs, cfg = tmp_path / "data", tmp_path / "logs", tmp_path / "zoo.cfg"
     cfg.write_text(f"tickTime=2000\ndataDir={data}\ndataLogDir={logs}\n")
 
@@ -155,7 +155,7 @@ def test_unusable_data_log_dir_is_refused(tmp_path: Path) -> None:
 
 
 def test_myid_file_is_written_and_kept(tmp_path: Path) -> None:
-    """It is written beside version-2, once, and only together with the rest."""
+    """It is written next to version-2, once, and only with the rest of the commit."""
     item, rows = tmp_path / "one", [{"path": "/a"}]
     lw.write(rows, item, "zookeeper.datadir", myid=7, currentEpoch=2)
     assert sorted(path.name for path in item.iterdir()) == ["myid", "version-2"]

@@ -85,7 +85,7 @@ def test_convert_writes_a_part_of_the_tree(tmp_path: Path, options: dict[str, st
 def test_snapshot_compression_follows_the_file_name(
     tmp_path: Path, source: Path, target: str, head: bytes
 ) -> None:
-    """A server goes by the name: another form under it would be a damaged file."""
+    """A server decides by the name: another compression under it would be a damaged file."""
     out = tmp_path / target
     lw.convert(source, out, codec="zookeeper.snapshot")
     assert out.read_bytes().startswith(head)

@@ -1,4 +1,4 @@
-"""A server's `zoo.cfg` in the place of its data directory."""
+"""A server's `zoo.cfg` instead of its data directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZooKeeper's corpora: what is generated reads as its manifest says, has everything of the formats, and is the same everywhere."""
+"""ZooKeeper's corpora: generated files read as their manifest says, cover the formats, and are the same on every platform."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Places:
         write(rows, self.data, LAYOUT, mode=mode, files=files, dataLogDir=self.logs, **options)
 
     def rows(self, files: MemoryFileSystem) -> list[tuple[str, bytes]] | None:
-        """What readers see; None where there is nothing to be read."""
+        """Return the rows readers see; None if there is no directory."""
         for place in (self.data, self.logs):
             shutil.rmtree(place, ignore_errors=True)
             if files.stat(place) is not None:
@@ -79,7 +79,7 @@ class Places:
         return [(row["path"], row["data"]) for row in own if row["path"] != "/"]
 
     def served(self, files: MemoryFileSystem) -> tuple[int | None, str]:
-        """The last transaction of a server that is started on what it sees; why it does not start."""
+        """Return the last transaction of a server started on the files, and the error if it does not start."""
         held = {
             prefix + name: data
             for prefix, place in (("", self.data), (f"{DATA_LOG_DIR}/", self.logs))
@@ -114,7 +114,7 @@ def lw_batches(rows: list[dict[str, Any]]) -> Any:
 
 
 def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSystem) -> None:
-    """Repaired in place, or (None) rebuilt."""
+    """Repair in place, or rebuild if `strategy` is None."""
     repairs = LAYOUT.capabilities.repair
     assert repairs is not None
     reading = Options(LAYOUT.read_options, {DATA_LOG_DIR: at.logs})

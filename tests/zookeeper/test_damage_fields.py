@@ -1,4 +1,4 @@
-"""Damage by field in ZooKeeper's files: what a reader and a check say of it, and what a repair makes of it."""
+"""Damage by field in ZooKeeper's files: faults found by reading and checking, and repairs."""
 
 from __future__ import annotations
 

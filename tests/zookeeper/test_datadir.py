@@ -204,7 +204,7 @@ def test_logs_with_negative_zxids_are_never_opened(tmp_path: Path) -> None:
 
 
 class Dying:
-    """A directory on a disk that reads no files any more."""
+    """A directory on a disk that fails to read files."""
 
     name = "version-2"
 

@@ -1,4 +1,4 @@
-"""What only a check of a whole data directory finds: transactions that are nowhere, and trees that are not what they were."""
+"""Faults only a check of the complete data directory finds: missing transactions and wrong trees."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_gap_within_a_log_is_reported_if_it_loses_transactions() -> None:
 
 
 def test_lost_transactions_of_a_damaged_range_are_counted() -> None:
-    """A wrong mark, and a record behind it that can't be read."""
+    """A wrong end mark followed by an unreadable record."""
     records = [record(zxid, 1, create(b"/%d" % zxid)) for zxid in range(1, 7)]
     data = bytearray(log(*records))
     data[16 + 2 * len(records[0]) - 1] ^= 1
@@ -325,7 +325,7 @@ def test_snapshot_named_after_a_later_zxid_is_an_error() -> None:
     ],
 )
 def test_verify_predicts_what_a_repair_loses(case: str, message: tuple[str, ...], tmp_path: Path) -> None:
-    """In the words of ZooKeeper, and as the repair then tells it."""
+    """Reported in ZooKeeper's terms, and the same as the repair reports."""
     (tmp_path / "in/version-2").mkdir(parents=True)
     for name, data in memory_of(case).files.items():
         (tmp_path / "in/version-2" / name).write_bytes(data)

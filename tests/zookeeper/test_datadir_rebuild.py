@@ -39,7 +39,7 @@ def test_snapshot_of_the_last_transaction_is_rebuilt(gone: tuple[str, ...], mess
 
 
 def test_rebuilt_snapshot_is_the_same_from_any_older_snapshot() -> None:
-    """ACLs have the numbers that they had, or such as a server would give them."""
+    """ACLs keep their numbers, or get those a server would assign."""
     result = {
         rebuilt(without(*gone))[0].files["snapshot.21"]
         for gone in ((), ("snapshot.16",), ("snapshot.16", "snapshot.a"))

@@ -32,12 +32,12 @@ RECORDS = [record(zxid, 1, create(b"/node%d" % zxid, data=b"data of %d" % zxid))
 
 
 def at(number: int) -> int:
-    """Where a record starts in a log of all of them."""
+    """Return the offset of a record in the log of all records."""
     return 16 + sum(map(len, RECORDS[: number - 1]))
 
 
 def damaged(*changes: tuple[int, bytes], first: int = 1) -> MemoryDirectory:
-    """One log of all records from `first` on, with bytes put in their places."""
+    """Return a directory with one log of all records from `first` on, with bytes overwritten."""
     data = bytearray(log(*RECORDS))
     for place, new in changes:
         data[place : place + len(new)] = new
@@ -52,7 +52,7 @@ GARBAGE = b"\x5a" * 20
 
 
 def test_two_adjacent_damaged_records_are_fixed() -> None:
-    """A mark and a length, one behind the other."""
+    """A wrong end mark followed by a wrong length."""
     result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 8, b"\0\0\7\0")))
     assert result.files["log.1"] == log(*RECORDS)
     assert [cut.offset for cut in cuts(mending)] == [at(4), at(5)]
@@ -67,7 +67,7 @@ def test_damaged_header_and_first_record_are_fixed() -> None:
 
 @pytest.mark.parametrize("bits", [b"\1", b"\1\2", b"\x10\x01"])
 def test_bit_flip_is_not_fixed_without_digests(bits: bytes) -> None:
-    """Two bits may look like another one: the second case does."""
+    """Two flipped bits may look like one other flip, as in the second case."""
     place = at(6) + 50
     data = log(*RECORDS)
     turned = bytes(data[place + i] ^ bit for i, bit in enumerate(bits))
@@ -78,7 +78,7 @@ def test_bit_flip_is_not_fixed_without_digests(bits: bytes) -> None:
 
 
 def test_fixed_record_must_match_its_neighbours() -> None:
-    """The mark is missing behind a record that another log has again."""
+    """The end mark is missing after a record that another log repeats."""
     second = log(*(record(zxid, 5, set_data(b"/node1", b"again")) for zxid in range(5, 8)))
     both = damaged((at(5) - 1, b"?"))
     both.files["log.4"] = second.replace(second[:16], second[:16])
@@ -219,7 +219,7 @@ def _decoded(result: MemoryDirectory, name: str, table: str, columns: list[str])
 
 
 def test_salvage_adds_nothing_a_sound_snapshot_covers() -> None:
-    """Record 4 is lost, and a snapshot of a later transaction has what it did."""
+    """Record 4 is lost, and a later snapshot contains its effect."""
     base = served(data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:8])}))
     created = _snapshot(8)
     for strategy in ("prefix", "salvage"):
@@ -529,7 +529,7 @@ def test_several_servers_are_not_replicas() -> None:
 
 
 class Dying(MemoryDirectory):
-    """Of one file some bytes can't be read."""
+    """Some bytes of one file cannot be read."""
 
     name_of_bad, low, high = "", 0, 0
 

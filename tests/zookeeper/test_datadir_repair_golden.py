@@ -29,7 +29,7 @@ ALL = range(1, 0x22)
 
 
 def undamaged(case: str) -> MemoryDirectory:
-    """A damaged directory as it was before."""
+    """Return a damaged directory as it was before the damage."""
     others = {"dmg_gz": "snap_gz", "dmg_snappy": "snap_snappy"}
     base = next((memory_of(other) for start, other in others.items() if case.startswith(start)), BASE)
     names = {"log.17.fixed": "log.17", "snapshot.16.tmp": "snapshot.16"}

@@ -1,4 +1,4 @@
-"""A log, and a plain snapshot, as one structure: what the descriptions say of the whole file is all of it."""
+"""A log and an uncompressed snapshot as one structure: the description covers the whole file."""
 
 from __future__ import annotations
 

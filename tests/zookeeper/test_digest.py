@@ -1,4 +1,4 @@
-"""The CRC-32 of digests and of hashed paths, as kernels compute it: byte by byte, by eight and by sixteen."""
+"""The CRC-32 of digests and hashed paths in kernels: byte by byte, by eight and by sixteen."""
 
 from __future__ import annotations
 

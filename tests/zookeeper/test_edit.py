@@ -1,4 +1,4 @@
-"""Nodes taken out of a directory, or data out of nodes: the rest is as it was, and nothing of it is on the disk any more."""
+"""Drop nodes or redact their data: the rest is unchanged, and the removed bytes are gone from the disk."""
 
 from __future__ import annotations
 

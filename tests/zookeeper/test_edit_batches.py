@@ -1,4 +1,4 @@
-"""Changes made all at once are those made one by one: the same transactions, and the same refusals."""
+"""Batched edits equal row-by-row edits: the same transactions and the same errors."""
 
 from __future__ import annotations
 

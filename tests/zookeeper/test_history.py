@@ -1,4 +1,4 @@
-"""Which transactions are dead, the list of all of them, and what became of single nodes."""
+"""Dead transactions, the list of all transactions, and the history of single nodes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_gaps_between_zxids_respect_epochs() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_txns_view_is_the_rows_of_the_logs(case: str) -> None:
-    """But for what is dead, which only some of the damaged ones have."""
+    """Except dead transactions, which only some damaged directories have."""
     folder = GOLDEN / case / ("datalog/version-2" if case == "split_dirs" else "version-2")
     logs = sorted(folder.glob("log.*"), key=lambda log: (int(log.name.split(".")[1], 16), log.name))
     expected = [zxid for log in logs for zxid in zxids_of(log)]
@@ -114,7 +114,7 @@ def test_rewritten_transactions_replace_the_old_ones(superseded: Path) -> None:
 
 
 def test_transactions_before_the_next_log_are_kept(superseded: Path) -> None:
-    """Records behind damage that no other log has are no dead ones."""
+    """Records after damage are not dead if no other log has them."""
     (superseded / "log.3").rename(superseded / "log.6")
     assert zxids(superseded, mode="DROPMALFORMED") == [1, 2, 4, 5, 3, 4, 5, 6, 7]
 
@@ -201,7 +201,7 @@ def test_node_recreated_by_another_session(tmp_path: Path) -> None:
 
 
 def test_null_paths_are_kept(tmp_path: Path) -> None:
-    """Which no server writes."""
+    """No server writes them."""
     rows = [
         {**create(1, "/e", session=7, ephemeral=True), "path": None},
         {**delete(2, "/e"), "path": None},

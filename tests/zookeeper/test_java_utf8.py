@@ -1,4 +1,4 @@
-"""Paths as a server reads them, and the same bytes by kernels."""
+"""Paths with invalid UTF-8 as a server reads them, and the same in kernels."""
 
 from __future__ import annotations
 

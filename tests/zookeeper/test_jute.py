@@ -1,4 +1,4 @@
-"""Jute: types of the description, text as Java writes and reads it, kernels held to the description; Adler-32."""
+"""Jute: described types, Java's text encoding, kernels compared with the description, and Adler-32."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_null_and_optional_fields() -> None:
 @pytest.mark.parametrize("size", [31, 32, 33, 127, 128, 129, 639, 640, 641, 768, 1280, 5000])
 @pytest.mark.parametrize("at", [0, 1, 127, 128, 177])
 def test_adler32_of_0xff_bytes(at: int, size: int) -> None:
-    """No lane of the sums runs over, at the sizes at which a block is full."""
+    """No partial sum overflows at full block sizes."""
     data = bytes([255]) * (at + size)
     buf = np.frombuffer(data, np.uint8)
     assert adler32(buf, at, len(data)) == adler32.py_func(buf, at, len(data)) == zlib.adler32(data[at:])
@@ -258,7 +258,7 @@ def test_adler32_of_large_input() -> None:
 
 @pytest.mark.parametrize("size", range(7, 34))
 def test_one_byte_text_is_classified(size: int) -> None:
-    """Eight bytes are looked at together: a byte that is no text is found wherever it is."""
+    """Eight bytes are tested at once: an invalid byte is found at any position."""
     for place in range(size):
         for byte, kind in ((0x80, jute.BAD_TEXT), (0xFF, jute.BAD_TEXT), (0x7F, jute.PLAIN_TEXT)):
             buf = np.full(size + 2, 0x61, np.uint8)

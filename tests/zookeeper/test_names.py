@@ -1,4 +1,4 @@
-"""Names of files and words for zxids."""
+"""File names and zxid spellings."""
 
 from __future__ import annotations
 

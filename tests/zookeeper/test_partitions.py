@@ -1,4 +1,4 @@
-"""What Spark's tasks are given: stretches of logs and of plain snapshots, each row once; a tree is one task (`materialize` says why)."""
+"""Spark partitions: ranges of logs and uncompressed snapshots give each row once; a tree is one task (`materialize` says why)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def partitions(path: Path, **options: Any) -> tuple[int, pa.Table]:
-    """How many there are, and all rows that they give, each read after a journey."""
+    """Return the number of partitions and their rows, read after pickling."""
     asked = Request.of({"path": str(path), **{name: str(value) for name, value in options.items()}})
     expected = schema_of(asked)
     reader = pickle.loads(pickle.dumps(SparkSource(asked, expected)))

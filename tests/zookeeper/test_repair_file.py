@@ -51,7 +51,7 @@ def test_lost_records_are_reported(tmp_path: Path) -> None:
 
 
 def test_bit_flip_fix_needs_confirmation(tmp_path: Path) -> None:
-    """There is no tree whose digest would bear it out."""
+    """No tree digest confirms it."""
     log_17 = memory_of("dmg_flip_body").files["log.17"]
     base = memory_of("dmg_base").files["log.17"].rstrip(b"\0")
     assert mended(tmp_path, "log.17", log_17) == base[:506] + base[622:]
@@ -126,7 +126,7 @@ def test_damaged_checksums_alone_are_rewritten(tmp_path: Path) -> None:
 
 
 def test_large_snapshot_without_its_end(tmp_path: Path) -> None:
-    """Where one bit fits is not looked for in large ones: several would."""
+    """Large snapshots are not searched for a flipped bit: several would fit."""
     rows = [{"path": f"/n{number}", "data": b"x" * 1000} for number in range(1100)]
     lw.write(rows, tmp_path / "snapshot.7", "zookeeper.snapshot")
     data = bytearray((tmp_path / "snapshot.7").read_bytes())
@@ -160,7 +160,7 @@ def test_other_damage_is_not_fixed_as_a_bit_flip() -> None:
 
 
 def test_ambiguous_bit_flips_are_not_fixed() -> None:
-    """They are as far apart as the remainders go."""
+    """Their distance is the modulus of Adler-32."""
     data = np.full(70_000, 8, np.uint8)
     data[4000] = 12
     stored = zlib.adler32(data)
@@ -227,7 +227,7 @@ def test_errors_say_that_nothing_was_changed() -> None:
 
 
 def test_bit_flip_in_an_error_transaction_does_not_change_the_tree() -> None:
-    """It needs no digest, which errors do not have."""
+    """Error transactions have no digest and need none."""
     data = bytearray(error_record(7, 8, 1, 10, -101))
     complete = bytes(data)
     for place, doubt in ((45, False), (13, False), (30, True), (42, True)):

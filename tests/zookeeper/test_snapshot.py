@@ -1,4 +1,4 @@
-"""Every golden snapshot, sound and damaged: written again byte for byte, read as the description and the real server say."""
+"""Every golden snapshot, sound and damaged: round trips, and comparison with the description and the real server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _base(path: Path) -> bytes:
-    """The snapshot of the same name in the case that a damaged one was made from."""
+    """Return the undamaged snapshot of the same name."""
     name = {".gz": "snap_gz", ".snappy": "snap_snappy"}.get(path.suffix, "dmg_base")
     return (CASES[name].path / "version-2" / path.name).read_bytes()
 
@@ -54,7 +54,7 @@ SOUND = [path for path in FILES if path not in DAMAGED or path in TRUNCATED]
 
 
 def _once(paths: list[Path]) -> list[Path]:
-    """Without those whose bytes came before: most cases share the snapshots of one server."""
+    """Skip repeated content: most cases share the snapshots of one server."""
     return list({path.read_bytes(): path for path in reversed(paths)}.values())[::-1]
 
 
@@ -179,7 +179,7 @@ def test_nodes_equal_snapshot_formatters() -> None:
 
 
 def test_digest_equals_the_servers() -> None:
-    """Of snapshots that no transaction came into while they were written."""
+    """For snapshots written without concurrent transactions."""
     compared = 0
     for path in ONCE:
         name = _case(path).name
@@ -200,7 +200,7 @@ def test_digest_equals_the_servers() -> None:
 
 
 def test_snapshot_of_a_new_server() -> None:
-    """Of no rows comes what a server of today writes at its first start."""
+    """Without rows the result equals the snapshot a current server writes at its first start."""
     path = CASES["fresh"].path / "version-2" / "snapshot.0"
     none = pa.table({"path": pa.array([], pa.string())})
     assert Specimen.of(b"", "zookeeper.snapshot", "snapshot.0").encode(none) == path.read_bytes()
@@ -295,7 +295,7 @@ def test_wrong_checksum_marks_rows_as_suspect() -> None:
 
 
 def test_failfast_returns_no_row_before_checking() -> None:
-    """FAILFAST gives no row of a file whose first seal is wrong."""
+    """FAILFAST returns no row of a file whose first checksum is wrong."""
     specimen = Specimen.of(CASES["dmg_snap_flip_data"].path / "version-2" / "snapshot.16")
     with pytest.raises(ValueError, match="all rows are suspect"):
         specimen.read(mode=Mode.FAILFAST, window=4096)

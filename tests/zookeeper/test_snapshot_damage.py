@@ -50,7 +50,7 @@ def head(sessions: int = 0, lists: int = 1) -> bytes:
 
 
 def sealed(body: bytes, form: tuple[bool, bool] = (True, True)) -> bytes:
-    """With the end mark and all seals."""
+    """Append the end mark and all checksums."""
     body += sections.END_MARK
     for there, target in (
         (True, b""),
@@ -95,7 +95,7 @@ def test_undamaged_snapshot_has_no_faults() -> None:
 
 
 def test_every_bit_flip_is_reported() -> None:
-    """And no node is lost but the one that was hit, or the one before it; where the head is hit, all are found."""
+    """Only the damaged node or the one before it is lost; if the header is damaged, all nodes are found."""
     starts = specimen(SOUND).read("frames").table.to_pylist()
     for at in range(0, len(SOUND), 2):
         damaged = bytearray(SOUND)
@@ -136,7 +136,7 @@ def test_bytes_after_the_end_are_kept(more: bytes) -> None:
 
 @pytest.mark.parametrize("form", sections.FORMS)
 def test_zxid_equal_to_an_end_mark(form: tuple[bool, bool]) -> None:
-    """The seals tell which reading is right."""
+    """The checksums decide which reading is right."""
     body = head() + b"".join(many(2)) + sections.END_MARK
     body += I64BE.pack(zlib.adler32(body), {}) + sections.END_MARK
     body += I64BE.pack(0x7F_000001_2F, {})
@@ -206,7 +206,7 @@ def test_impossible_session_count() -> None:
 
 
 def test_negative_counts_are_damage() -> None:
-    """A server reads them as none."""
+    """A server reads them as zero."""
     body = HEADER.pack({}) + I32BE.pack(-7, {}) + acl.ACLS.pack({"entries": [{"id": 1, "acl": []}]})
     data = sealed(body[:-4] + I32BE.pack(-5, {}) + b"".join(many(1)))
     result = read(data, mode=Mode.FAILFAST)
@@ -215,7 +215,7 @@ def test_negative_counts_are_damage() -> None:
 
 
 def test_many_sessions_and_acl_lists() -> None:
-    """More than what is read at first."""
+    """More than the first read covers."""
     data = snapshot(*many(3), sessions=9000, lists=4000)
     result = read(data, mode=Mode.FAILFAST, window=4096)
     assert len(result.table) == 4
@@ -299,7 +299,7 @@ def test_unlikely_nodes_are_read(size: int) -> None:
 
 
 def test_unlikely_node_at_the_end() -> None:
-    """Without an ending nothing vouches for it."""
+    """Without an end mark nothing confirms it."""
     data = head() + b"".join(many(2)) + packed_node("/odd", number=99) + b"\0\0"
     table = read(data)
     assert paths(table) == ["/", "/n0", "/n1"]
@@ -317,7 +317,7 @@ def test_many_missing_acl_lists_are_summarised() -> None:
 
 
 def test_many_damaged_places() -> None:
-    """Time is linear, whatever there is."""
+    """Takes linear time."""
     data = bytearray(snapshot(*many(20_000)))
     step = 5 * len(packed_node("/n10000", b"d" * 10))
     for at in range(3000, len(data) - 3000, step):
@@ -451,7 +451,7 @@ def test_node_between_damaged_nodes_is_found() -> None:
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("tail", [b"", b"\0" * 9])
 def test_any_window_size_gives_the_same_rows(check: bool, tail: bytes) -> None:
-    """However short a window is: what it holds is found, or it is said how many bytes are needed."""
+    """A window of any size gives its nodes, or the number of bytes needed."""
     odd = packed_node("/odd", number=99)
     data = np.frombuffer(
         snapshot(packed_node("", b""), odd, packed_node("/b", b"y" * 9), odd, sessions=1) + tail, np.uint8
@@ -486,7 +486,7 @@ def test_acl_table_truncated_within_a_list() -> None:
 
 
 def test_null_scheme_or_id_in_an_acl() -> None:
-    """No server writes it; what is stored comes again."""
+    """No server writes it; the stored bytes round-trip."""
     body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
     lists = [[{"perms": 3, "id": {"scheme": None, "id": None}}], []]
     body += acl.ACLS.pack({"entries": [{"id": i + 1, "acl": each} for i, each in enumerate(lists)]})
@@ -530,7 +530,7 @@ def test_windows_of_a_compressed_snapshot() -> None:
 
 
 def test_tables_without_optional_columns_are_encoded() -> None:
-    """A frames table without kinds, a file table without sessions and lists: what is left of them is used."""
+    """A frames table without kinds and a file table without sessions and ACL lists."""
     it = specimen(SOUND)
     rows, frames, file = it.tables()
     table = it.with_bytes(it.encode(rows, frames.select(["position"]), file)).read(mode=Mode.FAILFAST)
@@ -552,7 +552,7 @@ def test_file_shorter_than_listed() -> None:
 
 
 def test_compressed_content_without_a_name() -> None:
-    """It is said how it is compressed."""
+    """The compression is given as an option."""
     packed = gzip.compress(SOUND, mtime=0)
     it = Specimen.of(packed, "zookeeper.snapshot", "whatever", **{"snapshot.compression.method": "gz"})
     assert len(it.read(mode=Mode.FAILFAST).table) == 7
@@ -569,7 +569,7 @@ def test_sessions_and_acls_of_a_compressed_file() -> None:
 
 
 def test_file_truncated_while_being_read() -> None:
-    """While it is looked at."""
+    """It shrinks between two reads."""
     data = np.frombuffer(snapshot(*many(2), sessions=9), np.uint8)
 
     def read_less(offset: int, length: int) -> Any:
@@ -609,7 +609,7 @@ def test_frames_of_another_codec_are_refused() -> None:
 
 
 def test_options_add_and_remove_optional_sections() -> None:
-    """Of a file that has none, and away with those that it has."""
+    """Added to a file without them, and removed from a file with them."""
     data = sealed(head() + b"".join(many(2)), (False, False))
     rows, _, file = specimen(data).tables()
     with_both = Specimen.of(

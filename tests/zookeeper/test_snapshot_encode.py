@@ -1,4 +1,4 @@
-"""Snapshots from rows: trees made whole, counters and digests derived, seals right; and rows changed in a file that is there."""
+"""Snapshots from rows: missing parents, derived counters, digests and checksums; and changed rows of an existing file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def facts(specimen: Specimen) -> dict[str, Any]:
 
 
 def node_digest(row: dict[str, Any]) -> int:
-    """As the sheet of the format says: written for itself, without kernels."""
+    """A separate implementation after the format's specification, without kernels."""
     path = b"" if row["path"] == "/" else row["path"].encode()
     numbers = b"".join(
         row[name].to_bytes(8, "big", signed=True)
@@ -166,7 +166,7 @@ def test_existing_acl_list_is_reused() -> None:
 
 
 def test_deep_path() -> None:
-    """Parents are made to the top."""
+    """All parents are created."""
     rows = by_path(encoded(pa.table({"path": ["/a" * 300]})))
     assert len(rows) == 300 + 4
     assert rows["/a" * 299]["stored_cversion"] == 1
@@ -261,7 +261,7 @@ def test_changed_data() -> None:
 
 
 def test_changed_acl() -> None:
-    """Core columns win: the number that the row had is of another list."""
+    """Core columns take precedence: the row's old number belongs to another list."""
     specimen = _changed(acl=ADMIN)
     rows = by_path(specimen)
     assert rows["/app/d0-4"]["acl"] == ADMIN

@@ -72,7 +72,7 @@ def _is_bad(path: bytes) -> bool:
 
 @given(_TREES | _TREES.map(sorted) | _PATHS)
 def test_parents_and_children_of_paths(paths: list[bytes]) -> None:
-    """In one go as each for itself, whatever the order."""
+    """All at once equals one by one, in any order."""
     column = pa.array(paths, pa.binary())
     family = Family.of(column)
     data, ends, _ = flat(column)
@@ -111,7 +111,7 @@ def test_new_paths_among_sorted_ones(count: int, random: Random) -> None:
 
 @given(st.lists(st.none() | st.lists(st.sampled_from(_ACLS), max_size=2), max_size=12), st.data())
 def test_acl_lists_of_rows_are_coded(lists: list[list[dict[str, Any]] | None], data: st.DataObject) -> None:
-    """Lists of ACLs are numbered as their bytes are; in another order of the rows as they come up there."""
+    """ACL lists are numbered in order of appearance, also after rows are reordered."""
     cut = data.draw(st.integers(0, len(lists)))
     column = pa.chunked_array([pa.array(lists[:cut], ACL_TYPE), pa.array(lists[cut:], ACL_TYPE)])
     actual = coded_lists(column)
@@ -132,7 +132,7 @@ def test_acl_lists_of_rows_are_coded(lists: list[list[dict[str, Any]] | None], d
     st.data(),
 )
 def test_digests_of_written_nodes(nodes: list[tuple[str, bytes | None]], data: st.DataObject) -> None:
-    """The sum told while records are written is that of the records; in another order too."""
+    """The digest summed while writing equals that of the records, in any order."""
     count = len(nodes)
     numbers = st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=count, max_size=count)
     stats = {name: np.array(data.draw(numbers), np.int64) for name in STATS}
@@ -156,7 +156,7 @@ def test_children() -> None:
 
 
 def test_shared_acl_list_equals_separately_built_ones() -> None:
-    """Where all nodes have one list it is made once: slices of any length are the same as what is made for each."""
+    """A list shared by all nodes is built once: slices of any length equal separately built ones."""
     lists = [OPEN, [{"perms": 1, "scheme": b"ip", "id": b"10.0.0.1"}, *OPEN], []]
     table = AclTable(np.array([5, 7, 9], np.int64), pa.array(lists, ACL_RAW_TYPE))
     for number in (5, 7, 9, -1, 8):

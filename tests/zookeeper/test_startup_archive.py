@@ -31,7 +31,7 @@ LIMIT = 4096
 
 
 class Ended(Exception):
-    """How reading ended: a status, and the number that goes with it."""
+    """The end of reading: a status and its number."""
 
 
 class Archive:
@@ -127,7 +127,7 @@ class Archive:
 
 
 def outcome(read: Callable[[], object]) -> tuple[int, int]:
-    """How a reading ends, and the number that goes with it."""
+    """Return the status at the end of reading and its number."""
     try:
         read()
     except Ended as ended:
@@ -136,7 +136,7 @@ def outcome(read: Callable[[], object]) -> tuple[int, int]:
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """The same, cut or with another number or byte in it."""
+    """Draw a truncated copy, or one with a changed number or byte."""
     result = bytearray(data)
     kind = chance.random()
     if kind < 0.2:

@@ -71,7 +71,7 @@ def test_verdict_the_tree_and_the_files_are_those_of_the_server(asked: RecordedS
 
 
 def exit_code(java: str) -> int:
-    """With which a stand-alone server ends (`ExitCode`, `ZooKeeperServerMain.main`), by the class of the exception."""
+    """The exit code of a stand-alone server (`ExitCode`, `ZooKeeperServerMain.main`), by class of the exception."""
     if java in (IllegalArgument.java, NumberFormat.java):
         return 2
     return 3 if java in (DatadirFailure.java, LogDirContent.java, SnapDirContent.java) else 1
@@ -82,7 +82,7 @@ def order(path: str) -> bytes:
 
 
 def without_directory(error: str | None) -> str:
-    """As the golden cases have it: directories are not named."""
+    """Remove the directory's name, as in the golden cases."""
     return (error or "").replace("snapshots in version-2", "snapshots in .")
 
 

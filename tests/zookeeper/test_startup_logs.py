@@ -1,4 +1,4 @@
-"""Reading logs as a ZooKeeper server does: where one ends, and what ends the start."""
+"""Reading logs as a ZooKeeper server does: the end of a log, and failures that end the start."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PATHS = ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
 def read(
     files: dict[str, bytes], zxid: int = 1, version: str = "3.9.5", **options: Any
 ) -> tuple[list[int], Any, list[Stop]]:
-    """The zxids that are read, what ends it (class and message), and where logs end before their time."""
+    """Return the zxids read, the failure that ends it (class and message), and logs that end early."""
     zxids: list[int] = []
     stops = []
     reader = FileTxnLog(
@@ -253,7 +253,7 @@ def test_digests_if_the_close_session_body_is_not_read() -> None:
 
 
 def test_digest_in_the_place_of_closed_paths_is_not_compared() -> None:
-    """By default what follows closeSession is read as paths, and of a digest that stands there nothing is left."""
+    """By default the bytes after closeSession are read as paths, so a digest there is lost."""
     written = directory(A, record(2, -11, i4(2) + i4(0x2B) + i4(7)))
     assert start(written).verdict.warnings == ()
     (message,) = start(written, **{"closeSessionTxn.enabled": False}).verdict.warnings
@@ -359,7 +359,7 @@ def stat(opened: Any, path: str) -> Any:
 
 
 def test_orphans_by_version() -> None:
-    """Children of a node that was deleted and made again."""
+    """Children of a node that was deleted and created again."""
     result = CRAFTED["a deleted node's children"]
     for version, children in [("3.9.5", 1), ("3.9.3", 2), ("3.8.6", 1), ("3.8.4", 2), ("3.4.14", 2)]:
         assert stat(start(result, version=version), "/a")["numChildren"] == children
@@ -376,13 +376,13 @@ def test_orphans_by_version() -> None:
     ],
 )
 def test_node_created_over_an_orphan(name: str, old: bool) -> None:
-    """Before 3.9.4 it goes with the session of the other one, whose list of paths it is on; then it is not made at all."""
+    """Before 3.9.4 it is deleted with the session of the orphan, whose list of paths it is on; later it is not created at all."""
     for version in ("3.8.4", "3.4.14"):
         assert ("/a/b" in paths(start(CRAFTED[name], version=version))) == old
 
 
 def test_deleting_the_root() -> None:
-    """It has two names. Without the one, "/", transactions find it by that no more, and its digest is taken off once."""
+    """The root has two names. Once "/" is deleted, transactions do not find it by that name, and its digest is subtracted once."""
     for name, digest in [
         ("the root deleted", 5596060818),
         ("the root deleted as a container", 5596060818),
@@ -434,7 +434,7 @@ def test_multi_with_create2_by_version(version: str, taken: bool) -> None:
 
 
 def test_leftover_session_of_a_rejected_snapshot_is_closed() -> None:
-    """Whichever session is closed first: that of the node is 5, a transaction may come before."""
+    """Whichever session is closed first: the node's session is 5, and a transaction may come before."""
     rejected = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 5))[:-6] + b"?" + buf(b"/")
     sound = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0))
 

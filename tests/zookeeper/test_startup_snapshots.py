@@ -152,7 +152,7 @@ def test_snappy_snapshot_loads() -> None:
     ],
 )  # fmt: skip
 def test_oversized_snappy_chunk_crashes_a_server(size: int, words: str) -> None:
-    """An error is no IOException: no older snapshot is tried."""
+    """An Error is not an IOException: no older snapshot is tried."""
     data = compress("snappy", FRESH)
     broken = data[:16] + size.to_bytes(4, "big", signed=True) + data[20:]
     opened = start(data_directory({"snapshot.0": FRESH, "snapshot.5.snappy": broken}))

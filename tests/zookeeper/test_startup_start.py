@@ -1,4 +1,4 @@
-"""The verdict on a ZooKeeper data directory: what a start does to it, what it loses, and what clients see."""
+"""The simulated start on a ZooKeeper data directory: changed files, lost rows, and the tree clients see."""
 
 from __future__ import annotations
 

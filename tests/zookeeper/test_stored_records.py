@@ -1,4 +1,4 @@
-"""Nodes and transactions as they are stored: what trees are made from."""
+"""Stored records of nodes and transactions."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def transactions(draw: st.DrawFn) -> list[Txn]:
 
 @given(transactions(), st.booleans(), st.integers(0, 25))
 def test_any_transactions_give_the_tree_of_the_model(inputs: list[Txn], extended: bool, cut: int) -> None:
-    """In two calls, then written as a snapshot and read, as a server would start from it."""
+    """Applied in two calls, then written as a snapshot and loaded as by a server."""
     model = Model.fresh(extended)
     tree = Tree.empty(extended_types=extended)
     for subset in (inputs[:cut], inputs[cut:]):
@@ -159,7 +159,7 @@ def test_any_transactions_give_the_tree_of_the_model(inputs: list[Txn], extended
 
 @pytest.mark.parametrize("flipped", [None, 1000, 4 << 20, 6_000_000])
 def test_snapshot_is_read_once_and_its_checksum_covers_what_was_read(flipped: int | None) -> None:
-    """It is longer than a window; `flipped` is a byte of the data of a node."""
+    """It is longer than a window; `flipped` is the offset of a changed byte in a node's data."""
     tree, _ = replayed(*(create(1 + i, b"/a%d" % i, b"x" * 500_000) for i in range(12)))
     data = bytearray(b"".join(bytes(buffer) for buffer in of_tree(tree)))
     if flipped is not None:
@@ -211,7 +211,7 @@ def test_number_of_kept_notes_is_limited() -> None:
 
 
 def test_memory_of_changed_data_is_reused() -> None:
-    """Room is used again, and what is for nothing is cleared away."""
+    """Freed space is reused, and garbage is compacted."""
     rng = np.random.default_rng(1)
     expected = {}
     tree = Tree.empty()
@@ -235,7 +235,7 @@ def test_memory_of_changed_data_is_reused() -> None:
 
 
 def test_rows_of_deleted_nodes_are_reused() -> None:
-    """Rows of nodes that are gone are used for others, in the middle of what is going on too."""
+    """Also while transactions are being applied."""
     tree, _ = replayed(
         create(1, b"/p"), create(2, b"/p/left"), create(3, b"/e", ephemeral=1), delete(4, b"/p")
     )

@@ -49,7 +49,7 @@ def test_invalid_paths_crash_a_server() -> None:
 
 
 def test_acl_without_scheme_or_id_crashes_a_server() -> None:
-    """Java's lists are looked up by their hash."""
+    """Java looks the lists up by their hash."""
     for name in ("scheme", "id"):
         nobody = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"} | {name: None}}]
         tree, died = dies(create(1, b"/a"), create(2, b"/b", acl=nobody))

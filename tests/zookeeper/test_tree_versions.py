@@ -52,7 +52,7 @@ def test_ephemeral_nodes_without_a_session_are_deleted_after_loading() -> None:
 
 
 def test_orphan_survives_the_end_of_its_session() -> None:
-    """The parent was deleted, which only happens where transactions are missing: nobody finds the node, but it is there."""
+    """Its parent was deleted, which only happens if transactions are missing: the node is unreachable, but exists."""
     tree, applied = replayed(
         create(1, b"/p"),
         create(2, b"/p/e", ephemeral=1),
@@ -161,7 +161,7 @@ def test_transaction_digests_are_compared() -> None:
 
 
 def test_digest_of_a_fuzzy_snapshot_is_compared_at_its_zxid() -> None:
-    """Its digest is that of the last transaction that went on while it was taken; before that digests in the log say nothing."""
+    """Its digest is that of the last transaction applied while it was taken; earlier digests in the log are not comparable."""
     tree, _ = replayed(create(1, b"/a"))
     data = bytearray(b"".join(bytes(buffer) for buffer in of_tree(tree)))
     later = create(2, b"/b")

@@ -1,4 +1,4 @@
-"""Rows made in one pass are those that are made of measured bodies, or it is left to these to make them."""
+"""The one-pass reader of transactions gives the rows of the general reader, or leaves them to it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _found(data: bytes) -> tuple[Window, Frames, TxnLogContext]:
 
 
 def _same(data: bytes, columns: list[str]) -> bool:
-    """Whether there are rows made at once; these are like the others then."""
+    """Return whether the fast path made rows, which must equal the general reader's."""
     window, frames, context = _found(data)
     result = rows_at_once(window, frames, columns, context)
     if result is None:

@@ -56,7 +56,7 @@ def test_kernels_equal_the_description() -> None:
 
 
 def test_rows_equal_txn_log_toolkits() -> None:
-    """The real TxnLogToolkit prints a line a transaction."""
+    """The real TxnLogToolkit prints one line per transaction."""
     compared = 0
     for path in FILES:
         message = path.parent.parent / "tools" / f"{path.name}.TxnLogToolkit.txt"

@@ -39,7 +39,7 @@ def test_log_embedded_in_a_nodes_data() -> None:
 
 
 def test_record_after_damage_must_follow_in_order() -> None:
-    """Both the length and the data are damaged: what is in it is known by its zxids, or by where it leads."""
+    """Both the length and the data are damaged: the record is identified by its zxid, or by the record it leads to."""
     inner = log_of(*(payload_of(zxid) for zxid in range(700, 706)))
     body = {"path": b"/log", "data": inner, "acl": None, "ephemeral": 0, "parent_cversion": 1}
     before, outer, after = payload_of(1), payload_of(2, txns.CREATE, body), payload_of(3)
@@ -88,7 +88,7 @@ def test_lost_zxid_range_at_the_start_and_the_end() -> None:
 
 
 def test_false_headers_take_linear_time() -> None:
-    """Each claims much of the file, and has its mark: sums are not made again and again."""
+    """Each claims much of the file and has its end mark: checksums are not computed repeatedly."""
     size = 1 << 18
     data = bytearray(b"B" * size)
     data[:16] = FILE_HEADER.pack({})
@@ -102,7 +102,7 @@ def test_false_headers_take_linear_time() -> None:
 
 
 def test_bytes_that_look_like_a_record() -> None:
-    """Bytes behind damage that look like the head of a record: of no known type, with a zxid below 0, without a mark."""
+    """Bytes after damage that look like a record header: unknown type, negative zxid, no end mark."""
     item = record_of(payload_of(1))
     unknown, negative, no_mark = bytearray(item), bytearray(record_of(payload_of(-5))), bytearray(item)
     unknown[40:44] = (22).to_bytes(4, "big")

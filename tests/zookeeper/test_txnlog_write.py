@@ -250,7 +250,7 @@ _ROWS = st.lists(
 
 
 def _whole(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As they come back: without a digest its version is null; the body of a closed session was not there, or is."""
+    """Return the rows as they are read: without a digest its version is null; an absent closeSession body is null."""
     schema = ROWS.schema([name for name in ROWS.names(detail=True) if name not in _PLACES])
     result = [
         {**row, "digest_version": None if row["tree_digest"] is None else row["digest_version"]}

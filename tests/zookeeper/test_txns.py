@@ -1,4 +1,4 @@
-"""The descriptions of transactions: all forms, and what kernels take from them."""
+"""The descriptions of transactions: all forms, and the constants kernels use."""
 
 from __future__ import annotations
 

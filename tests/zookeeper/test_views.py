@@ -1,4 +1,4 @@
-"""The tree of a data directory as its users see it: golden directories, the tree at any transaction, damage."""
+"""The tree of a data directory as clients see it: golden directories, the tree at any zxid, damage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def owner(text: Any) -> int:
 
 
 def as_seen(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as `truth.jsonl` has a node."""
+    """Return a row in the form of `truth.jsonl`."""
     data = row["data"]
     reported = {"data_hex": None if data is None else data.hex()}
     if data is not None and len(data) > 1500:
@@ -142,7 +142,7 @@ def test_directory_no_server_starts_on_still_has_a_tree(case: str) -> None:
 
 
 def test_log_from_the_first_transaction_needs_no_snapshot() -> None:
-    """A server since 3.5 refuses it; 3.4, which wrote it, does not."""
+    """Servers since 3.5 refuse it; 3.4, which wrote it, does not."""
     assert len(read("v3414_log_only")) == 6
 
 
@@ -153,7 +153,7 @@ def test_log_from_the_first_transaction_needs_no_snapshot() -> None:
     "case", ["dmg_base", "upgrade_chain", "quorum_one", "acls", "clean_restart", "sessions", "extended_types"]
 )
 def test_tree_at_a_snapshots_zxid_is_that_snapshot(case: str, tmp_path: Path) -> None:
-    """Made from the oldest snapshot and the logs alone. What the server itself wrote says the rest."""
+    """Built from the oldest snapshot and the logs alone, and compared with the server's own snapshots."""
     home = copy(case, tmp_path)
     snapshots = sorted(home.glob("snapshot.*"), key=lambda snapshot: int(snapshot.name.split(".")[1], 16))
     compared = 0
@@ -221,7 +221,7 @@ def test_zxid_beyond_the_last_transaction_is_an_error() -> None:
 
 
 def test_fuzzy_snapshot_finished_later_is_not_used(tmp_path: Path) -> None:
-    """Of a snapshot that was taken while others wrote, the logs before it know what the tree was like."""
+    """The tree before a fuzzy snapshot is rebuilt from the earlier logs."""
     home = copy("fuzzy", tmp_path)
     fuzzy = max(home.glob("snapshot.*"), key=lambda snapshot: int(snapshot.name.split(".")[1], 16))
     zxid = int(fuzzy.name.split(".")[1], 16)
@@ -245,7 +245,7 @@ def test_fuzzy_snapshot_without_earlier_logs(tmp_path: Path) -> None:
 
 
 def test_snapshot_of_older_versions_has_an_unknown_end(tmp_path: Path) -> None:
-    """Up to 3.5 it has no digest: what is in it tells."""
+    """Up to 3.5 it has no digest: its content decides."""
     home = tmp_path / "version-2"
     home.mkdir()
     lw.write(
@@ -346,7 +346,7 @@ def test_tables_of_one_snapshot() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Three snapshots, and a log behind each."""
+    """Three snapshots, each followed by a log."""
     folder = tmp_path / "version-2"
     folder.mkdir()
     write_snapshot(folder, 0)

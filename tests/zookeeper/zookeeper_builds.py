@@ -48,7 +48,7 @@ def build(
     extra: MemoryDirectory | None = None,
     **options: Any,
 ) -> dict[str, bytes]:
-    """The files of a directory, or those that an append adds to it."""
+    """Return the files of a new directory, or those an append adds."""
     listing = None if there is None else MemoryDirectory(there, "version-2")
     builder = LAYOUT.builder(listing, "version-2", Options(LAYOUT.options, options), extra=extra)
 
@@ -69,7 +69,7 @@ def put(files: dict[str, bytes], path: Path) -> Path:
 
 
 def content(files: dict[str, bytes], path: Path) -> dict[str, bytes | None]:
-    """Paths and data as clients see them; nothing is wrong with the directory."""
+    """Return paths and data as clients see them. The directory must have no faults."""
     report = lw.verify(put(files, path))
     assert report.ok, report.text()
     table = lw.read(path)
@@ -125,7 +125,7 @@ BASE = [
 
 
 def edits(rows: Sequence[dict[str, Any]], there: dict[str, bytes] | None = None) -> list[dict[str, Any]]:
-    """The transactions that rows make of the tree of `BASE`."""
+    """Return the transactions that appending rows to `BASE` writes."""
     files = build([batch(BASE)], zxid=4) if there is None else there
     result = build([batch(rows)], files)
     return [row for name in result for row in txns_of(result[name])]

@@ -35,7 +35,7 @@ def specimen_of(data: bytes, name: str = "log.1", **options: Any) -> Specimen:
 
 
 def faults_of(specimen: Specimen) -> list[Fault]:
-    """Without the zeros that are allocated ahead."""
+    """Return all faults except preallocated zeros."""
     return [fault for fault in specimen.read().report.faults if fault.severity is not Severity.INFO]
 
 

@@ -1,4 +1,4 @@
-"""What ZooKeeper's `DataTree` does with transactions, in plain Python: the sheet's rules one by one, for tests."""
+"""A plain Python model of ZooKeeper's `DataTree`, rule by rule, for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TTL_OWNER = -(1 << 56)
 
 
 class DeadError(Exception):
-    """The server would not live on."""
+    """The server would crash."""
 
 
 class NoNodeError(Exception):

@@ -85,7 +85,7 @@ def details(
 
 
 def served(directory: MemoryDirectory, **options: Any) -> list[dict[str, Any]]:
-    """The nodes that clients of a server see that is started on it; it starts, and finds nothing wrong."""
+    """Return the nodes clients see on a server started on the directory. It must start without faults."""
     opened = start(directory, **{"extendedTypesEnabled": True, **options})
     verdict = opened.verdict
     assert verdict.opens, (verdict.error_class, verdict.error)
@@ -94,13 +94,13 @@ def served(directory: MemoryDirectory, **options: Any) -> list[dict[str, Any]]:
 
 
 def truth(case: str) -> list[dict[str, Any]]:
-    """The nodes that a client of the real server saw; none where it did not start."""
+    """Return the nodes a client of the real server saw; empty if it did not start."""
     lines = [json.loads(line) for line in (GOLDEN / case / "truth.jsonl").read_text().splitlines()]
     return [line for line in lines[1:] if line["kind"] == "node"]
 
 
 def zxids(directory: MemoryDirectory, *names: str) -> list[int]:
-    """Those of the good transactions of some logs, or of all, in order."""
+    """Return the zxids of the sound transactions of the given logs, or of all, in order."""
     out: list[int] = []
     logs = sorted(
         (name for name in directory.files if name.startswith("log.")),
@@ -121,7 +121,7 @@ def notes(mending: RepairPlan) -> str:
 
 
 def losses(mending: RepairPlan) -> list[tuple[str, int | None, Mapping[str, Any]]]:
-    """What cost something: file, how many, which."""
+    """Return the losses: file, number of rows, zxids."""
     return [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in mending.cut if cut.rows_lost != 0]
 
 

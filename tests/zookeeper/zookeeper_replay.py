@@ -1,4 +1,4 @@
-"""A golden directory replayed as a server does it, for tests: what `opening` judges is left out here, so only cases that start."""
+"""Replay a golden directory as a server does. Only for cases that start: failures are not simulated here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPRESSION = {GZIP: "gzip", SNAPPY: "snappy", "": "none"}
 
 
 def listing(case: Case) -> Any:
-    """The files of a case as a layout sees them."""
+    """Return the listing of a case's files."""
     if (case.path / "datalog").exists():
         logs = LocalDirectory(str(case.path / "datalog" / "version-2"))
         return Store(LocalDirectory(str(case.path / "data" / "version-2")), {DATA_LOG_DIR: logs})
@@ -35,7 +35,7 @@ def listing(case: Case) -> Any:
 def restored(
     case: Case, *, check: bool = True, by_rows: bool = False, acl_index: int = 0, **settings: bool
 ) -> tuple[Tree, Applied]:
-    """The tree of the newest sound snapshot and all logs behind it, and what became of their transactions."""
+    """Return the tree of the newest sound snapshot and all later logs, and the results of their transactions."""
     actual = listing(case)
     tree = None
     for candidate in files.candidates(actual):
@@ -73,7 +73,7 @@ def restored(
 
 
 def encoded(window: Window, frames: Frames, context: Any) -> tuple[Window, Frames]:
-    """The same transactions, decoded into rows and encoded from these alone."""
+    """Decode transactions into rows and encode them from the rows alone."""
     names = txnlog.CODEC.tables["rows"].names(detail=True)
     batches = [part.batch for part in txnlog.CODEC.decode(window, frames, "rows", names, context)]
     rows = pa.Table.from_batches(batches, txnlog.CODEC.tables["rows"].schema(names))
@@ -93,7 +93,7 @@ def _add(out: Applied, more: Applied, since: int | None) -> int | None:
 
 
 def as_told(node: Node) -> dict[str, Any]:
-    """A node in the form of restore.jsonl."""
+    """Return a node in the form of `restore.jsonl`."""
     stat = {name: value for name, value in node.stat.items() if name != "owner"}
     data: dict[str, Any] = {"data_hex": None if node.data is None else node.data.hex()}
     if node.data is not None and len(node.data) > 1500:

@@ -29,7 +29,7 @@ SESSION = 0x100000000000001
 
 
 def log(*inputs: Txn | bytes) -> tuple[Window, Frames]:
-    """Transactions as a log, and its frames. Bytes are a payload."""
+    """Return transactions as a log, and its frames. Bytes are a payload."""
     payloads = [item if isinstance(item, bytes) else PAYLOAD.pack(item) for item in inputs]
     data = FILE_HEADER.pack({}) + b"".join(record(payload) for payload in payloads)
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
@@ -73,7 +73,7 @@ def replayed(*inputs: Txn | bytes, tree: Tree | None = None, **settings: bool) -
 
 
 def agree(tree: Tree, model: Model) -> None:
-    """All that a tree says is what the model has."""
+    """Assert that the tree equals the model."""
     reached = sorted(model.below(b""))
     assert [item.path for item in (tree.get(path) for path in reached) if item is not None] == reached
     assert tree.orphans() == sorted(set(model.nodes) - set(reached))
