@@ -21,7 +21,7 @@ _MINIMAL = "commit log files only"
 
 
 def directory(case: str, *, logs_only: bool = False) -> MemoryDirectory:
-    """Return a store as the layout lists it: the second commit log path is a root of its own."""
+    """Return a store as the layout lists it: the second commit log path is a separate root."""
     files = {}
     for name, path in store(case).items():
         for disk, root in (("disk1/commitlog", "commitlog"), ("disk2/commitlog", "commitlog-2")):
@@ -42,8 +42,8 @@ def directory(case: str, *, logs_only: bool = False) -> MemoryDirectory:
 
 def options(case: str, run: Run | None = None) -> Options:
     known = {option.name for option in LAYOUT.read_options} - {"storePathCommitLog"}
-    given = CASES[case]["config"] | ((run.store.get("config_extra") or {}) if run else {})
-    return Options(LAYOUT.read_options, {name: value for name, value in given.items() if name in known})
+    inputs = CASES[case]["config"] | ((run.store.get("config_extra") or {}) if run else {})
+    return Options(LAYOUT.read_options, {name: value for name, value in inputs.items() if name in known})
 
 
 def started(case: str, run: Run) -> Started:
@@ -56,7 +56,7 @@ def started(case: str, run: Run) -> Started:
 
 
 def simulated(case: str) -> list[Run]:
-    """The runs of releases that are simulated, but for those on what an earlier run left."""
+    """Return the runs of simulated releases, except those on files an earlier run left."""
     return [
         run
         for run in runs(case).values()
@@ -73,34 +73,34 @@ def sizes(files: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_release_opens_the_store_as_it_really_does(case: str) -> None:
+def test_predicted_start_equals_each_releases(case: str) -> None:
     for run in simulated(case):
         start = started(case, run)
-        said = run.store
-        assert start.verdict.opens == said["load"], run.name
-        if not said["load"]:
+        store = run.store
+        assert start.verdict.opens == store["load"], run.name
+        if not store["load"]:
             continue
         served = start.served
         assert isinstance(served, ServedStore)
-        assert (served.store.log.min_offset, served.store.max_phy) == (said["min_phy"], said["max_phy"]), (
+        assert (served.store.log.min_offset, served.store.max_phy) == (store["min_phy"], store["max_phy"]), (
             run.name
         )
         after = {entry.name: entry.size for entry in start.after.entries()}
-        assert sizes(after) == sizes(said["files_open"]), run.name
-        if "files_deleted" in said:
+        assert sizes(after) == sizes(store["files_open"]), run.name
+        if "files_deleted" in store:
             gone = {name for name in start.after.removed if not name.startswith("abort")}
-            assert gone == {name for name in said["files_deleted"] if not name.startswith("abort")}, run.name
+            assert gone == {name for name in store["files_deleted"] if not name.startswith("abort")}, run.name
         expected = readable(case, run)
-        found = [
-            [one.topic, one.queue_id, one.unit.number, one.unit.phy, one.unit.size]
-            for one in served.store.read_all()
+        actual = [
+            [item.topic, item.queue_id, item.unit.number, item.unit.phy, item.unit.size]
+            for item in served.store.read_all()
         ]
         if expected is None:
-            assert len(found) == said["readable"], run.name
+            assert len(actual) == store["readable"], run.name
         else:
             # Releases 4.x do not say the number in the queue.
-            old = said["reader"].startswith("4")
-            assert sorted(_plain(found, old)) == sorted(_plain(expected, old)), run.name
+            old = store["reader"].startswith("4")
+            assert sorted(_plain(actual, old)) == sorted(_plain(expected, old)), run.name
 
 
 def _plain(units: list[list[Any]], old: bool) -> list[list[Any]]:
@@ -108,7 +108,7 @@ def _plain(units: list[list[Any]], old: bool) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_queues_and_keys_are_those_of_the_real_store(case: str) -> None:
+def test_queues_and_keys_equal_the_real_stores(case: str) -> None:
     for run in simulated(case):
         served = started(case, run).served if run.store["load"] else None
         for line in run.lines.get("queue", []) if isinstance(served, ServedStore) else ():
@@ -128,8 +128,8 @@ def _same_name(served: ServedStore, run: Run) -> bool:
 
 
 @pytest.mark.parametrize("case", [path.parent.name for path in sorted(HOME.glob("*/after"))])
-def test_rebuilt_files_are_those_of_the_real_store(case: str) -> None:
-    """Byte for byte, but for the names of index files, which are times."""
+def test_rebuilt_files_equal_the_real_stores(case: str) -> None:
+    """Byte for byte, except the names of index files, which are times."""
     for run in simulated(case):
         home = HOME / case / "after" / run.store["reader"]
         if run.store.get("opened") != _MINIMAL or run.store["abort_file"] or not home.exists():
@@ -157,5 +157,5 @@ def test_rebuilt_files_are_those_of_the_real_store(case: str) -> None:
         ("polygenelubricants", -(1 << 31)),
     ],
 )
-def test_the_hash_of_text_is_that_of_java(text: str, expected: int) -> None:
+def test_hash_of_text_equals_javas(text: str, expected: int) -> None:
     assert string_hash(text) == expected

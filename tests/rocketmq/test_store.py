@@ -35,16 +35,16 @@ def placed(case: str, tmp_path: Path) -> Path:
     return home
 
 
-def given(case: str, home: Path) -> dict[str, Any]:
+def path_options(case: str, home: Path) -> dict[str, Any]:
     """Return the options that a store needs: those of several paths."""
     paths = CASES[case]["config"].get("storePathCommitLog")
     return {} if paths is None else {"storePathCommitLog": paths.replace("@ROOT@", str(home))}
 
 
 @pytest.mark.parametrize("case", [case for case in HEALTHY if case not in ("empty",)])
-def test_messages_of_a_healthy_store_are_those_of_the_real_one(case: str, tmp_path: Path) -> None:
+def test_messages_of_a_healthy_store_equal_the_real_ones(case: str, tmp_path: Path) -> None:
     home = placed(case, tmp_path)
-    table = lw.read(home, "rocketmq.store", columns="*", **given(case, home))
+    table = lw.read(home, "rocketmq.store", columns="*", **path_options(case, home))
     rows = {row["physical_offset"]: row for row in table.to_pylist()}
     for line in first(case).lines.get("message", []):
         if line.get("decoded", True):
@@ -59,29 +59,29 @@ def test_messages_of_a_healthy_store_are_those_of_the_real_one(case: str, tmp_pa
 
 
 @pytest.mark.parametrize("case", [case for case in HEALTHY if not case.startswith("hand") and case != "live"])
-def test_nothing_is_wrong_with_a_healthy_store(case: str, tmp_path: Path) -> None:
+def test_healthy_store_has_no_faults(case: str, tmp_path: Path) -> None:
     home = placed(case, tmp_path)
-    report = lw.verify(home, "rocketmq.store", **given(case, home))
+    report = lw.verify(home, "rocketmq.store", **path_options(case, home))
     assert report.ok, report.text()
 
 
 @pytest.mark.parametrize("case", [case for case in HEALTHY if "query" in first(case).lines])
-def test_a_key_is_found_in_the_index(case: str, tmp_path: Path) -> None:
+def test_key_is_found_in_the_index(case: str, tmp_path: Path) -> None:
     home = placed(case, tmp_path)
     run = first(case)
     if run.store["abort_file"] or not any(name.startswith("index/") for name in store(case)):
         pytest.skip("the real store made another index before it was asked")
     for line in run.lines["query"][:6]:
         key = f"{line['topic']}#{line['key']}"
-        found = lw.read(home, "rocketmq.store", view="index", key=key, **given(case, home))
-        assert set(line["phys"]) <= set(found["physical_offset"].to_pylist())
+        table = lw.read(home, "rocketmq.store", view="index", key=key, **path_options(case, home))
+        assert set(line["phys"]) <= set(table["physical_offset"].to_pylist())
 
 
-def test_queues_have_the_offsets_of_the_real_store_and_of_consumers(tmp_path: Path) -> None:
+def test_queues_have_the_offsets_of_the_real_store_and_its_consumers(tmp_path: Path) -> None:
     rows = lw.read(placed("broker_e2e", tmp_path), view="queues").to_pylist()
-    said = {(line["topic"], line["queue"]): line for line in first("broker_e2e").lines["queue"]}
+    recorded = {(line["topic"], line["queue"]): line for line in first("broker_e2e").lines["queue"]}
     for row in rows:
-        line = said[row["topic"], row["queue_id"]]
+        line = recorded[row["topic"], row["queue_id"]]
         assert (row["min_offset"] or 0, row["max_offset"] or 0) == (line["min"], line["max"])
     (queue,) = (row for row in rows if (row["topic"], row["queue_id"]) == ("TopicTest", 1))
     assert queue["consumer_offsets"] == [{"group": "cg0", "offset": 22}]
@@ -90,7 +90,7 @@ def test_queues_have_the_offsets_of_the_real_store_and_of_consumers(tmp_path: Pa
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.startswith(("dmg_cl", "dmgk_body", "dmgk_torn"))]
 )
-def test_damage_of_the_log_is_reported_or_loses_nothing(case: str, tmp_path: Path) -> None:
+def test_damage_of_the_log_is_reported_unless_it_loses_nothing(case: str, tmp_path: Path) -> None:
     report = lw.verify(placed(case, tmp_path), "rocketmq.store")
     assert report.ok == (case in SILENT), report.text()
 
@@ -106,7 +106,7 @@ def test_damage_of_the_log_is_reported_or_loses_nothing(case: str, tmp_path: Pat
         "dmg_cq_missing_one",
     ],
 )
-def test_a_queue_that_contradicts_the_log_is_an_error(case: str, tmp_path: Path) -> None:
+def test_queue_that_contradicts_the_log_is_an_error(case: str, tmp_path: Path) -> None:
     report = lw.verify(placed(case, tmp_path), "rocketmq.store")
     assert not report.ok
 
@@ -123,7 +123,7 @@ def test_mode_as_system_gives_what_consumers_get(case: str, tmp_path: Path) -> N
         sizes = {
             name: value for name, value in CASES[case]["config"].items() if name.startswith(("mapped", "max"))
         }
-        chosen = {**sizes, **given(case, home)}
+        chosen = {**sizes, **path_options(case, home)}
         table = lw.read(home, "rocketmq.store", mode="AS_SYSTEM", as_system=version, **chosen)
         report = lw.verify(home, "rocketmq.store", as_system=version, **chosen)
         assert report.system is not None
@@ -132,7 +132,7 @@ def test_mode_as_system_gives_what_consumers_get(case: str, tmp_path: Path) -> N
         assert table.num_rows == run.store["readable"] - len(undecoded)
 
 
-def test_a_configuration_file_names_the_store(tmp_path: Path) -> None:
+def test_configuration_file_names_the_store(tmp_path: Path) -> None:
     home = placed("basic", tmp_path)
     conf = tmp_path / "broker.conf"
     conf.write_text(
@@ -154,7 +154,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def test_a_written_store_has_the_files_that_a_broker_makes_from_its_log(tmp_path: Path) -> None:
+def test_written_store_has_the_files_a_broker_derives_from_its_log(tmp_path: Path) -> None:
     lw.write(ROWS[:25], tmp_path / "store", "rocketmq.store", **SIZES)
     lw.write(ROWS[25:], tmp_path / "store", "rocketmq.store", mode="append", **SIZES)
     assert_rebuilt(tmp_path / "store")
@@ -167,15 +167,15 @@ def assert_rebuilt(home: Path) -> None:
     )
     chosen = Options(LAYOUT.read_options, {**SIZES, "commitLogRecoverMaxNum": 1000})
     after = STARTUP.run(alone, LAYOUT.plan(alone, chosen), chosen, version="5.5.0", clean=True).after
-    made = {entry.name: after.read(entry.name) for entry in after.entries()}
+    result = {entry.name: after.read(entry.name) for entry in after.entries()}
     queues = {name: data for name, data in files.items() if name.startswith("consumequeue")}
-    assert queues == {name: data for name, data in made.items() if name.startswith("consumequeue")}
+    assert queues == {name: data for name, data in result.items() if name.startswith("consumequeue")}
     assert [data for name, data in sorted(files.items()) if name.startswith("index")] == [
-        data for name, data in sorted(made.items()) if name.startswith("index")
+        data for name, data in sorted(result.items()) if name.startswith("index")
     ]
 
 
-def test_a_gap_in_a_queue_is_refused(tmp_path: Path) -> None:
+def test_gap_in_a_queue_is_refused(tmp_path: Path) -> None:
     rows = [{"topic": "T", "queue_id": 0, "queue_offset": n, "body": b"x"} for n in (0, 2)]
     with pytest.raises(lw.UsageError, match="queue_offset is 2, expected 1"):
         lw.write(rows, tmp_path / "store", "rocketmq.store", **SIZES)
@@ -184,7 +184,7 @@ def test_a_gap_in_a_queue_is_refused(tmp_path: Path) -> None:
     assert lw.read(tmp_path / "store")["queue_offset"].to_pylist() == [0, 1]
 
 
-def test_a_store_with_a_file_abort_is_not_appended_to(tmp_path: Path) -> None:
+def test_store_with_an_abort_file_is_not_appended_to(tmp_path: Path) -> None:
     home = placed("killed", tmp_path)
     with pytest.raises(lw.UsageError, match="abort"):
         lw.write(ROWS[:1], home, "rocketmq.store", mode="append")
