@@ -212,7 +212,7 @@ def table_lines(figures: Mapping[str, Figure]) -> list[str]:
     ]
     lines += [f"- {name}: {cost(f'read_four[{name}]', f'floor[{name}]')}" for name in COMPRESSIONS]
     single = cost("read_single_records", "read_four[none]")
-    return [*lines, "", f"With one record a batch, a record takes {single} as long."]
+    return [*lines, "", f"With one record per batch, a record takes {single} as long."]
 
 
 # Alone: pytest-benchmark

@@ -1,8 +1,8 @@
-"""LevelDB: a database of 200 MB read, written and checked, beside plyvel (the C++ library, called from Python) and beside the floor
-of what can't be avoided: read, checksum, decompress, copy.
+"""LevelDB: read, write and check a database of 200 MB, compared with plyvel (the C++ library, called from Python) and with the floor:
+read, verify checksums, decompress, copy.
 
-Run by `benchmarks/run.py`; alone it prints its section of the table in two minutes. plyvel is the judge's package, an extra of the
-tests; without it the section says so.
+Run by `benchmarks/run.py`; alone it prints its section of the table in two minutes. plyvel is an extra of the tests; without it the
+section is empty.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ def _logs(place: Path, table: pa.Table, size: Size) -> Iterator[str]:
             "rest": lambda: log_rows(broken),
         }
         measured = in_turn({name: python(work) for name, work in works.items()}, size.rounds)
-    line = f"log of {stored >> 20} MB, one put a batch, {holes} damaged stretches: scan with CRC"
+    line = f"log of {stored >> 20} MB, one put per batch, {holes} damaged ranges: scan with CRC"
     yield measured.row(line, stored / 1e9, "GB/s", "salvage", "the same log, clean", "scan")
     line, rate = "the same, rows in mode DROPMALFORMED", table.num_rows / 1e6
     yield measured.row(line, rate, "M rows/s", "rest", "the same log, clean", "rows")

@@ -1,4 +1,4 @@
-"""A Spark source of the same rows that does nothing: what Spark itself costs, the peer of our source.
+"""A Spark source of the same rows that does nothing, to measure the cost of Spark itself.
 
 `python benchmarks/null_source.py DIRECTORY` writes a partition there, reads it with both on one core, and prints rows a second
 as JSON.

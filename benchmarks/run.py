@@ -1,4 +1,4 @@
-"""`make bench`: measure, print one table, write it to `benchmarks/RESULTS.md`. With `--peers` also what one would use instead.
+"""`make bench`: measure, print one table, write it to `benchmarks/RESULTS.md`. With `--peers` also measure alternatives.
 
 Rates depend on the machine and its load. Ratios of tasks that are measured in turn can be compared.
 """

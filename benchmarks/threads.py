@@ -1,4 +1,4 @@
-"""One thread where there would be several, for what is beside a peer that has one."""
+"""Limit logwright to one thread, for comparisons with single-threaded peers."""
 
 from __future__ import annotations
 

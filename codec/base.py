@@ -1,7 +1,7 @@
 """The core of a codec: one file format, decoded and encoded. A layout (`codec.layout`) does the same for a directory.
 
-Both are pure: bytes and values in, bytes and values out. They never see a path, a file handle or Spark. Readers and writers
-do, and know no byte layout. What a format offers beyond this core is in `Codec.capabilities` (`codec.capability`).
+Both are pure: bytes and values in, bytes and values out, without paths, file handles or Spark. Readers and writers handle those, and
+know no byte layout. Optional features of a format are in `Codec.capabilities` (`codec.capability`).
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class Follow(Protocol):
     ) -> tuple[int, int]:
         """Return the positions `[low, high)` that the options select in a directory that ends at `end`; a `stream` ignores `high`.
 
-        They may lie outside the directory. Raises `UsageError`.
+        They may exceed the directory. Raises `UsageError`.
         """
         ...
 

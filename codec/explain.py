@@ -128,7 +128,7 @@ class Space:
 
     start: int
     data: bytes
-    how: str
+    origin: str
     nodes: list[Node] = field(default_factory=list)
     gathered: tuple[tuple[int, int], ...] = ()
     """The ranges of the enclosing space that the bytes are gathered from, in order."""
@@ -381,7 +381,7 @@ class Explainer:
         self,
         node: Node,
         data: bytes,
-        how: str,
+        origin: str,
         kind: Type,
         scope: Scope | None = None,
         gathered: tuple[tuple[int, int], ...] = (),
@@ -392,7 +392,7 @@ class Explainer:
         inner = Explainer(data, 0, self.focus.inside(node.start), self._rows)
         name = node.name if isinstance(kind, Repeated) else ""
         nodes = inner.all(kind, 0, len(data), scope, name, rows=rows)
-        return Space(node.start, data, how, nodes, gathered)
+        return Space(node.start, data, origin, nodes, gathered)
 
     # Lists
 

@@ -2,7 +2,7 @@
 
     OUT/<name>          the copy, with the original name
     OUT/damage.json     the operations, each explicitly; sizes and SHA-256 of all files before and after; the rows of all frames
-                        that no operation touched; what `verify` finds, and what the real system would do, predicted
+                        that no operation touched; the result of `verify`, and the predicted behaviour of the real system
 
 `OUT` is created by one rename. damage.json is placed beside the copy, so that a real system does not find it in its data
 directory. `apply` repeats the recorded operations on the same files, without the seed.
@@ -97,9 +97,15 @@ def damage(
             "no operation",
             advice="Pass one, like --op 'flip:at=1234,bit=3', or random ones with --seed and --count",
         )
-    with plain_errors(target), Input(source, codec) as given:
+    with plain_errors(target), Input(source, codec) as original:
         return _Work(
-            given, operations, number("seed", seed, -(1 << 63)), by_chance, record, LocalFileSystem(), target
+            original,
+            operations,
+            number("seed", seed, -(1 << 63)),
+            by_chance,
+            record,
+            LocalFileSystem(),
+            target,
         ).run()
 
 
@@ -364,7 +370,7 @@ def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str
     prefix = re.compile(re.escape(os.path.join(staging, source.name)) + "/?")
     for name, fault in report.faults:
         # A disk error while reading back the copy is not deliberate damage.
-        if any(said in fault.detail for said in _UNREAD):
+        if any(verdicts in fault.detail for verdicts in _UNREAD):
             raise StorageError(
                 f"the copy cannot be read back: {fault.detail}", path=os.path.basename(name) or source.name
             )
@@ -379,13 +385,13 @@ def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str
     for target in targets:
         predict = target.layout.capabilities.predict if isinstance(target, DirectoryTarget) else None
         if isinstance(target, DirectoryTarget) and predict is not None:
-            said: dict[str, Any] = {"target": prefix.sub("", target.path) or source.name}
+            verdicts: dict[str, Any] = {"target": prefix.sub("", target.path) or source.name}
             for name, clean in (("clean", True), ("unclean", False)):
                 started = predict.run(
                     target.directory, target.plan, target.layout_options, version=None, clean=clean
                 )
-                said[name] = started.verdict.to_dict()
-            systems.append(said)
+                verdicts[name] = started.verdict.to_dict()
+            systems.append(verdicts)
     return {"verify": {**summary, "faults": faults[:MOST_FAULTS]}, "system": systems}
 
 

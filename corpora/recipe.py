@@ -17,8 +17,7 @@ Reads = Callable[[int, int], bytes]
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be made: the name of the target and of the folder it lies in, by which recipe, how many rows, from which seed,
-    with which options."""
+    """A request to generate a target: its name and folder, recipe, number of rows, seed and options."""
 
     name: str
     folder: str
@@ -33,22 +32,17 @@ class Order:
     def given(self, own: Iterable[Option]) -> dict[str, Any]:
         """Return the writer's options that the caller set, without the recipe's `own`."""
         names = {option.name for option in own}
-        options = self.options
-        return {
-            name: value
-            for name, value in options.to_dict().items()
-            if name not in names and options.given(name)
-        }
+        values = self.options.to_dict()
+        return {name: values[name] for name in values if name not in names and self.options.given(name)}
 
 
 @dataclass
 class Made:
-    """What a recipe made, in one of two forms: `files` by name (the name "" is a target that is one file), or `batches` of rows
-    to be written by the product's own writer with `options`.
+    """The output of a recipe: either `files` by name ("" for a target that is a single file), or `batches` of rows for logwright's own
+    writer with `options`.
 
-    `expected` are the rows that must be read, by view, the default one first: each call gives them anew, as batches with the
-    core columns. `content` (name, reader, size) hashes what a compressor's version does not change, None where that is all of
-    a file.
+    `expected` are functions that return the rows that must be read, as batches with the core columns, by view, the default view first.
+    `content(name, reader, size)` hashes the content that does not depend on the compressor's version; None if that is the complete file.
     """
 
     expected: Mapping[str, Callable[[], Iterable[pa.RecordBatch]]]

@@ -1,9 +1,9 @@
 """Fuzzing: a file of any bytes is read to its end, and all reports about it are consistent.
 
-`fuzz_one` is the target, for any driver: bytes in, nothing out, `BrokenPromise` (or any error not made on purpose) where something
-is wrong. `fuzz` drives it with mutated samples: flipped bits, extreme numbers in fields, with the checksum made right again or not,
-pieces cut, doubled, exchanged, and taken from other files. `python -m logwright.roundtrip.fuzz CODEC --seconds N --seed S` does so with
-the kernels bounds-checked, and leaves a file that breaks a promise where it was started.
+`fuzz_one` is the target, for any driver: it takes bytes, and raises `BrokenPromise` (or an unexpected exception) for a bug. `fuzz` drives
+it with mutated samples: flipped bits, extreme numbers in fields with or without a fixed checksum, and pieces that are removed, repeated,
+exchanged or taken from other files. `python -m logwright.roundtrip.fuzz CODEC --seconds N --seed S` runs it with bounds-checked kernels,
+and saves a file that breaks a promise in the working directory.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ Mutation = Callable[[random.Random, bytearray, Sequence[bytes], Struct | None], 
 def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
     """Read a file of any bytes in every mode, window and table.
 
-    Raises `BrokenPromise` unless: only FAILFAST raises, and for damage or what is unsupported; the modes that skip it agree on the
-    rows, whatever the size of the window; the damaged stretches are in the file, in order, and with the rest all of it; and the
-    file is written again as it was, where the codec keeps what is damaged.
+    Raises `BrokenPromise` unless: only FAILFAST raises, for damage or unsupported data; the other modes return the same rows for all
+    window sizes; the damaged ranges are in order and cover the file together with the frames; and encoding restores the file if the
+    codec preserves damaged bytes.
     """
     specimen = Specimen.of(data, codec, name or samples(codec)[0].name)
     results = {mode: attempt(specimen, mode) for mode in (Mode.FAILFAST, Mode.PERMISSIVE, Mode.DROPMALFORMED)}

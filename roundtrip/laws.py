@@ -53,10 +53,10 @@ class Verdict:
 
 
 def decode_encode(
-    given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+    source: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
 ) -> Verdict:
-    """Law 2: a file decoded and encoded again has the same bytes. `given`: a path, or bytes with `codec` or `name`."""
-    specimen = Specimen.of(given, codec, name, **options)
+    """Law 2: a file decoded and encoded again has the same bytes. `source`: a path, or bytes with `codec` or `name`."""
+    specimen = Specimen.of(source, codec, name, **options)
     before = specimen.all_bytes()
     differ = bytes_differ(before, specimen.encode(*specimen.tables()))
     return _verdict("decode_encode", specimen, len(before), differ)
@@ -67,13 +67,13 @@ STORED = ("payload",)
 
 
 def encoded_anew(
-    given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+    source: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
 ) -> Verdict:
     """Law 2, second half: a file encoded without the stored payloads has the same rows.
 
     Positions in the file may differ, because compressed sizes depend on the compressor's version.
     """
-    specimen = Specimen.of(given, codec, name, **options)
+    specimen = Specimen.of(source, codec, name, **options)
     rows, frames, file = specimen.tables()
     frames = frames.select([item for item in frames.schema.names if item not in STORED])
     actual = specimen.with_bytes(specimen.encode(rows, frames, file)).read("rows").table
@@ -99,7 +99,7 @@ def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **opti
 
 
 def any_split(
-    given: Given,
+    source: Given,
     codec: str | Codec | None = None,
     *,
     sizes: Iterable[int],
@@ -107,7 +107,7 @@ def any_split(
     **options: Any,
 ) -> Verdict:
     """Law 4: for each of `sizes`, reading the file in parts of at most that many bytes gives the same rows."""
-    specimen = Specimen.of(given, codec, name, **options)
+    specimen = Specimen.of(source, codec, name, **options)
     expected = specimen.read().table
     checked = 0
     done: set[tuple[tuple[int, int], ...]] = set()
@@ -126,7 +126,7 @@ def any_split(
 
 
 def kernel_equals_description(
-    given: Given,
+    source: Given,
     codec: str | Codec | None = None,
     *,
     name: str | None = None,
@@ -141,7 +141,7 @@ def kernel_equals_description(
     frames may be stored at its end.
     """
     law = "kernel_equals_description"
-    specimen = Specimen.of(given, codec, name, **options)
+    specimen = Specimen.of(source, codec, name, **options)
     data = specimen.all_bytes()
     if not specimen.codec.structures:
         return Verdict(law, _what(specimen), 0)
@@ -203,7 +203,7 @@ def kernel_equals_description(
 
 
 def damage_is_seen(
-    given: Given,
+    source: Given,
     codec: str | Codec | None = None,
     *,
     name: str | None = None,
@@ -221,7 +221,7 @@ def damage_is_seen(
     the changed frames, and together with the others they cover the file.
     """
     law = "damage_is_seen"
-    specimen = Specimen.of(given, codec, name, **options)
+    specimen = Specimen.of(source, codec, name, **options)
     data = specimen.all_bytes()
     sound = _Sound(specimen, data)
     checked = 0

@@ -1,14 +1,13 @@
 """A file system in memory that fails and crashes on command, to verify the promises of writers.
 
-It implements `writers.filesystem.FileSystem` with the guarantees of POSIX and no more. Every change is recorded; `crash` gives
-the disk as it may be found after the machine stopped behind any prefix of the changes:
+It implements `writers.filesystem.FileSystem` with only the guarantees of POSIX. Every change is recorded; `crash` returns a possible
+state of the disk after a machine crash behind any prefix of the changes:
 
-- the data of a file is on the disk as it was at its last `sync`; of what was written later any part may be there or not;
-- a change of names is on the disk after `sync_directory` of a directory that it touched; of later ones any may be there or
-  not, but one change is there as a whole (a rename never loses both names), and changes of one and the same name keep their
-  order.
+- The data of a file is on the disk as of its last `sync`. Any part of later writes may be missing.
+- A change of names is on the disk after `sync_directory` of an affected directory. Later changes may be missing, but each is atomic (a
+  rename never loses both names), and changes of the same name keep their order.
 
-`fail(at, how)` lets one operation, reading ones included, fail once.
+`fail(at, failure)` lets one operation, possibly a read, fail once.
 """
 
 from __future__ import annotations

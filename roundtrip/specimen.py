@@ -44,17 +44,17 @@ class Specimen:
 
     @classmethod
     def of(
-        cls, given: Given, codec: str | Codec | None = None, name: str | None = None, **options: Any
+        cls, source_or_data: Given, codec: str | Codec | None = None, name: str | None = None, **options: Any
     ) -> Specimen:
         """Make a specimen from a path or bytes. Raises `UsageError` for an unrecognised format, or another one than `codec`."""
-        if isinstance(given, Specimen):
-            return given
+        if isinstance(source_or_data, Specimen):
+            return source_or_data
         path: str | None = None
         data, hints = b"", {"directory": ""}
-        if isinstance(given, bytes | bytearray | memoryview):
-            data, head = bytes(given), bytes(given[:HEAD])
+        if isinstance(source_or_data, bytes | bytearray | memoryview):
+            data, head = bytes(source_or_data), bytes(source_or_data[:HEAD])
         else:
-            path = local_path(os.fspath(given))
+            path = local_path(os.fspath(source_or_data))
             with open_source(path) as source:
                 head = source.pread(0, HEAD).tobytes()
             name = name or os.path.basename(path)

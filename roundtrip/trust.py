@@ -1,11 +1,11 @@
-"""What we promise of damage, failures and crashes, tried out in every place: for each codec and layout of the registry.
+"""The trust harness: verify the promises about damage, failures and crashes exhaustively, for each registered codec and layout.
 
-- `damage`: each bit of a small file flipped, and each cut of it.
-- `reading`: each call that reading it makes fails.
-- `writing`: each operation of a write fails, and each prefix of its changes is a crash with what was not synced lost.
+- `damage`: flip each bit of a small file, and truncate it at each byte.
+- `reading`: let each operating-system call of a read fail.
+- `writing`: let each operation of a write fail, and crash after each prefix of its changes, losing unsynced data.
 
-`every_call`, `every_operation` and `every_crash` do that with any command; they take it and what judges the outcome. `python -m
-logwright.roundtrip.trust [CODEC or LAYOUT ...] [--every-bit]` runs all of it and prints how much was tried.
+`every_call`, `every_operation` and `every_crash` do that with any command and a judge of its outcome. `python -m
+logwright.roundtrip.trust [CODEC or LAYOUT ...] [--every-bit]` runs all checks and prints their number.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def in_memory(most: int = MEMORY) -> Iterator[None]:
             tracemalloc.stop()
         pa.set_memory_pool(outer)
     if took > most:
-        raise BrokenPromise(f"it takes {took} bytes of memory, {most} are allowed")
+        raise BrokenPromise(f"it takes {took} bytes of memory; the limit is {most}")
 
 
 _pools: list[pa.MemoryPool] = []
@@ -154,8 +154,8 @@ def every_call(
     """Run a command repeatedly, and let a different one of its operating-system calls fail each time (only every `step`th
     of them, for a quick look).
 
-    `judge(result, error, text)` raises for an outcome that is neither a clear error nor a complete result; errors that are not
-    made on purpose pass. `prepare` puts everything as it was.
+    `judge(result, error, text)` raises for an outcome that is neither a clear error nor a complete result. Unexpected exceptions are
+    raised. `prepare` restores the initial state.
     """
     figures = Figures()
     for failure in failures:
@@ -187,7 +187,7 @@ def every_operation(
 ) -> Figures:
     """Run a command on copies of a file system, with one more of its operations failing each time (None: interrupted).
 
-    `judge(files, error, text)` sees what is there then, and the error that was raised, if one was.
+    `judge(files, error, text)` gets the resulting files, and the error, if there was one.
     """
     figures = Figures()
     for failure in failures:
@@ -341,7 +341,7 @@ def writing(sample: Sample) -> Figures:
 # Layouts
 
 
-class BoxReader:
+class DirectoryReader:
     """Reads directories of a file system in memory, equal ones only once, by copying them to the same paths on disk."""
 
     def __init__(self, box: DirectorySample, scratch: str) -> None:
@@ -406,8 +406,8 @@ def read_directory(path: str, column: str, options: Mapping[str, Any]) -> list[A
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
-def boxes(
-    reader: BoxReader,
+def write_scenarios(
+    reader: DirectoryReader,
 ) -> Iterator[tuple[str, MemoryFileSystem, Callable[[MemoryFileSystem], None], Any, Any]]:
     """Yield every way to write a directory: its name, the disk before, the command, and the keys before and after."""
     box, target, options = reader.box, reader.target, reader.options
@@ -458,20 +458,20 @@ def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -
     be able to clean up. `ways`: only these, by name."""
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="logwright-trust-") as scratch:
-        reader = BoxReader(box, scratch)
-        for name, files, command, before, after in boxes(reader):
+        reader = DirectoryReader(box, scratch)
+        for name, files, command, before, after in write_scenarios(reader):
             if ways is not None and name not in ways:
                 continue
-            what = f"{box.layout}, {name}"
+            label = f"{box.layout}, {name}"
 
             def found(
-                on: MemoryFileSystem, text: str, what: str = what, before: Any = before, after: Any = after
+                on: MemoryFileSystem, text: str, label: str = label, before: Any = before, after: Any = after
             ) -> Any:
                 rows = reader.rows(on)
                 if rows not in (before, after):
-                    raise BrokenPromise(f"{what}: {text}: neither the old rows nor the new ones are there")
+                    raise BrokenPromise(f"{label}: {text}: neither the old nor the new rows exist")
                 if reader.settled(on.fork()) != rows:
-                    raise BrokenPromise(f"{what}: {text}: the next writer makes something else of it")
+                    raise BrokenPromise(f"{label}: {text}: the next writer changes the rows")
                 return rows
 
             def failed(
@@ -479,14 +479,14 @@ def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -
                 error: BaseException | None,
                 text: str,
                 found: Any = found,
-                what: str = what,
+                label: str = label,
                 after: Any = after,
             ) -> None:
                 rows = found(on, text)
                 if error is None and rows != after:
-                    raise BrokenPromise(f"{what}: {text}: no error, and the rows are not there")
+                    raise BrokenPromise(f"{label}: {text}: no error, but the rows are missing")
                 if isinstance(error, LogwrightError) and not error.path:
-                    raise BrokenPromise(f"{what}: {text}: an error that names no path: {error}")
+                    raise BrokenPromise(f"{label}: {text}: an error without a path: {error}")
 
             figures += every_operation(files, command, failed)
             figures += every_crash(files, command, found)
@@ -504,7 +504,7 @@ def missing() -> list[str]:
 
 
 def everything(names: Sequence[str] = (), *, every_bit: bool = False) -> Iterator[tuple[str, Figures, float]]:
-    """Try all promises on all codecs and layouts, or those named; what was tried, how much, and the seconds it took.
+    """Check all promises on all codecs and layouts, or the named ones. Yields title, number of checks, and seconds.
 
     Raises `BrokenPromise`.
     """

@@ -1,4 +1,4 @@
-"""Make the zip for `spark-submit --py-files` from a wheel: Spark takes no wheel there.
+"""Make the zip for `spark-submit --py-files` from a wheel, which Spark does not accept there.
 
     python tools/pyfiles.py dist/logwright-0.1.0-py3-none-any.whl
 

@@ -97,7 +97,7 @@ def _emit_crc(builder: Any, instruction: str, crc: Any, word: Any, width: int) -
 
     declared: Any = cgutils.get_or_insert_function
     i64, i32 = ir.IntType(64), ir.IntType(32)
-    # Arm's instructions use 32 bits except for the word of eight bytes; Intel's take words of their own width.
+    # Arm's instructions use 32 bits except for the word of eight bytes; Intel's take words of 1, 2, 4 or 8 bytes.
     arm = "aarch64" in instruction
     result = i64 if width == 8 and not arm else i32
     operand = i64 if width == 8 else i32 if arm else ir.IntType(8 * width)

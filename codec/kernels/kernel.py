@@ -20,7 +20,7 @@ from a zip. numba's own cache ignores edited callees and the mode. Without a wri
 Rules for a kernel: arguments are C-contiguous arrays, scalars and named tuples of these; integers are int64 throughout
 (numba makes floats of int64 mixed with uint64; NumPy scalars are narrow, and warn where compiled code wraps: read a byte
 with `load_u8`); a global is a number, a tuple, an array, a kernel or an intrinsic; a result is a scalar or a tuple of
-scalars. Nothing is allocated: what a kernel fills, it is given.
+scalars. Kernels do not allocate: output arrays are arguments.
 """
 
 from __future__ import annotations
@@ -257,17 +257,16 @@ def kernel(
 ) -> Any:
     """Make a kernel, `@kernel` or `@kernel("const u1[], i8, i8")`.
 
-    The signature has the arguments' types: `i8 i4 i2 i1 u8 u4 u2 u1 f8 b1` (b1 is a bool), `T[]` for a C-contiguous array of
-    one dimension, `T[,]` of two, `const T[]` for one that is only read (which takes writable ones as well), and the name of a class of
-    named tuples in the kernel's module, each field of which is annotated so: `Annotated[..., "i8[]"]`. What is in a named tuple is not
-    converted: it has to be of just these types. With a signature
-    there is one compiled form, made ahead by `logwright warmup`, and arguments are converted to it. Without, there is one for
-    each combination of types that is met, read-only arrays apart from writable ones.
+    The signature lists the types of the arguments: `i8 i4 i2 i1 u8 u4 u2 u1 f8 b1` (b1 is a bool), `T[]` for a C-contiguous array of one
+    dimension, `T[,]` of two, `const T[]` for a read-only argument (writable arrays are accepted), and the name of a named tuple class in
+    the kernel's module with fields annotated as `Annotated[..., "i8[]"]`. Members of a named tuple are not converted.
 
-    `python` runs instead of the function when it is called from Python or runs interpreted: for what a package does well.
-    A call lets go of the interpreter's lock; a `brief` one keeps it: to get the lock back from another thread takes longer than a
-    few microseconds of work. An `inline` one becomes a part of the kernels that call it: for one that is called for each frame, where the
-    call takes as long as the work.
+    A kernel with a signature has one compiled form, which `logwright warmup` compiles, and converts its arguments. Without a signature
+    there is one form for each combination of types; read-only and writable arrays differ.
+
+    `python` replaces the function for calls from Python and in interpreted mode, if a package is faster. A call releases the GIL, except
+    for a `brief` kernel: reacquiring the GIL takes longer than a few microseconds of work. An `inline` kernel is inlined into its callers,
+    for kernels that take no longer than the call itself.
     """
     if isinstance(argument, str):
         return lambda function: Kernel(function, argument, python, brief=brief, inline=inline)

@@ -121,7 +121,7 @@ class Overlay:
         if name in self._files:
             self._files[to] = self._files.pop(name)
 
-    # What has changed
+    # Changes
 
     def pieces(self, name: str) -> Sequence[Extent]:
         return self._files[name].pieces

@@ -49,8 +49,8 @@ _WINDOW = 4 << 20
 class Record:
     """One record. `delta` is its offset in the batch, if it is not the next one.
 
-    `headers` are (key, value) or (key, value, the key as a consumer gets it). `packed` are its bytes where they are odd: the
-    other fields say what they mean.
+    `headers` are (key, value) or (key, value, key as a consumer gets it). `packed` are unusual bytes of the record; the other fields are
+    their meaning.
     """
 
     key: bytes | None

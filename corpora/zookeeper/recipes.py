@@ -181,7 +181,7 @@ def _named(name: str, kind: str) -> int:
     """Check that the file name has the right form, and return its zxid."""
     parsed = names.parse(name)
     if parsed is None or parsed.kind != kind:
-        raise UsageError(f"{name!r} is no name of such a file", advice=f"A name like {kind}.1")
+        raise UsageError(f"{name!r} is not a name of such a file", advice=f"A name like {kind}.1")
     return parsed.zxid
 
 

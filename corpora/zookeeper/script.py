@@ -1,5 +1,6 @@
-"""The files of a small data directory made one by one, from the descriptions of their structures: what each transaction does is said
-here once more, on a dictionary of nodes. No reader, no writer and no replay has a part in it.
+"""Build the files of a small data directory from the descriptions of their structures.
+
+The effects of transactions are implemented independently here, on a dictionary of nodes, without logwright's reader, writer or replay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Java for the oracles: jars by Maven, classes by javac, and one long-lived JVM that answers JSON lines.
 
-Everything fetched or compiled lands in the user's cache, in a directory named by a hash of what it was made from, and
-appears there by one rename: two runs at once, or one that was killed, leave nothing half done.
+Fetched and compiled files are in the user's cache, in a directory named by a hash of its sources that is created by one rename:
+concurrent or killed runs leave nothing incomplete.
 """
 
 from __future__ import annotations

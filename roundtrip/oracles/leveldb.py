@@ -1,4 +1,4 @@
-"""LevelDB itself as an oracle: the library in the wheel of plyvel, called through its C interface for what plyvel has no call for,
+"""LevelDB itself as an oracle: the library in the wheel of plyvel, called through its C interface for functions missing in plyvel,
 the status of an iterator above all. It runs in a process of its own, since over damage it may end that.
 
     with LevelDB() as leveldb:
@@ -35,7 +35,7 @@ class Answer:
     rows: Sequence[tuple[bytes, bytes]] = ()
     iterated: str = ""
     dropped: Sequence[str] = ()
-    """Lines of LOG about what was dropped or ignored."""
+    """Lines of LOG about dropped or ignored data."""
     after: Sequence[str] = field(default=())
     """The files of the directory when it was closed again."""
 

@@ -277,7 +277,7 @@ def test_compressed_bytes_have_separate_addresses() -> None:
     node = explained(PACKED, packed(1, zlib.compress(THOUSAND)), base=50, items=3, at=(51, 1401))
     data = child(node, "data")
     assert data.space is not None
-    assert (data.space.start, data.space.how, data.space.data) == (51, "unpacked", THOUSAND)
+    assert (data.space.start, data.space.origin, data.space.data) == (51, "unpacked", THOUSAND)
     many = data.space.nodes[0].children[0]
     assert many.start == 0
     assert "[700]" in shown(many)

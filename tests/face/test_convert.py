@@ -100,8 +100,8 @@ def test_json_lines_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: l
 @pytest.mark.parametrize(
     ("line", "match"),
     [
-        ("{", "line 1 is no JSON"),
-        ("[1]", "line 1 is no object"),
+        ("{", "line 1 is not JSON"),
+        ("[1]", "line 1 is not an object"),
         ('{"ky": 1}', "Did you mean 'key'"),
         ('{"key": 1}', "line 1, column 'key': 1 is no binary"),
         ('{"key": {"$hex": "zz"}}', "is no binary"),

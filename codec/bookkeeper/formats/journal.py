@@ -1,7 +1,7 @@
 """The codec `bookkeeper.journal`: the write-ahead log of a bookie (`<id in hex>.txn`), versions 4 to 6.
 
-A record has no checksum, but most entries do: a digest that the client made. Which kind a ledger has, the journal does not say: a record
-whose digest is right says so for all of its ledger. Source: `Journal`, `JournalChannel`, `BookieImpl`, `DigestManager` of BookKeeper.
+Records have no checksum, but most entries have a digest made by the client. Its kind is not stored: a record with a matching digest
+reveals it for its ledger. Source: `Journal`, `JournalChannel`, `BookieImpl`, `DigestManager` of BookKeeper.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Explanation:
         return sum(1 for _ in self._problems())
 
     def text(self, *, colour: bool = False, items: int = 16, width: int = 118) -> str:
-        """Return text for a terminal. `items`: the number of items shown of a longer list, besides those around the requested one."""
+        """Return text for a terminal. `items`: the number of items shown of a longer list, plus those around the requested one."""
         from logwright.explanation.text import render
 
         return render(self.found, colour=colour, items=items, width=width)
@@ -146,7 +146,7 @@ def _node(node: Node, data: bytes, base: int, around: tuple[int, ...]) -> dict[s
 
 def _space(space: Space, around: tuple[int, ...]) -> dict[str, Any]:
     here = (*around, space.start)
-    out: dict[str, Any] = {"at": spell((*here, 0)), "length": len(space.data), "how": space.how}
+    out: dict[str, Any] = {"at": spell((*here, 0)), "length": len(space.data), "how": space.origin}
     if space.gathered:
         out["from"] = [{"offset": a, "length": b - a} for a, b in space.gathered]
     out["fields"] = [_node(node, space.data, 0, here) for node in space.nodes]

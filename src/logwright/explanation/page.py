@@ -141,7 +141,7 @@ class _Data:
         number = len(self.spaces)
         self.spaces.append(
             {
-                "node": node, "around": around, "start": inner.start, "how": inner.how,
+                "node": node, "around": around, "start": inner.start, "how": inner.origin,
                 "ranges": [[0, len(inner.data)]], "bytes": [inner.data], "from": list(inner.gathered),
             }
         )  # fmt: skip

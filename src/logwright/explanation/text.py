@@ -148,7 +148,7 @@ class _Text:
         self, node: Node, space: Space, around: tuple[int, ...], depth: int, piece: Piece
     ) -> Iterator[str]:
         here = (*around, space.start)
-        text = f"{space.how}: {len(space.data):,} bytes, from {spell((*here, 0))} on"
+        text = f"{space.origin}: {len(space.data):,} bytes, from {spell((*here, 0))} on"
         yield self._line("", "", depth + 1, f"▼ {node.name}, {text}", "", "", ink="magenta")
         yield from self._nodes(space.nodes, space.data, 0, here, depth + 1, piece)
 

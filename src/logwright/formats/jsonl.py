@@ -170,8 +170,8 @@ _ROWS = 1 << 14
 def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
     """Read JSON lines as the columns of a table that the first lines name, in the order of the table.
 
-    Bytes are text or `{"$hex": "..."}`, times integers in milliseconds or ISO 8601, what a line does not name is null. Raises
-    `UsageError` with the number of the line, for what is no JSON and for values that do not fit.
+    Bytes are text or `{"$hex": "..."}`, times are integers in milliseconds or ISO 8601, missing columns are null. Raises
+    `UsageError` with the line number for invalid JSON and values of a wrong type.
     """
     with open(path, "rb") as stream:
         head = list(_objects(enumerate(stream, 1), path))
@@ -209,10 +209,10 @@ def _objects(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[tuple[in
         try:
             value = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"line {number} is no JSON: {error}", path=path) from None
+            raise UsageError(f"line {number} is not JSON: {error}", path=path) from None
         if not isinstance(value, dict):
             shown = line[:40].decode("utf-8", "replace")
-            raise UsageError(f"line {number} is no object but {shown!r}", path=path)
+            raise UsageError(f"line {number} is not an object but {shown!r}", path=path)
         yield number, value
 
 
