@@ -112,7 +112,7 @@ def test_fragmented_records_are_joined() -> None:
     explanation = lw.explain(path)
     records = [node for node in all_nodes(explanation) if node.space is not None]
     assert records
-    assert all(record.space is not None and record.space.how == "gathered" for record in records)
+    assert all(record.space is not None and record.space.origin == "gathered" for record in records)
     keys = {
         str(node.value, "utf-8") for node in nodes_named(explanation, "key") if isinstance(node.value, bytes)
     }
