@@ -270,7 +270,7 @@ def reading(sample: Sample) -> Figures:
                 if error is None and not set(table[0]) <= set(sound):
                     raise BrokenPromise(f"{sample.label}: {text}: rows that were never there")
                 if error is not None and not error.path:
-                    raise BrokenPromise(f"{sample.label}: {text}: an error that names no path: {error}")
+                    raise BrokenPromise(f"{sample.label}: {text}: an error without a path: {error}")
 
             def command(mode: Mode = mode) -> Any:
                 return _read(path, specimen.codec, sample, mode)

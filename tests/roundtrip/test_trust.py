@@ -245,7 +245,7 @@ def test_directory_that_is_not_written_breaks_a_promise(monkeypatch: pytest.Monk
         monkeypatch.setattr(trust, "every_operation", fail_once)
 
     answers(None)
-    with pytest.raises(BrokenPromise, match="no error, and the rows are not there"):
+    with pytest.raises(BrokenPromise, match="no error, but the rows are missing"):
         trust.writing_directory(box, ["append"])
     answers(StorageError("bad"))
     with pytest.raises(BrokenPromise, match="an error without a path: bad"):
