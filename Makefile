@@ -56,7 +56,7 @@ $(ORACLE): requirements-oracle.lock $(STAMP)
 # Byte code is written even where the environment says not to: without it each process spends half a minute on compiling the tests.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## run a sample of the tests that meets every rule (four minutes; Java 17 for the Spark part, else it is skipped)
+test: $(STAMP) ## run a sample of the tests that meets every rule (under four minutes; Java 17 for the Spark part, else it is skipped)
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-sample} $(PYTEST) tests --ignore=tests/oracle \
 	  -m "not nightly and not oracle and not extended" $(ARGS)
 

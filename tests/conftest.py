@@ -13,7 +13,7 @@ import pytest
 import sampling
 from hypothesis import HealthCheck, Phase, settings
 
-# Tests run what they are about: kernels compiled (or as NUMBA_DISABLE_JIT and NUMBA_BOUNDSCHECK say), however small the input.
+# Run kernels compiled (or as NUMBA_DISABLE_JIT and NUMBA_BOUNDSCHECK say), however small the input.
 os.environ.setdefault("LOGWRIGHT_INTERPRET_BELOW", "0")
 
 # A cold kernel compiles inside the first example: no deadline, and slow first examples are no ill health.

@@ -254,7 +254,7 @@ def unchecked(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
     return LOG.scan(window, at, context, check=False)
 
 
-# Verdicts and what is given
+# Verdicts and arguments
 
 
 def test_verdict_names_the_checked_law() -> None:

@@ -169,7 +169,7 @@ def test_fixable_record_before_an_unfixable_one_is_fixed() -> None:
     assert losses(mending) == [("log.1", None, {"first_zxid": 12})]
 
 
-# What ends a history, and what is made up for
+# Truncated histories and filler transactions
 
 
 def holed(*numbers: int) -> MemoryDirectory:

@@ -497,7 +497,7 @@ def test_unreadable_transaction(home: Path) -> None:
     assert len(read("toplevel_check", mode="DROPMALFORMED")) == 6
 
 
-# Single files, and what differs
+# Single files and differences
 
 
 def test_single_snapshot_as_a_tree() -> None:
