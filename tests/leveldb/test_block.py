@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logwright.codec.kernels.compress import BombError, CompressionError, compress
 from logwright.codec.leveldb.formats.table import layout as block
 from logwright.codec.leveldb.formats.table.codec import first_bad
-from logwright.codec.leveldb.formats.table.rows import Unpacked, packed, plain
+from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
 from logwright.codec.leveldb.keys import internal_key, order, separator, successor
 
 pytestmark = pytest.mark.kernel_modes
@@ -74,7 +74,7 @@ def test_kernels_equal_the_description(rows: list[tuple[bytes, int, int, bytes]]
     keys, values, status = block.entries(array(data), LIMIT)
     assert (list(zip(keys, values, strict=True)), status) == (pairs, block.SOUND)
     assert keys[1:] == [key for key, _ in pairs[1:]]
-    assert packed(entries, interval).tobytes() == data
+    assert entries.packed(interval).tobytes() == data
     uncompressed = plain(array(data), block.NONE, LIMIT)
     assert uncompressed.interval == (interval if len(pairs) > interval else max(16, len(pairs)))
 
