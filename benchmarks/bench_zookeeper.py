@@ -2,7 +2,7 @@
 that come with pyspark).
 
 Run by `benchmarks/run.py`; alone it prints its section of the table in six minutes. Without Java or pyspark the section says so.
-Times are of the processor, on both sides, and of one thread. The JVM is warm, and its garbage collector has no thread of its own. The
+Times are of the processor, on both sides, and of one thread. The JVM is warm, and its garbage collector is single-threaded. The
 start of a server and the tools as users run them, cold, have their own lines. By default we read with several threads. Only the wall
 clock shows their effect, so a line about them uses the wall clock for both sides.
 """

@@ -81,7 +81,7 @@ class Codec(ABC):
     """The columns that are lost when only rows are written."""
 
     end_magic: bytes = b""
-    """The last bytes of every sound file, by which a file of any name is recognised; empty if there are none."""
+    """The last bytes of every sound file, by which a file of any name is recognised. Empty if there is no such magic."""
 
     def with_capabilities(self, capabilities: FileCapabilities) -> Self:
         """Return this codec with its capabilities filled in."""

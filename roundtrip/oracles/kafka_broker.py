@@ -1,6 +1,6 @@
 """A real broker, one node, KRaft, on loopback only, that serves hand-made partition directories.
 
-Each placed partition gets a log directory of its own, so that one that doesn't open takes no other with it, and has its
+Each placed partition gets a separate log directory, so that a partition that does not open affects no other, and has its
 own clean-shutdown marker and checkpoints: many cases share one start, which takes seconds. Topics placed before the first
 start go into the bootstrap records of the metadata log; later ones are created by the admin client, and placed between a
 clean stop and the next start.

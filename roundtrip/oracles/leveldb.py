@@ -1,5 +1,5 @@
 """LevelDB itself as an oracle: the library in the wheel of plyvel, called through its C interface for functions missing in plyvel,
-the status of an iterator above all. It runs in a process of its own, since over damage it may end that.
+the status of an iterator above all. It runs in a separate process, which damage may crash.
 
     with LevelDB() as leveldb:
         answer = leveldb.open("/tmp/db", paranoid_checks=True)
