@@ -101,11 +101,11 @@ class BatchConsumeQueue:
                     self.min_offset = unit[4]
                     return
 
-    def units(self, number: int) -> list[Unit] | None:
+    def units(self, number: int) -> Iterator[Unit] | None:
         for file in self.queue.files:
             found = [unit for unit in self._written(file) if unit[4] + unit[5] > number]
             if found:
-                return [Unit(unit[4], unit[5], unit[0], unit[1]) for unit in found]
+                return (Unit(unit[4], unit[5], unit[0], unit[1]) for unit in found)
         return None
 
     def next_file(self, number: int) -> int:

@@ -18,6 +18,8 @@ _UNIT = struct.Struct(">qiq")
 _RECOVERED = 3
 """Files at the end of a queue that are read when the store loads."""
 _NO_ADDRESS = 1
+_LOOKED_AT = 801
+"""Units that one pull looks at: those within `maxFilterMessageSize`, 16000 bytes, and one more."""
 
 
 @dataclass(frozen=True)
@@ -212,14 +214,14 @@ class ConsumeQueue:
         if self.ext is not None:
             self.ext.truncate_from(address)
 
-    def units(self, number: int) -> list[Unit] | None:
-        """Return the units from a number on, up to the end of their file; None where there is none (`iterateFrom`)."""
+    def units(self, number: int) -> Iterator[Unit] | None:
+        """Return the units from a number on that one pull looks at, up to the end of their file; None where there is none."""
         offset = number * SIZE
         file = self.queue.find(offset) if offset >= self.min_logic else None
         if file is None or offset % file.size >= file.wrote:
             return None
-        data = file.read(offset % file.size, file.wrote - offset % file.size)
-        return [Unit(number + i, 1, *values) for i, values in enumerate(_UNIT.iter_unpack(data))]
+        data = file.read(offset % file.size, min(file.wrote - offset % file.size, _LOOKED_AT * SIZE))
+        return (Unit(number + i, 1, *values) for i, values in enumerate(_UNIT.iter_unpack(data)))
 
     def breaks(self, unit: Unit) -> bool:
         """Whether the extension of a unit, read where none begins, claims more bits than its file has: that stops a pull."""

@@ -53,6 +53,7 @@ class Refused:
     text: str
 
 
+Buffer = bytes | memoryview
 BLANK = None
 """The end of a file: the next message is in the next one."""
 
@@ -96,7 +97,7 @@ def _integer(text: str) -> int:
 _FIXED = struct.Struct(">iIiiiqqiq")
 
 
-def check(buffer: bytes, rules: Rules, *, crc: bool) -> Message | Refused | None:
+def check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused | None:
     """Check the message at the start of `buffer`, which goes up to the end of what is written of the file. None is `BLANK`."""
     left = len(buffer)
     if rules.sized and left <= 4:
@@ -114,7 +115,7 @@ def check(buffer: bytes, rules: Rules, *, crc: bool) -> Message | Refused | None
         return Refused(-1, "checkMessageAndReturnSize failed, may can not dispatch")
 
 
-def _check(buffer: bytes, rules: Rules, *, crc: bool) -> Message | Refused:
+def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
     total, magic, body_crc, queue_id, _, queue_offset, phy, flags, _ = _FIXED.unpack_from(buffer)
     at = _FIXED.size + (20 if flags & BORN_V6 else 8)
     (stored,) = struct.unpack_from(">q", buffer, at)
@@ -162,14 +163,14 @@ def _check(buffer: bytes, rules: Rules, *, crc: bool) -> Message | Refused:
     )
 
 
-def _bytes(buffer: bytes, at: int, length: int) -> bytes:
+def _bytes(buffer: Buffer, at: int, length: int) -> bytes:
     """Raises `ValueError` for bytes that there are not."""
     if length < 0 or at + length > len(buffer):
         raise ValueError("BufferUnderflowException")
-    return buffer[at : at + length]
+    return bytes(buffer[at : at + length])
 
 
-def decodes(buffer: bytes, *, v2: bool) -> bool:
+def decodes(buffer: Buffer, *, v2: bool) -> bool:
     """Whether `MessageDecoder.decode` of a client gives a message. Before V2 was known it took any magic for V1."""
     try:
         _, magic, _, _, _, _, _, flags, _ = _FIXED.unpack_from(buffer)

@@ -176,7 +176,7 @@ class MessageStore:
 
     def _recover_file(self, file: MappedFile, reached: int) -> tuple[int, bool]:
         """Return where the messages of a file end, and whether the log ends there."""
-        data = file.read()
+        data = memoryview(file.read())
         position = 0
         while True:
             found = check(data[position:], self.rules, crc=True)
@@ -269,7 +269,7 @@ class MessageStore:
             file = self.log.find(at, or_first=at == 0)
             if file is None:
                 return
-            data = file.read(0, file.wrote)
+            data = memoryview(file.read(0, file.wrote))
             position = at % file.size
             while position < len(data):
                 found = check(data[position:], self.rules, crc=False)
