@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_directory import MemoryDirectory
+from row_batches import chunked
 from zookeeper_builds import (
     BASE,
     LAYOUT,
@@ -53,14 +54,6 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@st.composite
-def chunked(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
-    """Split rows into batches, some of them empty."""
-    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=5)))
-    edges = [0, *cuts, len(rows)]
-    return [batch(rows).slice(a, b - a) for a, b in itertools.pairwise(edges)]
-
-
 @given(
     data=st.data(),
     pairs=st.dictionaries(PATHS, DATA, max_size=25),
@@ -83,7 +76,7 @@ def test_nodes_written_in_any_batches_read_back_equal(
     expected = build([batch(rows)] if rows else [], **options)
     shuffled = data.draw(st.permutations(rows))
     second = build(
-        data.draw(chunked(shuffled)) if rows else [],
+        data.draw(chunked(batch(shuffled))) if rows else [],
         extra=MemoryDirectory(),
         sort_buffer_size=budget,
         **options,
@@ -136,7 +129,7 @@ def test_logs_written_in_any_batches_are_the_same_bytes(data: st.DataObject, row
         **data.draw(st.sampled_from([{}, {"txnLogSizeLimitInKb": 1}, {"preAllocSize": 1}])),
     }
     expected = build([batch(nodes)], **options)
-    assert build(data.draw(chunked(nodes)), **options) == expected
+    assert build(data.draw(chunked(batch(nodes))), **options) == expected
 
 
 def test_logs_are_rolled_by_size() -> None:
