@@ -140,7 +140,7 @@ def spell(path: Path) -> str:
 def nearest(name: str, known: Sequence[str]) -> str:
     """Suggest a name that may have been meant."""
     near = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
+    return f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
 
 
 def _find(

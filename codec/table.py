@@ -91,7 +91,7 @@ class Table:
         if not isinstance(name, str):
             raise UsageError(f"a column name is text, not {name!r}")
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}"
+        hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(names)}"
         raise UsageError(f"no column {name!r} in table {self.name!r}", advice=hint)
 
 

@@ -32,8 +32,9 @@ from logwright.corpora.damage_random import at_random
 from logwright.readers import verify as _verify
 from logwright.readers.plan import reading
 from logwright.readers.report import Report
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
+from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
+from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -149,7 +150,7 @@ class Input:
         if self.directory:
             self.sizes = dict(sorted(_below(self.real)))
             with contextlib.suppress(UsageError):  # an unrecognised directory is damaged by bytes
-                self.targets = resolve(path, codec, passed=[])
+                self.targets = resolve(path, codec, skipped=[])
         else:
             with open_source(path) as source:
                 self.sizes = {"": source.size}
@@ -353,10 +354,10 @@ def _targets(path: str, source: Input) -> list[Target]:
     if not source.targets:
         return []
     try:
-        return resolve(path, source.codec, passed=[])
+        return resolve(path, source.codec, skipped=[])
     except (UsageError, NotFoundError):
         try:
-            return resolve(path, kind(source.targets[0]) if len(source.targets) == 1 else None, passed=[])
+            return resolve(path, kind(source.targets[0]) if len(source.targets) == 1 else None, skipped=[])
         except (UsageError, NotFoundError):
             return []
 

@@ -20,7 +20,7 @@ from logwright.corpora.damage_image import Image
 from logwright.corpora.expected import lines
 from logwright.readers import stream
 from logwright.readers.plan import reading
-from logwright.readers.resolve import Target
+from logwright.readers.target import Target
 from logwright.readers.task import Task, Work
 
 

@@ -78,7 +78,9 @@ def _recipe(codec: str, name: str | None) -> Recipe:
             return recipe
     near = difflib.get_close_matches(name, [recipe.name for recipe in known], n=1)
     hint = (
-        f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(recipe.name for recipe in known)}"
+        f"Did you mean {near[0]!r}?"
+        if near
+        else f"Valid values: {', '.join(recipe.name for recipe in known)}"
     )
     raise UsageError(f"no recipe {name!r} for {codec}", advice=hint)
 

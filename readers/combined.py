@@ -1,5 +1,5 @@
-"""Views whose rows are made from those of several files side by side (`codec.capability.Combine`): the files are read as streams, what
-is damaged in them is reported and put aside, and the layout puts the rest together."""
+"""Views whose rows are combined from several files (`codec.capability.Combine`). The files are read as streams; damage in them is reported,
+and the layout combines the rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from logwright.readers.stream import CORRUPT, Mode, output_schema
 from logwright.readers.task import ReadJob, Task, Work, run_jobs
 
 _SMALLEST = 256 << 10
-"""The smallest window, where many runs are open at a time."""
+"""Smallest window in bytes, used when many runs are open at a time."""
 _OPEN = 8
-"""So many runs are read in windows of full size."""
+"""Number of runs that are read in windows of full size."""
 
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A `codec.layout.Run`."""
+    """A `codec.store.view.Run`."""
 
     tasks: tuple[Task, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class Combined:
-    """A `codec.layout.Group`, or the rows of a range of its key: from `low` on, and before `high`. See `readers.task.Work`."""
+    """A `codec.store.view.Group`, or the rows of a range of its key: `low` inclusive, `high` exclusive. See `readers.task.Work`."""
 
     path: str
     layout: str
@@ -47,7 +47,7 @@ class Combined:
     low: Any = None
     high: Any = None
     already_reported: frozenset[str] = frozenset()
-    """Files whose damage is reported by others that read them too."""
+    """Files whose damage is reported by other parts that read them too."""
 
     @property
     def files(self) -> Sequence[Task]:
@@ -59,15 +59,15 @@ class Combined:
         return None if None in lengths else sum(one for one in lengths if one is not None)
 
     def with_files(self, change: Callable[[Task], Task]) -> Work:
-        changed = [[change(task) for task in run.tasks] for run in self.runs]
+        files = [[change(task) for task in run.tasks] for run in self.runs]
         names = {
-            task.file: one.file
-            for run, some in zip(self.runs, changed, strict=True)
-            for task, one in zip(run.tasks, some, strict=True)
+            task.file: new.file
+            for run, tasks in zip(self.runs, files, strict=True)
+            for task, new in zip(run.tasks, tasks, strict=True)
         }
         return replace(
             self,
-            runs=tuple(replace(run, tasks=tuple(some)) for run, some in zip(self.runs, changed, strict=True)),
+            runs=tuple(replace(run, tasks=tuple(tasks)) for run, tasks in zip(self.runs, files, strict=True)),
             already_reported=frozenset(names[name] for name in self.already_reported),
         )
 
@@ -90,30 +90,30 @@ class Combined:
         assert combine is not None
         room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
         reading = _Reading(self, report, mode, filter, room, prefetcher)
-        wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+        needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         schema = output_schema(self.table, columns, mode)
         left = limit
         runs = [_Stream(reading, run) for run in self.runs]
-        combined = combine(self.view, self.params, runs, wanted, reading.report_fault)
+        combined = combine(self.view, self.params, runs, needed, reading.report_fault)
         while left != 0:
             batch = next(combined, None)
-            found = [*reading.damaged(schema)]
+            results = [*reading.damaged(schema)]
             if batch is not None:
-                found.append(_shown(batch, filter, columns, schema))
-            for rows in found:
-                given = rows.slice(0, left)
-                left = None if left is None else left - given.num_rows
-                if batch is not None and rows is found[-1]:
-                    report.given += given.num_rows
-                if given.num_rows:
-                    yield given
+                results.append(_shown(batch, filter, columns, schema))
+            for rows in results:
+                limited = rows.slice(0, left)
+                left = None if left is None else left - limited.num_rows
+                if batch is not None and rows is results[-1]:
+                    report.given += limited.num_rows
+                if limited.num_rows:
+                    yield limited
             if batch is None:
                 return
 
-    # Cutting
+    # Splitting
 
     def split(self, max_bytes: int) -> Sequence[Work]:
-        """Ranges of the key, cut where parts start whose bounds are known. Parts without bounds are read for every range."""
+        """Split into ranges of the key, at the first keys of files whose bounds are known. Files without bounds are read for every range."""
         cuts = self._cuts(max_bytes)
         if not cuts:
             return [self]
@@ -142,7 +142,7 @@ class Combined:
             return []
         known = sorted(
             ((task.bounds[self.key][0], task.size or 0) for task in self.files if self.key in task.bounds),
-            key=lambda one: one[0],
+            key=lambda file: file[0],
         )
         cuts: list[Any] = []
         size = 0
@@ -163,30 +163,30 @@ class Combined:
 
 
 class _Reading:
-    """What the runs of one group share while they are read."""
+    """State that the runs of one group share while they are read."""
 
     def __init__(
         self,
-        what: Combined,
+        group: Combined,
         report: Report,
         mode: Mode,
         filter: Filter | None,
         window: int,
         prefetcher: Prefetcher,
     ) -> None:
-        self.what, self.report, self.mode, self.window, self.prefetcher = (
-            what,
+        self.group, self.report, self.mode, self.window, self.prefetcher = (
+            group,
             report,
             mode,
             window,
             prefetcher,
         )
         self.silent = Report(report.path, max_faults=0)
-        # Rows of one key are together whatever else is asked of them: only what the key tells may be used before.
-        self.filter = filter.only(what.key) if filter is not None and what.key is not None else None
+        # All rows of one key must stay together, so only conditions on the key may be applied before combining.
+        self.filter = filter.only(group.key) if filter is not None and group.key is not None else None
         self.corrupt_rows: list[pa.RecordBatch] = []
-        self.reported: set[str] = set(what.already_reported)
-        """Files whose damage is reported already."""
+        self.reported: set[str] = set(group.already_reported)
+        """Files whose damage has been reported."""
 
     def report_fault(self, fault: Fault) -> None:
         self.report.file("", fault.codec).add(fault)
@@ -194,30 +194,31 @@ class _Reading:
             raise DamageError.of(fault, self.report.path)
 
     def filter_of(self, task: Task) -> Filter | None:
-        """What is used on the rows of a file: none of a range that it lies in."""
-        what = self.what
-        if what.key is None or (what.low is None and what.high is None):
+        """Return the filter for the rows of a file, with the bounds of the range unless the file is inside it."""
+        group = self.group
+        if group.key is None or (group.low is None and group.high is None):
             return self.filter
-        smallest, largest = task.bounds.get(what.key, (None, None))
-        low = what.low if smallest is None or what.low is None or smallest < what.low else None
-        high = what.high if largest is None or what.high is None or largest >= what.high else None
+        smallest, largest = task.bounds.get(group.key, (None, None))
+        low = group.low if smallest is None or group.low is None or smallest < group.low else None
+        high = group.high if largest is None or group.high is None or largest >= group.high else None
         if low is None and high is None:
             return self.filter
-        return Filter.between(self.filter, what.table[what.key], low, high)
+        return Filter.between(self.filter, group.table[group.key], low, high)
 
     def damaged(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of damaged regions that were met since this was asked last."""
-        found = self.corrupt_rows[:]
+        """Iterate over the rows of damaged regions since the last call."""
+        rows = self.corrupt_rows[:]
         self.corrupt_rows.clear()
-        for row in found:
+        for row in rows:
             arrays = [
-                row.column(one.name) if one in CORRUPT else pa.nulls(row.num_rows, one.type) for one in schema
+                row.column(field.name) if field in CORRUPT else pa.nulls(row.num_rows, field.type)
+                for field in schema
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class _Stream:
-    """One run. See `codec.layout.Stream`."""
+    """One run. See `codec.store.view.Stream`."""
 
     def __init__(self, reading: _Reading, run: TaskRun) -> None:
         self._reading, self._run, self.params = reading, run, run.params
@@ -225,7 +226,7 @@ class _Stream:
 
     @property
     def damaged(self) -> bool:
-        """See `codec.layout.Stream`."""
+        """See `codec.store.view.Stream`."""
         reports = (self._reading.report, self._reading.silent)
         return any(
             report.file(name, codec).errors for name, codec in self._read.items() for report in reports
@@ -235,7 +236,7 @@ class _Stream:
         return self._jobs(columns)
 
     def frames(self) -> Iterator[RowFrames]:
-        """See `codec.layout.Stream`."""
+        """See `codec.store.view.Stream`."""
         return self._jobs(None)
 
     def _jobs(self, columns: Sequence[str] | None) -> Iterator[Any]:
@@ -260,7 +261,7 @@ def _forget(row: pa.RecordBatch) -> None: ...
 def _shown(
     batch: pa.RecordBatch, filter: Filter | None, columns: Sequence[str], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The rows that match, with the columns of the output."""
+    """Return the matching rows, with the columns of the output."""
     if filter is not None:
         batch = filter.apply(batch)
     if len(schema) == len(columns) == batch.num_columns:
@@ -268,5 +269,5 @@ def _shown(
     if not len(schema):
         return batch.select([])
     arrays = [batch.column(name) for name in columns]
-    arrays += [pa.nulls(batch.num_rows, one.type) for one in list(schema)[len(columns) :]]
+    arrays += [pa.nulls(batch.num_rows, field.type) for field in list(schema)[len(columns) :]]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,7 +1,7 @@
-"""Rows of two sides put next to each other, by their keys or by their places, and compared column by column.
+"""Match the rows of two sides, by key or one by one, and compare them column by column.
 
-Both sides are streams of record batches, of which one of each is in memory. Where the keys of both are the same, row after row,
-which is nearly everywhere, all is done on whole columns.
+Both sides are streams of record batches, with one batch of each in memory. Where the keys of both sides agree row after row, which is
+nearly everywhere, whole columns are compared.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 _SMALL, _LARGE = 1 << 10, 1 << 16
-"""So many rows of each side are matched one by one where their keys are not the same; twice as many each time it goes on."""
+"""Number of rows of each side to match one by one after keys differ; it doubles while they keep differing."""
 
 
 class Disordered(UsageError):
-    """Rows can't be matched by a key: they don't come in its order."""
+    """Rows cannot be matched by a key, because they are not sorted by it."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows next to each other, in order: row `ia[i]` of `a` and row `ib[i]` of `b`, -1 where a side has none.
+    """Matched rows in order: row `ia[i]` of `a` and row `ib[i]` of `b`, -1 if a side has none.
 
-    The first rows of `a` and `b` are the rows `first_a` and `first_b` of their sides.
+    The first rows of `a` and `b` are rows `first_a` and `first_b` of their sides.
     """
 
     a: pa.RecordBatch
@@ -45,24 +45,24 @@ class Pairs:
 
     @property
     def aligned(self) -> bool:
-        """Whether row i is next to row i throughout."""
+        """Whether row i is matched with row i throughout."""
         return len(self.a) == len(self.b) == len(self.ia) and bool(
             (self.ia == self.ib).all() and (len(self.ia) == 0 or self.ia[0] == 0)
         )
 
 
 class _Side:
-    """The rows that are still to be matched."""
+    """The rows of one side that are not matched yet."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
         self.rows = 0
-        """So many were matched."""
+        """Number of rows matched."""
         self.batch: pa.RecordBatch | None = None
         self.schema: pa.Schema | None = None
 
     def fill(self) -> bool:
-        """Have a row, if there is one."""
+        """Load a batch with rows. Return False at the end."""
         while self.batch is None or not self.batch.num_rows:
             self.batch = next(self._batches, None)
             if self.batch is None:
@@ -77,15 +77,15 @@ class _Side:
         return taken
 
     def nothing(self) -> pa.RecordBatch:
-        """No rows, of the other side."""
+        """Return an empty batch for the other side's rows."""
         return pa.RecordBatch.from_pylist([], schema=self.schema or pa.schema([]))
 
 
 def match(
     a: Iterable[pa.RecordBatch], b: Iterable[pa.RecordBatch], key: Sequence[str] = ()
 ) -> Iterator[Pairs]:
-    """All rows of both sides. `key`: columns in whose order the rows come, each key once; `-name` is in descending order. Without
-    one, row by row from the first on.
+    """Match all rows of both sides. `key`: columns by which the rows are sorted, each key once; `-name` is descending. Without a key, rows
+    are matched one by one.
 
     Raises `Disordered`.
     """
@@ -101,11 +101,11 @@ def match(
                 continue
             size = _SMALL
         at = left.rows, right.rows
-        keys = [_keys(one.batch.slice(0, size), key) for one in (left, right) if one.batch is not None]
+        keys = [_keys(side.batch.slice(0, size), key) for side in (left, right) if side.batch is not None]
         ia, ib = _merge(*keys)
-        rows = [int(some.max(initial=-1)) + 1 for some in (ia, ib)]
+        rows = [int(indexes.max(initial=-1)) + 1 for indexes in (ia, ib)]
         yield Pairs(left.take(rows[0]), right.take(rows[1]), ia, ib, *at)
-        # What was matched to the end goes on so, or else there is more to be done one by one.
+        # Return to whole columns if the last rows all matched; otherwise continue one by one with more rows.
         size = 0 if bool(((ia[-8:] >= 0) & (ib[-8:] >= 0)).all()) else min(2 * size, _LARGE)
     while left.fill():
         yield _alone(left, right, mine=True)
@@ -129,7 +129,7 @@ def _alone(side: _Side, other: _Side, *, mine: bool) -> Pairs:
 
 
 def _same_keys(a: pa.RecordBatch, b: pa.RecordBatch, key: Sequence[str]) -> int:
-    """So many rows from the first on have the same keys on both sides."""
+    """Return the number of rows at the start with equal keys on both sides."""
     count = min(len(a), len(b))
     for name in key:
         name = name.lstrip("-")
@@ -145,47 +145,47 @@ def _keys(batch: pa.RecordBatch, key: Sequence[str]) -> list[tuple[Any, ...]]:
         column = batch.column(name.lstrip("-"))
         if column.null_count:
             raise Disordered(
-                f"{name.lstrip('-')} is null in some rows: they can't be matched by it", advice=_BY_PLACE
+                f"cannot match rows by {name.lstrip('-')}: some rows have null", advice=_BY_PLACE
             )
         values = _values(_whole(column))
         try:
             columns.append([-value for value in values] if name.startswith("-") else values)
         except TypeError as error:
             raise Disordered(
-                f"values of {name[1:]} can't be matched in descending order: only numbers can",
+                f"cannot match rows by {name[1:]} in descending order: its values are not numbers",
                 advice=_BY_PLACE,
             ) from error
-    found = list(zip(*columns, strict=True))
-    for before, now in pairwise(found):
+    keys = list(zip(*columns, strict=True))
+    for before, now in pairwise(keys):
         try:
             ordered = before < now
         except TypeError as error:
             raise Disordered(f"values of {', '.join(key)} have no order", advice=_BY_PLACE) from error
         if not ordered:
             raise Disordered(
-                f"rows don't come in the order of {', '.join(key)}, each once: {now!r} after {before!r}",
+                f"the rows are not sorted by {', '.join(key)}, each key once: {now!r} follows {before!r}",
                 advice=_BY_PLACE,
             )
-    return found
+    return keys
 
 
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """As Python compares them; times as numbers, which calendars don't limit."""
+    """Return Python values for comparing; times as integers, which no calendar limits."""
     if not pa.types.is_timestamp(column.type):
-        found: list[Any] = column.to_pylist()
-        return found
-    each = _NANOSECONDS[column.type.unit]
-    return [value * each for value in column.cast(pa.int64()).to_pylist()]
+        values: list[Any] = column.to_pylist()
+        return values
+    factor = _NANOSECONDS[column.type.unit]
+    return [value * factor for value in column.cast(pa.int64()).to_pylist()]
 
 
-_BY_PLACE = "Match them row by row with an empty key (--key ''), or by other columns"
+_BY_PLACE = "Match them one by one with an empty key (--key ''), or by other columns"
 
 
 def _merge(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> tuple[Numbers, Numbers]:
-    """As far as both go."""
+    """Merge two lists of keys up to the end of the shorter one."""
     i = j = 0
     ia: list[int] = []
     ib: list[int] = []
@@ -209,7 +209,7 @@ def _merge(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> tuple[Numbers,
 
 
 def unequal(a: pa.Array, b: pa.Array) -> Mask:
-    """In which rows two columns of the same length differ; null differs from everything but null."""
+    """Return in which rows two columns of equal length differ. Null equals only null."""
     kind = a.type
     if pa.types.is_dictionary(kind):
         return unequal(a.dictionary_decode(), b)
@@ -219,8 +219,8 @@ def unequal(a: pa.Array, b: pa.Array) -> Mask:
     if _is_list(a.type):
         return _unequal_lists(a, b, out, ~(null_a | null_b))
     if pa.types.is_struct(a.type):
-        for one, other in zip(a.flatten(), b.flatten(), strict=True):
-            out |= unequal(one, other) & ~null_a & ~null_b
+        for left_child, right_child in zip(a.flatten(), b.flatten(), strict=True):
+            out |= unequal(left_child, right_child) & ~null_a & ~null_b
         return out
     if pa.types.is_null(a.type):
         return out
@@ -228,7 +228,7 @@ def unequal(a: pa.Array, b: pa.Array) -> Mask:
 
 
 def _unequal_lists(a: pa.Array, b: pa.Array, out: Mask, both: Mask) -> Mask:
-    sizes_a, sizes_b = (np.asarray(pc.fill_null(pc.list_value_length(one), 0)) for one in (a, b))
+    sizes_a, sizes_b = (np.asarray(pc.fill_null(pc.list_value_length(side), 0)) for side in (a, b))
     out |= both & (sizes_a != sizes_b)
     full = both & (sizes_a == sizes_b) & (sizes_a > 0)
     if full.any():
@@ -256,7 +256,7 @@ def _same_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column.cast(kind)
     except pa.ArrowException as error:
         raise UsageError(
-            f"a column of {column.type} can't be compared with one of {kind}: {str(error).splitlines()[0]}"
+            f"cannot compare a column of {column.type} with one of {kind}: {str(error).splitlines()[0]}"
         ) from None
 
 
@@ -265,13 +265,13 @@ def _mask(values: Any) -> Mask:
 
 
 def changed(pairs: Pairs, columns: Sequence[str]) -> dict[str, Mask]:
-    """For each column in which some of the pairs differ: in which. What has no row next to it differs in none."""
+    """Return for each column with a difference the pairs that differ in it. Rows without a match differ in none."""
     if not len(pairs.ia):
         return {}
     a, b = pairs.a, pairs.b
-    whole = pairs.aligned
+    aligned = pairs.aligned
     both: Mask = np.ones(len(pairs.ia), np.bool_)
-    if not whole:
+    if not aligned:
         both = (pairs.ia >= 0) & (pairs.ib >= 0)
         if not both.any():
             return {}

@@ -1,7 +1,6 @@
-"""Two files or directories held against each other: by their rows through a view, by frames, by the fields in these, or by files.
+"""Compare two files or directories: rows of a view, frames, fields of frames, or files.
 
-What is the same in both byte for byte is not decoded but to count its rows, as far as the same bytes mean the same: files are compared
-from the first one on, and from the last one back, up to where a byte differs.
+Bytes that are equal at the start and at the end of both files are not decoded, except to count rows.
 """
 
 from __future__ import annotations
@@ -20,36 +19,38 @@ from logwright.readers.diff_fields import Opened, Span, fields
 from logwright.readers.diff_frames import FRAME, KINDS, pairs, same_bytes
 from logwright.readers.diff_rows import DiffOptions, Loose, Rows
 from logwright.readers.difference import Difference, row_of
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind
 from logwright.readers.source import open_source
+from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
 from logwright.readers.task import codec_options
 
 BY = ("rows", "frames", "fields", "files")
 
 
 def by_of(name: str) -> str:
-    """Raises `UsageError`."""
+    """Return a valid unit of comparison. Raises `UsageError`."""
     if name in BY:
         return name
     near = difflib.get_close_matches(str(name), BY, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(BY)}"
-    raise UsageError(f"nothing is compared by {name!r}", advice=hint)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(BY)}"
+    raise UsageError(f"cannot compare by {name!r}", advice=hint)
 
 
 def diff(a: Target | Loose, b: Target | Loose, options: DiffOptions) -> Difference:
-    """How two things differ. Raises `UsageError` for what can't be compared."""
+    """Compare two targets. Raises `UsageError` if they cannot be compared."""
     if isinstance(a, Loose) or isinstance(b, Loose):
         if options.by != "rows":
-            raise UsageError(f"a table file has rows only, no {options.by}", advice="Compare by rows")
+            raise UsageError(
+                f"a table file has rows only and cannot be compared by {options.by}", advice="Compare by rows"
+            )
         return Rows(a, b, options).run()
     if options.by == "rows":
         return Rows(a, b, options).run()
     for name in ("view", "columns", "filter"):
         if getattr(options, name) is not None:
-            raise UsageError(f"{name} is for comparing by rows, not by {options.by}")
+            raise UsageError(f"{name} applies only when comparing by rows, not by {options.by}")
     if kind(a) != kind(b):
         raise UsageError(
-            f"{a.path} is {kind(a)}, {b.path} is {kind(b)}: only rows of such can be compared, if any"
+            f"{a.path} is {kind(a)}, but {b.path} is {kind(b)}; such files can only be compared by rows"
         )
     if options.by == "files":
         return _files(a, b, options)
@@ -72,8 +73,8 @@ class _Frames:
             return self.result
         assert isinstance(a, DirectoryTarget)
         assert isinstance(b, DirectoryTarget)
-        left, right = ({file.name: file for file in one.plan.files} for one in (a, b))
-        for name in [*left, *(one for one in right if one not in left)]:
+        left, right = ({file.name: file for file in target.plan.files} for target in (a, b))
+        for name in [*left, *(target for target in right if target not in left)]:
             mine, other = left.get(name), right.get(name)
             if mine is None or other is None or mine.codec != other.codec or mine.codec is None:
                 self._whole(name, mine, other)
@@ -84,57 +85,57 @@ class _Frames:
         return self.result
 
     def _whole(self, name: str, mine: PlannedFile | None, other: PlannedFile | None) -> None:
-        """A file that only one side has, or that is of no codec."""
+        """Compare a file that only one side has, or that has no codec."""
         if mine is not None and other is not None:
             a, b = self.targets
             assert isinstance(a, DirectoryTarget)
             assert isinstance(b, DirectoryTarget)
-            with a.directory.open(name) as one, b.directory.open(name) as two:
-                if one.size == two.size and same_bytes(one, two).whole:
+            with a.directory.open(name) as planned, b.directory.open(name) as two:
+                if planned.size == two.size and same_bytes(planned, two).whole:
                     return
         sides = {
-            side: {"file": name, "size": one.size}
-            for side, one in (("a", mine), ("b", other))
-            if one is not None
+            side: {"file": name, "size": planned.size}
+            for side, planned in (("a", mine), ("b", other))
+            if planned is not None
         }
-        what = "changed" if len(sides) == 2 else "removed" if "a" in sides else "added"
-        self._add({"kind": what, "id": {"file": name}, **sides})
-        self.result.counts[what] += 1
+        change = "changed" if len(sides) == 2 else "removed" if "a" in sides else "added"
+        self._add({"kind": change, "id": {"file": name}, **sides})
+        self.result.counts[change] += 1
 
-    def _add(self, one: dict[str, Any]) -> None:
+    def _add(self, difference: dict[str, Any]) -> None:
         if len(self.result.differences) < max(self.options.limit, 1):
-            self.result.differences.append(one)
+            self.result.differences.append(difference)
 
     def _file(self, a: Opened, b: Opened, path_a: str, path_b: str, name: str) -> None:
         with ExitStack() as stack:
-            for one in (a, b):
-                stack.enter_context(one.source)
-            for some in pairs(a, b):
-                self._some(some, a, b, path_a, path_b, name)
+            for file in (a, b):
+                stack.enter_context(file.source)
+            for matched in pairs(a, b):
+                self._some(matched, a, b, path_a, path_b, name)
 
-    def _some(self, some: Pairs, a: Opened, b: Opened, path_a: str, path_b: str, name: str) -> None:
+    def _some(self, matched: Pairs, a: Opened, b: Opened, path_a: str, path_b: str, name: str) -> None:
         counts = self.result.counts
-        counts["a"] += len(some.a)
-        counts["b"] += len(some.b)
-        mask = changed(some, ("digest",)).get("digest", np.zeros(len(some.ia), np.bool_))
-        alone_a, alone_b = some.ib < 0, some.ia < 0
-        for what, which in (("changed", mask), ("removed", alone_a), ("added", alone_b)):
-            counts[what] += int(which.sum())
-        counts["same"] += len(some.ia) - int((mask | alone_a | alone_b).sum())
+        counts["a"] += len(matched.a)
+        counts["b"] += len(matched.b)
+        mask = changed(matched, ("digest",)).get("digest", np.zeros(len(matched.ia), np.bool_))
+        alone_a, alone_b = matched.ib < 0, matched.ia < 0
+        for change, which in (("changed", mask), ("removed", alone_a), ("added", alone_b)):
+            counts[change] += int(which.sum())
+        counts["same"] += len(matched.ia) - int((mask | alone_a | alone_b).sum())
         for i in np.flatnonzero(mask | alone_a | alone_b).tolist():
             if len(self.result.differences) >= max(self.options.limit, 1):
                 return
-            self._one(some, i, (a, b), (path_a, path_b), name)
+            self._one(matched, i, (a, b), (path_a, path_b), name)
 
     def _one(
-        self, some: Pairs, i: int, files: tuple[Opened, Opened], paths: tuple[str, str], name: str
+        self, matched: Pairs, i: int, files: tuple[Opened, Opened], paths: tuple[str, str], name: str
     ) -> None:
         ids: dict[str, Any] = {"file": name} if name else {}
         sides: dict[str, dict[str, Any]] = {}
         spans: list[Span | None] = []
         first = None
         for side, batch, at, file, path in (
-            ("a", some.a, int(some.ia[i]), files[0], paths[0]), ("b", some.b, int(some.ib[i]), files[1], paths[1]),
+            ("a", matched.a, int(matched.ia[i]), files[0], paths[0]), ("b", matched.b, int(matched.ib[i]), files[1], paths[1]),
         ):  # fmt: skip
             if at < 0:
                 spans.append(None)
@@ -152,15 +153,15 @@ class _Frames:
             ids[codec.ordered] = first["id"]
         else:
             ids["at"] = first["start"]
-        what = "changed" if len(sides) == 2 else "removed" if "a" in sides else "added"
-        found = []
+        change = "changed" if len(sides) == 2 else "removed" if "a" in sides else "added"
+        differing = []
         if spans[0] is not None and spans[1] is not None:
-            found = [each.to_dict() for each in fields(spans[0], spans[1])]
-        if self.options.by == "fields" and len(found) > 1:
-            for each in found:
-                self._add({"kind": what, "id": ids, **sides, "fields": [each]})
+            differing = [field.to_dict() for field in fields(spans[0], spans[1])]
+        if self.options.by == "fields" and len(differing) > 1:
+            for field in differing:
+                self._add({"kind": change, "id": ids, **sides, "fields": [field]})
             return
-        self._add({"kind": what, "id": ids, **sides, "fields": found})
+        self._add({"kind": change, "id": ids, **sides, "fields": differing})
 
 
 def _opened(target: FileTarget) -> Opened:
@@ -180,7 +181,7 @@ def _inside(target: DirectoryTarget, file: PlannedFile) -> Opened:
 def _files(a: Target, b: Target, options: DiffOptions) -> Difference:
     result = Difference(a.path, b.path, "files", kind(a))
     if isinstance(a, DirectoryTarget) and isinstance(b, DirectoryTarget):
-        left, right = ({file.name: file.size for file in one.plan.files} for one in (a, b))
+        left, right = ({file.name: file.size for file in target.plan.files} for target in (a, b))
         names = [*left, *(name for name in right if name not in left)]
         places = [(name, a.directory.real(name), b.directory.real(name)) for name in names]
     else:
@@ -189,10 +190,10 @@ def _files(a: Target, b: Target, options: DiffOptions) -> Difference:
     counts = result.counts
     counts["a"], counts["b"] = len(left), len(right)
     for name, path_a, path_b in places:
-        found = _file(name, path_a if name in left else None, path_b if name in right else None)
-        counts[found["kind"] if found is not None else "same"] += 1
-        if found is not None and len(result.differences) < max(options.limit, 1):
-            result.differences.append(found)
+        difference = _file(name, path_a if name in left else None, path_b if name in right else None)
+        counts[difference["kind"] if difference is not None else "same"] += 1
+        if difference is not None and len(result.differences) < max(options.limit, 1):
+            result.differences.append(difference)
     return result
 
 

@@ -1,6 +1,6 @@
-"""Two frames held against each other field by field, as their codec explains them: which fields differ, and where they lie.
+"""Compare two frames field by field, as their codec explains them.
 
-A batch of other records has another length and another checksum too: what only follows from the rest comes last.
+A batch with other records also has another length and checksum; fields that only follow from others come last.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from logwright.readers.stream import named
 from logwright.readers.task import Task, codec_options
 
 _ITEMS = 2000
-"""Of a list in a frame so many items are looked at one by one; of the others the one with the first byte that differs."""
+"""Number of list items of a frame that are compared one by one; of the rest, only the one with the first different byte."""
 DERIVED = ("checksum", "length")
-"""What these fields say follows from others."""
+"""Roles of fields that are computed from others."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field as it lies in one file. `at` is its address (`readers.explain.address`), also in what is packed; `start` and `stop` count
-    in its own space. `first`: the address of the first byte in which it differs."""
+    """A field of one file. `at` is its address (`readers.explain.address`); `first` the address of the first byte that differs."""
 
     at: str
     length: int
@@ -53,7 +52,7 @@ class Field:
 
 @dataclass(frozen=True)
 class FieldDifference:
-    """A field that differs. One that only one side has is None on the other."""
+    """A field that differs; None on the side that does not have it."""
 
     path: str
     role: str
@@ -75,7 +74,7 @@ class FieldDifference:
 
 @dataclass(frozen=True)
 class _Space:
-    """Bytes that nodes lie in: byte `base` of them is the first of `data`, and `around` the way there."""
+    """Bytes that hold nodes: `data` starts at byte `base`, and `around` are the addresses of the enclosing spaces."""
 
     data: bytes
     base: int = 0
@@ -91,14 +90,14 @@ class _Space:
 
 @dataclass(frozen=True)
 class Explained:
-    """A stretch of a file: its bytes, and what they are."""
+    """The bytes of a range and their explanation."""
 
     nodes: Sequence[Node]
     space: _Space
 
 
 class Opened:
-    """A file that is looked into. Its context knows what a walk over the file finds out."""
+    """An open file. Its context has what a walk over the file finds out."""
 
     def __init__(
         self, source: Source, codec: Codec, name: str, options: Options, hints: Mapping[str, Any]
@@ -115,32 +114,36 @@ class Opened:
         return cls(task.open(), codec, name, codec_options(codec, task.options), task.hints)
 
     def walk(self, start: int = 0) -> Walk:
-        """Checksums are not looked at: what a wrong one covers is to be compared too."""
+        """Walk without verifying checksums, since damaged data is compared too."""
         self.context = self.codec.context(self._name, self._options, **self._hints)
         return Walk(self.source, self.codec, self.context, start=start, check=False)
 
     def frame(self, position: int) -> tuple[int, int] | None:
         """Return where the frame at a byte of the file starts and ends.
 
-        None where no frame lies there: the position of a row in a compressed file counts decompressed bytes.
+        None if there is no frame: the position of a row in a compressed file counts decompressed bytes.
         """
         with named(self.source):
-            stretches = (one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
-            found = next(stretches, None)
-        if found is None:
+            stretches = (
+                step for step in self.walk(position) if isinstance(step, Stretch) and len(step.frames)
+            )
+            stretch = next(stretches, None)
+        if stretch is None:
             return None
-        start, stop = (found.window.offset + int(edge[0]) for edge in (found.frames.start, found.frames.end))
+        start, stop = (
+            stretch.window.offset + int(edge[0]) for edge in (stretch.frames.start, stretch.frames.end)
+        )
         return start, stop
 
     def rows(self, position: int, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """The rows of that frame."""
-        found = next(one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
-        first = found.frames.pick(slice(0, 1))
-        for decoded in self.codec.decode(found.window, first, table, columns, self.context):
+        """Iterate over the rows of that frame."""
+        stretch = next(step for step in self.walk(position) if isinstance(step, Stretch) and len(step.frames))
+        first = stretch.frames.pick(slice(0, 1))
+        for decoded in self.codec.decode(stretch.window, first, table, columns, self.context):
             yield from (row_of(decoded.batch, at) for at in range(len(decoded.batch)))
 
     def explain(self, start: int, stop: int, focus: Focus, *, frame: bool) -> Explained:
-        """What lies there."""
+        """Explain a range of bytes."""
         data = zero_filled(self.source, start, min(stop - start, LONGEST))[0]
         window = Window(data, start, self.source.size)
         nodes = self.codec.explain(window, self.context, focus, frame=frame)
@@ -152,7 +155,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a file that is looked into."""
+    """A range of a file."""
 
     file: Opened
     start: int
@@ -161,46 +164,48 @@ class Span:
 
 
 def fields(a: Span, b: Span) -> list[FieldDifference]:
-    """The fields that differ, those first that say something of themselves."""
-    found = _fields(a, b, a.file.focus(), b.file.focus())
-    hidden = next((one for one in found if one.role == SKIPPED and one.a and one.b), None)
+    """Return the fields that differ, with computed fields last."""
+    differing = _fields(a, b, a.file.focus(), b.file.focus())
+    hidden = next((field for field in differing if field.role == SKIPPED and field.a and field.b), None)
     if (
         hidden is not None
         and hidden.a
         and hidden.b
-        and all(one.derived or one.role == SKIPPED for one in found)
+        and all(field.derived or field.role == SKIPPED for field in differing)
     ):
-        # It is among the items that are not shown one by one: they are, around the byte that differs.
-        found = _fields(a, b, a.file.focus(address(hidden.a.first)), b.file.focus(address(hidden.b.first)))
-    return sorted(found, key=lambda one: one.derived)
+        # The difference is among list items that were not compared one by one: compare those around the first different byte.
+        differing = _fields(
+            a, b, a.file.focus(address(hidden.a.first)), b.file.focus(address(hidden.b.first))
+        )
+    return sorted(differing, key=lambda field: field.derived)
 
 
 def _fields(a: Span, b: Span, mine: Focus, other: Focus) -> list[FieldDifference]:
     sides = [
-        one.file.explain(one.start, one.stop, focus, frame=one.frame)
-        for one, focus in ((a, mine), (b, other))
+        span.file.explain(span.start, span.stop, focus, frame=span.frame)
+        for span, focus in ((a, mine), (b, other))
     ]
     return list(_differences(sides[0], sides[1]))
 
 
 def row_fields(a: Span, row_a: int, b: Span, row_b: int) -> list[FieldDifference]:
-    """As `fields`, of one row of each frame."""
+    """As `fields`, for one row of each frame."""
     sides = [
-        one.file.explain(one.start, one.stop, one.file.focus(row=row, items=8), frame=one.frame)
-        for one, row in ((a, row_a), (b, row_b))
+        span.file.explain(span.start, span.stop, span.file.focus(row=row, items=8), frame=span.frame)
+        for span, row in ((a, row_a), (b, row_b))
     ]
     places = [_row(side, row) for side, row in zip(sides, (row_a, row_b), strict=True)]
     if places[0] is None or places[1] is None:
         return fields(a, b)
     (path, node, space), (_, other, there) = places[0], places[1]
-    return sorted(_compare(node, other, space, there, path), key=lambda one: one.derived)
+    return sorted(_compare(node, other, space, there, path), key=lambda span: span.derived)
 
 
 def row_place(span: Span, row: int) -> str | None:
-    """The address of a row of a frame."""
+    """Return the address of a row of a frame."""
     side = span.file.explain(span.start, span.stop, span.file.focus(row=row, items=8), frame=span.frame)
-    found = _row(side, row)
-    return None if found is None else spell((*found[2].around, found[1].start))
+    location = _row(side, row)
+    return None if location is None else spell((*location[2].around, location[1].start))
 
 
 # Trees
@@ -215,25 +220,25 @@ def _row(side: Explained, row: int) -> tuple[str, Node, _Space] | None:
         if node.row == row:
             return path, node, space
         for child in node.children:
-            found = search(child, space, _path(path, child))
-            if found is not None:
-                return found
+            location = search(child, space, _path(path, child))
+            if location is not None:
+                return location
         for inner in node.space.nodes if node.space is not None else ():
-            found = search(inner, space.inside(node), path)
-            if found is not None:
-                return found
+            location = search(inner, space.inside(node), path)
+            if location is not None:
+                return location
         return None
 
-    for one in side.nodes:
-        found = search(one, side.space, "")
-        if found is not None:
-            return found
+    for top in side.nodes:
+        location = search(top, side.space, "")
+        if location is not None:
+            return location
     return None
 
 
 def _path(path: str, node: Node) -> str:
     if node.name == "data" or (node.kind == "struct" and node.name == node.type):
-        return path  # the bytes behind their length; what a field holds
+        return path  # the bytes after their length, or the content of a field
     if node.name.startswith("["):
         return f"{path}{node.name}"
     return f"{path}.{node.name}" if path else node.name
@@ -246,7 +251,7 @@ def _compare(a: Node, b: Node, mine: _Space, other: _Space, path: str) -> Iterat
         inside = list(
             _children(a.space.nodes, b.space.nodes, mine.inside(a), other.inside(b), path, packed=True)
         )
-        # With nothing different in it, it is only packed in another way.
+        # If nothing in it differs, it is only packed differently.
         yield from inside or [_leaf(path, a, b, mine, other)]
         return
     if a.children and b.children:
@@ -259,30 +264,30 @@ def _children(
     a: Sequence[Node], b: Sequence[Node], mine: _Space, other: _Space, path: str, *, items: bool = False,
     packed: bool = False,
 ) -> Iterator[FieldDifference]:  # fmt: skip
-    for one, two in _by_place(a, b, mine, other) if items else _by_name(a, b):
-        node = one or two
+    for left, right in _by_place(a, b, mine, other) if items else _by_name(a, b):
+        node = left or right
         assert node is not None
         inner = path if packed and path.rpartition(".")[2] == node.name else _path(path, node)
-        if one is not None and two is not None:
-            yield from _compare(one, two, mine, other, inner)
+        if left is not None and right is not None:
+            yield from _compare(left, right, mine, other, inner)
         else:
-            yield _leaf(inner, one, two, mine, other)
+            yield _leaf(inner, left, right, mine, other)
 
 
 def _by_name(a: Sequence[Node], b: Sequence[Node]) -> Iterator[tuple[Node | None, Node | None]]:
     left = list(b)
-    for one in a:
-        same = next((two for two in left if two.name == one.name), None)
+    for node in a:
+        same = next((other for other in left if other.name == node.name), None)
         if same is not None:
             left.remove(same)
-        yield one, same
-    yield from ((None, two) for two in left)
+        yield node, same
+    yield from ((None, other) for other in left)
 
 
 def _by_place(
     a: Sequence[Node], b: Sequence[Node], mine: _Space, other: _Space
 ) -> Iterator[tuple[Node | None, Node | None]]:
-    """Items of a list: those at its start and at its end that are the same are next to each other."""
+    """Match list items: equal items at the start and the end, then the longest common sequences."""
     few = min(len(a), len(b))
     head = 0
     while head < few and mine.of(a[head]) == other.of(b[head]):
@@ -291,11 +296,11 @@ def _by_place(
     while tail < few - head and mine.of(a[-1 - tail]) == other.of(b[-1 - tail]):
         tail += 1
     left, right = list(a[head : len(a) - tail]), list(b[head : len(b) - tail])
-    words: list[list[bytes]] = [[mine.of(one) for one in left], [other.of(one) for one in right]]
-    for what, i, i_end, j, j_end in difflib.SequenceMatcher(
+    words: list[list[bytes]] = [[mine.of(node) for node in left], [other.of(node) for node in right]]
+    for opcode, i, i_end, j, j_end in difflib.SequenceMatcher(
         None, words[0], words[1], autojunk=False
     ).get_opcodes():
-        for n in range(0 if what == "equal" else max(i_end - i, j_end - j)):
+        for n in range(0 if opcode == "equal" else max(i_end - i, j_end - j)):
             yield left[i + n] if i + n < i_end else None, right[j + n] if j + n < j_end else None
 
 
@@ -325,7 +330,7 @@ def _field(node: Node, space: _Space, first: int) -> Field:
 
 
 def first_byte(a: bytes, b: bytes) -> int:
-    """How many bytes are the same at the start."""
+    """Return the number of equal bytes at the start."""
     size = min(len(a), len(b))
     different = np.flatnonzero(np.frombuffer(a, np.uint8, size) != np.frombuffer(b, np.uint8, size))
     return int(different[0]) if len(different) else size

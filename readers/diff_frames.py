@@ -1,8 +1,7 @@
-"""Two files held against each other frame by frame.
+"""Compare two files frame by frame.
 
-What is the same from their starts on, and back from their ends, is found by comparing bytes, and only walked over; of the frames
-between, those of the same id are next to each other where frames have one, else those that are the same as far as there are few, else
-the first of one with the first of the other.
+Equal bytes at the start and the end are found by comparing bytes. The frames between are matched by id if frames have one, otherwise by
+content if there are few, otherwise one by one.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from logwright.readers.stream import named
 
 WINDOW = 4 << 20
 _FEW = 4096
-"""Of so many frames without an id it is found out which are the same, wherever they are."""
+"""Up to this number of frames without an id are matched by content, wherever they are."""
 FRAME, DAMAGED, BETWEEN = range(3)
-"""Kinds of stretches: a frame; what could not be understood; what is neither (a footer, zeros allocated ahead)."""
-KINDS = ("frame", "damaged stretch", "stretch that is no frame")
+"""Kinds of ranges: a frame, a damaged region, and neither (a footer, preallocated zeros)."""
+KINDS = ("frame", "damaged region", "region outside frames")
 _MIX = 0x1E3779B97F4A7C15
 _SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "sub", "start", "stop", "digest", "kind")])
 
 
 @dataclass(frozen=True)
 class Same:
-    """So many bytes are the same in two files from their starts on, and back from their ends."""
+    """Number of equal bytes at the start and at the end of two files."""
 
     head: int
     tail: int
@@ -43,7 +42,7 @@ class Same:
 
 
 def same_bytes(a: Source, b: Source, start: int = 0) -> Same:
-    """Compare two files, from a byte on. Raises `UnreadableError` for what the disk can't read: nobody knows what that is."""
+    """Compare two files from a byte on. Raises `UnreadableError` if the disk cannot read a byte, since it is then unknown."""
     few = min(a.size, b.size)
     head = start
     while head < few:
@@ -74,12 +73,12 @@ def _same(a: Bytes, b: Bytes) -> int:
 
 
 def pairs(a: Opened, b: Opened) -> Iterator[Pairs]:
-    """All stretches of two files of one codec: columns `id`, `sub`, `start`, `stop` (bytes of the file), `digest` and `kind`. Those that
-    are next to each other hold the same bytes where their digests are the same."""
+    """Match all ranges of two files of one codec: columns `id`, `sub`, `start`, `stop` (bytes of the file), `digest` and `kind`. Matched
+    ranges with equal digests have equal bytes."""
     same = same_bytes(a.source, b.source)
     if a.codec.ordered is not None:
         try:
-            # In what can be matched twice there is nothing to be told before it is known that it can be matched at all.
+            # Match twice: no difference may be reported before it is certain that all can be matched.
             for _ in match(_stretches(a, same, bare=True), _stretches(b, same, bare=True), ("id", "sub")):
                 pass
         except Disordered:
@@ -96,11 +95,11 @@ def _by_place(
     left, right = _Cut(a, same, size_a), _Cut(b, same, size_b)
     done_a = done_b = 0
 
-    def moved(some: Iterator[Pairs]) -> Iterator[Pairs]:
+    def moved(matched: Iterator[Pairs]) -> Iterator[Pairs]:
         nonlocal done_a, done_b
-        for one in some:
-            yield replace(one, first_a=done_a, first_b=done_b)
-            done_a, done_b = done_a + len(one.a), done_b + len(one.b)
+        for part in matched:
+            yield replace(part, first_a=done_a, first_b=done_b)
+            done_a, done_b = done_a + len(part.a), done_b + len(part.b)
 
     yield from moved(match(left.head(), right.head()))
     mine, other = left.middle(), right.middle()
@@ -112,8 +111,7 @@ def _by_place(
 
 
 class _Cut:
-    """The stretches of a file: those within what is the same at the start, those in the middle, those within what is the same at the
-    end; to be asked for in this order."""
+    """The ranges of a file in three parts, requested in this order: within the equal start, in the middle, within the equal end."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], same: Same, size: int) -> None:
         self._batches = iter(batches)
@@ -121,7 +119,7 @@ class _Cut:
         self._left: pa.RecordBatch | None = None
 
     def _part(self, column: str, below: int) -> Iterator[pa.RecordBatch]:
-        """Up to the first one of which a byte is not below."""
+        """Iterate up to the first range whose column exceeds `below`."""
         while True:
             batch = self._left if self._left is not None else next(self._batches, None)
             self._left = None
@@ -139,16 +137,16 @@ class _Cut:
         return self._part("stop", self._head)
 
     def middle(self) -> pa.RecordBatch:
-        found = list(self._part("start", self._tail - 1))
-        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], _SCHEMA)
+        batches = list(self._part("start", self._tail - 1))
+        return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], _SCHEMA)
 
     def tail(self) -> Iterator[pa.RecordBatch]:
         return self._part("start", 1 << 62)
 
 
 def _aligned(a: pa.RecordBatch, b: pa.RecordBatch) -> Pairs:
-    """Those that are the same next to each other, and those between them in their order."""
-    words: list[list[int]] = [one.column("digest").to_pylist() for one in (a, b)]
+    """Match equal ranges, and those between them in order."""
+    words: list[list[int]] = [batch.column("digest").to_pylist() for batch in (a, b)]
     ia: list[int] = []
     ib: list[int] = []
     for _, i, i_end, j, j_end in difflib.SequenceMatcher(
@@ -161,18 +159,18 @@ def _aligned(a: pa.RecordBatch, b: pa.RecordBatch) -> Pairs:
 
 
 def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.RecordBatch]:
-    """All of a file, stretch by stretch. `bare`: the ids are right, and nothing else needs to be."""
+    """Iterate over all ranges of a file. `bare`: only the ids are filled in."""
     size = file.source.size
     at, last, sub = 0, -1, 0
     with named(file.source):
-        for found in file.walk():
-            if isinstance(found, Hole):
-                stop = found.fault.offset + found.fault.length
+        for step in file.walk():
+            if isinstance(step, Hole):
+                stop = step.fault.offset + step.fault.length
                 sub += 1
                 yield _one(file, same, last, sub, at, stop, DAMAGED)
                 at = stop
                 continue
-            frames, base = found.frames, found.window.offset
+            frames, base = step.frames, step.window.offset
             if not len(frames):
                 continue
             ids = _ids(file, frames)
@@ -183,12 +181,12 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
                     yield _one(file, same, last, sub, at, int(starts[low]), BETWEEN)
                 digest = np.zeros(high - low, np.int64)
                 if not bare:
-                    digest = _digests(found.window.data, base, starts[low:high], stops[low:high], same, size)
+                    digest = _digests(step.window.data, base, starts[low:high], stops[low:high], same, size)
                 none = np.zeros(high - low, np.int64)
                 mine = none if ids is None else ids[low:high]
                 columns = mine, none, starts[low:high], stops[low:high], digest, none + FRAME
                 yield pa.RecordBatch.from_arrays(
-                    [numbers(pa.int64(), one) for one in columns], schema=_SCHEMA
+                    [numbers(pa.int64(), column) for column in columns], schema=_SCHEMA
                 )
                 at = int(stops[high - 1])
                 last, sub = int(mine[-1]), 0
@@ -197,9 +195,9 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
 
 
 def _runs(starts: Numbers, stops: Numbers, at: int) -> Iterator[tuple[int, int]]:
-    """Frames that lie side by side."""
-    apart = np.flatnonzero(starts[1:] != stops[:-1]) + 1
-    edges = [0, *apart.tolist(), len(starts)]
+    """Iterate over groups of adjacent frames."""
+    gaps = np.flatnonzero(starts[1:] != stops[:-1]) + 1
+    edges = [0, *gaps.tolist(), len(starts)]
     yield from pairwise(edges)
 
 
@@ -211,8 +209,8 @@ def _ids(file: Opened, frames: Frames) -> Numbers | None:
 
 
 def _digests(data: Bytes, base: int, starts: Numbers, stops: Numbers, same: Same, size: int) -> Numbers:
-    """Numbers that are the same for the same bytes, and as good as never for others. Of what lies within the bytes that the files have
-    in common at the start or at the end, its place there."""
+    """Return digests: equal for equal bytes, and different otherwise with near certainty. Within the equal start or end the position is
+    enough."""
     tail = (starts >= size - same.tail) & (stops > same.head)
     out: Numbers = (np.where(tail, starts - size, starts) + (stops - starts) * _MIX) * 2
     for i in np.flatnonzero((stops > same.head) & ~tail).tolist():
@@ -225,4 +223,6 @@ def _one(file: Opened, same: Same, last: int, sub: int, start: int, stop: int, k
     for at in range(start, stop, WINDOW):
         digest = hash((digest, file.source.pread(at, min(WINDOW, stop - at)).tobytes())) | 1
     row = [np.array([value]) for value in (last, sub, start, stop, digest, kind)]
-    return pa.RecordBatch.from_arrays([numbers(pa.int64(), one) for one in row], schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [numbers(pa.int64(), value_array) for value_array in row], schema=_SCHEMA
+    )

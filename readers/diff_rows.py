@@ -25,19 +25,19 @@ from logwright.readers.diff_frames import same_bytes
 from logwright.readers.difference import Difference, row_of
 from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.report import Report
-from logwright.readers.resolve import Target, kind
 from logwright.readers.stream import Mode
+from logwright.readers.target import Target, kind
 from logwright.readers.task import Task, Work, codec_options, note
 
 _POSITION = "position"
 _IN_MEMORY = 512 << 20
-"""Bytes of rows of one side that are sorted."""
+"""Limit of bytes of rows of one side to sort."""
 
 
 @dataclass(frozen=True)
 class DiffOptions:
-    """What is asked for. `key`: columns to match rows by, empty for none, None for those that the view has; `limit`: so many differences
-    are told in full."""
+    """Options of a comparison. `key`: columns that match rows, () for none, None for those of the view. `limit`: number of differences to
+    describe."""
 
     by: str = "rows"
     view: str | None = None
@@ -50,12 +50,12 @@ class DiffOptions:
 
 @dataclass(frozen=True)
 class Loose:
-    """Rows that are no native files: of a table file."""
+    """Rows of a table file."""
 
     path: str
     schema: pa.Schema
     open: Any
-    """Gives the record batches, from the first one on."""
+    """Returns the record batches from the start."""
 
 
 @dataclass
@@ -69,21 +69,21 @@ class _Side:
     loose: Loose | None = None
     report: Report = field(default_factory=lambda: Report(""))
     starts: list[tuple[int, Work]] = field(default_factory=list)
-    """From which row on, of those compared, a work's rows come."""
+    """First row of each unit of work, counted among the compared rows."""
     before: int = 0
-    """So many rows were found to be the same without a look at them."""
+    """Number of equal rows skipped at the start."""
     order: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    """The number of each row as it was read, where rows were sorted before they were compared."""
+    """Original index of each row, if rows were sorted for the comparison."""
 
     def rows(
         self, columns: Sequence[str], mode: Mode, filter: Filter | None
     ) -> Generator[pa.RecordBatch, None, None]:
         self.starts, self.report, self.order = [], Report(self.path), None
         if self.loose is not None:
-            wanted = list(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+            needed = list(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
             for batch in self.loose.open():
-                found = batch.select(wanted)
-                yield (found if filter is None else filter.apply(found)).select(list(columns))
+                selected = batch.select(needed)
+                yield (selected if filter is None else filter.apply(selected)).select(list(columns))
             return
         for batch in self.ready:
             yield (batch if filter is None else filter.apply(batch)).select(list(columns))
@@ -97,7 +97,7 @@ class _Side:
     def sorted_rows(
         self, columns: Sequence[str], mode: Mode, filter: Filter | None, key: Sequence[str]
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Rows in the order of their key. Raises `Disordered` for more than fit in memory, and for columns that have no order."""
+        """Iterate over the rows sorted by key. Raises `Disordered` if they do not fit in memory or have a column without an order."""
         held: list[pa.RecordBatch] = []
         size = 0
         with contextlib.closing(self.rows(columns, mode, filter)) as rows:
@@ -105,7 +105,7 @@ class _Side:
                 held.append(batch)
                 size += batch.nbytes
                 if size > _IN_MEMORY:
-                    raise Disordered("the rows are too many to sort in memory")
+                    raise Disordered("too many rows to sort in memory")
         if not held:
             return
         table = pa.Table.from_batches(held)
@@ -113,38 +113,38 @@ class _Side:
         try:
             order = pc.sort_indices(table, sort_keys=by)
         except pa.ArrowException as error:
-            raise Disordered(f"the rows can't be sorted by {', '.join(key)}") from error
+            raise Disordered(f"the rows cannot be sorted by {', '.join(key)}") from error
         self.order = order.to_numpy().astype(np.int64)
         yield from table.take(order).combine_chunks().to_batches()
 
     def work(self, row: int) -> Work | None:
-        """That a row came from."""
+        """Return the unit of work that a row came from."""
         i = int(np.searchsorted([at for at, _ in self.starts], row, "right")) - 1
         return self.starts[i][1] if i >= 0 else None
 
 
 class Rows:
-    """Two sides held against each other row by row. Raises `UsageError` where they have none in common."""
+    """Compare two sides row by row. Raises `UsageError` if they have no common columns."""
 
     def __init__(self, a: Target | Loose, b: Target | Loose, options: DiffOptions) -> None:
         self.options = options
         tables: list[Table] = []
         sides: list[_Side] = []
         self.notes: list[str] = []
-        for name, one in (("a", a), ("b", b)):
-            if isinstance(one, Loose):
-                sides.append(_Side(name, one.path, loose=one))
+        for name, side in (("a", a), ("b", b)):
+            if isinstance(side, Loose):
+                sides.append(_Side(name, side.path, loose=side))
                 continue
-            reading = plan.reading([one], options.view)
-            report = Report(one.path)
+            reading = plan.reading([side], options.view)
+            report = Report(side.path)
             note(reading.faults, report, options.mode)
             tables.append(reading.table)
-            sides.append(_Side(name, one.path, list(reading.tasks), reading.ready))
+            sides.append(_Side(name, side.path, list(reading.tasks), reading.ready))
             self.notes += [f"{name}: {each}" for each in reading.notes]
         self.a, self.b = sides
         if len(tables) == 2 and tables[0] is not tables[1]:
-            raise UsageError(f"{a.path} and {b.path} have rows of different kinds, which can't be compared")
-        self.native = [one for one in (a, b) if not isinstance(one, Loose)]
+            raise UsageError(f"{a.path} and {b.path} have different kinds of rows and cannot be compared")
+        self.native = [side for side in (a, b) if not isinstance(side, Loose)]
         self.table = tables[0] if tables else None
         self.columns = self._columns()
         self.filter = self._filter()
@@ -155,7 +155,7 @@ class Rows:
 
     @property
     def place(self) -> str | None:
-        """The column that says at which byte of its file the frame of a row starts."""
+        """Column with the byte of the file at which the frame of a row starts."""
         names = () if self.table is None else self._all()
         return (
             _POSITION
@@ -164,9 +164,9 @@ class Rows:
         )
 
     skips = False
-    """Whether the same bytes are the same rows."""
+    """Whether equal bytes are equal rows."""
 
-    # What is compared
+    # Columns
 
     def _names(self, side: _Side) -> list[str]:
         return list(side.loose.schema.names) if side.loose is not None else list(self._all())
@@ -176,46 +176,46 @@ class Rows:
         return self.table.names(detail=True)
 
     def _columns(self) -> list[str]:
-        """Those asked for; else the core ones that both have, without those that come from names of files."""
-        wanted = self.options.columns
+        """Return the requested columns; by default the core columns of both sides, without those that come from names of files."""
+        requested = self.options.columns
         if self.table is None:
             there = set(self._names(self.b))
-            given = self._names(self.a) if wanted is None else _list(wanted)
-            chosen = [name for name in given if name in there]
+            names = self._names(self.a) if requested is None else _list(requested)
+            chosen = [name for name in names if name in there]
         else:
-            chosen = list(self.table.select(wanted))
-            loose = [one for one in (self.a, self.b) if one.loose is not None]
-            if wanted is None:
-                for one in loose:
-                    missing = [name for name in chosen if name not in self._names(one)]
+            chosen = list(self.table.select(requested))
+            loose = [side for side in (self.a, self.b) if side.loose is not None]
+            if requested is None:
+                for side in loose:
+                    missing = [name for name in chosen if name not in self._names(side)]
                     if missing:
-                        self.notes.append(f"{', '.join(missing)}: not in {one.path}, not compared")
+                        self.notes.append(f"{', '.join(missing)}: not in {side.path}, not compared")
                     chosen = [name for name in chosen if name not in missing]
-        for one in (self.a, self.b):
-            lost = [name for name in chosen if name not in self._names(one)]
+        for side in (self.a, self.b):
+            lost = [name for name in chosen if name not in self._names(side)]
             if lost:
-                raise UsageError(f"there is no column {lost[0]!r}", path=one.path)
+                raise UsageError(f"no column {lost[0]!r}", path=side.path)
         if not chosen:
-            raise UsageError("they have no column in common")
+            raise UsageError("the two sides have no column in common")
         if self.table is None:
             return chosen
         around = self._around(chosen)
-        self.skips = not around or wanted is None
-        if wanted is None:
+        self.skips = not around or requested is None
+        if requested is None:
             chosen = [
                 name for name in chosen if name not in (*around, self.place)
-            ]  # that follows from what is before
+            ]  # it follows from the rows before
             if around:
                 self.notes.append(
-                    f"{', '.join(around)}: not in the bytes but in the names of the directories, not compared; "
-                    f"columns (--columns {around[0]}) does"
+                    f"{', '.join(around)}: derived from directory names, not compared; "
+                    f"use columns (--columns {around[0]}) to compare"
                 )
         return chosen
 
     def _around(self, columns: Sequence[str]) -> list[str]:
-        """Columns that differ where the bytes are the same, since they come from where the files lie."""
-        works = [one.works[0] if one.works else None for one in (self.a, self.b)]
-        if not all(isinstance(one, Task) for one in works):
+        """Return the columns that differ for equal bytes, because they come from the path of the file."""
+        works = [work.works[0] if work.works else None for work in (self.a, self.b)]
+        if not all(isinstance(work, Task) for work in works):
             return []
         first, second = works
         assert isinstance(first, Task)
@@ -225,16 +225,16 @@ class Rows:
             return []
         file = Opened.of(first)
         with file.source:
-            for found in file.walk():
-                if isinstance(found, Hole) or not len(found.frames):
+            for step in file.walk():
+                if isinstance(step, Hole) or not len(step.frames):
                     continue
                 batches: list[pa.RecordBatch] = []
                 for task in (first, second):
                     hints = {name: task.hints[name] for name in ("directory",) if name in task.hints}
                     context = codec.context(first.file, codec_options(codec, task.options), **hints)
                     codec.prepare(file.source.pread, file.source.size, context)
-                    some = codec.decode(found.window, found.frames, task.table, columns, context)
-                    batches += [one.batch.slice(0, 1) for one in itertools.islice(some, 1)]
+                    results = codec.decode(step.window, step.frames, task.table, columns, context)
+                    batches += [work.batch.slice(0, 1) for work in itertools.islice(results, 1)]
                 if len(batches) < 2 or any(not len(batch) for batch in batches):
                     continue
                 a, b = batches
@@ -244,7 +244,7 @@ class Rows:
     def _filter(self) -> Filter | None:
         if self.options.filter is None or self.table is not None:
             return understand(self.options.filter, self.table) if self.table is not None else None
-        raise UsageError("of two table files nothing is filtered", advice="Filter them before")
+        raise UsageError("two table files cannot be filtered", advice="Filter them first")
 
     def _key(self) -> tuple[str, ...]:
         if self.options.key is not None:
@@ -252,7 +252,7 @@ class Rows:
             for side in (self.a, self.b):
                 for name in key:
                     if name.lstrip("-") not in self._names(side):
-                        raise UsageError(f"there is no column {name!r} to match rows by", path=side.path)
+                        raise UsageError(f"no column {name!r} to match rows by", path=side.path)
             return key
         key = ()
         for side in (self.a, self.b):
@@ -266,7 +266,7 @@ class Rows:
             return key
         return ()
 
-    # Comparing
+    # Comparison
 
     def run(self) -> Difference:
         result = self.result
@@ -291,7 +291,7 @@ class Rows:
         return result
 
     def _compare_sorted(self) -> bool:
-        """Compare rows that come in another order than that of their key, sorted in memory. False where that cannot be done."""
+        """Sort rows in memory that are not in key order, and compare them. Return False if that is not possible."""
         if any(len(side.works) > 1 for side in (self.a, self.b)):
             return False
         try:
@@ -305,15 +305,15 @@ class Rows:
         result.counts = dict.fromkeys(result.counts, 0)
         result.columns, result.differences = {}, []
         names = [name.lstrip("-") for name in key]
-        with ExitStack() as stack:  # where it ends early, files are closed at once
+        with ExitStack() as stack:  # files are closed at once if it ends early
             read: list[Iterable[pa.RecordBatch]] = []
             for side in (self.a, self.b):
                 more = [self.place] if self.place is not None and side.loose is None else []
-                wanted = list(dict.fromkeys((*self.columns, *names, *more)))
+                needed = list(dict.fromkeys((*self.columns, *names, *more)))
                 rows = (
-                    side.sorted_rows(wanted, self.options.mode, self.filter, key)
+                    side.sorted_rows(needed, self.options.mode, self.filter, key)
                     if sort
-                    else side.rows(wanted, self.options.mode, self.filter)
+                    else side.rows(needed, self.options.mode, self.filter)
                 )
                 read.append(stack.enter_context(contextlib.closing(rows)))
             self._matched(match(read[0], read[1], key), names)
@@ -325,13 +325,13 @@ class Rows:
     def _matched(self, matched: Iterable[Pairs], names: Sequence[str]) -> None:
         result = self.result
         counts = result.counts
-        for some in matched:
-            counts["a"] += len(some.a)
-            counts["b"] += len(some.b)
-            found = changed(some, self.columns)
-            alone_a, alone_b = some.ib < 0, some.ia < 0
-            differs = np.zeros(len(some.ia), np.bool_)
-            for name, mask in found.items():
+        for pairs in matched:
+            counts["a"] += len(pairs.a)
+            counts["b"] += len(pairs.b)
+            differing = changed(pairs, self.columns)
+            alone_a, alone_b = pairs.ib < 0, pairs.ia < 0
+            differs = np.zeros(len(pairs.ia), np.bool_)
+            for name, mask in differing.items():
                 result.columns[name] = result.columns.get(name, 0) + int(mask.sum())
                 differs |= mask
             counts["changed"] += int(differs.sum())
@@ -340,17 +340,17 @@ class Rows:
             room = max(self.options.limit, 1) - len(result.differences)
             if room > 0:
                 places = np.flatnonzero(differs | alone_a | alone_b)[:room].tolist()
-                result.differences += [self._difference(some, i, found, names) for i in places]
+                result.differences += [self._difference(pairs, i, differing, names) for i in places]
 
     def _difference(
-        self, some: Pairs, i: int, found: Mapping[str, Any], key: Sequence[str]
+        self, pairs: Pairs, i: int, differing: Mapping[str, Any], key: Sequence[str]
     ) -> dict[str, Any]:
-        ia, ib = int(some.ia[i]), int(some.ib[i])
-        rows = [None if at < 0 else row_of(batch, at) for batch, at in ((some.a, ia), (some.b, ib))]
-        one = rows[0] or rows[1]
-        assert one is not None
-        number = (some.first_a + ia) if ia >= 0 else (some.first_b + ib)
-        ids = {name: one[name] for name in key} or {"row": number + self.a.before}
+        ia, ib = int(pairs.ia[i]), int(pairs.ib[i])
+        rows = [None if at < 0 else row_of(batch, at) for batch, at in ((pairs.a, ia), (pairs.b, ib))]
+        shown_row = rows[0] or rows[1]
+        assert shown_row is not None
+        number = (pairs.first_a + ia) if ia >= 0 else (pairs.first_b + ib)
+        ids = {name: shown_row[name] for name in key} or {"row": number + self.a.before}
         out: dict[str, Any] = {
             "kind": "changed" if ia >= 0 and ib >= 0 else "removed" if ia >= 0 else "added", "id": ids,
         }  # fmt: skip
@@ -358,13 +358,13 @@ class Rows:
             out["columns"] = {
                 name: [rows[0][name], rows[1][name]]
                 for name in self.columns
-                if name in found and found[name][i]
+                if name in differing and differing[name][i]
             }
         else:
-            out["row"] = {name: one[name] for name in self.columns}
+            out["row"] = {name: shown_row[name] for name in self.columns}
         for side, at, row, first in (
-            (self.a, ia, rows[0], some.first_a),
-            (self.b, ib, rows[1], some.first_b),
+            (self.a, ia, rows[0], pairs.first_a),
+            (self.b, ib, rows[1], pairs.first_b),
         ):
             if row is not None:
                 place = first + at if side.order is None else int(side.order[first + at])
@@ -375,10 +375,10 @@ class Rows:
                 }
         return out
 
-    # What is the same
+    # Equal parts
 
     def _skip(self) -> None:
-        """Leave out what is the same at the start and at the end."""
+        """Skip equal files at the start and the end, and equal bytes at the start of the first different file."""
         if any(side.loose is not None or side.ready for side in (self.a, self.b)):
             return
         left, right = self.a.works, self.b.works
@@ -403,20 +403,20 @@ class Rows:
 
     tail = 0
 
-    # Where it is
+    # Locations
 
     def _locate(self) -> None:
-        """Say of the differences in which file they are, and of the first one in which frame and which field."""
+        """Add the file to each difference, and to the first one the frame and the field."""
         for counts in ("a", "b"):
             self.result.counts[counts] += self.tail
         self.result.counts["same"] += self.tail
-        for i, one in enumerate(self.result.differences):
-            places = [self._place(one, side) for side in (self.a, self.b)]
+        for i, difference in enumerate(self.result.differences):
+            places = [self._place(difference, side) for side in (self.a, self.b)]
             if i == 0 and any(place is not None for place in places):
-                self._fields(one, places)
+                self._fields(difference, places)
 
-    def _place(self, one: dict[str, Any], side: _Side) -> tuple[Task, int, dict[str, Any]] | None:
-        there = one.get(side.name)
+    def _place(self, difference: dict[str, Any], side: _Side) -> tuple[Task, int, dict[str, Any]] | None:
+        there = difference.get(side.name)
         if there is None:
             return None
         row, work = there.pop("_row"), there.pop("_work")
@@ -429,10 +429,12 @@ class Rows:
         return task, int(position), row
 
     def _task(self, tasks: Sequence[Task], row: Mapping[str, Any]) -> Task | None:
-        """The file that a row of several files came from: the first one that has it at this place."""
+        """Return the file of a row that was combined from several files: the first one that has it at this position."""
         return next((task for task in tasks if _has(task, row)), None)
 
-    def _fields(self, one: dict[str, Any], places: Sequence[tuple[Task, int, dict[str, Any]] | None]) -> None:
+    def _fields(
+        self, difference: dict[str, Any], places: Sequence[tuple[Task, int, dict[str, Any]] | None]
+    ) -> None:
         with ExitStack() as stack:
             spans: list[tuple[Span, int | None] | None] = []
             for side, place in zip(("a", "b"), places, strict=True):
@@ -450,25 +452,30 @@ class Rows:
                 span = Span(file, start, stop)
                 number = self._number(span, task, row) if task.table == "rows" else None
                 spans.append((span, number))
-                one[side]["length"] = stop - start
+                difference[side]["length"] = stop - start
                 at = None if number is None else row_place(span, number)
                 if at is not None:
-                    one[side]["at"] = at
+                    difference[side]["at"] = at
             if spans[0] is None or spans[1] is None:
                 return
             (mine, i), (other, j) = spans[0], spans[1]
-            found = fields(mine, other) if i is None or j is None else row_fields(mine, i, other, j)
-            names = list(one.get("columns", ()))
-            # What was asked for is the column that differs: where batches are cut in another way, more does.
-            found.sort(key=lambda each: (each.derived, not any(name in _steps(each.path) for name in names)))
-            one["fields"] = [each.to_dict() for each in found]
+            differing = fields(mine, other) if i is None or j is None else row_fields(mine, i, other, j)
+            names = list(difference.get("columns", ()))
+            # Show the different columns first: batches that are divided differently differ in more fields.
+            differing.sort(
+                key=lambda field_difference: (
+                    field_difference.derived,
+                    not any(name in _steps(field_difference.path) for name in names),
+                )
+            )
+            difference["fields"] = [field_difference.to_dict() for field_difference in differing]
 
     def _number(self, span: Span, task: Task, row: Mapping[str, Any]) -> int | None:
-        """Which row of its frame it is."""
-        there = span.file.codec.tables[task.table].names(detail=True)  # a view may have more
+        """Return the index of a row in its frame."""
+        there = span.file.codec.tables[task.table].names(detail=True)  # a view may have more columns
         names = [name for name in row if name in there and name not in ("topic", "partition")]
         rows = enumerate(span.file.rows(span.start, task.table, names))
-        return next((i for i, one in rows if all(one[name] == row[name] for name in names)), None)
+        return next((i for i, candidate in rows if all(candidate[name] == row[name] for name in names)), None)
 
 
 def _has(task: Task, row: Mapping[str, Any]) -> bool:
@@ -485,7 +492,7 @@ def _steps(path: str) -> list[str]:
 
 def _list(names: Sequence[str] | str) -> list[str]:
     if isinstance(names, str):
-        return [one.strip() for one in names.split(",") if one.strip()]
+        return [name.strip() for name in names.split(",") if name.strip()]
     return list(names)
 
 
@@ -494,7 +501,7 @@ def _comparable(type_: pa.DataType) -> bool:
 
 
 def _alike(a: Work, b: Work) -> bool:
-    """Whether the same bytes mean the same in both."""
+    """Return whether equal bytes mean equal rows in both."""
     if isinstance(a, Task) and isinstance(b, Task):
         return (
             (a.codec, a.table, a.start, a.stop, a.file.rpartition("/")[2], a.options)
@@ -509,28 +516,28 @@ def _alike(a: Work, b: Work) -> bool:
             == (b.layout, b.view, b.params, b.key, b.low, b.high)
             and len(a.runs) == len(b.runs)
             and all(
-                one.params == two.params
-                and len(one.tasks) == len(two.tasks)
-                and all(map(_alike, one.tasks, two.tasks))
-                for one, two in zip(a.runs, b.runs, strict=True)
+                left.params == right.params
+                and len(left.tasks) == len(right.tasks)
+                and all(map(_alike, left.tasks, right.tasks))
+                for left, right in zip(a.runs, b.runs, strict=True)
             )
         )
     return False
 
 
 def _identical(a: Work, b: Work) -> bool:
-    """Whether the files that are read for two works are the same byte for byte."""
-    return all(_same_file(one, two) for one, two in zip(a.files, b.files, strict=True))
+    """Return whether the files of two units of work are equal byte for byte."""
+    return all(_same_file(left, right) for left, right in zip(a.files, b.files, strict=True))
 
 
 def _same_file(a: Task, b: Task) -> bool:
     with a.open() as mine, b.open() as other, contextlib.suppress(UnreadableError):
         return mine.size == other.size and same_bytes(mine, other).whole
-    return False  # the reading of it tells what is wrong
+    return False  # reading it reports the error
 
 
 def _common(a: Task, b: Task) -> int:
-    """Where the last frame starts that has the same bytes before it, from the start of the file on, in both files."""
+    """Return the start of the last frame that has equal bytes before it in both files."""
     with a.open() as mine, b.open() as other:
         try:
             head = same_bytes(mine, other).head
@@ -549,5 +556,5 @@ def _common(a: Task, b: Task) -> int:
 
 
 def _count(work: Work, mode: Mode) -> int:
-    """Its rows."""
+    """Count the rows."""
     return sum(len(batch) for batch in work.rows((), Report(work.path), mode=mode))

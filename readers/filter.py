@@ -1,12 +1,12 @@
-"""Filters: which rows are wanted, and which frames and files need not be read for them.
+"""Filters: which rows to return, and which frames and files cannot hold any of them.
 
-Given as DNF tuples, `[("offset", ">=", 5), ("key", "==", b"x")]` (all must hold) or a list of such lists (one of them must),
-as text, `"offset >= 5 and key == x"`, or as a pyarrow expression. The first two prune: a frame or file whose bounds say that
-no row can match is skipped. As in SQL a null matches no comparison; `("key", "==", None)` asks for nulls.
-`("value", "contains", b"token")` matches values with these bytes, or this text, anywhere in them.
+A filter is DNF tuples, `[("offset", ">=", 5), ("key", "==", b"x")]` (all must match) or a list of such lists (one must match), text,
+`"offset >= 5 and key == x"`, or a pyarrow expression. The first two forms prune: a frame or file whose bounds exclude every match is
+skipped. As in SQL, null matches no comparison; `("key", "==", None)` selects nulls. `("value", "contains", b"token")` matches values that
+contain these bytes, or this text.
 
-In text, bytes are `x'00ff'` or, as JSON output prints them, `{"$hex": "00ff"}`. A value in double quotes is a JSON string,
-with its escapes; a value in single quotes is taken as it is.
+In text, bytes are `x'00ff'` or, as JSON output prints them, `{"$hex": "00ff"}`. A value in double quotes is a JSON string with escapes; a
+value in single quotes has no escapes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class _Term:
-    """One comparison. `value` is a Python value of the column's type, times as integers in the column's unit; for `in` a
-    tuple. `always` is set where the answer is the same for all rows that are not null."""
+    """One comparison. `value` is a Python value of the column's type; times are integers in the column's unit, and `in` has a tuple.
+    `always` is set if the result is the same for all rows that are not null."""
 
     column: Column
     op: str
@@ -66,7 +66,7 @@ class _Term:
                 chosen = pc.invert(chosen)
             known = pc.and_(chosen, pc.is_valid(values))
             if None in self.value:
-                # A null is in a list that holds null; a list that holds null excludes nulls.
+                # A list that holds null matches null with `in`, and excludes it with `not in`.
                 return pc.or_(known, pc.is_null(values)) if self.op == "in" else known
             return known
         if self.op == "contains":
@@ -79,7 +79,7 @@ class _Term:
         return pa.array(values, self.column.type)
 
     def possible(self, low: Any, high: Any) -> Any:
-        """Whether a row with a value between `low` and `high` can match; arrays or single values, None is no bound."""
+        """Return whether a value between `low` and `high` can match. They are arrays or single values; None is no bound."""
         if self.always is not None:
             return self.always
         if self.value is None or self.op in ("not in", "contains"):
@@ -98,7 +98,7 @@ class _Term:
 
 
 class Filter:
-    """A filter, understood against the table it is to be used on. Picklable when it is no expression."""
+    """A filter for the rows of a table. It can be pickled unless it is an expression."""
 
     def __init__(self, given: Given, table: Table) -> None:
         """Raises `UsageError` for an unknown column or operator, or a value that does not fit the column."""
@@ -108,19 +108,19 @@ class Filter:
             self._expression = given
             self.columns = _columns_of(given, table)
             return
-        self._any = [[_term(one, table) for one in group] for group in _groups(given)]
+        self._any = [[_term(condition, table) for condition in group] for group in _groups(given)]
         self.columns = tuple(dict.fromkeys(term.column.name for group in self._any for term in group))
 
     def also(self, other: Filter) -> Filter:
-        """What both let pass; neither is an expression."""
+        """Return the conjunction with another filter. Neither may be an expression."""
         both = object.__new__(Filter)
         both._expression = None
-        both._any = [one + more for one in self._any for more in other._any]
+        both._any = [mine + theirs for mine in self._any for theirs in other._any]
         both.columns = tuple(dict.fromkeys((*self.columns, *other.columns)))
         return both
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that match."""
+        """Return the matching rows."""
         if self._expression is not None:
             return batch.filter(self._expression)
         if not self._any or not batch.num_rows:
@@ -128,23 +128,23 @@ class Filter:
         return batch.filter(self._mask(batch))
 
     def places(self, batch: pa.RecordBatch) -> list[int]:
-        """The numbers of the rows that match."""
+        """Return the indexes of the matching rows."""
         numbered = batch.append_column("__number__", pa.array(np.arange(batch.num_rows)))
-        found: list[int] = self.apply(numbered).column("__number__").to_pylist()
-        return found
+        numbers: list[int] = self.apply(numbered).column("__number__").to_pylist()
+        return numbers
 
     def _mask(self, batch: pa.RecordBatch) -> Any:
-        found: Any = None
+        result: Any = None
         for group in self._any:
-            one: Any = None
+            conjunction: Any = None
             for term in group:
                 mask = term.mask(batch)
-                one = mask if one is None else pc.and_(one, mask)
-            found = one if found is None else pc.or_(found, one)
-        return found
+                conjunction = mask if conjunction is None else pc.and_(conjunction, mask)
+            result = conjunction if result is None else pc.or_(result, conjunction)
+        return result
 
     def frames(self, codec: Codec, frames: Frames) -> npt.NDArray[np.bool_] | None:
-        """Which frames can hold a row that matches; None when that can't be told."""
+        """Return which frames can hold a matching row; None if unknown."""
         bounds: dict[str, tuple[Any, Any]] = {}
         for group in self._any:
             for term in group:
@@ -155,35 +155,35 @@ class Filter:
             return None
         out = np.zeros(len(frames), bool)
         for group in self._any:
-            one = np.ones(len(frames), bool)
+            conjunction = np.ones(len(frames), bool)
             for term in group:
-                one &= term.possible(*bounds.get(term.column.name, (None, None)))
-            out |= one
+                conjunction &= term.possible(*bounds.get(term.column.name, (None, None)))
+            out |= conjunction
         return out
 
     def only(self, column: str) -> Filter | None:
-        """What a row has to be for this filter to let it pass, as far as one column tells; None where that tells nothing."""
+        """Return the conditions on one column that every matching row meets; None if there are none."""
         groups = [[term for term in group if term.column.name == column] for group in self._any]
         if not groups or not all(groups):
             return None
         return self._of(groups)
 
     @classmethod
-    def between(cls, given: Filter | None, column: Column, low: Any, high: Any) -> Filter:
-        """What `given` lets pass of the rows from `low` on and before `high`; None is no bound, and no filter."""
+    def between(cls, base: Filter | None, column: Column, low: Any, high: Any) -> Filter:
+        """Return `base` restricted to rows with `low <= column < high`. None is no bound, or no filter."""
         terms = [_Term(column, op, value) for op, value in ((">=", low), ("<", high)) if value is not None]
-        groups = [[]] if given is None else given._any
+        groups = [[]] if base is None else base._any
         return cls._of([[*group, *terms] for group in groups])
 
     @classmethod
     def _of(cls, groups: list[list[_Term]]) -> Filter:
-        made = cls.__new__(cls)
-        made._expression, made._any = None, groups
-        made.columns = tuple(dict.fromkeys(term.column.name for group in groups for term in group))
-        return made
+        new = cls.__new__(cls)
+        new._expression, new._any = None, groups
+        new.columns = tuple(dict.fromkeys(term.column.name for group in groups for term in group))
+        return new
 
     def skips(self, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
-        """Whether no row within these bounds can match."""
+        """Return whether no row within these bounds can match."""
         return bool(self._any) and not any(
             all(bool(term.possible(*bounds.get(term.column.name, (None, None)))) for term in group)
             for group in self._any
@@ -191,13 +191,13 @@ class Filter:
 
 
 def understand(given: Given, table: Table) -> Filter | None:
-    """The filter, None when nothing is filtered."""
+    """Parse a filter; None if there is none."""
     if given is None or (isinstance(given, str | list | tuple) and not given):
         return None
     return given if isinstance(given, Filter) else Filter(given, table)
 
 
-# What is given
+# Parsing
 
 
 def _groups(given: Given) -> list[list[Any]]:
@@ -207,13 +207,13 @@ def _groups(given: Given) -> list[list[Any]]:
         return [[given]]
     if isinstance(given, Iterable):
         groups = list(given)
-        if all(isinstance(one, list) and one for one in groups):
+        if all(isinstance(group, list) and group for group in groups):
             return groups
-        if all(isinstance(one, tuple) for one in groups):
+        if all(isinstance(group, tuple) for group in groups):
             return [groups]
     raise UsageError(
-        f"a filter can't be {given!r}",
-        advice='Write [("offset", ">=", 5), ("key", "==", b"x")], or a list of such lists, or a pyarrow expression',
+        f"invalid filter {given!r}",
+        advice='Pass [("offset", ">=", 5), ("key", "==", b"x")], a list of such lists, text, or a pyarrow expression',
     )
 
 
@@ -231,39 +231,39 @@ _JOIN = re.compile(r"(and|or)\b", re.IGNORECASE)
 
 
 def _parse(text: str) -> list[list[tuple[str, str, Any]]]:
-    """`offset >= 5 and key in (a, "b c") or timestamp < 2025-01-01T00:00:00Z`; `and` binds stronger."""
+    """Parse `offset >= 5 and key in (a, "b c") or timestamp < 2025-01-01T00:00:00Z`; `and` binds tighter than `or`."""
     out: list[list[tuple[str, str, Any]]] = [[]]
     at = 0
     while True:
-        found = _TOKEN.match(text, at)
-        if not found:
+        token = _TOKEN.match(text, at)
+        if not token:
             raise UsageError(
-                f"filter {text!r} is not understood from {text[at:]!r} on", advice='As in "offset >= 5"'
+                f"filter {text!r}: syntax error at {text[at:]!r}", advice='Example: "offset >= 5"'
             )
-        op = " ".join(found["op"].lower().split())
-        raw = found["value"]
+        op = " ".join(token["op"].lower().split())
+        raw = token["value"]
         many = raw.startswith("(")
         if many != (op in ("in", "not in")):
             raise UsageError(
-                f"filter {text!r}: {op} {raw} makes no sense", advice='As in "partition in (0, 1)"'
+                f"filter {text!r}: {op} cannot be used with {raw}", advice='Example: "partition in (0, 1)"'
             )
-        value = [_word(one) for one in _LIST_ITEM.findall(raw)] if many else _word(raw)
-        out[-1].append((found["column"], op, value))
-        at = found.end()
+        value = [_word(item) for item in _LIST_ITEM.findall(raw)] if many else _word(raw)
+        out[-1].append((token["column"], op, value))
+        at = token.end()
         if at == len(text):
             return out
         join = _JOIN.match(text, at)
         if not join:
-            raise UsageError(f"filter {text!r}: `and` or `or` is missing before {text[at:]!r}")
+            raise UsageError(f"filter {text!r}: expected `and` or `or` before {text[at:]!r}")
         if join[1].lower() == "or":
             out.append([])
         at = join.end()
 
 
 def _word(raw: str) -> str | bytes | None:
-    """The value that a word of a filter stands for: bytes where they are given in hexadecimal."""
-    if found := _HEX_VALUE.fullmatch(raw):
-        return _hex_bytes(found["printed"] if found["literal"] is None else found["literal"], raw)
+    """Return the value of a token of a filter; bytes if it is hexadecimal."""
+    if token := _HEX_VALUE.fullmatch(raw):
+        return _hex_bytes(token["printed"] if token["literal"] is None else token["literal"], raw)
     if raw[:1] == "'":
         return raw[1:-1]
     if raw[:1] == '"':
@@ -272,7 +272,7 @@ def _word(raw: str) -> str | bytes | None:
         except ValueError:
             raise UsageError(
                 f"filter value {raw} is not a JSON string",
-                advice="Write a backslash as \\\\, or put the value into single quotes, which know no escapes",
+                advice="Write a backslash as \\\\, or use single quotes, which have no escapes",
             ) from None
     return None if raw.lower() == "null" else raw
 
@@ -283,18 +283,18 @@ def _hex_bytes(text: str, raw: str) -> bytes:
     except ValueError:
         raise UsageError(
             f"filter value {raw} is not hexadecimal",
-            advice='Write two hexadecimal digits for each byte, as in x\'00ff\' or {"$hex": "00ff"}',
+            advice='Write two hexadecimal digits per byte, as in x\'00ff\' or {"$hex": "00ff"}',
         ) from None
 
 
-def _term(given: Any, table: Table) -> _Term:
-    if not (isinstance(given, tuple | list) and len(given) == 3 and isinstance(given[0], str)):
-        raise UsageError(f"a filter term is (column, operator, value), not {given!r}")
-    name, op, value = given
+def _term(term: Any, table: Table) -> _Term:
+    if not (isinstance(term, tuple | list) and len(term) == 3 and isinstance(term[0], str)):
+        raise UsageError(f"a filter term is (column, operator, value), not {term!r}")
+    name, op, value = term
     column = table[table.select([name])[0]]
     op = " ".join(str(op).lower().split())
     if op not in _OPS:
-        raise UsageError(f"no filter operator {op!r}", advice=f"There are: {', '.join(_OPS)}")
+        raise UsageError(f"unknown filter operator {op!r}", advice=f"Valid values: {', '.join(_OPS)}")
     op = "==" if op == "=" else op
     if op in ("in", "not in"):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
@@ -304,11 +304,11 @@ def _term(given: Any, table: Table) -> _Term:
         return _Term(column, op, _part(column, value))
     if value is None:
         if op not in ("==", "!="):
-            raise UsageError(f"filter on {name!r}: null can be compared with == and != only")
+            raise UsageError(f"filter on {name!r}: null can only be compared with == and !=")
         return _Term(column, op, None)
     low, exact = _convert(column, value)
     if not exact:
-        # Between two values of the column's type, `low` is the one below.
+        # `low` is the nearest value of the column's type below the given one.
         if op in ("==", "!="):
             return _Term(column, op, low, always=op == "!=")
         op = ">" if op in (">", ">=") else "<="
@@ -320,26 +320,26 @@ def _term(given: Any, table: Table) -> _Term:
 
 
 def _part(column: Column, value: Any) -> Any:
-    """What `contains` looks for. Raises `UsageError` for a column without text or bytes, and for no bytes at all."""
+    """Return the value that `contains` searches for. Raises `UsageError` for a column without text or bytes, and for an empty value."""
     kind = column.type
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if not (binary or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise UsageError(
-            f"filter on {column.name!r}: contains searches text and bytes, this column is {kind}",
-            advice="Compare it with ==, < or >",
+            f"filter on {column.name!r}: contains searches text and bytes, but this column is {kind}",
+            advice="Use ==, < or >",
         )
     if not isinstance(value, str | bytes | bytearray | memoryview) or not len(value):
         raise UsageError(
-            f"filter on {column.name!r}: contains needs some text or bytes, not {value!r}",
-            advice="Write for example: value contains token, or value contains x'00ff'",
+            f"filter on {column.name!r}: contains needs text or bytes, not {value!r}",
+            advice="Example: value contains token, or value contains x'00ff'",
         )
     if not binary and not isinstance(value, str):
         try:
             return bytes(value).decode()
         except UnicodeDecodeError:
             raise UsageError(
-                f"filter on {column.name!r}: {value!r} is not UTF-8, and this column is text",
-                advice="Search a column of bytes",
+                f"filter on {column.name!r}: {value!r} is not UTF-8, but this column is text",
+                advice="Search a column of bytes instead",
             ) from None
     return _convert(column, value)[0]
 
@@ -366,7 +366,7 @@ def _limits(kind: pa.DataType) -> tuple[int, int] | None:
 
 
 def _convert(column: Column, value: Any) -> tuple[Any, bool]:
-    """A value as the column has it, and whether it is exactly that: if not, it is the next one below."""
+    """Convert a value to the column's type. Return the nearest value below it, and whether that is exact."""
     kind = column.type
     try:
         if isinstance(value, np.generic):
@@ -381,7 +381,7 @@ def _convert(column: Column, value: Any) -> tuple[Any, bool]:
             if isinstance(value, str) and value.lower() in ("true", "false"):
                 value = value.lower() == "true"
             if not isinstance(value, bool):
-                raise ValueError("true or false is needed")
+                raise ValueError("expected true or false")
             return value, True
         if pa.types.is_integer(kind):
             return _number(value, hexadecimal=column.hexadecimal)
@@ -393,19 +393,19 @@ def _convert(column: Column, value: Any) -> tuple[Any, bool]:
             return (value.encode() if isinstance(value, str) else bytes(memoryview(value))), True
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             if not isinstance(value, str):
-                raise ValueError("text is needed")
+                raise ValueError("expected text")
             return value, True
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"filter on {column.name!r}: {value!r} does not fit {kind} ({error})") from None
     raise UsageError(
-        f"column {column.name!r} of type {kind} can't be compared",
+        f"column {column.name!r} of type {kind} cannot be compared",
         advice="Filter by another column, or with a pyarrow expression",
     )
 
 
 def _number(value: Any, *, hexadecimal: bool = False) -> tuple[int, bool]:
     if isinstance(value, bool):
-        raise ValueError("a number is needed")
+        raise ValueError("expected a number")
     if isinstance(value, str):
         return (parse_hexadecimal(value) if hexadecimal else int(value, 0)), True
     if isinstance(value, int):
@@ -414,7 +414,7 @@ def _number(value: Any, *, hexadecimal: bool = False) -> tuple[int, bool]:
 
 
 def _time(value: Any, unit: str) -> tuple[int, bool]:
-    """Integers are in the column's unit already; text is ISO 8601, without a zone UTC."""
+    """Convert a time. Integers are in the column's unit; text is ISO 8601, UTC if it has no zone."""
     if isinstance(value, str):
         try:
             return int(value), True
@@ -431,10 +431,10 @@ def _time(value: Any, unit: str) -> tuple[int, bool]:
 
 
 def _columns_of(expression: pc.Expression, table: Table) -> tuple[str, ...]:
-    """The columns an expression names: pyarrow does not tell, but it fails where one of them is missing."""
-    whole = table.schema(table.names(detail=True)).empty_table()
+    """Return the columns that an expression names. pyarrow does not list them, but fails if one is missing."""
+    empty = table.schema(table.names(detail=True)).empty_table()
     try:
-        whole.filter(expression)
+        empty.filter(expression)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         missing = re.search(r"No match for FieldRef\.Name\((.*?)\)", str(error))
         if missing:
@@ -443,9 +443,9 @@ def _columns_of(expression: pc.Expression, table: Table) -> tuple[str, ...]:
             f"filter {expression} does not fit the columns ({str(error).splitlines()[0]})"
         ) from None
     named = []
-    for name in whole.column_names:
+    for name in empty.column_names:
         try:
-            whole.drop_columns([name]).filter(expression)
+            empty.drop_columns([name]).filter(expression)
         except pa.ArrowInvalid:
             named.append(name)
     return tuple(named)

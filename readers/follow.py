@@ -1,11 +1,10 @@
-"""Following directories while their systems write: where they end now, and what is to be read from one position up to another.
+"""Follow directories while their systems write: find where they end, and what to read between two positions.
 
-Nothing is remembered of what was read but positions (`codec.capability.Follow`), so whoever keeps these goes on after a restart, and reads
-the same rows once more when that is asked: the same two positions mean the same rows. What is cached here (in which byte a frame
-starts) only saves the way there.
+Only positions are remembered (`codec.capability.Follow`), so a reader that stores them continues after a restart, and two positions always
+stand for the same rows. The caches here (the byte at which a frame starts) only save time.
 
-A frame counts from when all of it is there. What lies behind the last such frame of the last file may be a frame in the making: it is
-looked at again next time.
+A frame counts once it is complete. Bytes behind the last complete frame of the last file may belong to a frame that is being written; they
+are read again next time.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from logwright.readers.copies import copies_of
 from logwright.readers.plan import task_of
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
-from logwright.readers.resolve import DirectoryTarget
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
+from logwright.readers.target import DirectoryTarget
 from logwright.readers.task import Task
 
 _log = logging.getLogger("logwright")
 _STEP = 512 << 10
 Positions = Mapping[str, int]
-"""By the name of the directory, in the system's own numbers."""
+"""Positions in the system's own numbers, by the name of the directory."""
 
 
 @dataclass(frozen=True)
 class Ranged:
-    """A stretch of a file of which only the rows from one position on and before another are wanted. See `readers.task.Work`."""
+    """A range of a file, restricted to the rows of `[low, high)` of a position column. See `readers.task.Work`."""
 
     task: Task
     table: Table
@@ -84,13 +83,13 @@ class Ranged:
         both = own if filter is None else filter.also(own)
         task = self.task
         if task.real != task.path and not is_remote(task.real) and not os.path.exists(task.real):
-            task = replace(task, real=task.path)  # a writer has put it in its place since
+            task = replace(task, real=task.path)  # a writer has committed it meanwhile
         return task.rows(
             columns, report, mode=mode, filter=both, limit=limit, window=window, prefetcher=prefetcher
         )
 
     def split(self, max_bytes: int) -> Sequence[Ranged]:
-        return [replace(self, task=one) for one in self.task.split(max_bytes)]
+        return [replace(self, task=part) for part in self.task.split(max_bytes)]
 
     def with_files(self, change: Callable[[Task], Task]) -> Ranged:
         return replace(self, task=change(self.task))
@@ -98,8 +97,8 @@ class Ranged:
 
 @dataclass
 class _Place:
-    """Where a position is in a file: `start` is the byte of the frame that holds it, or would be next; `stop` that behind the last
-    frame with a position before it."""
+    """Place of a position in a file: `start` is the byte of the frame that holds it, or would be next; `stop` is the end of the last frame
+    before it."""
 
     start: int
     stop: int
@@ -107,7 +106,7 @@ class _Place:
 
 @dataclass
 class _Reached:
-    """How far a file has been looked at: all frames before byte `at`, the last position of which is the one before `position`."""
+    """How far a file has been scanned: all frames before byte `at`; `position` is the one after their last."""
 
     file: str
     inode: int
@@ -116,7 +115,7 @@ class _Reached:
 
 
 class Followed:
-    """One directory: what is known of it from the last look, and from the ones before."""
+    """A followed directory, with what earlier scans found."""
 
     def __init__(self, layout: Layout, view: str, column: str) -> None:
         self.layout, self.view, self.column = layout, view, column
@@ -126,16 +125,16 @@ class Followed:
         self._fold: Fold[Settled] | None = None
         self._folded: _Reached | None = None
 
-    # What is there
+    # Positions
 
     def _parts(self, target: DirectoryTarget, view: str | None = None) -> list[Part]:
-        found = self.layout.parts(target.directory, target.plan, view or self.view, target.layout_options)
-        assert not any(isinstance(part, Group) for part in found)
-        return [part for part in found if isinstance(part, Part)]
+        parts = self.layout.parts(target.directory, target.plan, view or self.view, target.layout_options)
+        assert not any(isinstance(part, Group) for part in parts)
+        return [part for part in parts if isinstance(part, Part)]
 
     @property
     def _read_view(self) -> str:
-        """The view whose parts are read."""
+        """Name of the view whose parts are read."""
         return self._follow.read_view(self.view)
 
     @property
@@ -144,14 +143,14 @@ class Followed:
         return self.layout.capabilities.follow
 
     def bounds(self, part: Part) -> tuple[int, int | None]:
-        """The positions that a part can have, the last one included, None where that is not known."""
+        """Return the first and last position that a part can have; None if the last is unknown."""
         return part.bounds[self.column]
 
     def begins(self, target: DirectoryTarget) -> int:
         return self._follow.begins(target.plan)
 
     def ends(self, target: DirectoryTarget) -> int:
-        """The position behind the last row that is there."""
+        """Return the position after the last row."""
         begin = self.begins(target)
         parts = self._parts(target, self._read_view)
         if not parts:
@@ -170,16 +169,16 @@ class Followed:
         return max(begin, known.position)
 
     def _walk(self, task: Task, start: int) -> Iterator[tuple[Stretch, tuple[Any, Any], Any, int]]:
-        """The good frames from a byte on: (stretch, (first positions, last positions), starts, the byte behind the last)."""
+        """Iterate over the good frames from a byte on: (stretch, (first positions, last positions), starts, end of the last frame)."""
         codec = registry.get(task.codec)
         assert codec.ordered is not None
         with task.open() as source:
             walk = Walk(source, codec, task.context(codec), start=start, step=_STEP)
-            for found in walk:
-                if isinstance(found, Stretch) and len(found.frames):
-                    low, high = codec.frame_bounds(found.frames, codec.ordered)
-                    starts = found.frames.start + found.window.offset
-                    yield found, (low, high), starts, found.window.offset + int(found.frames.end[-1])
+            for step in walk:
+                if isinstance(step, Stretch) and len(step.frames):
+                    low, high = codec.frame_bounds(step.frames, codec.ordered)
+                    starts = step.frames.start + step.window.offset
+                    yield step, (low, high), starts, step.window.offset + int(step.frames.end[-1])
 
     def _keep(self, task: Task, position: int, place: _Place) -> None:
         known = self._places.setdefault((task.file, _inode(task)), {})
@@ -188,29 +187,34 @@ class Followed:
         known[position] = place
 
     def _place(self, task: Task, position: int) -> _Place:
-        """Where a position is in a file, by the headers of its good frames, from the nearest place on that is known."""
+        """Return the place of a position in a file, scanning headers from the nearest known place."""
         known = self._places.get((task.file, _inode(task)), {})
         nearest = max(
-            (one for one in known if one <= position and known[one].stop <= (task.size or 0)), default=None
+            (
+                known_position
+                for known_position in known
+                if known_position <= position and known[known_position].stop <= (task.size or 0)
+            ),
+            default=None,
         )
         if nearest == position:
             return known[position]
         begin = 0 if nearest is None else known[nearest].start
         place = _Place(begin, begin)
-        for found, (low, high), starts, _ in self._walk(task, begin):
+        for step, (low, high), starts, _ in self._walk(task, begin):
             before = int(np.searchsorted(low, position, "left"))
             if before:
-                end = int(found.frames.end[before - 1]) + found.window.offset
+                end = int(step.frames.end[before - 1]) + step.window.offset
                 place = _Place(int(starts[before - 1]) if int(high[before - 1]) >= position else end, end)
             if before < len(low):
                 break
         self._keep(task, position, place)
         return place
 
-    # What is to be read
+    # Ranges to read
 
     def settled(self, target: DirectoryTarget, start: int, end: int) -> int:
-        """Up to where rows may be given, from `start` on: `end`, or before where the view has to wait."""
+        """Return the position up to which rows may be returned: `end`, or less if the view must wait for later data."""
         settled = self._settled(target, start)
         if settled is None:
             return end
@@ -218,7 +222,7 @@ class Followed:
         return end if stop is None else max(start, min(stop, end))
 
     def _settled(self, target: DirectoryTarget, start: int) -> Settled | None:
-        """Fold the frames from a position on that are new since the last call."""
+        """Fold the frames after a position that are new since the last call."""
         if self._fold is None:
             self._fold, self._folded = self._follow.fold(self.view), None
         if self._fold is None:
@@ -234,10 +238,10 @@ class Followed:
             begin = seen.at if here == (seen.file, seen.inode) and seen.at <= (task.size or 0) else 0
             reached = _Reached(*here, begin, seen.position)
             if (task.size or 0) > begin:
-                for found, (_, high), _, behind in self._walk(task, begin):
+                for step, (_, high), _, behind in self._walk(task, begin):
                     fresh = high >= reached.position
                     if fresh.any():
-                        self._fold.add(found.window, found.frames.pick(fresh))
+                        self._fold.add(step.window, step.frames.pick(fresh))
                     reached.at, reached.position = behind, max(reached.position, int(high[-1]) + 1)
             seen = reached
         self._folded = seen
@@ -246,7 +250,7 @@ class Followed:
     def between(
         self, target: DirectoryTarget, start: int, end: int, most: int | None = None
     ) -> Iterator[Ranged]:
-        """What holds the rows `[start, end)`, with at most `most` positions each."""
+        """Iterate over the ranges that hold the rows `[start, end)`, with at most `most` positions each."""
         settled = self._settled(target, start)
         hints = {} if settled is None else settled.hints(start, end)
         for part in self._parts(target, self._read_view):
@@ -256,16 +260,16 @@ class Followed:
             task = task_of(target, replace(part, hints={**part.hints, **hints}))
             first, behind = max(start, low), end if high is None else min(end, high + 1)
             step = most or max(1, behind - first)
-            for one in range(first, behind, step):
-                stop = min(one + step, behind)
-                begin = self._place(task, one).start if one > low else 0
+            for first_position in range(first, behind, step):
+                stop = min(first_position + step, behind)
+                begin = self._place(task, first_position).start if first_position > low else 0
                 until = None if high is not None and stop > high else self._place(task, stop).stop
                 if until is None or until > begin:
                     piece = replace(task, start=begin, stop=until)
-                    yield Ranged(piece, self._table, self.column, one, stop)
+                    yield Ranged(piece, self._table, self.column, first_position, stop)
 
     def bytes_before(self, target: DirectoryTarget, start: int, end: int, most: int) -> int:
-        """The position up to which frames of about `most` bytes are from `start` on: one frame at least, `end` at most."""
+        """Return the position that `most` bytes of frames from `start` on reach: at least one frame, at most `end`."""
         left = most
         reached = start
         for part in self._parts(target, self._read_view):
@@ -274,8 +278,8 @@ class Followed:
                 continue
             task = task_of(target, part)
             begin = self._place(task, start).start if start > low else 0
-            for found, (_, highs), starts, _ in self._walk(task, begin):
-                ends = found.frames.end + found.window.offset
+            for step, (_, highs), starts, _ in self._walk(task, begin):
+                ends = step.frames.end + step.window.offset
                 fit = int(np.searchsorted(np.cumsum(ends - starts), left, "right"))
                 if fit < len(starts):
                     if reached == start and not fit:
@@ -290,7 +294,7 @@ class Followed:
         return end
 
     def files_before(self, target: DirectoryTarget, start: int, end: int, most: int) -> int:
-        """The position up to which rows of at most `most` files are from `start` on."""
+        """Return the position that the rows of `most` files from `start` on reach."""
         for part in self._parts(target, self._read_view):
             low, high = self.bounds(part)
             if end <= low or (high is not None and start > high):
@@ -302,7 +306,7 @@ class Followed:
 
 
 def _inode(task: Task) -> int:
-    """What tells a file from another one of its name."""
+    """Return a number that identifies a file even if another one takes its name."""
     if is_remote(task.real):
         return 0
     with contextlib.suppress(OSError):
@@ -311,28 +315,28 @@ def _inode(task: Task) -> int:
 
 
 def _seconds(text: Any) -> float:
-    """`15m` is 900.0."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?\s*", str(text).lower())
-    if found is None:
-        raise ValueError("a time like 500ms, 30s, 15m or 1h is wanted")
+    """Parse a duration in seconds: `15m` is 900.0."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?\s*", str(text).lower())
+    if match is None:
+        raise ValueError("expected a duration such as 500ms, 30s, 15m or 1h")
     return (
-        float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, None: 1}[found[2]]
+        float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, None: 1}[match[2]]
     )
 
 
 PACE_OPTIONS = (
-    Option("maxOffsetsPerTrigger", None, "So many offsets at most for a batch of a stream, of all directories in proportion.", low=1),
-    Option("maxBytesPerTrigger", None, "So many bytes at most for a batch of a stream, or one frame of each directory.", low=1),
-    Option("maxFilesPerTrigger", None, "So many files at most for a batch of a stream.", low=1),
-    Option("minOffsetsPerTrigger", None, "A batch of a stream waits for so many offsets.", low=1),
-    Option("maxTriggerDelay", 900.0, "But not longer than that: 500ms, 30s, 15m, 1h; by default 15m.", _seconds),
+    Option("maxOffsetsPerTrigger", None, "Maximum number of offsets per batch of a stream, shared by all directories in proportion.", low=1),
+    Option("maxBytesPerTrigger", None, "Maximum number of bytes per batch of a stream; at least one frame of each directory is read.", low=1),
+    Option("maxFilesPerTrigger", None, "Maximum number of files per batch of a stream.", low=1),
+    Option("minOffsetsPerTrigger", None, "Number of offsets that a batch of a stream waits for.", low=1),
+    Option("maxTriggerDelay", 900.0, "Limit of the wait for minOffsetsPerTrigger: 500ms, 30s, 15m, 1h; default 15m.", _seconds),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How much a batch of a stream may take: of positions, bytes and files of all directories; and how many positions it waits for,
-    but not longer than `patience` seconds."""
+    """Limits of one batch of a stream: positions, bytes and files of all directories; and the number of positions to wait for, for at most
+    `patience` seconds."""
 
     positions: int | None = None
     bytes: int | None = None
@@ -342,7 +346,7 @@ class Pace:
 
     @classmethod
     def of(cls, words: Options) -> Pace:
-        """From `PACE_OPTIONS`."""
+        """Create from `PACE_OPTIONS`."""
         return cls(
             words["maxOffsetsPerTrigger"], words["maxBytesPerTrigger"], words["maxFilesPerTrigger"], words["minOffsetsPerTrigger"],
             words["maxTriggerDelay"],
@@ -354,7 +358,7 @@ class Pace:
 
 
 class Following:
-    """All directories that are followed, which may come and go. `look` gives those that are there now."""
+    """All followed directories. They may appear and disappear; `look` returns the current ones."""
 
     def __init__(
         self,
@@ -375,55 +379,55 @@ class Following:
         return self.layout.capabilities.follow
 
     def there(self) -> dict[str, DirectoryTarget]:
-        """What is there now, by name."""
-        found: dict[str, DirectoryTarget] = {}
+        """Return the current directories by name."""
+        targets: dict[str, DirectoryTarget] = {}
         for name, copies in copies_of(self._look()):
-            if len(copies) > 1 or (name or copies[0].directory.name) in found:
-                raise UsageError(f"{name} is found more than once", advice="Follow one of its copies")
-            found[name or copies[0].directory.name] = copies[0]
-        return dict(sorted(found.items()))
+            if len(copies) > 1 or (name or copies[0].directory.name) in targets:
+                raise UsageError(f"{name} is found more than once", advice="Follow one of its replicas")
+            targets[name or copies[0].directory.name] = copies[0]
+        return dict(sorted(targets.items()))
 
     def of(self, name: str) -> Followed:
         return self._known.setdefault(name, Followed(self.layout, self.view, self.column))
 
     def spans(self, *, stream: bool) -> dict[str, tuple[DirectoryTarget, int, int]]:
-        """What is asked for of each directory that is there: from which position on, and up to which."""
+        """Return the requested range of positions of each current directory."""
         out = {}
         for name, target in self.there().items():
-            one = self.of(name)
-            begin, end = one.begins(target), one.ends(target)
+            followed = self.of(name)
+            begin, end = followed.begins(target), followed.ends(target)
             low, high = self._follow.span(target.directory, target.plan, self.words, end, stream=stream)
             if low < begin:
-                self._lost(name, f"{low} is asked for, {begin} is the first that is there")
+                self._lost(name, f"requested from {low}, but the first available is {begin}")
                 low = begin
             if low > end or (high > end and not stream):
-                self._lost(name, f"{max(low, high)} is asked for, it ends at {end}")
+                self._lost(name, f"requested up to {max(low, high)}, but it ends at {end}")
                 low, high = min(low, end), min(high, end)
             if not stream and self._follow.fold(self.view) is not None:
-                high = max(low, one.settled(target, low, high))
+                high = max(low, followed.settled(target, low, high))
             out[name] = (target, low, high)
         return out
 
     def latest(self, start: Positions, *, warn: bool = True) -> dict[str, int]:
-        """Up to where there are rows, from `start` on. A directory that is new begins where it begins."""
+        """Return the position after the last available row of each directory. A new directory starts at its beginning."""
         out = dict(start)
         there = self.there()
         for name, target in there.items():
-            one = self.of(name)
-            end = one.ends(target)
-            begin = start.get(name, one.begins(target))
+            followed = self.of(name)
+            end = followed.ends(target)
+            begin = start.get(name, followed.begins(target))
             if end < begin:
                 if warn:
-                    self._lost(name, f"it ends at {end}, and has been read up to {begin}")
+                    self._lost(name, f"it ends at {end}, but has been read up to {begin}")
                 end = begin
-            out[name] = one.settled(target, begin, end)
+            out[name] = followed.settled(target, begin, end)
         for name in start:
             if name not in there and warn:
-                self._lost(name, "the directory is gone")
+                self._lost(name, "the directory no longer exists")
         return out
 
     def paced(self, start: Positions, end: Positions, pace: Pace) -> dict[str, int]:
-        """As much of what is new as a batch may take."""
+        """Return the positions up to which the next batch may read."""
         there = self.there()
         begin = {
             name: start.get(name, self.of(name).begins(there[name]) if name in there else end[name])
@@ -435,7 +439,7 @@ class Following:
             if total > pace.positions:
                 for name in end:
                     share = pace.positions * (end[name] - begin[name]) / total
-                    # One at least, so that none starves.
+                    # At least one, so that no directory starves.
                     out[name] = min(
                         end[name], begin[name] + (math.ceil(share) if share < 1 else math.floor(share))
                     )
@@ -445,7 +449,7 @@ class Following:
             for name in grown:
                 out[name] = self.of(name).bytes_before(there[name], begin[name], out[name], each)
         if pace.files is not None and grown:
-            # Beginning with whoever has most, so that none starves.
+            # The longest backlog comes first, so that none starves.
             grown.sort(key=lambda name: begin[name] - end[name])
             for at, name in enumerate(grown):
                 most = pace.files // len(grown) + (at < pace.files % len(grown))
@@ -453,29 +457,29 @@ class Following:
         return out
 
     def between(self, start: Positions, end: Positions, most: int | None = None) -> list[Ranged]:
-        """What holds the rows from one place up to another."""
+        """Return the ranges between two positions of each directory."""
         there = self.there()
         out: list[Ranged] = []
         for name, high in end.items():
             target = there.get(name)
             if target is None:
                 if start.get(name, 0) < high:
-                    self._lost(name, "the directory is gone")
+                    self._lost(name, "the directory no longer exists")
                 continue
-            one = self.of(name)
-            begin = one.begins(target)
+            followed = self.of(name)
+            begin = followed.begins(target)
             low = start.get(name, begin)
             if low < min(begin, high):
-                self._lost(name, f"{low} comes next, {begin} is the first that is there")
+                self._lost(name, f"{low} is next, but the first available is {begin}")
                 low = begin
             if low < high:
-                out += one.between(target, low, high, most)
+                out += followed.between(target, low, high, most)
         return out
 
-    def _lost(self, name: str, what: str) -> None:
+    def _lost(self, name: str, problem: str) -> None:
         if self._fail:
             raise LogwrightError(
-                f"{name}: {what}: rows may have been removed or cut off before they were read",
-                advice="Say failOnDataLoss=false to go on with what is there",
+                f"{name}: {problem}; rows may have been deleted or truncated before they were read",
+                advice="Set failOnDataLoss=false to continue with what is available",
             )
-        _log.warning("logwright: %s: %s", name, what)
+        _log.warning("logwright: %s: %s", name, problem)

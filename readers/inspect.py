@@ -1,4 +1,4 @@
-"""What files and directories are, from their headers: nothing is decompressed and no checksum is looked at."""
+"""Describe files and directories from their headers, without decompressing or verifying checksums."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.store.listing import Entry, Listing
 from logwright.readers.listing import Directory
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
 from logwright.readers.stream import named
+from logwright.readers.target import DirectoryTarget, FileTarget, Target
 from logwright.readers.task import codec_options
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 _UNKNOWN = float(1 << 62)
-"""Bounds beyond are no bounds."""
+"""Larger bounds mean unknown."""
 _KINDS = 16
-"""A column of so many different values at most is counted by value."""
+"""Columns with at most this number of different values are counted by value."""
 
 
 def inspect(target: Target) -> dict[str, Any]:
-    """What lies there: kind, codec, sizes, ranges of ids and times, compression; of a directory its files and facts."""
+    """Describe a target: kind, codec, sizes, ranges of ids and times, compression; of a directory its files and facts."""
     return _directory(target) if isinstance(target, DirectoryTarget) else _file(target)
 
 
 def _directory(target: DirectoryTarget) -> dict[str, Any]:
-    layout, heard = target.layout, _Listening(target.directory)
-    # Made once more, to hear what could not be read for it.
-    plan = layout.plan(heard, target.layout_options)
-    told = layout.facts(heard, plan)
+    layout, listing = target.layout, _Listening(target.directory)
+    # The plan is made again to learn which files could not be read for it.
+    plan = layout.plan(listing, target.layout_options)
+    facts = layout.facts(listing, plan)
     return {
         "path": target.path,
         "kind": "directory",
@@ -47,7 +47,7 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
         "title": layout.title,
         "live": target.live,
         "bytes": sum(file.size for file in plan.files),
-        "facts": {**plan.facts, **told},
+        "facts": {**plan.facts, **facts},
         "files": [
             {"name": f.name, "size": f.size, "role": str(f.role), "codec": f.codec, "note": f.note}
             for f in plan.files
@@ -57,7 +57,7 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
             for name, fault in (
                 *plan.faults,
                 *(() if target.live else plan.missing),
-                *heard.faults.items(),
+                *listing.faults.items(),
             )
         ],
         "notes": list(target.directory.notes()),
@@ -66,15 +66,18 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
 
 
 def several(path: str, targets: Sequence[DirectoryTarget]) -> dict[str, Any]:
-    """What directories that are named as one are, each in short: by names and sizes of files alone."""
+    """Summarise several directories, by names and sizes of files alone."""
     names = sorted({target.layout.name for target in targets})
-    container = next((one for one in registry.containers() if one.layout in names), None)
+    container = next((candidate for candidate in registry.containers() if candidate.layout in names), None)
     return {
         "path": path,
         "kind": "directories",
         "codec": ", ".join(names) if container is None else container.name,
         "title": f"{len(targets)} directories" if container is None else container.title,
-        "live": next((one for one in (True, False) if one in [target.live for target in targets]), None),
+        "live": next(
+            (candidate for candidate in (True, False) if candidate in [target.live for target in targets]),
+            None,
+        ),
         "bytes": sum(file.size for target in targets for file in target.plan.files),
         "directories": [
             {
@@ -89,12 +92,12 @@ def several(path: str, targets: Sequence[DirectoryTarget]) -> dict[str, Any]:
 
 
 class _Listening:
-    """A directory that takes note of what the disk can't read: whoever asked goes on without it. Implements `codec.layout.Listing`."""
+    """A listing that records what the disk cannot read, since callers continue without it. Implements `codec.store.listing.Listing`."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory, self.name = directory, directory.name
         self.faults: dict[str, Fault] = {}
-        """The first of each file."""
+        """The first fault of each file."""
 
     def entries(self) -> Sequence[Entry]:
         return self._directory.entries()
@@ -135,31 +138,31 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
     pruning = [column for column in codec.tables["rows"].columns if column.prunes]
     ranges = {column.name: _Range(column.type) for column in pruning}
     table = codec.tables["frames"]
-    # Where the bounds of a column are not known, headers may still tell about it: base_timestamp and max_timestamp.
+    # If the bounds of a column are unknown, other header columns may still have them: base_timestamp and max_timestamp.
     about = {
         name: column
         for name in table.names()
         for column in pruning
         if pa.types.is_integer(table[name].type) and name.endswith(f"_{column.name}")
     }
-    told = {column.name: _Range(column.type) for column in about.values()}
+    header_ranges = {column.name: _Range(column.type) for column in about.values()}
     counts: dict[str, Counter[Any]] = {
         name: Counter() for name in table.names() if pa.types.is_string(table[name].type)
     }
     frames, faults, facts = 0, [], {}
-    for found in Walk(source, codec, context, check=False):
-        if isinstance(found, Hole):
-            faults.append(found.fault.to_dict())
+    for step in Walk(source, codec, context, check=False):
+        if isinstance(step, Hole):
+            faults.append(step.fault.to_dict())
             continue
-        faults += [fault.to_dict() for fault in found.faults]
-        frames += len(found.frames)
-        if not len(found.frames):
+        faults += [fault.to_dict() for fault in step.faults]
+        frames += len(step.frames)
+        if not len(step.frames):
             continue
         if codec.single_frame:
-            facts = _said(codec, found, context)
-        for name, one in ranges.items():
-            one.add(*codec.frame_bounds(found.frames, name))
-        for decoded in codec.decode(found.window, found.frames, "frames", [*counts, *about], context):
+            facts = _said(codec, step, context)
+        for name, column_range in ranges.items():
+            column_range.add(*codec.frame_bounds(step.frames, name))
+        for decoded in codec.decode(step.window, step.frames, "frames", [*counts, *about], context):
             for name, counter in counts.items():
                 if len(counter) <= _KINDS:
                     counted: Any = pc.value_counts(decoded.batch.column(name))
@@ -167,12 +170,15 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
                         counter[pair["values"]] += pair["counts"]
             for name, column in about.items():
                 values = decoded.batch.column(name).drop_null().to_numpy(zero_copy_only=False)
-                told[column.name].add(values, values)
-    ranges = {name: one if one.known else told.get(name, one) for name, one in ranges.items()}
+                header_ranges[column.name].add(values, values)
+    ranges = {
+        name: column_range if column_range.known else header_ranges.get(name, column_range)
+        for name, column_range in ranges.items()
+    }
     return {
         **({"facts": facts} if facts else {}),
         "frames": frames,
-        "ranges": {name: one.ends() for name, one in ranges.items() if one.known},
+        "ranges": {name: column_range.ends() for name, column_range in ranges.items() if column_range.known},
         "counts": {
             name: dict(values.most_common()) for name, values in counts.items() if 0 < len(values) <= _KINDS
         },
@@ -180,19 +186,19 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
     }
 
 
-def _said(codec: Codec, found: Stretch, context: Any) -> dict[str, Any]:
-    """What a small file says, where that is one row."""
-    columns = [one.name for one in codec.tables["rows"].columns if not one.detail]
+def _said(codec: Codec, stretch: Stretch, context: Any) -> dict[str, Any]:
+    """Return the content of a small file that is a single row."""
+    columns = [column.name for column in codec.tables["rows"].columns if not column.detail]
     rows = [
         row
-        for decoded in codec.decode(found.window, found.frames, "rows", columns, context)
+        for decoded in codec.decode(stretch.window, stretch.frames, "rows", columns, context)
         for row in decoded.batch.to_pylist()
     ]
     return rows[0] if len(rows) == 1 else {}
 
 
 class _Range:
-    """The smallest and largest value of a column; upstream's "none" (-1) is no time."""
+    """The smallest and largest value of a column. Upstream's "none" (-1) is not a time."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind

@@ -1,7 +1,7 @@
-"""Pieces of work done by several processes at once.
+"""Run work in several processes.
 
-The workers are started as programs of their own, not by `multiprocessing`: that would run the caller's script once more in each of
-them. They speak through their standard input and output, a pickle at a time. Kernels come from the cache on disk.
+The workers are separate programs; `multiprocessing` would run the caller's script again in each of them. They communicate by pickles over
+standard input and output. Kernels come from the cache on disk.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _START = "import pickle,sys; sys.path[:] = pickle.load(sys.stdin.buffer); from l
 
 
 def run(work: Sequence[Callable[[], Any]], jobs: int, ahead: int | None = None) -> Iterator[Any]:
-    """What each piece of work returns, in order. A piece is picklable and stands on its own. No piece is begun that is `ahead` or
-    more behind the one that is waited for: results are held until they are asked for.
+    """Iterate over the results of all work, in order. Each item must be picklable and self-contained. At most `ahead` results are computed
+    ahead of the one waited for.
 
-    Raises what a piece raised, the first in order; `LogwrightError` where a worker ended.
+    Raises the first exception in order, or `LogwrightError` if a worker process ended.
     """
     if jobs < 2 or len(work) < 2:
-        for piece in work:
-            yield piece()
+        for item in work:
+            yield item()
         return
     shared = _Shared(work, ahead)
     workers = [_Worker(shared) for _ in range(min(jobs, len(work)))]
@@ -47,14 +47,14 @@ def run(work: Sequence[Callable[[], Any]], jobs: int, ahead: int | None = None) 
 
 
 class _Shared:
-    """The work, who is at which piece, and what came of it."""
+    """The work, its progress and its results."""
 
     def __init__(self, work: Sequence[Callable[[], Any]], ahead: int | None = None) -> None:
         self.work, self.ahead = work, len(work) if ahead is None else ahead
         self.stopped = False
         self._next = 0
         self._given = 0
-        """So many results were asked for."""
+        """Number of results handed out."""
         self._done: dict[int, tuple[bool, Any]] = {}
         self._news = threading.Condition()
 
@@ -75,7 +75,7 @@ class _Shared:
     def wait(self, i: int) -> Any:
         with self._news:
             while i not in self._done:
-                # With a limit, so that the main thread hears of Ctrl-C.
+                # With a timeout, so that the main thread notices Ctrl-C.
                 self._news.wait(0.5)
             fine, result = self._done.pop(i)
             self._given = i + 1
@@ -86,7 +86,7 @@ class _Shared:
 
 
 class _Worker(threading.Thread):
-    """A process, and the thread that feeds it."""
+    """A worker process and the thread that feeds it."""
 
     def __init__(self, shared: _Shared) -> None:
         super().__init__(daemon=True)
@@ -106,12 +106,12 @@ class _Worker(threading.Thread):
             self._shared.give(i, fine, result)
         self.stop()
 
-    def _ask(self, piece: Callable[[], Any]) -> tuple[bool, Any]:
+    def _ask(self, item: Callable[[], Any]) -> tuple[bool, Any]:
         with self._start_lock:
             if self._shared.stopped:
                 raise EOFError
             if self._process is None:
-                # Of a session of its own: Ctrl-C is for us, we end the workers.
+                # In its own session: Ctrl-C is for this process, which then stops the workers.
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _START],
                     stdin=subprocess.PIPE,
@@ -123,18 +123,20 @@ class _Worker(threading.Thread):
             process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        _put(process.stdin, piece)
-        answer: tuple[bool, Any] = _get(process.stdout)
-        return answer
+        _put(process.stdin, item)
+        reply: tuple[bool, Any] = _get(process.stdout)
+        return reply
 
     def _ended(self, error: Exception) -> LogwrightError:
         code = None if self._process is None else self._process.wait()
         if code is not None and code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-            text = f"a worker process was ended by {name}"
-            advice = "Is there enough memory? Try fewer jobs" if -code == signal.SIGKILL else "Try jobs=1"
+            text = f"a worker process was killed by {name}"
+            advice = (
+                "It may have run out of memory; use fewer jobs" if -code == signal.SIGKILL else "Use jobs=1"
+            )
             return LogwrightError(text, advice=advice)
-        return LogwrightError(f"a worker process ended (status {code}): {error}", advice="Try jobs=1")
+        return LogwrightError(f"a worker process ended (status {code}): {error}", advice="Use jobs=1")
 
     def stop(self) -> None:
         with self._start_lock:
@@ -152,17 +154,17 @@ class _Worker(threading.Thread):
 
 
 def serve() -> None:
-    """The worker: does the pieces that come in until there are no more."""
+    """Run as a worker: execute items until the input ends."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    # What anybody prints must not get among the answers.
+    # Output printed by the work must not be mixed with the results.
     sys.stdout = sys.stderr
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    while (piece := _get(source, None)) is not None:
+    while (item := _get(source, None)) is not None:
         try:
-            answer = (True, piece())
+            reply = (True, item())
         except Exception as error:
-            answer = (False, error)
-        _put(sink, answer)
+            reply = (False, error)
+        _put(sink, reply)
 
 
 def _put(stream: Any, value: Any) -> None:
@@ -175,10 +177,10 @@ _RAISE = object()
 
 
 def _get(stream: BinaryIO | Any, end: Any = _RAISE) -> Any:
-    """The next value; `end` where the stream ends before it, or `EOFError`."""
+    """Read the next value; at the end of the stream return `end`, or raise `EOFError`."""
     head = stream.read(_SIZE.size)
     if len(head) < _SIZE.size:
         if end is _RAISE:
-            raise EOFError("no answer")
+            raise EOFError("the worker sent no result")
         return end
     return pickle.loads(stream.read(_SIZE.unpack(head)[0]))

@@ -1,6 +1,6 @@
-"""Directories and stores as layouts see them: the names and sizes of regular files, windows of their bytes, the directory above.
+"""Directories and stores as layouts see them: names and sizes of regular files, windows of their bytes, and the parent directory.
 
-A local directory with a committed but unfinished append (`readers.journal`) is seen as if the append were finished.
+A local directory with a committed but unfinished append (`readers.journal`) is shown as if the append were finished.
 """
 
 from __future__ import annotations
@@ -27,94 +27,97 @@ from logwright.readers.source import Source, explain, file_system, is_remote, lo
 
 @dataclass
 class _Level:
-    """What a directory holds: the sizes of regular files (also through links), the names of sub-folders, and of all else what it is."""
+    """The content of a directory: sizes of regular files (links followed), names of sub-folders, and descriptions of everything else."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     odd: dict[str, str] = field(default_factory=dict)
-    """Folders with a `.` in their names are here too: they could be files of ours."""
+    """Descriptions by name. Folders with a `.` in their names are included, since they have names like files."""
 
 
 def _tree(level: Callable[[str], _Level], patterns: Sequence[str]) -> _Level:
-    """Return the files of a directory and of the sub-folders that match, by path, and the names of all sub-folders at the top."""
-    found = level("")
-    waiting = [name for name in found.folders if holds_files(name, patterns)]
+    """Return the files of a directory and of matching sub-folders, by path, and the names of all top-level sub-folders."""
+    content = level("")
+    waiting = [name for name in content.folders if holds_files(name, patterns)]
     while waiting:
         folder = waiting.pop()
-        found.odd.pop(folder, None)
+        content.odd.pop(folder, None)
         try:
             inner = level(folder)
         except NotFoundError:
-            continue  # gone since it was listed
-        found.sizes.update({f"{folder}/{name}": size for name, size in inner.sizes.items()})
-        found.odd.update({f"{folder}/{name}": what for name, what in inner.odd.items()})
+            continue  # deleted since it was listed
+        content.sizes.update({f"{folder}/{name}": size for name, size in inner.sizes.items()})
+        content.odd.update({f"{folder}/{name}": description for name, description in inner.odd.items()})
         below = (f"{folder}/{name}" for name in inner.folders)
         waiting += [name for name in below if holds_files(name, patterns)]
-    return found
+    return content
 
 
 class Directory:
-    """One directory, listed once: what comes and goes later is not seen. Implements `codec.layout.Listing`."""
+    """A directory, listed once; later changes are not seen. Implements `codec.store.listing.Listing`."""
 
     path: str
-    """As people see it."""
+    """Path for messages."""
     name: str
     warnings: tuple[str, ...] = ()
-    """What was found on listing that readers should know, sentences."""
+    """Sentences about problems found while listing."""
     rescue: Rescue = STANDARD
-    """How a failing disk is read."""
+    """How to read from a failing disk."""
 
     odd: Mapping[str, str] = {}
-    """Of names that are neither files nor folders, or could be files of ours and are folders: what they are."""
+    """Descriptions of names that are neither files nor folders, or are folders with names like files."""
 
     def entries(self) -> Sequence[Entry]:
         raise NotImplementedError
 
     def passed_over(self) -> Iterator[tuple[str, Codec, str]]:
-        """What has the name of a file that we know, and is none: its name, the codec, and a sentence on it."""
+        """Iterate over names of known formats that are not files: the name, the codec, and a sentence."""
         self.entries()
-        for path, what in sorted(self.odd.items()):
+        for path, description in sorted(self.odd.items()):
             name = path.rpartition("/")[2]
             codec = registry.detect(name, b"")
             if codec is not None and codec.recognise(name, b"") >= Match.NAME:
-                yield path, codec, f"it is {what}, not a file: it is not read"
+                yield path, codec, f"it is {description}, not a file, and is not read"
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of what was found, sentences."""
-        return (*self.warnings, *(f"{self.shown(name)}: {said}" for name, _, said in self.passed_over()))
+        """Return sentences about what was found, for the reader of the data."""
+        return (
+            *self.warnings,
+            *(f"{self.shown(name)}: {sentence}" for name, _, sentence in self.passed_over()),
+        )
 
     def folders(self) -> Sequence[str]:
-        """The names of the sub-directories."""
+        """Return the names of the sub-directories."""
         raise NotImplementedError
 
     def parent(self) -> Directory | None:
         raise NotImplementedError
 
     def real(self, name: str) -> str:
-        """The path or URI where the bytes of a file lie now; `open_source` takes it."""
+        """Return the path or URI of the current bytes of a file, for `open_source`."""
         raise NotImplementedError
 
     def shown(self, name: str) -> str:
-        """The path of a file as people see it."""
+        """Return the path of a file for messages."""
         return f"{self.path.rstrip('/')}/{name}" if self.path != "." else name
 
     def open(self, name: str) -> Source:
-        """A file, open for reading."""
+        """Open a file for reading."""
         return open_source(self.real(name), self.shown(name), self.rescue)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Up to `length` bytes of a file."""
+        """Read up to `length` bytes of a file."""
         with self.open(name) as source:
             return source.pread(offset, source.size - offset if length is None else length).tobytes()
 
     def pread(self, name: str, offset: int, length: int) -> Bytes:
-        """See `codec.layout.Preads`."""
+        """See `codec.store.listing.Preads`."""
         with self.open(name) as source:
             return source.pread(offset, length)
 
 
 class LocalDirectory(Directory):
-    """A directory of this machine, as it is when it is listed: with a committed append done, whose renames are still missing.
+    """A local directory as it was when listed, with the missing renames of a committed append applied.
 
     `folders` are patterns of sub-folders whose files belong to it (`Layout.folders`).
     """
@@ -124,9 +127,9 @@ class LocalDirectory(Directory):
     ) -> None:
         self._path, self.rescue, self._patterns = path, rescue, folders
         self.path = path if shown is None else shown
-        # The name as the user gave it, also where that is a link to elsewhere; "." and ".." have none.
-        given = os.path.basename(path.rstrip("/"))
-        self.name = given if given not in ("", ".", "..") else os.path.basename(os.path.realpath(path))
+        # The name that the user gave, even if it is a link; "." and ".." are resolved.
+        base = os.path.basename(path.rstrip("/"))
+        self.name = base if base not in ("", ".", "..") else os.path.basename(os.path.realpath(path))
         self._found: _Level | None = None
         self._moved: dict[str, str] = {}
 
@@ -148,10 +151,10 @@ class LocalDirectory(Directory):
 
     def _list(self) -> _Level:
         if self._found is None:
-            found = _tree(self._level, self._patterns)
-            for staging in sorted(_staging_names() & found.folders):
-                self._overlay(os.path.join(self._path, staging), found)
-            self._found, self.odd = found, found.odd
+            content = _tree(self._level, self._patterns)
+            for staging in sorted(_staging_names() & content.folders):
+                self._overlay(os.path.join(self._path, staging), content)
+            self._found, self.odd = content, content.odd
         return self._found
 
     def _level(self, folder: str) -> _Level:
@@ -159,7 +162,7 @@ class LocalDirectory(Directory):
             return _scan(self._path, self.path)
         return _scan(os.path.join(self._path, folder), f"{self.path.rstrip('/')}/{folder}")
 
-    def _overlay(self, staging: str, found: _Level) -> None:
+    def _overlay(self, staging: str, content: _Level) -> None:
         for token in sorted(_scan(staging, staging).folders):
             place = os.path.join(staging, token)
             try:
@@ -169,7 +172,9 @@ class LocalDirectory(Directory):
             except NotFoundError:
                 continue  # not committed
             except (journal.JournalError, UnreadableError) as error:
-                self.warnings += (f"{place}/{journal.COMMIT} can't be understood ({error}): read without it",)
+                self.warnings += (
+                    f"{place}/{journal.COMMIT} is invalid ({error}): reading the directory without it",
+                )
                 continue
             roots = Roots(
                 self._path if main == place else os.path.dirname(os.path.dirname(main)), record.roots
@@ -179,17 +184,17 @@ class LocalDirectory(Directory):
                 (root for root in ("", *record.roots) if os.path.realpath(roots.of(root)) == here), None
             )
             if own is None:
-                continue  # copied from elsewhere
+                continue  # copied from another directory
             places = roots.below(os.path.relpath(main, roots.own))
             present, staged = (
                 journal.sizes_of(record.targets, roots, _size),
                 journal.sizes_of(record.sources, places, _size),
             )
             if record.state(present, staged) is journal.State.CHANGED:
-                several = "directories were" if record.roots else "directory was"
+                several = "directories have" if record.roots else "directory has"
                 self.warnings += (
                     f"{place} holds an append that was committed but not finished, and the {several} changed since: "
-                    "read as it is",
+                    "reading the files as they are",
                 )
                 continue
             left = record.overlay(present, staged)
@@ -199,13 +204,13 @@ class LocalDirectory(Directory):
                     continue
                 source_name = left.get(name, "")
                 if "/" in inner and source_name is not None:
-                    found.folders.add(inner.partition("/")[0])
+                    content.folders.add(inner.partition("/")[0])
                 if not holds_files(folder_of(inner), self._patterns):
                     continue
                 if source_name is None:
-                    found.sizes.pop(inner, None)
+                    content.sizes.pop(inner, None)
                     continue
-                found.sizes[inner] = record.sizes[name]
+                content.sizes[inner] = record.sizes[name]
                 if source_name:
                     self._moved[inner] = places.at(source_name)
 
@@ -259,23 +264,30 @@ class RemoteDirectory(Directory):
 
 
 class Store(Directory):
-    """A store with further roots, whose files have the name of their root before theirs."""
+    """A store with further roots. Names of their files start with the name of the root."""
 
     def __init__(self, own: Directory, roots: Mapping[str, Directory]) -> None:
         self._own, self._roots = own, dict(roots)
         self.path, self.name, self.rescue = own.path, own.name, own.rescue
-        self.warnings = (*own.warnings, *(said for one in roots.values() for said in one.warnings))
+        self.warnings = (
+            *own.warnings,
+            *(warning for directory in roots.values() for warning in directory.warnings),
+        )
         self.odd = {
             **own.odd,
-            **{f"{root}/{name}": what for root, one in roots.items() for name, what in one.odd.items()},
+            **{
+                f"{root}/{name}": description
+                for root, directory in roots.items()
+                for name, description in directory.odd.items()
+            },
         }
 
     def entries(self) -> Sequence[Entry]:
-        # A folder of the store's own directory is hidden by a root of that name.
-        found = [entry for entry in self._own.entries() if not split(entry.name, self._roots)[0]]
+        # A root hides a folder of the same name in the store's own directory.
+        all_entries = [entry for entry in self._own.entries() if not split(entry.name, self._roots)[0]]
         for root, directory in self._roots.items():
-            found += [Entry(f"{root}/{entry.name}", entry.size) for entry in directory.entries()]
-        return found
+            all_entries += [Entry(f"{root}/{entry.name}", entry.size) for entry in directory.entries()]
+        return all_entries
 
     def folders(self) -> Sequence[str]:
         return self._own.folders()
@@ -297,10 +309,10 @@ class Store(Directory):
 
 
 class LoneFile(Directory):
-    """A file as if it were alone in its directory."""
+    """A file presented as the only file of its directory."""
 
     lone = True
-    """For layouts: there are no other files that could be used with this one."""
+    """For layouts: no other files can be used with this one."""
 
     def __init__(self, path: str, size: int, rescue: Rescue = STANDARD) -> None:
         above, _, self._file = path.rstrip("/").rpartition("/")
@@ -335,27 +347,31 @@ def open_listing(path: str, rescue: Rescue = STANDARD, folders: Sequence[str] = 
 
 
 def home(path: str, layout: Layout | None = None, rescue: Rescue = STANDARD) -> Directory:
-    """List the directory at a path, or the one in it that is meant (`Layout.data_folder`). Raises as `open_listing`."""
+    """List the directory at a path, or the data folder in it (`Layout.data_folder`). Raises as `open_listing`."""
     directory = open_listing(path, rescue)
     if registry.detect_layout(directory) is not None:
         return directory
-    for one in registry.layouts() if layout is None else (layout,):
-        if one.data_folder is not None and one.data_folder in directory.folders():
-            inner = open_listing(f"{path.rstrip('/')}/{one.data_folder}", rescue)
-            if one.recognise(inner) is not Match.NO:
+    for candidate in registry.layouts() if layout is None else (layout,):
+        if candidate.data_folder is not None and candidate.data_folder in directory.folders():
+            inner = open_listing(f"{path.rstrip('/')}/{candidate.data_folder}", rescue)
+            if candidate.recognise(inner) is not Match.NO:
                 return inner
     return directory
 
 
 def open_store(directory: Directory, layout: Layout, options: Options) -> Directory:
-    """Return the tree of a store, its own directory being `directory`, with its sub-folders and the roots that options name."""
+    """Return the tree of a store: its own directory with sub-folders, and the roots that options name."""
     if layout.folders:
         directory = open_listing(directory.path, directory.rescue, layout.folders)
     roots = {}
     for root in layout.roots(options):
-        found = home(root.path, layout, directory.rescue)
+        directory_of_root = home(root.path, layout, directory.rescue)
         inner = patterns_in(root.name, layout.folders)
-        roots[root.name] = open_listing(found.path, found.rescue, inner) if inner else found
+        roots[root.name] = (
+            open_listing(directory_of_root.path, directory_of_root.rescue, inner)
+            if inner
+            else directory_of_root
+        )
     return Store(directory, roots) if roots else directory
 
 
@@ -365,27 +381,30 @@ def _staging_names() -> frozenset[str]:
 
 
 def is_staging(name: str) -> bool:
-    """Whether a folder of that name is one in which files are staged."""
+    """Return whether a folder of this name holds staged files."""
     return name in _staging_names()
 
 
 def _scan(path: str, shown: str) -> _Level:
-    """List one directory, without those below it."""
+    """List one directory, without its sub-folders."""
     out = _Level()
     sizes, folders, odd = out.sizes, out.folders, out.odd
     try:
-        with os.scandir(path) as found:
-            for entry in found:
+        with os.scandir(path) as listed:
+            for entry in listed:
                 try:
                     if entry.is_dir(follow_symlinks=False):
-                        mode, size = stat.S_IFDIR, 0  # nothing is asked of a disk that may be gone
+                        mode, size = (
+                            stat.S_IFDIR,
+                            0,
+                        )  # no stat call, since the disk of a mount point may be gone
                     else:
                         status = entry.stat()
                         mode, size = status.st_mode, status.st_size
                 except FileNotFoundError:
                     if entry.is_symlink():
-                        odd[entry.name] = "a link to what is not there"
-                    continue  # or gone since it was listed
+                        odd[entry.name] = "a dangling link"
+                    continue  # or deleted since it was listed
                 except OSError as error:
                     if error.errno != errno.ELOOP:
                         raise explain(error, os.path.join(shown, entry.name)) from error
@@ -400,7 +419,7 @@ def _scan(path: str, shown: str) -> _Level:
                 else:
                     odd[entry.name] = "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
     except NotADirectoryError:
-        raise UsageError("is a file, a directory is needed here", path=shown) from None
+        raise UsageError("expected a directory, found a file", path=shown) from None
     except LogwrightError:
         raise
     except OSError as error:
@@ -409,7 +428,7 @@ def _scan(path: str, shown: str) -> _Level:
 
 
 def _commit_of(place: str) -> str:
-    """Return the staging place whose commit record is that of this one too (`readers.journal`)."""
+    """Return the staging folder with the commit record of a staging folder (`readers.journal`)."""
     try:
         with open_source(os.path.join(place, journal.LINK)) as source:
             return journal.parse_link(source.pread(0, journal.MAX_BYTES).tobytes())
@@ -418,9 +437,9 @@ def _commit_of(place: str) -> str:
 
 
 def _size(path: str) -> int | None:
-    """Return the size of a file, None where there is none."""
+    """Return the size of a file; None if it does not exist."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,4 +1,4 @@
-"""Whether the real system is running on a directory: by asking about its lock, without taking one."""
+"""Find out whether the real system is running on a directory, by querying its lock without taking it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FLOCK = "hhqqi4x"
 
 
 def held(paths: Iterable[str]) -> bool | None:
-    """Whether any of these lock files is locked; None when that can't be told.
+    """Return whether any of these lock files is locked; None if unknown.
 
-    The systems' locks are POSIX record locks on the file, of which F_GETLK tells where another process has them. A lock file that
-    is not there is not held. Nothing is created and nothing is locked.
+    The systems use POSIX record locks, and F_GETLK reports those of other processes. A missing lock file is not locked. Nothing is created
+    or locked.
     """
     if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:
         return None
@@ -32,20 +32,20 @@ def held(paths: Iterable[str]) -> bool | None:
                 return True
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-                found = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0]
+                request = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+                type_ = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, request))[0]
             finally:
                 os.close(fd)
-            if found != fcntl.F_UNLCK:
+            if type_ != fcntl.F_UNLCK:
                 return True
             known = True
     return False if known else None
 
 
 def held_here(path: str) -> bool:
-    """Whether this very process has a POSIX record lock on a file, as a LevelDB that runs in it has.
+    """Return whether this process itself holds a POSIX record lock on a file, as a LevelDB in this process does.
 
-    F_GETLK does not tell of it, and to open the file and close it again would release it.
+    F_GETLK does not report it, and opening and closing the file would release it.
     """
     try:
         if not _is_open_here(path):
@@ -54,16 +54,17 @@ def held_here(path: str) -> bool:
             locks = [line.split() for line in file if "POSIX" in line]
         inode = str(os.stat(path).st_ino)
     except OSError:
-        return False  # no /proc here
-    # "4: POSIX  ADVISORY  WRITE 4711 08:01:131 0 EOF", with "->" behind the number where it is waited for.
-    return any(one[-4] == str(os.getpid()) and one[-3].rpartition(":")[2] == inode for one in locks)
+        return False  # no /proc on this system
+    # A line is "4: POSIX  ADVISORY  WRITE 4711 08:01:131 0 EOF"; a waiting one has "->" after the number.
+    return any(fields[-4] == str(os.getpid()) and fields[-3].rpartition(":")[2] == inode for fields in locks)
 
 
 def _is_open_here(path: str) -> bool:
-    """Whether this process has a file open. To ask for all locks of the machine takes milliseconds, and stops those who take one."""
-    wanted = os.stat(path)
+    """Return whether this process has a file open. Checked first, because reading all locks of the machine takes milliseconds and blocks
+    lockers."""
+    status = os.stat(path)
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(int(number)), wanted):
+            if os.path.samestat(os.fstat(int(number)), status):
                 return True
     return False

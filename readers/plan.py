@@ -1,4 +1,4 @@
-"""Views: which stretches of which files are to be read, in which order, for what people want to see of some targets."""
+"""Plan which ranges of which files are read, and in which order, for a view of some targets."""
 
 from __future__ import annotations
 
@@ -20,53 +20,57 @@ from logwright.readers import usage
 from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
+from logwright.readers.paths import folder_of
 from logwright.readers.report_text import after_stop, skips
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, alone, folder_of, kind
 from logwright.readers.served import ServedRows
+from logwright.readers.target import DirectoryTarget, FileTarget, Target, alone, kind
 from logwright.readers.task import Task, Work
 
 GENERIC = ("rows", "frames", "file")
-"""The views that exist for every codec, and for a directory: those of its primary files."""
+"""Views of every codec, and of a directory with the codec of its default view."""
 FILES = Table(
     "files",
     (
         Column("name", pa.string(), "file name", nullable=False),
         Column("size", pa.int64(), "bytes", nullable=False),
         Column("role", pa.string(), "primary, derived, metadata, leftover or foreign", nullable=False),
-        Column("codec", pa.string(), "null where no codec is its own"),
-        Column("note", pa.string(), "what the plan says of it", nullable=False),
+        Column("codec", pa.string(), "null for files without a codec"),
+        Column("note", pa.string(), "remark of the plan", nullable=False),
     ),
-    "The files of a directory, as its layout understands them.",
+    "The files of a directory, as classified by its layout.",
 )
 
 
 @dataclass(frozen=True)
 class Reading:
-    """All that is to be read for one view of some targets, in order."""
+    """Everything to read for one view of some targets, in order."""
 
     table: Table
     tasks: tuple[Work, ...]
     faults: tuple[tuple[str, Fault], ...] = ()
-    """Of the directories, by file: `Plan.faults` of what is read."""
+    """Faults of the plans, by file, as far as they concern what is read."""
     notes: tuple[str, ...] = ()
     ready: tuple[pa.RecordBatch, ...] = ()
     """Rows that are known without reading a file (view "files"), with all columns."""
     live: bool | None = None
     systems: tuple[Mapping[str, Any], ...] = ()
-    """What the real system would do with each directory, where that was asked (`Verdict.to_dict`)."""
+    """What the real system would do with each directory, if simulated (`Verdict.to_dict`)."""
 
 
 @dataclass(frozen=True)
 class AsSystem:
-    """Read what the real system would serve. Version None is the newest; clean None: the system's own marker decides."""
+    """Read what the real system would serve. `version` None is the newest; with `clean` None its own marker decides."""
 
     version: str | None = None
     clean: bool | None = None
 
 
 def reading(targets: Sequence[Target], view: str | None = None, as_system: AsSystem | None = None) -> Reading:
-    """What is to be read for a view of these targets. Raises `UsageError` for a view that one of them does not have, and for
-    copies of one thing where option `replicas` chooses none; with `as_system` `DamageError` where the system would not open it."""
+    """Plan a view of these targets.
+
+    Raises `UsageError` for a view that a target does not have, and for replicas if option `replicas` is not set; with `as_system` raises
+    `DamageError` if the system would not open a directory.
+    """
     if view != "files":
         targets = one_of_each(targets)
     parts = [
@@ -78,7 +82,7 @@ def reading(targets: Sequence[Target], view: str | None = None, as_system: AsSys
     if len({id(part.table) for part in parts}) > 1:
         kinds = ", ".join(f"{target.path} ({kind(target)})" for target in targets[:4])
         raise UsageError(
-            f"files of different kinds can't be read as one table: {kinds}", advice="Read them one by one"
+            f"files of different kinds cannot be read as one table: {kinds}", advice="Read them one by one"
         )
     live = [part.live for part in parts]
     return Reading(
@@ -87,13 +91,13 @@ def reading(targets: Sequence[Target], view: str | None = None, as_system: AsSys
         tuple(fault for part in parts for fault in part.faults),
         tuple(note for part in parts for note in part.notes),
         tuple(batch for part in parts for batch in part.ready),
-        next((one for one in (True, False) if one in live), None),
+        next((value for value in (True, False) if value in live), None),
         tuple(system for part in parts for system in part.systems),
     )
 
 
 def _named(part: Reading, target: Target) -> Reading:
-    """The same with files named by their paths, since two directories may have files of one name."""
+    """Return the plan with files named by their paths, since two directories may have files of the same name."""
     if isinstance(target, FileTarget):
         return part
     tasks = tuple(task.with_files(Task.named) for task in part.tasks)
@@ -106,9 +110,9 @@ def _named(part: Reading, target: Target) -> Reading:
 def _of_file(target: FileTarget, view: str | None, as_system: AsSystem | None) -> Reading:
     if as_system is not None:
         raise UsageError(
-            "what the real system would serve is asked of a directory, this is one file",
+            "mode AS_SYSTEM reads a directory, but this is a file",
             path=target.path,
-            advice=f"Read {folder_of(target.path) or '.'}, or take another mode",
+            advice=f"Read {folder_of(target.path) or '.'}, or use another mode",
         )
     single = alone(target, view) if view is not None else None
     if single is not None:
@@ -131,28 +135,28 @@ def _of_file(target: FileTarget, view: str | None, as_system: AsSystem | None) -
 def _table_of(target: FileTarget, view: str) -> str:
     if view in GENERIC or view in target.codec.tables:
         return view
-    named = [
-        (layout, one)
+    views = [
+        (layout, candidate)
         for layout in registry.layouts()
-        for one in layout.views.values()
-        if one.name == view and one.codec == target.codec.name
+        for candidate in layout.views.values()
+        if candidate.name == view and candidate.codec == target.codec.name
     ]
-    if named and named[0][1].table != "rows":
-        return named[0][1].table
-    if named:
+    if views and views[0][1].table != "rows":
+        return views[0][1].table
+    if views:
         folder = folder_of(target.path) or "."
         raise UsageError(
-            f"view {view!r} is one of a whole directory ({named[0][0].name}), this is one file",
+            f"view {view!r} needs a whole directory ({views[0][0].name}), but this is a file",
             path=target.path,
-            advice=f"Read {folder}, or leave view away",
+            advice=f"Read {folder}, or omit view",
         )
     raise _no_view(view, GENERIC, target.path)
 
 
 def _no_view(view: str, known: Sequence[str], path: str) -> UsageError:
     near = difflib.get_close_matches(view, known, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
-    return UsageError(f"no view {view!r}", path=path, advice=hint)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
+    return UsageError(f"unknown view {view!r}", path=path, advice=hint)
 
 
 def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem | None) -> Reading:
@@ -176,23 +180,23 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
         raise _no_view(view, (*layout.views, *GENERIC, "files"), target.path)
     usage.check_view(target, view, Verb.READ, _decoded(target, view, tasks))
     read = {file.file for task in tasks for file in task.files} | {""}
-    faults = [one for one in plan.faults if one[0] in read]
-    # A running system creates and deletes files while they are listed.
+    faults = [fault for fault in plan.faults if fault[0] in read]
+    # A running system creates and deletes files during the listing, so missing files are not faults.
     faults += [] if target.live else plan.missing
     return Reading(table, tuple(tasks), tuple(faults), shown, (), target.live)
 
 
 def _decoded(target: DirectoryTarget, view: str, tasks: Sequence[Work]) -> set[tuple[str, str, bool]]:
-    """For `usage.check_view`."""
-    found = {(file.codec, file.table, isinstance(work, Task)) for work in tasks for file in work.files}
+    """Return what is decoded, for `usage.check_view`."""
+    decoded = {(file.codec, file.table, isinstance(work, Task)) for work in tasks for file in work.files}
     if not tasks and view in target.layout.views:
-        one = target.layout.views[view]
-        found.add((one.codec, one.table, True))
-    return found
+        view_spec = target.layout.views[view]
+        decoded.add((view_spec.codec, view_spec.table, True))
+    return decoded
 
 
 def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Reading:
-    """What the real system would serve. That the rest of the directory is damaged is said in what it would do, not as faults."""
+    """Plan to read what the real system would serve. Other damage is described by its verdict, not as faults."""
     layout = target.layout
     predict = layout.capabilities.predict
     if predict is None:
@@ -208,11 +212,11 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
     )
     verdict = started.verdict
     if not verdict.opens:
-        said = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
+        reason = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
         raise DamageError(
-            f"{after_stop(verdict.to_dict())} does not open it ({said})",
+            f"{after_stop(verdict.to_dict())} does not open it ({reason})",
             path=target.path,
-            advice="See all of it with `logwright verify --as-system`, or read what is sound with mode=DROPMALFORMED",
+            advice="`logwright verify --as-system` shows details; mode=DROPMALFORMED reads what is undamaged",
         )
     parts = started.parts(view)
     tasks = (
@@ -223,8 +227,8 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
     notes = target.directory.notes()
     if verdict.error is not None:
         stops = verdict.serves.get("stops_at")
-        goes_on = f"its clients {skips(verdict.to_dict())}"
-        notes += (goes_on if stops is None else f"its client stops at {stops}: {verdict.error}",)
+        continues = f"clients {skips(verdict.to_dict())}"
+        notes += (continues if stops is None else f"clients stop at {stops}: {verdict.error}",)
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 
 
@@ -247,7 +251,7 @@ def _served(target: DirectoryTarget, view: str, as_system: AsSystem, started: St
 
 
 def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) -> list[Work]:
-    """What is to be read for the parts of a view."""
+    """Return the work for the parts of a view."""
     reported: set[str] = set()
     return [
         _group(target, view, part, reported) if isinstance(part, Group) else task_of(target, part)
@@ -256,9 +260,9 @@ def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) ->
 
 
 def _group(target: DirectoryTarget, view: str, group: Group, reported: set[str]) -> Combined:
-    """`reported` are the files of earlier groups: what is damaged in them is reported there."""
-    # What is combined is read whole: `at_zxid` and the like are for the layout.
-    names = {fold(one.name) for one in target.layout.read_options if one.narrows}
+    """Return the work for a group. `reported` are the files of earlier groups, whose damage is reported there."""
+    # Combined files are read completely; options like `at_zxid` are applied by the layout.
+    names = {fold(option.name) for option in target.layout.read_options if option.narrows}
     options = {name: value for name, value in target.options.items() if fold(name) not in names}
     runs = tuple(
         TaskRun(tuple(replace(task_of(target, part), options=options) for part in run.parts), run.params)
@@ -281,7 +285,7 @@ def _group(target: DirectoryTarget, view: str, group: Group, reported: set[str])
 
 
 def task_of(target: DirectoryTarget, part: Part) -> Task:
-    """What is to be read for a part of a view."""
+    """Return the task for a part of a view."""
     directory = target.directory
     return Task(
         directory.shown(part.file),
@@ -300,7 +304,7 @@ def task_of(target: DirectoryTarget, part: Part) -> Task:
 
 def _files(plan: Plan) -> pa.RecordBatch:
     columns = [[getattr(file, name) for file in plan.files] for name in FILES.names()]
-    # Names on disk need not be text.
+    # Names of files need not be valid text.
     columns[0] = [name.encode(errors="surrogateescape").decode(errors="replace") for name in columns[0]]
     columns[2] = [str(role) for role in columns[2]]
     return pa.RecordBatch.from_arrays(
@@ -310,10 +314,10 @@ def _files(plan: Plan) -> pa.RecordBatch:
 
 
 def ready(
-    found: Reading, columns: Sequence[str], filter: Filter | None, limit: int | None
+    plan: Reading, columns: Sequence[str], filter: Filter | None, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are known without reading a file."""
-    for batch in found.ready:
+    """Iterate over rows that are known without reading a file."""
+    for batch in plan.ready:
         chosen = (filter.apply(batch) if filter is not None else batch).select(list(columns)).slice(0, limit)
         if limit is not None:
             limit -= chosen.num_rows

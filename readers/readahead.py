@@ -1,8 +1,7 @@
 """Read a long file ahead in worker threads while earlier data is processed.
 
-Nobody knows where frames end before the bytes are scanned. So the pieces follow one another at fixed distances, and each begins a few
-bytes before the end of the one before: a frame that is cut there is whole in the next piece. Nothing is copied for that, and little is
-read twice.
+The ends of frames are unknown until the bytes are scanned, so the parts start at fixed distances and overlap by a few bytes: a frame cut by
+the end of one part is complete in the next. Nothing is copied, and little is read twice.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from logwright.codec.window import Bytes
 from logwright.readers.prefetch import Prefetcher
 
 _OVERLAP = 8 << 10
-"""Bytes that two pieces share at first. A miss adds the number of bytes that were missed."""
+"""Initial overlap of two parts in bytes. A frame that does not fit adds the missing number of bytes."""
 
 
-def threaded(walk: Walk, prefetcher: Prefetcher) -> Generator[Stretch | Hole, None, None]:
+def walk_ahead(walk: Walk, prefetcher: Prefetcher) -> Generator[Stretch | Hole, None, None]:
     """Iterate over a walk. In a long file one thread of the prefetcher reads ahead and another scans, while the caller uses the results."""
     use_threads = prefetcher.threads > 1 and walk.end - walk.start > 2 * walk.full
     if not use_threads or walk.codec.single_frame:
@@ -37,9 +36,9 @@ def threaded(walk: Walk, prefetcher: Prefetcher) -> Generator[Stretch | Hole, No
     return prefetcher.iterate([stretches], weight)
 
 
-def weight(found: Stretch | Hole) -> int:
+def weight(step: Stretch | Hole) -> int:
     """Return the number of bytes that are kept in memory with a result of a walk."""
-    return len(found.window.data) if isinstance(found, Stretch) else 0
+    return len(step.window.data) if isinstance(step, Stretch) else 0
 
 
 class Ahead:
@@ -77,12 +76,12 @@ class Ahead:
                 self._held = next(self._lanes[0])
                 self._lanes.rotate(-1)
             except (StopIteration, LogwrightError):
-                # The caller meets the error when it reads there itself.
+                # The caller gets the error when it reads there itself.
                 self.close()
         return None
 
     def _read(self, lane: int) -> Iterator[tuple[int, Bytes]]:
-        """Iterate over every n-th piece, n being the number of lanes: where its bytes begin, and the bytes."""
+        """Iterate over every n-th part, n being the number of lanes: the offset and the bytes."""
         lanes = len(self._lanes)
         for at in range(self._start + lane * self._step, self._stop, lanes * self._step):
             offset, stop = max(self._start, at - self._overlap), min(at + self._step, self._stop)

@@ -1,6 +1,6 @@
-"""Faults as they are met: a report that hands each on, and what is written down of one.
+"""Faults as they occur: a report that passes each one on, and its description for a file of bad records.
 
-A report keeps a bounded number of faults; whoever wants them all listens.
+A report keeps a limited number of faults; a listener gets all of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from logwright.readers.source import Source
 from logwright.readers.stream import RECORD_LIMIT
 
 Write = Callable[[Mapping[str, Any]], None]
-"""Takes what is written down of one fault."""
+"""Writes the description of one fault."""
 
 
 class Recorder(Protocol):
-    """Where the faults of a read by many tasks go. Picklable."""
+    """Where a read by many tasks writes its faults. Can be pickled."""
 
     def task(self, number: int) -> AbstractContextManager[Write]:
-        """For an attempt of a task; left without an error when the task has met all there is."""
+        """Open the output of one attempt of a task. Leaving without an exception means that the task is complete."""
         ...
 
 
@@ -40,17 +40,17 @@ class _Heard(FileReport):
 
 
 class HeardReport(Report):
-    """A report that hands on every fault that is added, with the file's name."""
+    """A report that passes every added fault to `hear`, with the name of the file."""
 
     hear: Callable[[str, Fault], None] | None = None
 
     def file(self, path: str, codec: str | None) -> FileReport:
-        found = self._files.get(path)
-        if found is None:
-            found = self._files[path] = _Heard(
+        entry = self._files.get(path)
+        if entry is None:
+            entry = self._files[path] = _Heard(
                 path, codec, max_faults=self.max_faults, hear=lambda fault: self._heard(path, fault)
             )
-        return found
+        return entry
 
     def _heard(self, path: str, fault: Fault) -> None:
         if self.hear is not None:
@@ -58,15 +58,15 @@ class HeardReport(Report):
 
 
 def described(path: str, fault: Fault, open: Callable[[], Source] | None) -> dict[str, Any]:
-    """What is written down of a fault in the file `path`: `record` is up to 64 KiB of its bytes in base64, up to the first that the
-    disk can't read, None where there are none."""
+    """Describe a fault in the file `path`. `record` is base64 of its bytes: up to 64 KiB, up to the first that the disk cannot read, or
+    None."""
     out = {"path": path, **fault.to_dict(), "record": None}
     if open is not None and fault.length:
         try:
             with open() as source:
                 data, unreadable = zero_filled(source, fault.offset, min(fault.length, RECORD_LIMIT))
         except LogwrightError:
-            return out  # it is gone, say: that is told elsewhere
+            return out  # The error is reported elsewhere, for example for a deleted file.
         if unreadable:
             data = data[: unreadable[0].start - fault.offset]
         if len(data):

@@ -1,4 +1,4 @@
-"""A report that prints itself. Its content is in `readers.report_data`, its text in `readers.report_text`."""
+"""A report that can print itself. Its data is in `readers.report_data`, its text in `readers.report_text`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from logwright.readers.report_data import ReportData
 
 
 class Report(ReportData):
-    """What was met while reading `path`. Reads like the dict of `to_dict()`; `str()` is the text for people."""
+    """The result of reading or checking `path`. It is a mapping equal to `to_dict()`; `str()` is a text for an operator."""
 
     parts: list[Report]  # type: ignore[assignment]
 
     def text(self, width: int | None = None) -> str:
-        """Return a few lines that end in the next command to type. `width`: characters of a line."""
+        """Return a few lines that end with the next command to type. `width`: characters per line."""
         return report_text.text(self, width or report_text.WIDTH)
 
     def __str__(self) -> str:

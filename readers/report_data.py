@@ -1,8 +1,7 @@
-"""The report: what was met while reading, by file, in numbers and as faults. For programs a mapping, for people a short text
-(`readers.report_text`).
+"""The data of a report: counts and faults by file. A program reads it as a mapping; `readers.report_text` makes the text.
 
-Numbers are exact; the list of faults is capped (`max_faults`). Reports of parts of one file or of several files add up
-(`merge`), so that tasks send theirs to the driver. Where several things were looked at each has a report of its own (`parts`).
+Counts are exact; the list of faults is limited to `max_faults`. Reports of parts of a file, or of several files, are combined with `merge`,
+so that tasks can send theirs to a driver. If several stores or files are checked, each has its own report in `parts`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ MAX_FAULTS = 1000
 
 @dataclass
 class FileReport:
-    """One file, or a stretch of it."""
+    """One file, or a range of it."""
 
     path: str
     codec: str | None
@@ -35,16 +34,16 @@ class FileReport:
     errors: int = 0
     max_faults: int = MAX_FAULTS
     primary: bool = True
-    """Whether its frames and rows count in the report's: those of files that are made from others don't."""
+    """Whether its frames and rows count in the report's totals. Those of derived files do not."""
     combined: bool = False
-    """Its rows were put together with those of other files: they don't count, what came of it does (`Report.given`)."""
+    """Its rows are combined with those of other files, so they do not count; the result does (`Report.given`)."""
     unchecked: bool = False
-    """It is of a format, or has a part of one, that is recognised and not read."""
+    """All or part of it has a recognised format that cannot be read."""
     unsupported: int = 0
-    """Faults of kind `UNSUPPORTED`."""
+    """Number of faults of kind `UNSUPPORTED`."""
 
     def add(self, fault: Fault, *, damaged: bool = False) -> None:
-        """Note a fault. `damaged`: its bytes are not among what was read."""
+        """Add a fault. `damaged`: its bytes could not be read as frames."""
         self.faults_total += 1
         self.errors += fault.severity is Severity.ERROR
         if fault.kind is Kind.UNSUPPORTED:
@@ -52,12 +51,12 @@ class FileReport:
             self.unchecked = True
         elif damaged and fault.severity is not Severity.INFO:
             self.bytes_damaged += fault.length
-        # Nearly always the last: what gives no rows is noted before what lies before it has been decoded.
+        # Almost always the last: regions without rows are added before the rows in front of them are decoded.
         bisect.insort(self.faults, fault, key=_offset)
         del self.faults[self.max_faults :]
 
     def lower(self) -> None:
-        """Make every fault a note: the system does not use this file."""
+        """Turn every fault into a note, since the system does not use this file."""
         self.faults = [replace(fault, severity=Severity.INFO) for fault in self.faults]
         self.errors = self.bytes_damaged = 0
         self.unchecked = False
@@ -85,7 +84,7 @@ def _offset(fault: Fault) -> int:
 
 
 class ReportData(Mapping[str, Any]):
-    """What was met while reading `path`. Reads like the dict of `to_dict()`; `str()` is the text for people."""
+    """The result of reading or checking `path`. It is a mapping equal to `to_dict()`; `str()` is a text for an operator."""
 
     def __init__(
         self,
@@ -98,67 +97,67 @@ class ReportData(Mapping[str, Any]):
         self.path = path if isinstance(path, str) else ", ".join(path)
         self.codec, self.live, self.max_faults = codec, live, max_faults
         self.notes: list[str] = []
-        """Sentences on what was met, besides damage."""
+        """Sentences about the input, other than faults."""
         self.system: Mapping[str, Any] | None = None
-        """What the real system would do (`Verdict.to_dict`), where that was asked."""
+        """What the real system would do (`Verdict.to_dict`), if simulated."""
         self.kept: list[Mapping[str, Any]] | None = None
-        """After a repair: stretches of primary files that are in the result, `{"file", "offset", "length"}`."""
+        """After a repair: ranges of primary files that are in the result, `{"file", "offset", "length"}`."""
         self.cut: list[Mapping[str, Any]] | None = None
-        """After a repair: `{"file", "offset", "length", "saved_to", "why"}`."""
+        """After a repair: what was removed, `{"file", "offset", "length", "saved_to", "why"}`."""
         self.rows_kept: int | None = None
-        """After a repair: rows in the result, where nothing was decoded to count them."""
+        """After a repair: number of rows in the result, known without decoding."""
         self.given = 0
-        """Rows that were put together from those of several files, whose own numbers say what was read for it."""
+        """Number of rows combined from several files, whose own counts are of the rows read."""
         self.incomplete = False
-        """After a repair: something that was there is not in the result."""
+        """After a repair: some input is not in the result."""
         self.ids: Mapping[str, Any] = {}
         """After a repair: `Summary.ids` of the result."""
         self.result_files: Sequence[str] = ()
-        """After a repair: the names of the files of the result."""
+        """After a repair: names of the files of the result."""
         self.changed = False
-        """After a repair: primary files of the result are not what they were."""
+        """After a repair: primary files have changed."""
         self.out: str | None = None
-        """Where the result of one of several repairs is."""
+        """Path of the result, if several stores were repaired."""
         self.error: str | None = None
-        """What kept one of several from being repaired."""
+        """Reason why this one of several stores could not be repaired."""
         self.parts: list[ReportData] = []
-        """Where several things were looked at, what was met in each."""
+        """Reports of the stores or files, if there are several."""
         self._files: dict[str, FileReport] = {}
 
-        # For people
+        # For the text
         self.next: str | None = None
-        """The command line that the text ends in; by default one that fits what was met."""
+        """The command that ends the text; by default one that fits the faults."""
         self.nouns = ("row", "file")
-        """What a row and a primary file are called."""
+        """Names of a row and of a primary file."""
         self.known: Mapping[str, Any] = {}
-        """What is true of all that was looked at, like its topic: it is not said again of each fault."""
+        """Facts about everything in the report, such as the topic. They are not repeated for each fault."""
         self.advice: tuple[str, ...] = ()
-        """What could be done about damage with the system's own means."""
+        """What to do about damage with the system's own tools."""
         self.checked = True
-        """Whether all was looked at, and not only what was read."""
+        """Whether everything was checked, not only what was read."""
         self.repairs = False
-        """Whether `logwright repair` takes it."""
-        self.mending: int | None = None
-        """Rows that a repair would lose, those too that are nowhere any more, where that is known."""
+        """Whether `logwright repair` supports it."""
+        self.repair_loss: int | None = None
+        """Number of rows that a repair would lose, if known, including rows that are lost already."""
         self.healed: frozenset[tuple[str, int]] = frozenset()
-        """Damage of which a repair loses no row: its file and where it begins."""
+        """Damage from which a repair loses no row, as file and offset."""
         self.flags = ""
-        """Options without which its path is not all of it, for a command line."""
+        """Command line options that name further roots of the store."""
         self.leaves = False
-        """Whether a repair leaves files as they are in which there is something wrong."""
+        """Whether a repair leaves some damaged files unchanged."""
         self.strategy: str | None = None
-        """What a repair has to be told, where it would refuse without."""
+        """The strategy that a repair must be given, if the default one would be refused."""
 
     def file(self, path: str, codec: str | None) -> FileReport:
-        """The entry of one file, made when it is not there yet."""
-        found = self._files.get(path)
-        if found is None:
-            found = self._files[path] = FileReport(path, codec, max_faults=self.max_faults)
-        return found
+        """Return the entry of a file; create it if necessary."""
+        entry = self._files.get(path)
+        if entry is None:
+            entry = self._files[path] = FileReport(path, codec, max_faults=self.max_faults)
+        return entry
 
     @property
     def files(self) -> list[FileReport]:
-        """Those of the parts are named by their paths."""
+        """Return the entries of all files. Files of `parts` are named by their paths."""
         return [*self._files.values(), *(replace(file, path=path) for path, file in self._below())]
 
     def _below(self) -> Iterator[tuple[str, FileReport]]:
@@ -167,7 +166,7 @@ class ReportData(Mapping[str, Any]):
                 yield part.shown(file.path), file
 
     def shown(self, file: str) -> str:
-        """The path of one of the files, which is named within what was looked at; "" is that itself."""
+        """Return the path of a file, given its name in the report; "" is the directory itself."""
         return self.path if file in ("", self.path) else f"{self.path.rstrip('/')}/{file}"
 
     def _all(self) -> Iterator[FileReport]:
@@ -177,12 +176,12 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def ok(self) -> bool:
-        """Whether there is no fault of severity error."""
+        """Return whether there is no fault of severity error."""
         return not any(file.errors for file in self._all()) and not self.failed
 
     @property
     def failed(self) -> int:
-        """How many of several could not be repaired."""
+        """Return the number of stores that could not be repaired."""
         return (self.error is not None) + sum(part.failed for part in self.parts)
 
     @property
@@ -212,40 +211,39 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def faults(self) -> list[tuple[str, Fault]]:
-        """Every fault kept, with its file."""
+        """Return the faults, each with its file."""
         return [(file.path, fault) for file in self.files for fault in file.faults][: self.max_faults]
 
     @property
     def worst(self) -> Severity | None:
-        """The highest severity of any fault; None when there is none."""
+        """Return the highest severity of all faults; None if there are none."""
         if not self.ok:
             return Severity.ERROR
         order = [Severity.WARNING, Severity.INFO]
-        met = {fault.severity for file in self._all() for fault in file.faults}
-        return next((one for one in order if one in met), None)
+        severities = {fault.severity for file in self._all() for fault in file.faults}
+        return next((severity for severity in order if severity in severities), None)
 
     @property
     def telling(self) -> bool:
-        """Whether there is anything to say to a person who only wanted the rows: zeros that a system has allocated ahead are in most
-        of its files."""
-        met = (fault for file in self._all() for fault in file.faults)
+        """Return whether a reader of the rows should see the report. Preallocated zeros, which most files have, are not worth it."""
+        faults = (fault for file in self._all() for fault in file.faults)
         return self.missing or any(
-            fault.severity is not Severity.INFO or fault.kind is not Kind.PADDING for fault in met
+            fault.severity is not Severity.INFO or fault.kind is not Kind.PADDING for fault in faults
         )
 
     @property
     def unchecked(self) -> bool:
-        """Whether there is something that could not be looked at."""
+        """Return whether something could not be checked."""
         return any(file.unchecked for file in self._all())
 
     @property
     def unsupported(self) -> bool:
-        """Whether something with a right checksum is of a version or type that is not known here."""
+        """Return whether something with a valid checksum has an unknown version or type."""
         return any(file.unsupported for file in self._all())
 
     @property
     def safe(self) -> bool:
-        """Whether the real system, asked about, opens all of it and loses nothing: damage in what it makes anew does not count."""
+        """Return whether the real system opens everything and loses nothing. Damage in derived files that it rebuilds does not count."""
         if self.parts:
             asked = [part for part in self.parts if part.system is not None]
             others = [part for part in self.parts if part.system is None]
@@ -263,18 +261,18 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def missing(self) -> bool:
-        """Whether the real system, which was asked, does not serve all that is sound."""
-        said = self.system
-        return said is not None and bool(
-            not said["opens"]
-            or said["error"] is not None
-            or said["rows_lost"]
-            or said["lost"]
-            or said["serves"].get("stops_at") is not None
+        """Return whether the real system, if simulated, serves less than what is undamaged."""
+        verdict = self.system
+        return verdict is not None and bool(
+            not verdict["opens"]
+            or verdict["error"] is not None
+            or verdict["rows_lost"]
+            or verdict["lost"]
+            or verdict["serves"].get("stops_at") is not None
         )
 
     def merge(self, other: ReportData) -> ReportData:
-        """Add the numbers and faults of another report to this one."""
+        """Add the counts and faults of another report."""
         for theirs in other._files.values():
             ours = self.file(theirs.path, theirs.codec)
             ours.merge(theirs)
@@ -286,17 +284,17 @@ class ReportData(Mapping[str, Any]):
             self.live = other.live
         return self
 
-    def starts(self, said: Mapping[str, Any]) -> None:
-        """Note what the system does when it starts on all that was looked at, before it loads any of it."""
-        if self.parts or self.system is None or not said["opens"]:
-            self.system = said
+    def starts(self, verdict: Mapping[str, Any]) -> None:
+        """Set the verdict of a start on everything, which the system makes before it opens any store."""
+        if self.parts or self.system is None or not verdict["opens"]:
+            self.system = verdict
         else:
-            # Of one thing alone, what becomes of it is told.
-            warnings = [*said["warnings"], *self.system["warnings"]]
+            # A single store has a verdict already.
+            warnings = [*verdict["warnings"], *self.system["warnings"]]
             self.system = {**self.system, "warnings": list(dict.fromkeys(warnings))}
 
     def become(self, other: ReportData) -> None:
-        """Take over all that another report says."""
+        """Replace the content by that of another report, keeping the notes."""
         notes = [note for note in self.notes if note not in other.notes]
         self.__dict__.update(other.__dict__)
         self.notes = notes + self.notes
@@ -337,7 +335,7 @@ class ReportData(Mapping[str, Any]):
         }
 
     def _target(self) -> dict[str, Any]:
-        """As one of several: its files are among all."""
+        """Return the summary as one of several stores. Its files are listed with all others."""
         repaired = {}
         if self.cut is not None or self.error is not None:
             lost = [cut["rows_lost"] for cut in self.cut or ()]
@@ -364,7 +362,7 @@ class ReportData(Mapping[str, Any]):
 
 
 def _alive(parts: Sequence[bool | None]) -> bool | None:
-    return next((one for one in (True, False) if one in parts), None)
+    return next((value for value in (True, False) if value in parts), None)
 
 
 @cache
@@ -372,4 +370,4 @@ def _version() -> str:
     try:
         return metadata.version("logwright")
     except metadata.PackageNotFoundError:
-        return "unknown"  # run from a zip
+        return "unknown"  # run from a zip file

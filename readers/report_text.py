@@ -1,4 +1,4 @@
-"""The report in words: what the person who has a dead disk at three in the morning has to know, in few lines, the worst first.
+"""The report as text for an operator: a few lines, the worst first.
 
 A headline, what is lost, what the real system would do if it were started now, and the next command to type.
 """
@@ -17,28 +17,28 @@ from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.readers.report_data import ReportData
 
 WIDTH = 118
-"""Longer lines are broken, but for paths and commands."""
+"""Longer lines are wrapped, except for paths and commands."""
 _NARROWEST = 60
 _SHOWN = 8
-"""So many faults are written out."""
+"""Number of faults to print."""
 _NOTES = 3
-"""So many faults that are none are written out, where there are no others."""
+"""Number of notes to print, if there are no faults."""
 _WARNINGS = 3
-"""So many warnings of the real system are written out."""
+"""Number of warnings of the real system to print."""
 _TARGETS = 40
-"""So many things are written out, a line each, where several were looked at."""
+"""Number of stores or files to list, one per line."""
 
 _WORDS = {Severity.ERROR: "DAMAGED", Severity.WARNING: "warning", Severity.INFO: "note"}
-_HEALED = (": repair puts it right", ": it is put right")
-"""Said of what is damaged and not lost, before a repair and after it."""
+_HEALED = (": repair restores it", ": restored")
+"""Added to damage that loses nothing, before and after a repair."""
 _UNSUPPORTED = "UNSUPPORTED"
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2, None: 3}
 _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
-"""Kinds of which the detail alone says what is wrong."""
+"""Kinds of faults whose detail is enough to describe them."""
 
 
 def text(report: ReportData, width: int = WIDTH) -> str:
-    """The whole text, for a terminal that is so many characters wide."""
+    """Return the text for a terminal of `width` characters per line."""
     width = max(_NARROWEST, min(width, WIDTH))
     if report.parts and report.cut is not None:
         lines = list(_repaired(report, width))
@@ -56,12 +56,12 @@ def _fold(line: str, width: int) -> list[str]:
     )
 
 
-# One thing
+# One store or file
 
 
 @dataclass
 class _Shown:
-    """A fault, with those of its file that are just like it, and those of the same place."""
+    """A fault, with similar faults of the same file and other faults of the same place."""
 
     path: str
     fault: Fault
@@ -79,42 +79,42 @@ def _one(report: ReportData) -> Iterator[str]:
 
 
 def _findings(report: ReportData) -> Iterator[str]:
-    found = _alike(sorted(report.faults, key=lambda one: _RANK[one[1].severity]))
-    grave = [one for one in found if one.fault.severity is not Severity.INFO]
-    shown = grave[:_SHOWN] if grave else found[:_NOTES]
+    groups = _alike(sorted(report.faults, key=lambda group: _RANK[group[1].severity]))
+    grave = [group for group in groups if group.fault.severity is not Severity.INFO]
+    shown = grave[:_SHOWN] if grave else groups[:_NOTES]
     alone = len(grave) == 1 and not grave[0].alike
     if not alone:
         yield headline(report)
-    said = ""
-    for one in shown:
-        word = _UNSUPPORTED if one.fault.kind is Kind.UNSUPPORTED else _WORDS[one.fault.severity]
+    last_system = ""
+    for group in shown:
+        word = _UNSUPPORTED if group.fault.kind is Kind.UNSUPPORTED else _WORDS[group.fault.severity]
         head = f"{report.path}  {word}  " if alone else f"  {word}  "
         indent = "  " if alone else "    "
-        where = f"{one.path}  " if one.path and one.path != report.path else ""
-        yield f"{head}{where}{_fault(one)}"
-        if gone := lost(one.fault, report):
-            healed = (one.path, one.fault.offset) in report.healed and bool(one.fault.rows_lost)
-            word = "damaged" if healed else "lost" if _certain(one.fault) else "may be lost"
-            yield f"{indent}{word}: {gone}{_HEALED[report.cut is not None] if healed else ''}"
-        if one.fault.system and one.fault.system != said and report.system is None:
-            said = one.fault.system
-            yield f"{indent}{said}"
+        where = f"{group.path}  " if group.path and group.path != report.path else ""
+        yield f"{head}{where}{_fault(group)}"
+        if loss := lost(group.fault, report):
+            healed = (group.path, group.fault.offset) in report.healed and bool(group.fault.rows_lost)
+            word = "damaged" if healed else "lost" if _certain(group.fault) else "may be lost"
+            yield f"{indent}{word}: {loss}{_HEALED[report.cut is not None] if healed else ''}"
+        if group.fault.system and group.fault.system != last_system and report.system is None:
+            last_system = group.fault.system
+            yield f"{indent}{last_system}"
     if len(grave) > len(shown):
-        yield f"  and {len(grave) - len(shown)} more (--json has all)"
-    left = report.faults_total - sum(one.alike + one.beside + 1 for one in shown)
+        yield f"  and {len(grave) - len(shown)} more (--json lists all)"
+    left = report.faults_total - sum(group.alike + group.beside + 1 for group in shown)
     if not grave and left > 0:
-        yield f"  and {count(left, 'more note')} (--json has all)"
+        yield f"  and {count(left, 'more note')} (--json lists all)"
 
 
 def _certain(fault: Fault) -> bool:
-    """Whether what it says is lost was there for sure: not so of what a crash may leave, as an unfinished append."""
+    """Return whether the lost rows existed for certain. A crash may leave an unfinished append that was never acknowledged."""
     if fault.severity is Severity.ERROR:
         return True
     return fault.rows_lost is not None and fault.kind is not Kind.TRUNCATED
 
 
 def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
-    """Faults of one file that say the same, but for the numbers, put together; and those of one place."""
+    """Group faults of one file that differ only in numbers, and faults of one place."""
     out: list[_Shown] = []
     known: dict[tuple[Any, ...], _Shown] = {}
     places: dict[tuple[str, int, int], _Shown] = {}
@@ -126,46 +126,46 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
             if not here.fault.lost:
                 here.fault = replace(here.fault, lost=fault.lost, rows_lost=fault.rows_lost)
             continue
-        said = "".join(one for one in fault.detail if not one.isdigit())
-        key = (path, fault.kind, fault.severity, said)
+        pattern = "".join(character for character in fault.detail if not character.isdigit())
+        key = (path, fault.kind, fault.severity, pattern)
         first = known.get(key)
-        # What was lost is said of each.
+        # Faults that name lost rows are listed one by one.
         if first is None or fault.lost or fault.rows_lost:
-            one = known[key] = places[place] = _Shown(path, fault, end=fault.offset + fault.length)
-            out.append(one)
+            character = known[key] = places[place] = _Shown(path, fault, end=fault.offset + fault.length)
+            out.append(character)
         else:
             first.alike += 1
             first.end = max(first.end, fault.offset + fault.length)
     return out
 
 
-def _fault(one: _Shown) -> str:
-    fault = one.fault
-    said = fault.detail
-    # The numbers that differ say nothing to a person; what has no bytes is a digest, and says of what.
-    if (fault.kind is Kind.CHECKSUM and fault.length) or not said:
-        said = str(fault.kind)
-    elif fault.kind not in (*_PLAIN, Kind.UNSUPPORTED) and not said.startswith("not checked"):
-        said = f"{fault.kind}: {said}"
+def _fault(group: _Shown) -> str:
+    fault = group.fault
+    text = fault.detail
+    # The two checksums do not help an operator. A digest (no bytes of its own) names what it covers.
+    if (fault.kind is Kind.CHECKSUM and fault.length) or not text:
+        text = str(fault.kind)
+    elif fault.kind not in (*_PLAIN, Kind.UNSUPPORTED) and not text.startswith("not checked"):
+        text = f"{fault.kind}: {text}"
     where = f"at {fault.offset}: " if fault.offset else ""
     if fault.length:
         where = f"at {fault.offset}, {count(fault.length, 'byte')}: "
-    more = f", and {one.alike} more like it, up to {one.end}" if one.alike else ""
-    return f"{where}{said}{more}"
+    more = f", and {group.alike} similar up to {group.end}" if group.alike else ""
+    return f"{where}{text}{more}"
 
 
 def headline(report: ReportData) -> str:
-    """How it is, and how much of it there is."""
+    """Return the state and the amount of data."""
     size = _size(report.bytes)
-    said = [size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
+    parts = [size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
     files = sum(file.path != "" for file in report.files)  # "" is the directory itself
-    said += [count(files, "file")] if files != 1 else []
-    said.append(count(report.frames, "frame"))
-    if report.rows or not report.frames:  # else nobody has counted them
-        said.append(count(report.rows, report.nouns[0]))
+    parts += [count(files, "file")] if files != 1 else []
+    parts.append(count(report.frames, "frame"))
+    if report.rows or not report.frames:  # otherwise the rows were not counted
+        parts.append(count(report.rows, report.nouns[0]))
     if report.faults_total:
-        said.append(count(report.faults_total, _fault_noun(report)))
-    return f"{report.path}  {_state(report)}  {', '.join(said)}"
+        parts.append(count(report.faults_total, _fault_noun(report)))
+    return f"{report.path}  {_state(report)}  {', '.join(parts)}"
 
 
 def _fault_noun(report: ReportData) -> str:
@@ -183,7 +183,7 @@ def _state(report: ReportData) -> str:
 
 
 def _consequences(report: ReportData) -> Iterator[str]:
-    """What is lost in all, and what the system would do."""
+    """Iterate over the lines on the total loss and on what the system would do."""
     losses = [
         fault
         for path, fault in report.faults
@@ -191,120 +191,123 @@ def _consequences(report: ReportData) -> Iterator[str]:
     ]
     rows, least = _rows_lost(losses)
     if len(losses) > 1 and rows:
-        yield f"  lost in all: {least}{count(rows, report.nouns[0])}"
+        yield f"  lost in total: {least}{count(rows, report.nouns[0])}"
     if report.system is not None:
         yield f"  {system(report.system, report)}"
         if not report.system["truncates"]:
-            # Else they tell of what is cut, and so does the line above.
+            # Otherwise the warnings repeat the line above.
             yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
 
 
-def title(said: Mapping[str, Any]) -> str:
-    """The name of the system that is spoken of."""
-    return str(said.get("title") or f"{said['name']} {said['version']}")
+def title(verdict: Mapping[str, Any]) -> str:
+    """Return the name of the system in a verdict."""
+    return str(verdict.get("title") or f"{verdict['name']} {verdict['version']}")
 
 
-def after_stop(said: Mapping[str, Any]) -> str:
-    """The system that is spoken of, and how it was stopped, where that makes a difference to it."""
-    name = title(said)
-    if not said["clean_from"]:
+def after_stop(verdict: Mapping[str, Any]) -> str:
+    """Return the system in a verdict, with the kind of stop if it makes a difference."""
+    name = title(verdict)
+    if not verdict["clean_from"]:
         return name
-    return f"{name}, after {'a clean' if said['clean'] else 'an unclean'} stop"
+    return f"{name}, after {'a clean' if verdict['clean'] else 'an unclean'} stop"
 
 
-def skips(said: Mapping[str, Any]) -> str:
-    """What clients do that go on behind an error."""
-    return f"skip what can't be read, and end with the error {said['error']!r}"
+def skips(verdict: Mapping[str, Any]) -> str:
+    """Describe clients that continue after an error."""
+    return f"skip unreadable data and end with the error {verdict['error']!r}"
 
 
-def system(said: Mapping[str, Any], report: ReportData) -> str:
-    """What the real system would do if it were started now."""
+def system(verdict: Mapping[str, Any], report: ReportData) -> str:
+    """Describe what the real system would do if it were started now."""
     row, file = report.nouns
-    head = f"{after_stop(said)}: "
+    head = f"{after_stop(verdict)}: "
     faults = [fault for _, fault in report.faults if fault.severity is not Severity.INFO]
-    if not said["opens"]:
-        what = _SCOPES.get(str(said["scope"]), "does not open it")
-        why = said["error"] or said["error_class"] or ""
-        # It may say just what is said above.
+    if not verdict["opens"]:
+        refusal = _SCOPES.get(str(verdict["scope"]), "does not open it")
+        why = verdict["error"] or verdict["error_class"] or ""
+        # The error may repeat a fault above.
         known = any(fault.detail and fault.detail in why for fault in faults)
-        return f"{head}{what}" if known or not why else f"{head}{what}: {why}"
-    does = ["opens"]
-    cut = dict(said["truncates"])
-    if len(cut) > 2:
-        does.append(f"cuts {len(cut)} files")
+        return f"{head}{refusal}" if known or not why else f"{head}{refusal}: {why}"
+    actions = ["opens it"]
+    truncated = dict(verdict["truncates"])
+    if len(truncated) > 2:
+        actions.append(f"truncates {len(truncated)} files")
     else:
         named = _only_file(report)
-        does += [f"cuts {'that file' if name == named else name} to {size}" for name, size in cut.items()]
-    primary = {one.path for one in report.files if one.primary}
-    gone = [name for name in said["removes"] if name in primary]
-    if gone:
-        later = "later " if cut and all(name > max(cut) for name in gone) else ""
-        does.append(f"deletes {count(len(gone), later + file)}")
-    stops = said["serves"].get("stops_at")
-    if stops is not None:
-        does.append(f"its clients stop with an error at {stops}")
-    elif said["error"]:
-        does.append(f"its clients {skips(said)}")
-    if said["rows_lost"]:
-        loss = f"loses {count(said['rows_lost'], row)}"
-    elif said["rows_lost"] is None and said["lost"]:
+        actions += [
+            f"truncates {'this file' if name == named else name} to {count(size, 'byte')}"
+            for name, size in truncated.items()
+        ]
+    primary = {entry.path for entry in report.files if entry.primary}
+    deleted = [name for name in verdict["removes"] if name in primary]
+    if deleted:
+        later = "later " if truncated and all(name > max(truncated) for name in deleted) else ""
+        actions.append(f"deletes {count(len(deleted), later + file)}")
+    if verdict["rows_lost"]:
+        loss = f"loses {count(verdict['rows_lost'], row)}"
+    elif verdict["rows_lost"] is None and verdict["lost"]:
         loss = f"loses {plural(row)}"
     else:
         loss = "loses nothing more" if any(fault.lost for fault in faults) else "loses nothing"
-    # "Opens, loses nothing", but "opens, cuts that file to 12: loses 3 records".
-    return f"{head}{', '.join(does)}{': ' if len(does) > 1 else ', '}{loss}"
+    stops = verdict["serves"].get("stops_at")
+    clients = ""
+    if stops is not None:
+        clients = f"; clients stop with an error at {stops}"
+    elif verdict["error"]:
+        clients = f"; clients {skips(verdict)}"
+    return f"{head}{', '.join(actions)} and {loss}{clients}"
 
 
 _SCOPES = {
     "process": "does not start",
-    "log_dir": "starts without the whole disk",
-    "partition": "starts without it",
+    "log_dir": "starts without this log directory",
+    "partition": "starts without this partition",
 }
 
 
 def _only_file(report: ReportData) -> str | None:
-    """The file that the headline names."""
+    """Return the file that the headline names."""
     named = {path for path, fault in report.faults if fault.severity is not Severity.INFO}
     return named.pop() if len(named) == 1 else None
 
 
-# What to do
+# Advice
 
 
 def _advice(report: ReportData) -> Iterator[str]:
     bad = not report.ok
     if report.live and bad:
-        yield "  the system is running on it: what it is about to write is not here yet"
+        yield "  the system is running here: data that it has not written yet is missing"
     yield f"  {report.next or next_command(report)}"
     if bad and not report.live and report.cut is None and report.checked:
-        yield from (f"  {one}" for one in report.advice)
+        yield from (f"  {line}" for line in report.advice)
 
 
 def next_command(report: ReportData) -> str:
-    """The command to type next."""
+    """Return the command to type next."""
     path = f"{shlex.quote(report.path)}{report.flags}"
     if not report.checked and report.ok and report.missing:
-        return f"logwright verify {path} --as-system   says more of it"
+        return f"logwright verify {path} --as-system   for details"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
-        return f"logwright verify {path}   says more of it"
+        return f"logwright verify {path}   for details"
     if report.unsupported and report.ok:
-        return f"logwright dump {path} --mode DROPMALFORMED   gets every {report.nouns[0]} that can be read"
+        return f"logwright dump {path} --mode DROPMALFORMED   prints every readable {report.nouns[0]}"
     if report.ok:
         return (
-            f"logwright verify {path} --json   says all of it"
+            f"logwright verify {path} --json   for the full list"
             if report.worst is Severity.WARNING
             else f"logwright dump {path} --limit 10"
         )
     primary = any(file.errors for file in report.files if file.primary)
     if not report.repairs:
-        return f"logwright dump {path} --mode DROPMALFORMED   gets every {report.nouns[0]} that is sound"
+        return f"logwright dump {path} --mode DROPMALFORMED   prints every undamaged {report.nouns[0]}"
     if not primary:
         more = " more" if any(fault.lost for _, fault in report.faults) else ""
         return f"logwright repair {path} --out DIR   loses nothing{more}"
     if report.strategy is not None:
-        return f"logwright repair {path} --strategy {report.strategy} --out DIR   keeps what can be read"
-    if report.mending is not None:
-        leaves = ", and leaves some of it as it is" if report.leaves else ""
+        return f"logwright repair {path} --strategy {report.strategy} --out DIR   keeps what is readable"
+    if report.repair_loss is not None:
+        leaves = ", and leaves some damage in place" if report.leaves else ""
         return f"logwright repair {path} --out DIR   loses {_more(report)}{leaves}"
     losses = [
         fault.rows_lost
@@ -313,7 +316,7 @@ def next_command(report: ReportData) -> str:
         for fault in file.faults
         if fault.severity is not Severity.INFO and (fault.lost or fault.rows_lost or file.errors)
     ]
-    known = sum(one for one in losses if one is not None)
+    known = sum(loss for loss in losses if loss is not None)
     if not any(
         fault.length
         for file in report.files
@@ -325,19 +328,19 @@ def next_command(report: ReportData) -> str:
         return f"logwright repair {path} --out DIR   loses nothing{more}"
     if None not in losses:
         return f"logwright repair {path} --out DIR   loses {known or 'nothing'}"
-    return f"logwright repair {path} --out DIR   loses only what is damaged"
+    return f"logwright repair {path} --out DIR   loses only damaged data"
 
 
 def _more(report: ReportData) -> str:
-    """How much a repair would lose, where that is known for certain: beside what is nowhere any more."""
+    """Return the number of rows that a repair would lose, if known, apart from rows that are lost already."""
     gone = sum(fault.rows_lost or 0 for _, fault in report.faults if fault.lost and not fault.length)
-    rest = (report.mending or 0) - gone
+    rest = (report.repair_loss or 0) - gone
     more = " more" if gone else ""
     return f"{rest:,}{more}" if rest > 0 else f"nothing{more}"
 
 
 def printed(report: ReportData, noun: str, value: Any) -> str:
-    """A number of the system's own, as that prints it (`Codec.printed`)."""
+    """Format a number as the system prints it (`Codec.printed`)."""
     try:
         known = {} if report.codec is None else registry.find(report.codec).printed
     except UsageError:
@@ -345,31 +348,31 @@ def printed(report: ReportData, noun: str, value: Any) -> str:
     return str(value) if value is None else known.get(noun, str)(value)
 
 
-# Several things
+# Several stores or files
 
 
 def _several(report: ReportData, width: int) -> Iterator[str]:
     parts = sorted(report.parts, key=_how_bad)
-    bad = [one for one in parts if not one.ok]
-    warned = [one for one in parts if one.worst is Severity.WARNING]
-    what = f"{len(bad)} of {len(parts)} damaged" if bad else f"{len(parts)} looked at"
+    bad = [part for part in parts if not part.ok]
+    warned = [part for part in parts if part.worst is Severity.WARNING]
+    checked = f"{len(bad)} of {len(parts)} damaged" if bad else f"{len(parts)} checked"
     size = _size(report.bytes)
-    said = [what, size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
-    said.append(count(report.rows, _noun(report)))
+    summary = [checked, size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
+    summary.append(count(report.rows, _noun(report)))
     if report.faults_total:
-        said.append(count(report.faults_total, _fault_noun(report)))
-    yield f"{_shown_path(report)}  {_state(report)}  {', '.join(said)}"
+        summary.append(count(report.faults_total, _fault_noun(report)))
+    yield f"{_shown_path(report)}  {_state(report)}  {', '.join(summary)}"
     yield from _in_all(report)
-    # All of few; of many those with something wrong.
+    # List all if there are few, otherwise those with faults.
     shown = parts[:_TARGETS] if len(parts) <= _TARGETS else [*bad, *warned][:_TARGETS]
-    wide = min(max((len(_short(one, report)) for one in shown), default=0), width // 2)
-    for one in shown:
-        yield f"  {_short(one, report).ljust(wide)}  {_line(one, width - wide - 4)}"
+    wide = min(max((len(_short(part, report)) for part in shown), default=0), width // 2)
+    for part in shown:
+        yield f"  {_short(part, report).ljust(wide)}  {_line(part, width - wide - 4)}"
     left = len(parts) - len(shown)
     if left:
         hidden = len(bad) + len(warned) - len(shown)
         yield (
-            f"  and {hidden} more with faults (--json has all)"
+            f"  and {hidden} more with faults (--json lists all)"
             if hidden > 0
             else f"  and {left} more, all ok"
         )
@@ -378,49 +381,49 @@ def _several(report: ReportData, width: int) -> Iterator[str]:
 
 
 def _repaired(report: ReportData, width: int) -> Iterator[str]:
-    """What a repair or rebuild made of several stores: those that failed, then those that lost most."""
-    failed = [one for one in report.parts if one.error is not None]
-    done = [one for one in report.parts if one.error is None]
-    changed = [one for one in done if one.changed or not one.ok or one.incomplete]
-    said = [
+    """Iterate over the result of repairing or rebuilding several stores: failures first, then by rows lost."""
+    failed = [part for part in report.parts if part.error is not None]
+    done = [part for part in report.parts if part.error is None]
+    changed = [part for part in done if part.changed or not part.ok or part.incomplete]
+    summary = [
         count(len(report.parts), "store"),
-        f"{len(done) - len(changed)} sound",
+        f"{len(done) - len(changed)} undamaged",
         f"{len(changed)} damaged",
         *([f"{len(failed)} FAILED"] if failed else []),
         f"{count(report.rows, _noun(report))} kept",
     ]
-    yield f"{_shown_path(report)}  {', '.join(said)}"
+    yield f"{_shown_path(report)}  {', '.join(summary)}"
     changed.sort(key=_removed, reverse=True)
     shown = [*failed, *changed][:_TARGETS]
-    wide = min(max((len(_short(one, report)) for one in shown), default=0), width // 2)
-    for one in shown:
-        name = _short(one, report).ljust(wide)
-        if one.error is not None:
-            yield f"  {name}  FAILED   {one.error}"
+    wide = min(max((len(_short(part, report)) for part in shown), default=0), width // 2)
+    for part in shown:
+        name = _short(part, report).ljust(wide)
+        if part.error is not None:
+            yield f"  {name}  FAILED   {part.error}"
             continue
-        lost = [cut["rows_lost"] for cut in one.cut or ()]
-        rows = count(sum(rows or 0 for rows in lost), one.nouns[0])
+        lost = [cut["rows_lost"] for cut in part.cut or ()]
+        rows = count(sum(rows or 0 for rows in lost), part.nouns[0])
         least = (
-            "at least " if None in lost or (one.incomplete and not sum(rows or 0 for rows in lost)) else ""
+            "at least " if None in lost or (part.incomplete and not sum(rows or 0 for rows in lost)) else ""
         )
-        yield f"  {name}  damaged  {least}{rows} lost, {count(one.rows, one.nouns[0])} kept"
+        yield f"  {name}  damaged  {least}{rows} lost, {count(part.rows, part.nouns[0])} kept"
     if len(failed) + len(changed) > len(shown):
-        yield f"  and {len(failed) + len(changed) - len(shown)} more (--json has all)"
+        yield f"  and {len(failed) + len(changed) - len(shown)} more (--json lists all)"
     yield from (f"  {note}" for note in report.notes)
     if report.next:
         yield f"  {report.next}"
 
 
-def _removed(one: ReportData) -> int:
-    return sum(cut["rows_lost"] or 0 for cut in one.cut or ())
+def _removed(part: ReportData) -> int:
+    return sum(cut["rows_lost"] or 0 for cut in part.cut or ())
 
 
-def _how_bad(one: ReportData) -> tuple[int, bool, int, int, str]:
-    """The worst first: what keeps the system from starting, then by what is lost."""
-    said = one.system
-    opens = said is None or bool(said["opens"])
-    gone = 0 if said is None else int(said["rows_lost"] or 0)
-    return _RANK[one.worst], opens, -gone, -one.bytes_damaged, one.path
+def _how_bad(part: ReportData) -> tuple[int, bool, int, int, str]:
+    """Sort key: the worst first; stores that the system cannot open, then by rows lost."""
+    verdict = part.system
+    opens = verdict is None or bool(verdict["opens"])
+    gone = 0 if verdict is None else int(verdict["rows_lost"] or 0)
+    return _RANK[part.worst], opens, -gone, -part.bytes_damaged, part.path
 
 
 def _noun(report: ReportData) -> str:
@@ -432,17 +435,17 @@ def _shown_path(report: ReportData) -> str:
     return report.path if len(report.path) <= 60 else f"{report.path[:57]}..."
 
 
-def _short(one: ReportData, report: ReportData) -> str:
-    """Without what all have in common."""
+def _short(part: ReportData, report: ReportData) -> str:
+    """Return the path relative to the common directory."""
     above = f"{report.path.rstrip('/')}/"
-    return one.path.removeprefix(above)
+    return part.path.removeprefix(above)
 
 
 def _in_all(report: ReportData) -> Iterator[str]:
-    """What is lost of all, and what the system would do with all."""
+    """Iterate over the lines on the total loss and on the system's verdict for all stores."""
     rows, least = _rows_lost(fault for _, fault in report.faults)
     if rows:
-        yield f"  lost in all: {least}{count(rows, _noun(report))}"
+        yield f"  lost in total: {least}{count(rows, _noun(report))}"
     if report.system is not None and not report.system["opens"]:
         yield f"  {system(report.system, report)}"
         yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
@@ -450,11 +453,11 @@ def _in_all(report: ReportData) -> Iterator[str]:
     asked = [part for part in report.parts if part.system is not None]
     if not asked:
         return
-    said = asked[0].system
-    assert said is not None
-    head = f"  {title(said)}: "
+    verdict = asked[0].system
+    assert verdict is not None
+    head = f"  {title(verdict)}: "
     if report.system is not None:
-        yield from (f"  {title(said)}: {warning}" for warning in report.system["warnings"][:_WARNINGS])
+        yield from (f"  {title(verdict)}: {warning}" for warning in report.system["warnings"][:_WARNINGS])
     for scope in ("process", "log_dir"):
         closed = [part for part in asked if part.system and part.system["scope"] == scope]
         if closed:
@@ -469,55 +472,55 @@ def _in_all(report: ReportData) -> Iterator[str]:
 
 
 def _rows_lost(faults: Iterable[Fault]) -> tuple[int, str]:
-    """So many rows that are known, and whether there may be more, in words."""
+    """Return the known number of lost rows, and "at least " if there may be more."""
     losses = [fault for fault in faults if fault.lost or fault.rows_lost]
     known = [fault.rows_lost for fault in losses if fault.rows_lost is not None]
     return sum(known), "" if len(known) == len(losses) else "at least "
 
 
-def _line(one: ReportData, room: int) -> str:
-    """One of several, in a line of at most so many characters."""
-    if one.worst in (None, Severity.INFO):
-        return f"ok       {_size(one.bytes)}, {count(one.rows, one.nouns[0])}"
-    faults = [fault for _, fault in one.faults if fault.severity is not Severity.INFO]
+def _line(part: ReportData, room: int) -> str:
+    """Describe one of several stores in a line of at most `room` characters."""
+    if part.worst in (None, Severity.INFO):
+        return f"ok       {_size(part.bytes)}, {count(part.rows, part.nouns[0])}"
+    faults = [fault for _, fault in part.faults if fault.severity is not Severity.INFO]
     worst = min(faults, key=lambda fault: _RANK[fault.severity])
     after = []
     rows, least = _rows_lost(faults)
     if rows:
-        after.append(f"lost: {least}{count(rows, one.nouns[0])}")
-    if one.system is not None and (short := _shortly(one.system, one)):
+        after.append(f"lost: {least}{count(rows, part.nouns[0])}")
+    if part.system is not None and (short := _shortly(part.system, part)):
         after.append(short)
     end = "".join(f"; {part}" for part in after)
     end = f", {len(faults)} faults{end}" if len(faults) > 1 else end
     plain = worst.kind in _PLAIN or worst.detail.startswith("not checked")
-    said = worst.detail if plain and worst.detail else str(worst.kind)
+    text = worst.detail if plain and worst.detail else str(worst.kind)
     word = _WORDS[worst.severity]
     left = max(20, room - len(f"{word}  {end}"))
-    if len(said) > left:
-        said = f"{said[: left - 3]}..."
-    return f"{word}  {said}{end}"
+    if len(text) > left:
+        text = f"{text[: left - 3]}..."
+    return f"{word}  {text}{end}"
 
 
-def _shortly(said: Mapping[str, Any], report: ReportData) -> str:
-    """What the real system would do, in a few words; nothing where all is well with it."""
-    name = title(said)
-    if not said["opens"]:
-        return f"{name} {_SCOPES.get(str(said['scope']), 'does not open it')}"
-    if said["rows_lost"]:
-        return f"{name} loses {count(said['rows_lost'], report.nouns[0])}"
-    stops = said["serves"].get("stops_at")
+def _shortly(verdict: Mapping[str, Any], report: ReportData) -> str:
+    """Describe in a few words what the real system would do; "" if nothing is lost."""
+    name = title(verdict)
+    if not verdict["opens"]:
+        return f"{name} {_SCOPES.get(str(verdict['scope']), 'does not open it')}"
+    if verdict["rows_lost"]:
+        return f"{name} loses {count(verdict['rows_lost'], report.nouns[0])}"
+    stops = verdict["serves"].get("stops_at")
     if stops is not None:
         return f"{name}'s clients stop at {stops}"
-    return f"{name}'s clients end with an error" if said["error"] else ""
+    return f"{name}'s clients end with an error" if verdict["error"] else ""
 
 
-def _about(one: ReportData) -> str:
-    if one.ok:
-        return next_command(one)
-    return f"logwright verify {shlex.quote(one.path)}   says more of the worst of them"
+def _about(part: ReportData) -> str:
+    if part.ok:
+        return next_command(part)
+    return f"logwright verify {shlex.quote(part.path)}   for details of the worst"
 
 
-# Words
+# Formatting
 
 
 def count(number: int, noun: str) -> str:
@@ -536,8 +539,8 @@ def _size(number: int) -> str:
 
 
 def lost(fault: Fault, report: ReportData) -> str:
-    """`Fault.lost` in words: pairs of `first_x` and `last_x` as ranges, times as dates; without what is true of all."""
-    said: list[str] = []
+    """Describe `Fault.lost`: pairs of `first_x` and `last_x` as ranges, times as dates. Facts that hold for the whole report are omitted."""
+    parts: list[str] = []
     gone = {name: value for name, value in fault.lost.items() if name not in report.known}
     if fault.rows_lost == 0 and not gone:
         return "nothing"
@@ -546,24 +549,26 @@ def lost(fault: Fault, report: ReportData) -> str:
         if name.startswith("first_") and f"last_{name[6:]}" in gone:
             noun, top = name[6:], gone[f"last_{name[6:]}"]
             low, high = (
-                (value, top) if "timestamp" in noun else (_shown(report, noun, one) for one in (value, top))
+                (value, top)
+                if "timestamp" in noun
+                else (_shown(report, noun, bound) for bound in (value, top))
             )
             span = _span(noun, low, high)
-            (extra if "timestamp" in noun else said).append(span)
+            (extra if "timestamp" in noun else parts).append(span)
         elif value is None:
             continue
         elif name == "smallest":
             top = gone.get("largest")
-            said.append(f"keys from {value} on" if top is None else f"keys from {value} to {top}")
+            parts.append(f"keys from {value}" if top is None else f"keys {value}..{top}")
         elif name == "largest":
-            said += [f"keys up to {value}"] if gone.get("smallest") is None else []
+            parts += [f"keys up to {value}"] if gone.get("smallest") is None else []
         elif name.startswith("first_"):
-            said.append(f"{name[6:]}s from {printed(report, name[6:], value)} on, if any")
+            parts.append(f"{name[6:]}s from {printed(report, name[6:], value)}, if any")
         elif not name.startswith("last_"):
-            said.append(f"{name} {printed(report, name, value)}")
+            parts.append(f"{name} {printed(report, name, value)}")
         elif f"first_{name[5:]}" not in gone:
-            said.append(f"{name[5:]}s up to {printed(report, name[5:], value)}")
-    words = ", ".join(said)
+            parts.append(f"{name[5:]}s up to {printed(report, name[5:], value)}")
+    words = ", ".join(parts)
     return f"{words} ({', '.join(extra)})" if words and extra else words or ", ".join(extra)
 
 
@@ -578,7 +583,7 @@ def _span(noun: str, low: Any, high: Any) -> str:
         low, high = _when(low), _when(high)
         if low == high:
             return f"{low} UTC"
-        return f"{low}..{high[11:] if low[:11] == high[:11] else high} UTC"  # the same day is not said twice
+        return f"{low}..{high[11:] if low[:11] == high[:11] else high} UTC"  # the same day is printed once
     if low == high:
         return f"{noun} {low}"
     return f"{noun}s {'?' if low is None else low}..{'?' if high is None else high}"

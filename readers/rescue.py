@@ -1,14 +1,13 @@
-"""Bytes from a disk that fails: what can't be read is found out with few failing reads, each of which may take half a minute.
+"""Read from a failing disk with few failing reads, each of which may take half a minute.
 
-A read that fails is tried again, then in smaller pieces, down to sectors of 512 bytes. Behind a bad sector the next good one is
-looked for in growing steps, as ddrescue does; then the edge of the bad region is trimmed, and what lies between the places that
-were tried is looked into while the care for one region lasts. A file has a budget of failing reads (`read.errors`): when it is
-spent, what fails is skipped by steps that double with each failure, so their number stays below the budget, the care for one
-region and the logarithm of the size, whatever the disk does.
+A failed read is retried, then repeated in smaller pieces, down to sectors of 512 bytes. Behind a bad sector the next good one is searched
+in growing steps, as ddrescue does. Then the edges of the bad region are trimmed, and the gaps between tried sectors are searched, within a
+limit per region. Each file has a budget of failing reads (`read.errors`). Once it is spent, failing places are skipped in steps that double
+with each failure, so the number of failures is bounded by the budget, the limit per region and the logarithm of the size.
 
-A copy made by GNU ddrescue has zeros where it could not read. Its map file says where (option `ddrescue.map`), and these
-regions are as unreadable as those of the disk itself. A map is of one file; for directories the option names one of maps.
-A file without a map there was copied whole.
+A copy made by GNU ddrescue has zeros where it could not read. Its map file lists these regions (option `ddrescue.map`), and they are
+treated like those of the disk itself. A map describes one file; for directories the option names a directory of maps. A file without a map
+there was copied completely.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from logwright.codec.option import Option, Options, fold, parse_int, parse_text
 from logwright.codec.window import Bytes
 
 SECTOR = 512
-"""Pieces are not made smaller than that, and start at multiples of it."""
+"""Smallest size and alignment of a read."""
 _CARE = 64
-"""So many failing reads are spent on what lies within one bad region."""
+"""Limit of failing reads within one bad region."""
 _SKIP = 64 << 10
-"""The first step once the budget is spent; it doubles."""
+"""First step after the budget is spent; it doubles with each failure."""
 _FORGET = 600.0
-"""Seconds for which is known what could not be read: a command opens a file many times."""
+"""Seconds to remember unreadable regions, since a command opens a file many times."""
 
 MEDIUM = frozenset(
     {
@@ -50,31 +49,31 @@ MEDIUM = frozenset(
         errno.ETIMEDOUT,
     }
 )
-"""What a read says when it is this place that can't be read: Linux' `blk_errors` for the medium (ENODATA), its checksums (EILSEQ),
-the target (EREMOTEIO) and timeouts, and the checksums of file systems (EBADMSG, EUCLEAN)."""
+"""Error numbers that mean an unreadable place: Linux `blk_errors` for the medium (ENODATA), its checksums (EILSEQ), the target (EREMOTEIO)
+and timeouts, and checksums of file systems (EBADMSG, EUCLEAN)."""
 
 OPTIONS = (
     Option(
         "read.errors",
         1000,
-        "So many failing reads of a file are spent on finding what a failing disk can still read; then it is skipped in growing steps.",
+        "Number of failing reads per file to spend on a failing disk; after that, unreadable places are skipped in growing steps.",
         parse_int,
         low=0,
     ),
-    Option("read.retries", 1, "How often a read that failed is tried again.", parse_int, low=0, high=100),
+    Option("read.retries", 1, "Number of retries of a failed read.", parse_int, low=0, high=100),
     Option(
         "ddrescue.map",
         None,
-        "What ddrescue could not read: the map of the copied file, or a directory with NAME.map or FOLDER/NAME.map for each copied file.",
+        "Regions that ddrescue could not read: the map of the copied file, or a directory with NAME.map or FOLDER/NAME.map for each file.",
         parse_text,
     ),
 )
-"""What every reading takes, besides the options of codecs and layouts."""
+"""Options of all reading, in addition to those of codecs and layouts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytes `[offset, stop)` of a file that can't be read, and why."""
+    """Unreadable bytes `[offset, stop)` of a file, with the reason."""
 
     offset: int
     stop: int
@@ -82,7 +81,7 @@ class Region:
 
 
 class Regions:
-    """Regions in order, none of which touches another of the same reason."""
+    """Ordered regions; adjacent ones with the same reason are merged."""
 
     def __init__(self) -> None:
         self._all: list[Region] = []
@@ -91,16 +90,16 @@ class Regions:
         return iter(self._all)
 
     def first(self, offset: int, stop: int) -> Region | None:
-        """The first one that has bytes in `[offset, stop)`."""
+        """Return the first region with bytes in `[offset, stop)`."""
         known = self._all
         if not known:
             return None
         at = bisect.bisect_right(known, offset, key=lambda region: region.stop)
-        found = known[at] if at < len(known) else None
-        return found if found is not None and found.offset < stop and offset < stop else None
+        nearest = known[at] if at < len(known) else None
+        return nearest if nearest is not None and nearest.offset < stop and offset < stop else None
 
     def add(self, offset: int, stop: int, why: str) -> None:
-        """What is known already stays as it is."""
+        """Add a region; parts that are known already do not change."""
         while offset < stop:
             known = self.first(offset, stop)
             end = stop if known is None else known.offset
@@ -115,23 +114,23 @@ class Regions:
             low = at - 1
         if at < len(self._all) and self._all[at].offset == new.stop and self._all[at].why == new.why:
             high = at + 1
-        whole = self._all[low:high]
-        offset = min([new.offset, *(one.offset for one in whole)])
-        stop = max([new.stop, *(one.stop for one in whole)])
-        # A new list: another thread may be looking at the one that there is.
+        merged = self._all[low:high]
+        offset = min([new.offset, *(part.offset for part in merged)])
+        stop = max([new.stop, *(part.stop for part in merged)])
+        # A new list, since another thread may be iterating over the old one.
         self._all = [*self._all[:low], Region(offset, stop, new.why), *self._all[high:]]
 
 
 @dataclass
 class Memory:
-    """What is known of one file: where it can't be read, and how many reads have failed."""
+    """The state of one file: its unreadable regions and the number of failed reads."""
 
     regions: Regions = field(default_factory=Regions)
     failed: int = 0
     skip: int = _SKIP
     since: float = field(default_factory=time.monotonic)
     lock: Any = field(default_factory=threading.RLock)
-    """Held while it is found out what a disk can still read: one thread at a time adds to what is known."""
+    """Held while searching for readable bytes, so that one thread at a time adds regions."""
 
 
 _memories: dict[tuple[int, ...], Memory] = {}
@@ -139,10 +138,10 @@ _lock = threading.Lock()
 
 
 def memory(status: os.stat_result) -> Memory:
-    """What is known of a file, by its identity, size and time of change."""
+    """Return the state of a file, identified by inode, size and modification time."""
     now = time.monotonic()
     with _lock:
-        while _memories:  # the oldest come first: not all are looked at for each file that is opened
+        while _memories:  # the oldest come first, so not all are checked for each file
             key, oldest = next(iter(_memories.items()))
             if now - oldest.since <= _FORGET:
                 break
@@ -152,64 +151,69 @@ def memory(status: os.stat_result) -> Memory:
 
 
 def forget() -> None:
-    """Try again what could not be read."""
+    """Forget all unreadable regions."""
     _memories.clear()
 
 
 @dataclass(frozen=True)
 class Rescue:
-    """How hard to try, and what is known from a map."""
+    """Settings for a failing disk."""
 
     errors: int = OPTIONS[0].default
     retries: int = OPTIONS[1].default
     map: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Rescue:
-        """From all options that were given; those of others are left out. Raises `UsageError`."""
-        if not given:
+    def of(cls, values: Mapping[str, Any]) -> Rescue:
+        """Create from all options, ignoring those of others. Raises `UsageError`."""
+        if not values:
             return STANDARD
         names = {fold(option.name) for option in OPTIONS}
-        options = Options(OPTIONS, {name: value for name, value in given.items() if fold(name) in names})
+        options = Options(OPTIONS, {name: value for name, value in values.items() if fold(name) in names})
         return cls(options["read.errors"], options["read.retries"], options["ddrescue.map"])
 
     def check(self, path: str, *, folder: bool = False) -> None:
-        """Raise `UsageError` or `NotFoundError` where the map has nothing to do with the file, or the directory, at a path."""
+        """Raise `UsageError` or `NotFoundError` if the map cannot belong to the file or directory at a path."""
         if self.map is None:
             return
         if not os.path.isdir(self.map):
             if folder:
                 raise UsageError(
-                    "option ddrescue.map: a map file is of one copied file, this is a directory",
+                    "option ddrescue.map: a map file describes one file, but this is a directory",
                     path=path,
-                    advice="Name a directory that has NAME.map for each copied file NAME",
+                    advice="Pass a directory that has NAME.map for each copied file NAME",
                 )
         elif not (any(_maps(self.map)) if folder else self._place(path)):
             name = "NAME" if folder else os.path.basename(path)
             raise NotFoundError(
-                f"option ddrescue.map: there is no {name}.map in this directory",
+                f"option ddrescue.map: this directory has no {name}.map",
                 path=self.map,
-                advice="It takes the map of a copied file, or a directory with NAME.map, or FOLDER/NAME.map, for each copied file",
+                advice="Pass the map of a copied file, or a directory with NAME.map or FOLDER/NAME.map for each copied file",
             )
 
     def _place(self, path: str) -> str | None:
-        """The map of a file; None where there is none."""
+        """Return the map of a file; None if there is none."""
         if self.map is None or not os.path.isdir(self.map):
             return self.map
         folder, name = os.path.split(os.path.abspath(path))
         places = (os.path.basename(folder), name + ".map"), (name + ".map",)
         return next(
-            (one for one in (os.path.join(self.map, *parts) for parts in places) if os.path.exists(one)), None
+            (
+                path_of_map
+                for path_of_map in (os.path.join(self.map, *parts) for parts in places)
+                if os.path.exists(path_of_map)
+            ),
+            None,
         )
 
     def mapped(self, path: str, size: int) -> Regions:
-        """What the map says of a file. Raises `UsageError` for a map that is none, or is of another file."""
+        """Return the unreadable regions in the map of a file. Raises `UsageError` for an invalid map, or one of another file."""
         place = self._place(path)
         return Regions() if place is None else map_regions(place, size)
 
 
 def _maps(folder: str) -> Iterator[str]:
-    """All maps in a directory and those in it."""
+    """Iterate over all maps in a directory and its sub-directories."""
     for place, folders, names in os.walk(folder):
         yield from (name for name in names if name.endswith(".map"))
         if place != folder:
@@ -220,7 +224,7 @@ STANDARD = Rescue()
 
 
 class Rescuer:
-    """Reads one file: `read(view, offset)` is the bare operation, which reads some bytes or raises `OSError`."""
+    """Reader of one file. `read(view, offset)` is the system call: it reads some bytes or raises `OSError`."""
 
     def __init__(
         self, path: str, size: int, read: Callable[[memoryview, int], int], known: Memory, rescue: Rescue
@@ -229,13 +233,12 @@ class Rescuer:
         self._mapped = rescue.mapped(path, size)
 
     def pread(self, offset: int, length: int) -> Bytes:
-        """As `Source.pread`. Raises `UnreadableError` with the first region that has bytes of what was asked for, and
-        `OSError` for what is no fault of the place."""
+        """Read as `Source.pread`. Raises `UnreadableError` with the first unreadable region in the range, and `OSError` for other errors."""
         length = max(0, min(length, self.size - offset))
         while True:
             first = self._first(offset, offset + length)
             stop = length if first is None else max(0, first.offset - offset)
-            # What lies before it is promised to be readable, so that is tried.
+            # The bytes before it are promised to be readable, so they are read first.
             data = self._try(offset, stop)
             if self._first(offset, offset + stop) is not None:
                 continue
@@ -244,7 +247,7 @@ class Rescuer:
             raise UnreadableError.of(first.offset, first.stop - first.offset, first.why, self.path)
 
     def _try(self, offset: int, length: int) -> Bytes:
-        """Bytes up to the end of the file, or to what can't be read: that is noted."""
+        """Read up to the end of the file or to an unreadable place, which is recorded."""
         out = aligned(length)
         done, error = 0, None
         for _ in range(1 + self._rescue.retries):
@@ -256,12 +259,14 @@ class Rescuer:
             return out[: self._pieces(out.data, offset, done, error)]
 
     def _first(self, offset: int, stop: int) -> Region | None:
-        """The first known region with bytes in `[offset, stop)`."""
+        """Return the first known region with bytes in `[offset, stop)`."""
         both = (self._mapped.first(offset, stop), self._known.regions.first(offset, stop))
-        return min((one for one in both if one is not None), key=lambda one: one.offset, default=None)
+        return min(
+            (region for region in both if region is not None), key=lambda region: region.offset, default=None
+        )
 
     def _fill(self, view: memoryview, offset: int, done: int) -> tuple[int, OSError | None]:
-        """Read on from `done`: how far that came, and the error of the place where it stopped."""
+        """Continue reading at `done`. Return how far it got, and the error that stopped it."""
         while done < len(view):
             try:
                 got = self._read(view[done:], offset + done)
@@ -276,8 +281,8 @@ class Rescuer:
         return done, None
 
     def _pieces(self, view: memoryview, offset: int, done: int, error: OSError) -> int:
-        """Read on piece by piece after a failure: to the end, or to the first sector that fails, whose region is noted."""
-        # The kernel reads on to the first bad page, so the sector where it stopped is the likely one.
+        """Continue in pieces after a failure, to the end or to the first bad sector, whose region is recorded."""
+        # The kernel reads up to the first bad page, so the sector where it stopped is probably the bad one.
         edge = min(_up(offset + done + 1) - offset, len(view))
         todo = [(edge, len(view))] if edge < len(view) else []
         todo.append((done, edge))
@@ -304,31 +309,31 @@ class Rescuer:
 
     @staticmethod
     def _cut(offset: int, start: int, got: int, stop: int) -> list[tuple[int, int]]:
-        """Pieces of what failed, the last one to be read first: the sector where it failed, or halves."""
+        """Divide a failed range; the last piece is read first: the sector where it failed, or halves."""
         edge = _up(offset + got + 1) - offset
         if got == start and stop - start > 2 * SECTOR:
             edge = _up(offset + (start + stop) // 2) - offset
         return [(edge, stop), (got, edge)] if edge < stop else [(got, stop)]
 
-    # How far a bad region goes
+    # Extent of a bad region
 
     def _left(self) -> bool:
         return self._known.failed < self._rescue.errors
 
     def _skip(self, offset: int, why: str) -> None:
         known = self._known
-        text = f"{why}; skipped after {known.failed} failing reads"
+        text = f"{why}; skipped after {known.failed} failed reads"
         known.regions.add(_down(offset), min(_down(offset) + known.skip, self.size), text)
         known.skip *= 2
 
     def _probe(self, at: int) -> bool:
-        """Whether the sector at `at` can be read."""
+        """Return whether the sector at `at` is readable."""
         length = min(SECTOR, self.size - at)
         _, error = self._fill(memoryview(bytearray(length)), at, 0)
         return error is None
 
     def _extent(self, start: int, error: OSError) -> None:
-        """Note the region that begins with the bad sector at `start`."""
+        """Record the region that begins with the bad sector at `start`."""
         why = error.strerror or "read error"
         bad, step = [start], SECTOR
         while True:
@@ -345,7 +350,7 @@ class Rescuer:
             at = high
 
     def _first_good(self, bad: list[int], low: int, high: int) -> int:
-        """An edge between the bad sector before `low` and the good one at `high` (or the end of the file)."""
+        """Return an edge between the bad sector before `low` and the good one at `high`, or the end of the file."""
         while low < high and self._left():
             middle = _down((low + high) // 2)
             if self._probe(middle):
@@ -356,7 +361,7 @@ class Rescuer:
         return high
 
     def _last_good(self, bad: list[int], low: int, high: int) -> int:
-        """The other edge: where the good sectors from `low` on end, before the bad one at `high`."""
+        """Return the other edge: where the good sectors from `low` end, before the bad one at `high`."""
         low += SECTOR
         while low < high and self._left():
             middle = _down((low + high) // 2)
@@ -368,7 +373,7 @@ class Rescuer:
         return low
 
     def _inside(self, bad: list[int], stop: int) -> list[tuple[int, int]]:
-        """Stretches among the bad sectors that seem to be good: whether they are, reading them will show."""
+        """Return ranges among the bad sectors that are probably good; reading them will show."""
         good: list[tuple[int, int]] = []
         spent = self._known.failed + _CARE
         while self._left() and self._known.failed < spent:
@@ -410,7 +415,7 @@ _MAP_LIMIT = 64 << 20
 
 
 def map_regions(path: str, size: int) -> Regions:
-    """What a map file of GNU ddrescue ("Mapfile structure" in its manual) says can't be read of a file of `size` bytes.
+    """Parse the map file of GNU ddrescue ("Mapfile structure" in its manual) for a file of `size` bytes.
 
     Raises `NotFoundError`, or `UsageError` that names the line.
     """
@@ -418,22 +423,22 @@ def map_regions(path: str, size: int) -> Regions:
         status = os.stat(path)
         return _map_regions(path, size, status.st_size, status.st_mtime_ns)
     except FileNotFoundError:
-        raise NotFoundError("there is no such map file", path=path) from None
+        raise NotFoundError("map file not found", path=path) from None
     except OSError as error:
-        raise UsageError(f"the map can't be read: {error.strerror}", path=path) from error
+        raise UsageError(f"cannot read the map: {error.strerror}", path=path) from error
 
 
 @functools.lru_cache(maxsize=256)
 def _map_regions(path: str, size: int, length: int, changed: int) -> Regions:
-    """Kept, since a file is opened many times."""
+    """Cached, since a file is opened many times."""
     if length > _MAP_LIMIT:
-        raise UsageError(f"is no map of ddrescue: more than {_MAP_LIMIT} bytes", path=path)
+        raise UsageError(f"not a ddrescue map: larger than {_MAP_LIMIT} bytes", path=path)
     with open(path, "rb") as file:
         return parse_map(file.read(_MAP_LIMIT).decode("ascii", "replace"), size, path)
 
 
 def parse_map(text: str, size: int, path: str = "map") -> Regions:
-    """As `map_regions`, from the text."""
+    """Parse the text of a map. See `map_regions`."""
     regions = Regions()
     at: int | None = None
     current = False
@@ -442,7 +447,7 @@ def parse_map(text: str, size: int, path: str = "map") -> Regions:
         if not words:
             continue
         if not current:
-            # The position and status ddrescue was at, and since version 1.20 the pass.
+            # The current position and status of ddrescue and, since version 1.20, the pass.
             _number(words[0], number, path)
             if not 2 <= len(words) <= 3 or words[1] not in _CURRENT:
                 raise _wrong(number, path, "expected a position, one of ? * / - F G + and a pass", line)
@@ -456,25 +461,25 @@ def parse_map(text: str, size: int, path: str = "map") -> Regions:
         if at is not None and start != at:
             raise _wrong(number, path, f"expected the block at {at}, where the one before ends", line)
         if at is None:
-            regions.add(0, min(start, size), "it is not in the map of ddrescue")
+            regions.add(0, min(start, size), "missing in the ddrescue map")
         at = start + length
         if words[2] != "+":
             regions.add(min(start, size), min(at, size), _STATUS[words[2]])
         elif at > size and length:
             raise UsageError(
-                f"the map is of another file: line {number} says that bytes up to {at} were read, of {size} there are",
+                f"the map belongs to another file: line {number} lists bytes up to {at}, but the file has {size}",
                 path=path,
-                advice="Option ddrescue.map takes the map of this very copy",
+                advice="Pass the map of this copy in option ddrescue.map",
             )
     if not current:
-        raise UsageError("is no map of ddrescue: it has no lines but comments", path=path)
-    regions.add(min(at or 0, size), size, "it is not in the map of ddrescue")
+        raise UsageError("not a ddrescue map: it has only comments", path=path)
+    regions.add(min(at or 0, size), size, "missing in the ddrescue map")
     return regions
 
 
 def _number(word: str, line: int, path: str) -> int:
     try:
-        # As strtoll reads it: 0x is hexadecimal, a leading 0 octal.
+        # As strtoll parses numbers: 0x is hexadecimal, a leading 0 octal.
         octal = len(word) > 1 and word[0] == "0" and word[1].isdigit()
         value = int(word, 8 if octal else 0)
     except ValueError:
@@ -484,5 +489,5 @@ def _number(word: str, line: int, path: str) -> int:
     return value
 
 
-def _wrong(line: int, path: str, expected: str, found: str) -> LogwrightError:
-    return UsageError(f"line {line} of the map: {expected}, found {found.strip()[:60]!r}", path=path)
+def _wrong(line: int, path: str, expected: str, text: str) -> LogwrightError:
+    return UsageError(f"line {line} of the map: {expected}, found {text.strip()[:60]!r}", path=path)

@@ -1,4 +1,4 @@
-"""Read what the real system's clients get of a directory, where that is no stretch of its files (`codec.engine.startup.Served.rows`)."""
+"""Read what the real system's clients get from a directory, if it is not a range of its files (`codec.engine.startup.Served.rows`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from logwright.codec.frames.walk import WINDOW
 from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
-from logwright.readers.resolve import DirectoryTarget, resolve
+from logwright.readers.resolve import resolve
 from logwright.readers.stream import Mode
+from logwright.readers.target import DirectoryTarget
 from logwright.readers.task import Task, Work
 
 
 @dataclass(frozen=True)
 class ServedRows:
-    """The rows of a directory on which the system is simulated where it is read. See `readers.task.Work`."""
+    """The rows of a directory on which the system is simulated while reading. See `readers.task.Work`."""
 
     path: str
     layout: str
@@ -29,9 +30,9 @@ class ServedRows:
     version: str | None
     clean: bool | None
     files: tuple[Task, ...] = ()
-    """Those that count for what is served."""
+    """Files that determine what is served."""
     started: Started | None = None
-    """The start, where it was simulated already; it does not go to another process."""
+    """The start, if it was simulated already. It is not pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ServedRows, (
@@ -46,7 +47,7 @@ class ServedRows:
         return replace(self, files=tuple(map(change, self.files)))
 
     def split(self, max_bytes: int) -> Sequence[Work]:
-        """Not at all: where keys are not in order, what comes out depends on all that came before."""
+        """Return the whole: if keys are not in order, each row depends on all before it."""
         return [self]
 
     def rows(
@@ -60,21 +61,21 @@ class ServedRows:
         window: int = WINDOW,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
-        wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+        needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         for task in self.files:
             entry = report.file(task.file, task.codec)
             entry.bytes += task.length or 0
             entry.combined = True
         left = limit
-        for batch in self._start().rows(self.view, wanted):
-            found = (batch if filter is None else filter.apply(batch)).select(list(columns))
-            found = found if left is None else found.slice(0, left)
-            if not found.num_rows:
+        for batch in self._start().rows(self.view, needed):
+            limited = (batch if filter is None else filter.apply(batch)).select(list(columns))
+            limited = limited if left is None else limited.slice(0, left)
+            if not limited.num_rows:
                 continue
-            report.given += found.num_rows
-            yield found
+            report.given += limited.num_rows
+            yield limited
             if left is not None:
-                left -= found.num_rows
+                left -= limited.num_rows
                 if not left:
                     return
 

@@ -1,8 +1,7 @@
-"""Where bytes come from: local files, any file system that `pyarrow.fs` knows, standard input.
+"""Sources of bytes: local files, file systems of `pyarrow.fs`, and standard input.
 
-A source gives bytes by position. Local files are read by `pread` and never mapped: a file cut short under a map kills the
-process. Whatever the operating system says on the way becomes one of our errors here, and only here. What a failing disk can't
-read is found out by `readers.rescue`.
+A source reads by position. Local files are read with `pread` and never mapped, since truncating a mapped file kills the process. Errors of
+the operating system are translated here and nowhere else. `readers.rescue` finds out what a failing disk cannot read.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from logwright.readers.rescue import STANDARD, Memory, Rescue, Rescuer, memory
 
 STDIN = "-"
 _SPOOL = 8 << 20
-"""Standard input up to so many bytes is kept in memory, more goes to an unnamed temporary file."""
+"""Limit of bytes of standard input kept in memory; more goes to an unnamed temporary file."""
 _PATIENCE = 10.0
-"""Seconds to wait for whoever writes to a pipe."""
+"""Seconds to wait for the writer of a pipe."""
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Source(RandomAccess, Protocol):
-    """An open file. `path` is what people see, `size` what it was when the file was opened. Raises `StorageError` for failures that
-    have no place in the file."""
+    """An open file. `path` is for messages; `size` is the size when opened. Raises `StorageError` for failures that have no position in the
+    file."""
 
     path: str
 
@@ -71,7 +70,7 @@ class _Closing:
 
 
 class _Rescued(_Closing):
-    """A file whose reads are tried again, and in smaller pieces, where they fail."""
+    """A file whose failing reads are retried, and repeated in smaller pieces."""
 
     path: str
     size: int
@@ -87,26 +86,26 @@ class _Rescued(_Closing):
 
 
 class LocalSource(_Rescued):
-    """A local file, open for reading only. No lock is taken and nothing is created."""
+    """A local file, opened read-only. No lock is taken and nothing is created."""
 
     def __init__(self, path: str, fd: int, size: int, rescue: Rescue = STANDARD) -> None:
         self.path, self.size = path, size
-        # The rescuer must not keep the source alive, which closes the file when it goes.
+        # The rescuer must not keep the source alive, whose destructor closes the file.
         self._open = [fd]
         read = functools.partial(_preadv, self._open)
         self._rescuer = Rescuer(path, size, read, memory(os.fstat(fd)), rescue)
 
     def ahead(self, offset: int, length: int) -> None:
-        # What is in memory already is not asked for: that takes the kernel time for each page.
+        # Cached bytes are not announced, which would cost the kernel time for each page.
         if not all(map(self._at_hand, (offset, offset + length - 1))):
             with contextlib.suppress(OSError, AttributeError):
                 os.posix_fadvise(self._open[0], offset, length, os.POSIX_FADV_WILLNEED)
 
     def _at_hand(self, offset: int) -> bool:
-        """Whether a byte can be read, or the file ends before it, without a wait for the disk."""
+        """Return whether a byte can be read, or is beyond the end, without waiting for the disk."""
         try:
             os.preadv(self._open[0], [bytearray(1)], offset, os.RWF_NOWAIT)
-        except (OSError, AttributeError):  # or nobody can say
+        except (OSError, AttributeError):  # or unsupported
             return False
         return True
 
@@ -125,7 +124,7 @@ def _preadv(opened: list[int], view: memoryview, offset: int) -> int:
 
 
 class MemorySource(_Closing):
-    """Bytes that are in memory already."""
+    """Bytes in memory."""
 
     def __init__(self, data: bytes | bytearray | memoryview, path: str = "memory") -> None:
         self.path = path
@@ -133,7 +132,7 @@ class MemorySource(_Closing):
         self.size = len(self._data)
 
     def pread(self, offset: int, length: int) -> Bytes:
-        # A copy, since kernels are compiled for arrays that may be written to, like those of files.
+        # A copy, since kernels are compiled for writable arrays, like those of files.
         return self._data[offset : offset + max(0, length)].copy()
 
 
@@ -156,13 +155,13 @@ def _read_at(file: Any, view: memoryview, offset: int) -> int:
 
 
 def is_uri(path: str) -> bool:
-    """Whether a path begins with a scheme: `s3://`, `file://`."""
+    """Return whether a path begins with a scheme: `s3://`, `file://`."""
     return bool(_URI.match(path))
 
 
 def local_path(path: str) -> str:
-    """A local path as the operating system takes it: `file://` and `~` are taken away."""
-    if path.startswith("file:/"):  # with one slash, as Java writes it
+    """Return a local path for the operating system, without `file://` and with `~` expanded."""
+    if path.startswith("file:/"):  # one slash, as Java writes it
         from urllib.parse import unquote, urlsplit
 
         return unquote(urlsplit(path).path)
@@ -170,12 +169,12 @@ def local_path(path: str) -> str:
 
 
 def is_remote(path: str) -> bool:
-    """Whether it lies on a file system that `pyarrow.fs` has to open."""
+    """Return whether `pyarrow.fs` must open a path."""
     return is_uri(path) and not path.startswith("file://")
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """The `pyarrow.fs` file system of a URI, and the path in it."""
+    """Return the `pyarrow.fs` file system of a URI, and the path in it."""
     from pyarrow import ArrowException, fs
 
     try:
@@ -183,14 +182,14 @@ def file_system(uri: str) -> tuple[Any, str]:
         return system, str(inner)
     except (ArrowException, OSError) as error:
         raise UsageError(
-            f"no file system for this URI ({_first_line(error)})",
+            f"unsupported URI ({_first_line(error)})",
             path=uri,
-            advice="Known are those of pyarrow.fs: file, s3, gs, hdfs, abfs",
+            advice="Supported schemes are those of pyarrow.fs: file, s3, gs, hdfs, abfs",
         ) from error
 
 
 def open_source(path: str, shown: str | None = None, rescue: Rescue = STANDARD) -> Source:
-    """Open a file for reading. `shown` is the path in messages, where it is not the same; `rescue` says how a failing disk is read."""
+    """Open a file for reading. `shown` is the path for messages, if different; `rescue` says how to read from a failing disk."""
     seen = path if shown is None else shown
     if path == STDIN:
         return _spool(sys.stdin.buffer, "stdin" if shown is None else shown)
@@ -205,7 +204,7 @@ def open_source(path: str, shown: str | None = None, rescue: Rescue = STANDARD) 
 
 def _open_local(path: str, shown: str, rescue: Rescue) -> Source:
     try:
-        # Else opening a pipe to which nobody writes would never end.
+        # Otherwise opening a pipe without a writer would never return.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise explain(error, shown) from error
@@ -223,7 +222,7 @@ def _open_local(path: str, shown: str, rescue: Rescue) -> Source:
             fd = -1
             with pipe:
                 return _spool(pipe, shown, first)
-        raise UsageError("is neither a file, a directory nor a pipe", path=shown)
+        raise UsageError("not a file, directory or pipe", path=shown)
     except LogwrightError:
         raise
     except OSError as error:
@@ -234,32 +233,32 @@ def _open_local(path: str, shown: str, rescue: Rescue) -> Source:
 
 
 def _begun(fd: int, shown: str) -> bytes:
-    """Wait until somebody writes to a pipe; what was read on trying. Raises `StorageError` where nobody does for long."""
+    """Wait until a pipe has a writer. Return the bytes read meanwhile. Raises `StorageError` after a timeout."""
     until = time.monotonic() + _PATIENCE
     try:
         while not (first := os.read(fd, 1)):
             if time.monotonic() > until:
                 raise StorageError(
-                    f"nobody has written to this pipe for {_PATIENCE:g} seconds", path=shown,
-                    advice="Start what writes to it first",
+                    f"no process wrote to this pipe within {_PATIENCE:g} seconds", path=shown,
+                    advice="Start its writer first",
                 )  # fmt: skip
             time.sleep(0.01)
     except BlockingIOError:
-        first = b""  # there is a writer, which takes its time
+        first = b""  # there is a writer, which has written nothing yet
     os.set_blocking(fd, True)
     return first
 
 
 def _spool(stream: BinaryIO, shown: str, begun: bytes = b"") -> Source:
-    """All of a stream, which can't be read by position: in memory, or in an unnamed temporary file. `begun` was read already."""
+    """Read all of a stream that cannot be read by position, into memory or an unnamed temporary file. `begun` has been read already."""
     try:
         first = begun + stream.read(_SPOOL)
         if len(first) < _SPOOL:
             return MemorySource(first, shown)
         with tempfile.TemporaryFile(prefix="logwright-") as file:
             file.write(first)
-            while piece := stream.read(1 << 20):
-                file.write(piece)
+            while chunk := stream.read(1 << 20):
+                file.write(chunk)
             file.flush()
             return LocalSource(shown, os.dup(file.fileno()), file.tell())
     except OSError as error:
@@ -267,35 +266,33 @@ def _spool(stream: BinaryIO, shown: str, begun: bytes = b"") -> Source:
 
 
 def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightError:
-    """What the operating system said, as one of our errors, with what to do about it."""
+    """Translate an error of the operating system, with advice."""
     if isinstance(error, LogwrightError):
         return error
     if isinstance(error, FileNotFoundError) and not is_remote(path) and os.path.islink(local_path(path)):
         goal = os.readlink(local_path(path))
-        return NotFoundError(f"is a link to {goal}, which is not there", path=path)
+        return NotFoundError(f"dangling link to {goal}", path=path)
     if error.errno == errno.ELOOP:
-        return StorageError("is a link that leads to itself", path=path, offset=offset)
+        return StorageError("the link points to itself", path=path, offset=offset)
     if isinstance(error, FileNotFoundError):
-        return NotFoundError("there is no such file or directory", path=path, advice=_nearest(path))
+        return NotFoundError("no such file or directory", path=path, advice=_nearest(path))
     if isinstance(error, NotADirectoryError):
-        return NotFoundError("a part of this path is a file, not a directory", path=path)
+        return NotFoundError("a component of this path is a file, not a directory", path=path)
     if isinstance(error, PermissionError):
-        return AccessError("permission to read it is denied", path=path, advice=_owner(path))
+        return AccessError("permission denied", path=path, advice=_owner(path))
     if isinstance(error, IsADirectoryError):
-        return UsageError("is a directory, a file is needed here", path=path)
+        return UsageError("expected a file, found a directory", path=path)
     text = error.strerror or _first_line(error)
     advice = ""
     if error.errno == errno.EIO:
-        advice = (
-            "The disk fails: copy what can be read with ddrescue, then read the copy with option ddrescue.map"
-        )
+        advice = "The disk is failing: copy it with ddrescue, then read the copy with option ddrescue.map"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
-        advice = "Too many files are open: raise the limit with `ulimit -n`"
-    return StorageError(f"reading failed: {text}", path=path, offset=offset, advice=advice)
+        advice = "Too many open files: raise the limit with `ulimit -n`"
+    return StorageError(f"read error: {text}", path=path, offset=offset, advice=advice)
 
 
 def _nearest(path: str) -> str:
-    """What is there instead of a path that is not."""
+    """Suggest an existing path."""
     if is_remote(path):
         return ""
     path = local_path(path)
@@ -303,7 +300,7 @@ def _nearest(path: str) -> str:
     if not os.path.isdir(folder):
         while folder and not os.path.isdir(folder):
             folder = os.path.dirname(folder)
-        return f"Of this path, {folder or '.'} is there"
+        return f"The nearest existing directory is {folder or '.'}"
     try:
         names = os.listdir(folder)
     except OSError:
@@ -312,7 +309,7 @@ def _nearest(path: str) -> str:
     if near:
         return f"Did you mean {os.path.join(os.path.dirname(path), near[0])}?"
     shown = "the current directory" if folder == "." else folder
-    return f"Nothing in {shown} has a name like it" if names else f"{shown} is empty"
+    return f"{shown} has no similar name" if names else f"{shown} is empty"
 
 
 def _first_line(error: BaseException) -> str:
@@ -323,11 +320,11 @@ def _owner(path: str) -> str:
     try:
         status = os.stat(local_path(path))
     except OSError:
-        return "Run it as a user who may look into its folder"
+        return "Run as a user who may list its directory"
     try:
         import pwd
 
         user = pwd.getpwuid(status.st_uid).pw_name
     except (ImportError, KeyError):
         user = str(status.st_uid)
-    return f"It belongs to {user} ({stat.filemode(status.st_mode)}): run it as that user, or copy it"
+    return f"It belongs to {user} ({stat.filemode(status.st_mode)}): run as that user, or copy the file"

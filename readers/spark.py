@@ -1,4 +1,4 @@
-"""The Spark source: planned stretches of files as partitions, decoded to Arrow batches of exactly Spark's schema (`spark_schema`)."""
+"""The Spark source: planned ranges of files as partitions, decoded to Arrow batches with exactly Spark's schema (`spark_schema`)."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from logwright.readers.task import Work, note, run, split_tasks
 from logwright.readers.traceback import short_traceback
 
 BATCH_ROWS = 100_000
-"""Measured: a source is about twice as fast with such batches as with Spark's usual 10,000 rows."""
+"""Measured: a source is about twice as fast with these batches as with Spark's default of 10,000 rows."""
 _log = logging.getLogger("logwright")
-"""Where nobody set up logging this is standard error: of the driver for what planning finds, of an executor for what a task
-meets. With `spark.sql.pyspark.worker.logging.enabled` Spark collects it."""
+"""By default this is standard error: of the driver for faults found by planning, of an executor for faults met by a task. With
+`spark.sql.pyspark.worker.logging.enabled` Spark collects it."""
 
 
 @dataclass
 class Stretch(InputPartition):
-    """What one Spark task reads: neighbours of at most `maxPartitionBytes` together."""
+    """The part of one Spark task: adjacent ranges of at most `maxPartitionBytes` together."""
 
     number: int
     tasks: tuple[Work, ...]
     faults: tuple[tuple[str, Fault], ...]
-    """What planning found in these files, for `badRecordsPath`: they are written down by the task that reads the first of it."""
+    """Faults that planning found in these files. The task that reads the first range of a file writes them to `badRecordsPath`."""
 
     def __init__(self, number: int, tasks: Sequence[Work], faults: Sequence[tuple[str, Fault]] = ()) -> None:
         super().__init__(None)
@@ -59,10 +59,10 @@ class Stretch(InputPartition):
 
 
 class SparkSource(DataSourceReader):
-    """Reads the columns of `schema`, which may be fewer than there are, in any order.
+    """Reads the columns of `schema`, a selection in any order.
 
-    As in Spark's own sources a column for damaged records is filled in mode PERMISSIVE only, and null in others; where the
-    schema has none, the row of a damaged region is all null.
+    As in Spark's own sources, the column for damaged records is filled in mode PERMISSIVE only. Without that column the row of a damaged
+    region is all null.
     """
 
     def __init__(
@@ -70,32 +70,32 @@ class SparkSource(DataSourceReader):
         request: Request,
         schema: StructType,
         recorder: Recorder | None = None,
-        found: Reading | None = None,
+        plan: Reading | None = None,
     ) -> None:
         self._request, self._schema, self._recorder = request, schema, recorder
-        found = request.reading() if found is None else found
+        plan = request.reading() if plan is None else plan
         self._mode = request.mode
-        self._tasks: tuple[Work, ...] = found.tasks if found is not None else ()
-        self._ready: tuple[pa.RecordBatch, ...] = found.ready if found is not None else ()
-        self._faults: tuple[tuple[str, Fault], ...] = found.faults if found is not None else ()
+        self._tasks: tuple[Work, ...] = plan.tasks if plan is not None else ()
+        self._ready: tuple[pa.RecordBatch, ...] = plan.ready if plan is not None else ()
+        self._faults: tuple[tuple[str, Fault], ...] = plan.faults if plan is not None else ()
         self._filter: filters.Filter | None = None
         self._columns: dict[str, str] = {}
-        """The column of the table for each column of Spark."""
-        self._table: Table | None = found.table if found is not None else None
-        if found is not None:
+        """The table's column for each column of Spark."""
+        self._table: Table | None = plan.table if plan is not None else None
+        if plan is not None:
             report = Report(self._shown())
-            note(found.faults, report, self._mode)
-            _tell(report, {one.file: one.path for task in found.tasks for one in task.files})
-            for said in found.notes:
-                _log.warning("logwright: %s", said)
+            note(plan.faults, report, self._mode)
+            _tell(report, {file.file: file.path for task in plan.tasks for file in task.files})
+            for sentence in plan.notes:
+                _log.warning("logwright: %s", sentence)
             for field in to_arrow_schema(schema, timezone="UTC"):
-                self._columns[field.name] = self._inner(field, found.table)
+                self._columns[field.name] = self._inner(field, plan.table)
 
     def _shown(self) -> str:
         return ", ".join(self._request.paths)
 
-    def _inner(self, wanted: pa.Field, table: Table) -> str:
-        """The column that a column of the schema stands for."""
+    def _inner(self, requested: pa.Field, table: Table) -> str:
+        """Return the table's column for a column of the schema."""
         permissive = self._mode is Mode.PERMISSIVE and not self._ready
         if permissive:
             check_corrupt_name(self._request, table)
@@ -108,24 +108,26 @@ class SparkSource(DataSourceReader):
             known |= {
                 field.name: (inner, field) for field, inner in zip(METADATA, ("", "position"), strict=True)
             }
-        name = wanted.name
+        name = requested.name
         if name not in known:
-            lower = {one.lower(): one for one in known}
+            lower = {column_name.lower(): column_name for column_name in known}
             near = difflib.get_close_matches(name.lower(), lower, n=1)
-            hint = f"Did you mean {lower[near[0]]!r}?" if near else f"There are: {', '.join(known)}"
-            raise UsageError(f"no column {name!r}", advice=hint)
+            hint = f"Did you mean {lower[near[0]]!r}?" if near else f"Valid values: {', '.join(known)}"
+            raise UsageError(f"unknown column {name!r}", advice=hint)
         inner: str = known[name][0]
         field = known[name][1]
-        if not (castable(field.type, wanted.type) or (inner == RECORD and pa.types.is_string(wanted.type))):
+        if not (
+            castable(field.type, requested.type) or (inner == RECORD and pa.types.is_string(requested.type))
+        ):
             raise UsageError(
-                f"column {name!r} is {spelled(field.type)}, the schema says {spelled(wanted.type)}",
-                advice=f"Say {spelled(field.type)}, and cast it with Spark",
+                f"column {name!r} is {spelled(field.type)}, but the schema says {spelled(requested.type)}",
+                advice=f"Use {spelled(field.type)} in the schema, and cast it with Spark",
             )
         empty = permissive and field is not METADATA[0]
-        if not wanted.nullable and (field.nullable or empty):
-            why = "" if field.nullable else " where a region is damaged"
+        if not requested.nullable and (field.nullable or empty):
+            why = "" if field.nullable else " for damaged regions"
             raise UsageError(
-                f"column {name!r} can be null{why}, the schema says NOT NULL", advice="Leave NOT NULL away"
+                f"column {name!r} can be null{why}, but the schema says NOT NULL", advice="Remove NOT NULL"
             )
         return inner
 
@@ -134,7 +136,7 @@ class SparkSource(DataSourceReader):
         return self.shared(self._tasks)
 
     def shared(self, tasks: Sequence[Work]) -> Sequence[Stretch]:
-        """What is to be read, shared out."""
+        """Divide tasks into partitions."""
         limit = self._request.words["maxPartitionBytes"]
         least, most = self._request.words["minPartitions"], self._request.words["maxRecordsPerPartition"]
         if least is not None:
@@ -154,7 +156,7 @@ class SparkSource(DataSourceReader):
             for file in (file.file for task in group for file in task.files):
                 first.setdefault(file, number)
         return [
-            Stretch(number, group, [one for one in faults if first.get(one[0], 0) == number])
+            Stretch(number, group, [fault for fault in faults if first.get(fault[0], 0) == number])
             for number, group in enumerate(groups)
         ]
 
@@ -167,7 +169,7 @@ class SparkSource(DataSourceReader):
         table = self._table
         if table is None:
             return
-        wanted = [
+        needed = [
             n
             for n in dict.fromkeys(self._columns.values())
             if n not in corrupt and n in table.names(detail=True)
@@ -176,7 +178,7 @@ class SparkSource(DataSourceReader):
             yield from (self._fit(batch, "", schema) for batch in self._ready)
             return
         report = HeardReport(self._shown())
-        shown = {one.file: one.path for task in partition.tasks for one in task.files}
+        shown = {file.file: file.path for task in partition.tasks for file in task.files}
         with contextlib.ExitStack() as stack:
             if self._mode is not Mode.FAILFAST:
                 stack.callback(_tell, report, shown)
@@ -185,13 +187,13 @@ class SparkSource(DataSourceReader):
                     partition, report, stack.enter_context(self._recorder.task(partition.number))
                 )
             for task in partition.tasks:
-                batches = run([task], wanted, report, mode=self._mode, filter=self._filter)
+                batches = run([task], needed, report, mode=self._mode, filter=self._filter)
                 for batch in _larger(batches):
                     yield self._fit(batch, task.path, schema)
 
     def _write_down(self, partition: Stretch, report: HeardReport, write: Write) -> None:
-        """What planning found is written down now, the rest as it is met."""
-        tasks = {one.file: one for task in partition.tasks for one in task.files}
+        """Write the faults that planning found, then each fault as it is met."""
+        tasks = {file.file: file for task in partition.tasks for file in task.files}
 
         def hear(file: str, fault: Fault) -> None:
             task = tasks.get(file)
@@ -204,23 +206,24 @@ class SparkSource(DataSourceReader):
         report.hear = hear
 
     def _fit(self, batch: pa.RecordBatch, path: str, schema: pa.Schema) -> pa.RecordBatch:
-        """The same rows in Spark's form."""
+        """Convert to Spark's schema."""
         arrays = []
-        for wanted in schema:
-            inner = self._columns[wanted.name]
+        for target in schema:
+            inner = self._columns[target.name]
             if not inner:
-                arrays.append(pa.repeat(pa.scalar(path, wanted.type), batch.num_rows))
+                arrays.append(pa.repeat(pa.scalar(path, target.type), batch.num_rows))
             elif inner not in batch.schema.names:
-                arrays.append(pa.nulls(batch.num_rows, wanted.type))
+                arrays.append(pa.nulls(batch.num_rows, target.type))
             else:
-                arrays.append(fit(batch.column(inner), wanted, inner, path))
+                arrays.append(fit(batch.column(inner), target, inner, path))
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class PushingSource(SparkSource):
-    """The same where Spark hands over its filters. Apart, since a reader with `pushFilters` fails unless Spark is told to."""
+    """A source that receives Spark's filters. It is a separate class, since Spark fails on a reader with `pushFilters` unless pushdown is
+    enabled."""
 
     def pushFilters(self, filters_: list[Filter]) -> Iterator[Filter]:
         signs = {
@@ -232,16 +235,16 @@ class PushingSource(SparkSource):
             In: "in",
         }
         terms = []
-        for one in filters_:
-            sign = signs.get(type(one))
-            attribute: tuple[str, ...] = getattr(one, "attribute", ())
+        for pushed in filters_:
+            sign = signs.get(type(pushed))
+            attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
             column = self._prunable(attribute[0]) if len(attribute) == 1 else None
             if sign is None or column is None:
-                yield one
+                yield pushed
                 continue
-            value: Any = getattr(one, "value", None)
+            value: Any = getattr(pushed, "value", None)
             terms.append((column.name, sign, list(value) if sign == "in" else value))
-            yield one  # Spark checks once more: frames are skipped, rows are not promised
+            yield pushed  # Spark filters again: skipping frames does not filter rows
         if terms and self._table is not None:
             self._filter = filters.understand(terms, self._table)
 
@@ -254,14 +257,14 @@ class PushingSource(SparkSource):
 
 
 def _tell(report: Report, shown: Mapping[str, str]) -> None:
-    """Say what was met, a line for each file by its path, where nobody looks at reports."""
+    """Log the faults, one line per file with its path."""
     for file in report.files:
         faults = [fault for fault in file.faults if fault.severity is not Severity.INFO]
         if not faults:
             continue
         first = min(faults, key=lambda fault: (fault.severity is not Severity.ERROR, fault.offset))
         lost = "" if first.rows_lost is None else f", {first.rows_lost} rows lost"
-        more = "" if file.faults_total == 1 else f"; it has {file.faults_total} faults"
+        more = "" if file.faults_total == 1 else f"; {file.faults_total} faults in all"
         _log.warning(
             "logwright: %s: at byte %d, %d bytes: %s: %s%s%s",
             shown.get(file.path, file.path or report.path), first.offset, first.length, first.kind, first.detail, lost, more,
@@ -269,7 +272,7 @@ def _tell(report: Report, shown: Mapping[str, str]) -> None:
 
 
 def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of about `BATCH_ROWS`."""
+    """Combine batches into batches of about `BATCH_ROWS`."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

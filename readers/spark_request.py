@@ -1,4 +1,4 @@
-"""What `spark.read` was given, understood: options, paths, what lies there, and what of it is asked for."""
+"""A request of `spark.read`, parsed: options, paths, and the targets to read."""
 
 from __future__ import annotations
 
@@ -16,88 +16,91 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
 from logwright.readers.copies import one_of_each
 from logwright.readers.follow import PACE_OPTIONS, Following
+from logwright.readers.paths import expand
 from logwright.readers.plan import AsSystem, Reading, reading
-from logwright.readers.resolve import DirectoryTarget, Target, expand, resolve
+from logwright.readers.resolve import resolve
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
+from logwright.readers.target import DirectoryTarget, Target
 from logwright.readers.task import Task, Work, known_options
 
 OPTIONS = (
-    Option("codec", None, "What lies at the path; recognised when left away.", parse_text),
-    Option("view", None, "What to see of it.", parse_text),
+    Option("codec", None, "Format of the path; detected by default.", parse_text),
+    Option("view", None, "View to read.", parse_text),
     Option("mode", "FAILFAST", "FAILFAST, PERMISSIVE, DROPMALFORMED or AS_SYSTEM.", parse_text),
     Option(
         "as_system",
         None,
-        "The version of the system asked about, in mode AS_SYSTEM; the newest known.",
+        "Version of the real system in mode AS_SYSTEM; the newest known by default.",
         parse_text,
     ),
     Option(
-        "clean", None, "Whether its last stop was a clean one; by default its own marker says.", parse_bool
+        "clean",
+        None,
+        "Whether the system was stopped cleanly; by default its own marker decides.",
+        parse_bool,
     ),
-    Option("columns", None, 'Comma-separated; "*" is all, detail columns too.', parse_text),
+    Option("columns", None, 'Comma-separated; "*" for all, including detail columns.', parse_text),
     Option(
         "columnNameOfCorruptRecord",
         "_corrupt_record",
-        "The name of the column with the bytes of a damaged region, in mode PERMISSIVE.",
+        "Name of the column with the bytes of a damaged region, in mode PERMISSIVE.",
         parse_text,
     ),
     Option(
         "badRecordsPath",
         None,
-        "A folder where every fault met is written down: a dated folder for each read, JSON lines, a file for each task.",
+        "Folder for all faults: a dated folder per read, with a JSON lines file per task.",
         parse_text,
     ),
-    Option("includeMetadata", False, "Add _path and _position (the byte of the frame).", parse_bool),
-    Option("maxPartitionBytes", 128 << 20, "Bytes of files that one task reads.", parse_int, low=1),
-    Option("pathGlobFilter", None, "Only files and directories with such names.", parse_text),
-    Option(
-        "recursiveFileLookup", False, "Take the path as a folder of directories at any depth.", parse_bool
-    ),
-    Option("ignoreMissingFiles", False, "A path that does not exist has no rows.", parse_bool),
+    Option("includeMetadata", False, "Add _path and _position (byte offset of the frame).", parse_bool),
+    Option("maxPartitionBytes", 128 << 20, "Maximum bytes of files per task.", parse_int, low=1),
+    Option("pathGlobFilter", None, "Only files and directories with matching names.", parse_text),
+    Option("recursiveFileLookup", False, "Search the path for directories at any depth.", parse_bool),
+    Option("ignoreMissingFiles", False, "Treat a missing path as empty.", parse_bool),
     Option(
         "failOnDataLoss",
         True,
-        "Whether it is an error that rows are gone which were not read yet.",
+        "Fail if rows were deleted before they were read.",
         parse_bool,
     ),
-    Option("minPartitions", None, "So many tasks at least, as far as the files can be cut.", low=1),
+    Option("minPartitions", None, "Minimum number of tasks, as far as files can be divided.", low=1),
     Option(
         "maxRecordsPerPartition",
         None,
-        "So many offsets at most for one task, as far as the files can be cut.",
+        "Maximum number of offsets per task, as far as files can be divided.",
         low=1,
     ),
     *PACE_OPTIONS,
     Option(
         "pushFilters",
         False,
-        "Skip frames by Spark's filters; needs spark.sql.python.filterPushdown.enabled.",
+        "Skip frames by Spark's filters; requires spark.sql.python.filterPushdown.enabled.",
         parse_bool,
     ),
 )
-"""What the source takes besides the options of the codec."""
+"""Options of the source, in addition to those of the codec."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `spark.read` was given, understood."""
+    """The parsed options of `spark.read`."""
 
     words: Options
     paths: tuple[str, ...]
     options: Mapping[str, Any]
-    """The rest: for the codec or layout."""
+    """Options of the codec or layout."""
     follow: Mapping[str, str] = field(default_factory=dict)
-    """What is for `Follow.options`."""
+    """Options in `Follow.options`."""
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Request:
+    def of(cls, passed: Mapping[str, str]) -> Request:
         known = {fold(option.name) for option in OPTIONS}
-        words = {name: value for name, value in given.items() if fold(name) in known}
-        rest = {name: value for name, value in given.items() if fold(name) not in known | {"path", "paths"}}
+        words = {name: value for name, value in passed.items() if fold(name) in known}
+        rest = {name: value for name, value in passed.items() if fold(name) not in known | {"path", "paths"}}
         follow = {name: value for name, value in rest.items() if fold(name) in follow_names()}
         rest = {name: value for name, value in rest.items() if name not in follow}
-        return cls(Options(OPTIONS, words), paths_of(given), registry.numbers(rest), follow)
+        return cls(Options(OPTIONS, words), paths_of(passed), registry.numbers(rest), follow)
 
     def check_batch(self) -> None:
         """Raise `UsageError` for options that only a stream uses."""
@@ -107,11 +110,11 @@ class Request:
                 raise UsageError(
                     f"option {name} has no effect here (spark.read)",
                     path=", ".join(self.paths),
-                    advice="It works with spark.readStream. Leave it out here",
+                    advice="It works with spark.readStream. Omit it here",
                 )
 
     def reading(self) -> Reading | None:
-        """What is to be read; None when nothing is there and that is allowed."""
+        """Plan the read; None if nothing exists and that is allowed."""
         targets = self.targets()
         if not targets:
             return None
@@ -119,64 +122,72 @@ class Request:
             return reading(targets, self.words["view"], self.started)
         if self.started is not None:
             raise UsageError(
-                f"{next(iter(self.follow))} does not go with mode=AS_SYSTEM", advice="Leave one of them away"
+                f"{next(iter(self.follow))} cannot be combined with mode=AS_SYSTEM", advice="Omit one of them"
             )
         return self._part_of(targets)
 
     def _part_of(self, targets: Sequence[Target]) -> Reading:
-        """What the words for following cut out."""
+        """Plan the part that the options for following select."""
         following = self.following(self.layout_of(targets), lambda: targets)
-        found = reading(targets, following.view)
+        plan = reading(targets, following.view)
         tasks: list[Work] = []
         for name, (target, low, high) in following.spans(stream=False).items():
-            some = following.of(name).between(target, low, high, self.words["maxRecordsPerPartition"])
-            tasks += [one.with_files(Task.named) if len(targets) > 1 else one for one in some]
-        return replace(found, tasks=tuple(tasks))
+            parts = following.of(name).between(target, low, high, self.words["maxRecordsPerPartition"])
+            tasks += [part.with_files(Task.named) if len(targets) > 1 else part for part in parts]
+        return replace(plan, tasks=tuple(tasks))
 
     def following(self, layout: Layout, look: Callable[[], Sequence[Target]]) -> Following:
-        """What follows directories of a layout."""
+        """Return a follower of directories of a layout."""
 
         def directories() -> list[DirectoryTarget]:
-            found = look()
-            return [one for one in one_of_each(found) if isinstance(one, DirectoryTarget)] if found else []
+            targets = look()
+            return (
+                [target for target in one_of_each(targets) if isinstance(target, DirectoryTarget)]
+                if targets
+                else []
+            )
 
         words, view = self.follow_words(layout), self.words["view"]
         return Following(directories, layout, view, words, fail_on_loss=self.words["failOnDataLoss"])
 
     def follow_words(self, layout: Layout) -> Options:
-        """The words for following, of this layout. Raises `UsageError` where it can't be followed."""
+        """Return the options for following a layout. Raises `UsageError` if it cannot be followed."""
         if layout.capabilities.follow is None:
             word = next(iter(self.follow), None)
-            said = "can't be followed" if word is None else f"knows no {word}"
+            problem = "cannot be followed" if word is None else f"has no option {word}"
             raise UsageError(
-                f"a {layout.name} {said}: its rows have no positions that last, since its system writes its files anew",
+                f"a {layout.name} {problem}: its rows have no stable positions, since its system rewrites its files",
                 path=", ".join(self.paths),
-                advice="Read it as it is now: spark.read",
+                advice="Read its current content with spark.read",
             )
         return Options(layout.capabilities.follow.options, self.follow)
 
     def layout_of(self, targets: Sequence[Target]) -> Layout:
-        """That of the targets, or the one that is named. Raises `UsageError` for files, and for different ones."""
+        """Return the layout of the targets, or the one named. Raises `UsageError` for files, and for different layouts."""
         named = {layout.name: layout for layout in registry.layouts()}.get(self.words["codec"])
-        layouts = {one.layout.name: one.layout for one in targets if isinstance(one, DirectoryTarget)}
-        if any(not isinstance(one, DirectoryTarget) for one in targets):
-            raise UsageError("this is a file, only a directory can be followed", path=", ".join(self.paths))
+        layouts = {
+            target.layout.name: target.layout for target in targets if isinstance(target, DirectoryTarget)
+        }
+        if any(not isinstance(target, DirectoryTarget) for target in targets):
+            raise UsageError(
+                "only a directory can be followed, but this is a file", path=", ".join(self.paths)
+            )
         if len(layouts) > 1:
             raise UsageError(
-                f"these are of different kinds: {', '.join(layouts)}", path=", ".join(self.paths)
+                f"directories of different layouts: {', '.join(layouts)}", path=", ".join(self.paths)
             )
-        found = next(iter(layouts.values()), named)
-        if found is None:
+        layout = next(iter(layouts.values()), named)
+        if layout is None:
             raise NotFoundError(
-                "nothing of what is asked for is there",
+                "no requested directory exists",
                 path=", ".join(self.paths),
-                advice='Say what it will be: .option("codec", ...)',
+                advice='Set the format that it will have: .option("codec", ...)',
             )
-        return found
+        return layout
 
     def targets(self) -> list[Target]:
-        """What lies at the paths, and is asked for; nothing when nothing is there and that is allowed."""
-        paths = [found for path in self.paths for found in self._below(path)]
+        """Return the requested targets; [] if nothing exists and that is allowed."""
+        paths = [targets for path in self.paths for targets in self._below(path)]
         if self.words["ignoreMissingFiles"]:
             paths = [path for path in paths if is_remote(path) or os.path.exists(local_path(path))]
         if pattern := self.words["pathGlobFilter"]:
@@ -186,22 +197,22 @@ class Request:
         if not paths:
             if self.words["ignoreMissingFiles"]:
                 return []
-            raise NotFoundError(
-                "nothing to read here", path=", ".join(self.paths), advice="Check pathGlobFilter"
-            )
-        found = self._resolve(paths)
+            raise NotFoundError("no files to read", path=", ".join(self.paths), advice="Check pathGlobFilter")
+        targets = self._resolve(paths)
         if not self.follow:
-            return found
+            return targets
         return [
-            one
-            for one in found
-            if not isinstance(one, DirectoryTarget)
-            or one.layout.capabilities.follow is None
-            or one.layout.capabilities.follow.wanted(one.directory.name, self.follow_words(one.layout))
+            target
+            for target in targets
+            if not isinstance(target, DirectoryTarget)
+            or target.layout.capabilities.follow is None
+            or target.layout.capabilities.follow.wanted(
+                target.directory.name, self.follow_words(target.layout)
+            )
         ]
 
     def left_out(self) -> Sequence[str]:
-        """Columns that are not given, where none are named."""
+        """Return the columns to omit if no columns are named."""
         if not self.follow or self.words["columns"] is not None:
             return ()
         out: list[str] = []
@@ -218,28 +229,28 @@ class Request:
 
     @property
     def started(self) -> AsSystem | None:
-        """The system that is asked what it would serve, in mode `AS_SYSTEM`."""
-        asked = AsSystem(self.words["as_system"], self.words["clean"])
+        """Return the system whose rows are read in mode `AS_SYSTEM`."""
+        requested = AsSystem(self.words["as_system"], self.words["clean"])
         if self.mode is Mode.AS_SYSTEM:
-            return asked
-        if asked != AsSystem():
-            raise UsageError(
-                "as_system and clean say which system is asked", advice="They go with mode=AS_SYSTEM"
-            )
+            return requested
+        if requested != AsSystem():
+            raise UsageError("as_system and clean need mode AS_SYSTEM", advice="Add mode=AS_SYSTEM")
         return None
 
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
-            found = resolve(paths, self.words["codec"], self.options, passed=[])
-            if all(one.path in paths for one in found):
-                return found
-            # A folder stands for the directories in it that can be followed, a log directory for its partitions.
+            targets = resolve(paths, self.words["codec"], self.options, skipped=[])
+            if all(target.path in paths for target in targets):
+                return targets
+            # A folder stands for the directories in it that can be followed, as a log directory for its partitions.
             inside = [
-                one
-                for one in found
-                if isinstance(one, DirectoryTarget) and one.layout.capabilities.follow is not None
+                target
+                for target in targets
+                if isinstance(target, DirectoryTarget) and target.layout.capabilities.follow is not None
             ]
-            return list(inside) or resolve(paths, self.words["codec"], self.options, passed=[], gathered=True)
+            return list(inside) or resolve(
+                paths, self.words["codec"], self.options, skipped=[], containers_only=True
+            )
         except UsageError as error:
             for name in self.options:
                 ours = {fold(option.name): option.name for option in OPTIONS} | follow_names()
@@ -250,19 +261,21 @@ class Request:
 
     def _below(self, path: str) -> Iterator[str]:
         try:
-            found = expand(path)
+            paths = expand(path)
         except NotFoundError:
             if self.words["ignoreMissingFiles"]:
                 return
             raise
-        for one in found:
-            if self.words["recursiveFileLookup"] and not is_remote(one):
+        for place in paths:
+            if self.words["recursiveFileLookup"] and not is_remote(place):
                 inner = [
-                    os.path.join(base, name) for base, names, _ in os.walk(local_path(one)) for name in names
+                    os.path.join(base, name)
+                    for base, names, _ in os.walk(local_path(place))
+                    for name in names
                 ]
-                yield from sorted(folder for folder in [one, *inner] if _recognised(folder))
+                yield from sorted(folder for folder in [place, *inner] if _recognised(folder))
             else:
-                yield one
+                yield place
 
 
 def _recognised(folder: str) -> bool:
@@ -271,18 +284,23 @@ def _recognised(folder: str) -> bool:
     return registry.detect_layout(open_listing(folder)) is not None
 
 
-def paths_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """`load(path)` comes as `path`, `load([a, b])` as JSON under `paths`."""
-    found = [given["path"]] if given.get("path") else []
-    if given.get("paths"):
-        found += json.loads(given["paths"])
-    if not found:
-        raise UsageError("no path", advice="Name one: .load(path)")
+def paths_of(passed: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the paths: `load(path)` passes `path`, `load([a, b])` passes JSON in `paths`."""
+    paths = [passed["path"]] if passed.get("path") else []
+    if passed.get("paths"):
+        paths += json.loads(passed["paths"])
+    if not paths:
+        raise UsageError("no path given", advice="Pass one: .load(path)")
     return tuple(path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
-                 for path in found)  # fmt: skip
+                 for path in paths)  # fmt: skip
 
 
 def follow_names() -> dict[str, str]:
-    """All words for following, by what they are when folded."""
+    """Return all options for following, by folded name."""
     follows = [layout.capabilities.follow for layout in registry.layouts()]
-    return {fold(option.name): option.name for one in follows if one is not None for option in one.options}
+    return {
+        fold(option.name): option.name
+        for follow in follows
+        if follow is not None
+        for option in follow.options
+    }

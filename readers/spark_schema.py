@@ -1,6 +1,4 @@
-"""Two forms of one logical schema: Arrow's own, and what Spark takes, which checks the type, nullability and order of what comes, and knows
-times in microseconds only.
-"""
+"""Convert schemas between Arrow and Spark. Spark checks types, nullability and order, and has times in microseconds only."""
 
 from __future__ import annotations
 
@@ -21,23 +19,23 @@ from logwright.readers.stream import CORRUPT, Mode
 _MAX_MICROSECONDS = (1 << 63) // 1000
 RECORD = CORRUPT[0].name
 METADATA = (pa.field("_path", pa.string(), False), pa.field("_position", pa.int64()))
-"""What `includeMetadata` adds."""
+"""Columns that `includeMetadata` adds."""
 
 
 def schema_of(request: Request) -> StructType:
-    """The schema of what `load` gives when the user gives none."""
-    found = request.reading()
-    if found is None:
-        found = Reading(_table_of_nothing(request), ())
+    """Return the schema of `load` without a schema."""
+    plan = request.reading()
+    if plan is None:
+        plan = Reading(_table_of_nothing(request), ())
     left_out = request.left_out()
     fields = [
         column.field()
-        for column in map(found.table.__getitem__, found.table.select(request.words["columns"]))
+        for column in map(plan.table.__getitem__, plan.table.select(request.words["columns"]))
         if column.name not in left_out
     ]
-    # What is known without reading a file holds no damaged rows.
-    if request.mode is Mode.PERMISSIVE and not found.ready:
-        check_corrupt_name(request, found.table)
+    # Rows that are known without reading a file include no damaged ones.
+    if request.mode is Mode.PERMISSIVE and not plan.ready:
+        check_corrupt_name(request, plan.table)
         fields = [field.with_nullable(True) for field in fields]
         fields += [field.with_name(outer(field.name, request)) for field in CORRUPT]
     if request.words["includeMetadata"]:
@@ -51,11 +49,11 @@ def schema_of(request: Request) -> StructType:
 
 
 def _table_of_nothing(request: Request) -> Table:
-    """The table of a layout that is named and can be followed: its directories may come."""
+    """Return the table of a named layout that can be followed, whose directories may appear later."""
     for layout in registry.layouts():
         if layout.name == request.words["codec"] and layout.capabilities.follow is not None:
             return registry.table_of(layout.views[request.following(layout, list).view])
-    raise UsageError("nothing is there, so the columns are not known", advice="Give a schema: .schema(...)")
+    raise UsageError("nothing exists yet, so the columns are unknown", advice="Pass a schema: .schema(...)")
 
 
 def outer(name: str, request: Request) -> str:
@@ -66,19 +64,19 @@ def check_corrupt_name(request: Request, table: Table) -> None:
     name = request.words["columnNameOfCorruptRecord"]
     if name in {*table.names(detail=True), "_path", "_position", *(field.name for field in CORRUPT[1:])}:
         raise UsageError(
-            f"columnNameOfCorruptRecord: {name!r} is a column already", advice="Give it another name"
+            f"columnNameOfCorruptRecord: column {name!r} exists already", advice="Use another name"
         )
 
 
 def castable(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether values of a column can be given as another type without a change of what they mean."""
+    """Return whether values can be converted to another type without changing their meaning."""
     if have == want:
         return True
     is_ = pa.types
     if is_.is_list(have) and is_.is_list(want):
         return castable(have.value_type, want.value_type)
     if is_.is_struct(have) and is_.is_struct(want):
-        return [one.name for one in have] == [one.name for one in want] and all(
+        return [child.name for child in have] == [child.name for child in want] and all(
             castable(a.type, b.type) for a, b in zip(have, want, strict=True)
         )
     if is_.is_timestamp(have):
@@ -88,15 +86,15 @@ def castable(have: pa.DataType, want: pa.DataType) -> bool:
             is_.is_integer(want) or is_.is_floating(want) or is_.is_decimal(want) or is_.is_string(want)
         )
     bytes_ = (is_.is_binary, is_.is_string)
-    return any(one(have) for one in bytes_) and any(one(want) for one in bytes_)
+    return any(child(have) for child in bytes_) and any(child(want) for child in bytes_)
 
 
 def spelled(kind: pa.DataType) -> str:
-    """A type as Spark writes it."""
+    """Return a type as Spark writes it."""
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
-    said: str = from_arrow_schema(pa.schema([pa.field("x", kind)]))[0].dataType.simpleString()
-    return said
+    name: str = from_arrow_schema(pa.schema([pa.field("x", kind)]))[0].dataType.simpleString()
+    return name
 
 
 def fit(array: pa.Array, field: pa.Field, name: str, path: str) -> pa.Array:
@@ -105,21 +103,23 @@ def fit(array: pa.Array, field: pa.Field, name: str, path: str) -> pa.Array:
         beyond = pc.greater(pc.abs(raw), _MAX_MICROSECONDS)
         if pc.any(beyond).as_py():
             warnings.warn(
-                f"{name}: times beyond what Spark's microseconds hold are null; the detail column {name}_ms has them",
+                f"{name}: times outside the range of Spark's microseconds are null; the detail column {name}_ms has them",
                 stacklevel=2,
             )
             array = pc.if_else(beyond, pa.scalar(None, array.type), array)
     if array.type == field.type:
         return array
     if name == RECORD:
-        # Text was asked for, what is there may be anything: none of it gets lost.
-        said = [None if one is None else one.decode(errors="backslashreplace") for one in array.to_pylist()]
-        return pa.array(said, field.type)
+        # The bytes may not be valid text: escape them, so that nothing is lost.
+        texts = [
+            None if value is None else value.decode(errors="backslashreplace") for value in array.to_pylist()
+        ]
+        return pa.array(texts, field.type)
     try:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:
         raise UsageError(
-            f"column {field.name!r} can't be given as {spelled(field.type)}: {str(error).splitlines()[0]}",
+            f"column {field.name!r} cannot be converted to {spelled(field.type)}: {str(error).splitlines()[0]}",
             path=path,
-            advice=f"Say {spelled(array.type)} in the schema, and convert it with Spark",
+            advice=f"Use {spelled(array.type)} in the schema, and convert it with Spark",
         ) from None

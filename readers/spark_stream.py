@@ -1,7 +1,7 @@
-"""The Spark source of a stream: what is new in the directories since the batch before.
+"""The Spark source of a stream: rows that are new since the last batch.
 
-Spark keeps the offsets, one number for each directory by its name, and makes this source anew for each batch that it reads; what plans
-the batches is one object for as long as the query runs.
+Spark stores the offsets, one number per directory by name, and creates a new source for each batch that it reads. One object plans the
+batches for as long as the query runs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from logwright.readers.traceback import short_traceback
 
 
 class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows what `spark.readStream` was given. See `readers.follow`."""
+    """Follows the directories of `spark.readStream`. See `readers.follow`."""
 
     def __init__(self, request: Request, schema: StructType, recorder: Recorder | None = None) -> None:
         if request.mode is Mode.AS_SYSTEM:
             raise UsageError(
-                "mode AS_SYSTEM is what a system would serve if it were started now, a stream goes on",
-                advice="Take another mode, or spark.read",
+                "a stream cannot have mode AS_SYSTEM, which reads what the system would serve if it were started now",
+                advice="Use another mode, or spark.read",
             )
         self._request = request
         layout = request.layout_of(request.targets())
@@ -49,11 +49,11 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = SparkSource(request, schema, recorder, Reading(table, ()))
         self._pace = Pace.of(request.words)
         self._last: dict[str, int] | None = None
-        """Up to where there is something to read, when a stream is to end there."""
+        """Positions at which the stream ends, for trigger availableNow."""
         self._since = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks read what they are given and plan nothing.
+        # Tasks only read and plan nothing.
         return {**self.__dict__, "_following": None}
 
     @short_traceback
@@ -64,7 +64,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         end = self._following.latest(start)
         if self._last is not None:
-            # What has come since is not for this run.
+            # Later rows are not part of this run.
             last = self._last
             end = {
                 name: max(start.get(name, 0), min(high, last[name])) if name in last else start[name]
@@ -80,7 +80,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _waits(self, start: dict[str, int], end: dict[str, int]) -> bool:
-        """Whether there is too little yet."""
+        """Return whether too few rows are available yet."""
         least = self._pace.least
         if least is None or time.monotonic() - self._since >= self._pace.patience:
             return False
@@ -104,11 +104,11 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_traceback
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        found = self._following.between(start, end, self._request.words["maxRecordsPerPartition"])
-        return [one for one in self._rows.shared(found) if one.tasks] if found else []
+        ranges = self._following.between(start, end, self._request.words["maxRecordsPerPartition"])
+        return [stretch for stretch in self._rows.shared(ranges) if stretch.tasks] if ranges else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing is held for what has been read."""
+        """Do nothing: no state is kept for rows that have been read."""

@@ -1,10 +1,10 @@
-"""Cutting a file into stretches that tasks read independently: each frame, and so each row, belongs to exactly one.
+"""Divide a file into ranges that tasks read independently. Each frame, and so each row, belongs to exactly one range.
 
-Cuts are places where frames start, found by walking their lengths from the start of the file. They are not guessed from bytes
-around an offset: a legal value may hold whole frames with right checksums. Checksums are not looked at, that would be
-reading the file; only where the chain of lengths breaks, the walk goes on as a reader would.
+Ranges start where frames start, which is found by walking the lengths from the start of the file. They are not guessed from the bytes
+around an offset, since a value may contain complete frames with valid checksums. Checksums are not verified, which would mean reading the
+whole file; where the chain of lengths breaks, the walk recovers as a reader would.
 
-A file whose frames are out of order is not cut: what one frame gives may then depend on those before it.
+A file whose frames are out of order is not divided, because a frame may then depend on those before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STEP = 512 << 10
 
 
 def split(source: Source, codec: Codec, context: Any, max_bytes: int) -> list[tuple[int, int]]:
-    """Stretches `[start, stop)` of at most `max_bytes`, or of one frame where that is larger, that cover the file."""
+    """Return ranges `[start, stop)` of at most `max_bytes`, or of one larger frame, that cover the file."""
     if codec.single_frame or codec.sequential or source.size <= max_bytes:
         return [(0, source.size)]
     walk = Walk(source, codec, context, check=False, step=_STEP)
@@ -33,14 +33,14 @@ def split(source: Source, codec: Codec, context: Any, max_bytes: int) -> list[tu
 
 
 class _Order:
-    """Whether the frames are in order, say their headers."""
+    """Checks by their headers that frames are in order."""
 
     def __init__(self, codec: Codec) -> None:
         self.codec, self.kept = codec, True
         self._highest: int | None = None
 
-    def watch(self, found: Iterable[tuple[Positions, Frames | None]]) -> Iterator[Positions]:
-        for starts, frames in found:
+    def watch(self, frames_found: Iterable[tuple[Positions, Frames | None]]) -> Iterator[Positions]:
+        for starts, frames in frames_found:
             yield starts
             if self.codec.ordered is None or frames is None:
                 continue
@@ -52,16 +52,16 @@ class _Order:
 
 
 def cut(starts: Iterable[Positions], size: int, max_bytes: int) -> list[tuple[int, int]]:
-    """The stretches, from where frames start, in order."""
+    """Return the ranges, given the starts of frames in order."""
     cuts, last = [0], 0
-    for some in starts:
+    for group in starts:
         while True:
-            beyond = int(np.searchsorted(some, cuts[-1] + max_bytes, side="right"))
+            beyond = int(np.searchsorted(group, cuts[-1] + max_bytes, side="right"))
             if beyond:
-                last = max(last, int(some[beyond - 1]))
-            if beyond == len(some):
+                last = max(last, int(group[beyond - 1]))
+            if beyond == len(group):
                 break
-            cuts.append(last if last > cuts[-1] else int(some[beyond]))
+            cuts.append(last if last > cuts[-1] else int(group[beyond]))
     if size - cuts[-1] > max_bytes and last > cuts[-1]:
         cuts.append(last)
     return list(zip(cuts, [*cuts[1:], size], strict=True))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from logwright.codec.fault import NotFoundError
 from logwright.codec.store.listing import Role
 from logwright.readers.plan import AsSystem, Reading, reading
-from logwright.readers.resolve import DirectoryTarget, Target
+from logwright.readers.target import DirectoryTarget, Target
 from logwright.readers.task import Task
 
 TRIES = 10

@@ -1,4 +1,4 @@
-"""Predict the start of a system on all of its directories: those of a configuration, or one that holds several of a layout."""
+"""Simulate the start of a system on all its directories: those of a configuration, or a directory of several stores."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from logwright.codec.layout import Container
 from logwright.codec.store.listing import Listing
 from logwright.readers.listing import open_listing
 from logwright.readers.live import held
-from logwright.readers.resolve import Path, configuration, expand
+from logwright.readers.paths import Path, expand
+from logwright.readers.resolve import configuration
 from logwright.readers.source import STDIN, is_remote, local_path
 
 
 def predict_start(
     path: Path | Sequence[Path], codec: str | None = None, *, version: str | None = None
 ) -> Verdict | None:
-    """Predict what the system does with its directories before it loads any data.
+    """Simulate what the system does with its directories before it loads any data.
 
-    None where `path` is neither a configuration nor a directory that holds several of a layout, or nothing is known of its system.
+    Return None if `path` is neither a configuration nor a directory of several stores, or if its system cannot be simulated.
     """
     paths = expand(path)
     if len(paths) != 1 or paths[0] == STDIN:
         return None
     containers = registry.containers()
-    found = configuration(paths[0]) if codec in (None, *(one.name for one in containers)) else None
+    config = configuration(paths[0]) if codec in (None, *(item.name for item in containers)) else None
     directories: Sequence[str] = paths
     container = None
-    if found is not None:
-        container = next((one for one in containers if one.startup.system == found.system), None)
-        directories = found.directories
+    if config is not None:
+        container = next((item for item in containers if item.startup.system == config.system), None)
+        directories = config.directories
     elif is_remote(paths[0]) or os.path.isdir(local_path(paths[0])):
         container = _container(paths[0], codec)
     if container is None:
         return None
-    roots = [root_of(one, container.lock) for one in directories]
-    settings = None if found is None else found.settings
+    roots = [root_of(item, container.lock) for item in directories]
+    settings = None if config is None else config.settings
     return container.startup.run_server(roots, settings, version=version).verdict
 
 
@@ -50,12 +51,12 @@ def _container(path: str, codec: str | None) -> Container | None:
         return None
     if registry.detect_layout(listing) is not None:
         return None
-    named = next((one for one in registry.containers() if one.name == codec), None)
+    named = next((container for container in registry.containers() if container.name == codec), None)
     return named or registry.container(listing)
 
 
 def root_of(path: str, lock: str) -> ServerDirectory:
-    """List one of the directories that a system is started on."""
+    """List one of the directories on which a system is started."""
     if not is_remote(path):
         local = local_path(path)
         if not os.path.exists(local):

@@ -1,9 +1,9 @@
-"""The stream: rows of one file as record batches, by mode past damage, with everything met noted in the report.
+"""Iterate over the rows of one file as record batches, past damage as the mode says, with all faults added to the report.
 
-Modes have Spark's names and meanings. `FAILFAST` raises on the first error, after the rows before it. `PERMISSIVE` gives all
-undamaged rows and one row for each damaged region: `_corrupt_record` holds its bytes (up to 64 KiB), `_corrupt_offset` and
-`_corrupt_length` say where; the other columns are null. `DROPMALFORMED` gives the undamaged rows only. `AS_SYSTEM`, for directories,
-gives what the real system would serve: which stretches that are is planned before (`readers.plan`), here it is as the one before.
+Modes have Spark's names and meanings. `FAILFAST` raises at the first error, after the rows before it. `PERMISSIVE` returns all
+undamaged rows and one row per damaged region: `_corrupt_record` holds its bytes (up to 64 KiB), `_corrupt_offset` and
+`_corrupt_length` its place; the other columns are null. `DROPMALFORMED` returns the undamaged rows only. `AS_SYSTEM`, for directories,
+returns what the real system would serve: `readers.plan` chooses the ranges, and they are read as in `DROPMALFORMED`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
-from logwright.codec.window import Decoded, Frames, RowFrames, Window
+from logwright.codec.window import Frames, RowFrames, Window
 from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
-from logwright.readers.readahead import threaded
+from logwright.readers.readahead import walk_ahead
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source
 
 RECORD_LIMIT = 64 << 10
-"""So many bytes of a damaged region go into `_corrupt_record`."""
-_RAW_PIECE = 1 << 20
+"""Limit of `_corrupt_record` in bytes."""
+_RAW_LIMIT = 1 << 20
+"""Limit of one `raw` value of a damaged region in bytes."""
 CORRUPT = (
     pa.field("_corrupt_record", pa.binary()),
     pa.field("_corrupt_offset", pa.int64()),
@@ -40,7 +41,7 @@ CORRUPT = (
 
 
 class Mode(StrEnum):
-    """What is done about damage: raise, a row for each region, the sound rows only, or what the system would serve."""
+    """What to do about damage: raise, add a row per damaged region, skip it, or return what the system would serve."""
 
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"
@@ -49,17 +50,17 @@ class Mode(StrEnum):
 
     @classmethod
     def of(cls, name: str) -> Mode:
-        """By name, in any case. Raises `UsageError`."""
+        """Return the mode of this name, in any case. Raises `UsageError`."""
         try:
             return cls(str(name).upper())
         except ValueError:
             near = difflib.get_close_matches(str(name).upper(), list(cls), n=1)
-            hint = f"Did you mean {str(near[0])!r}?" if near else f"There are: {', '.join(cls)}"
-            raise UsageError(f"no mode {name!r}", advice=hint) from None
+            hint = f"Did you mean {str(near[0])!r}?" if near else f"Valid values: {', '.join(cls)}"
+            raise UsageError(f"unknown mode {name!r}", advice=hint) from None
 
 
 def output_schema(table: Table, columns: Sequence[str], mode: Mode) -> pa.Schema:
-    """The schema of what a stream gives."""
+    """Return the schema of the batches of a `FileStream`."""
     schema = table.schema(columns)
     if mode is Mode.PERMISSIVE:
         schema = pa.schema([*(field.with_nullable(True) for field in schema), *CORRUPT])
@@ -68,7 +69,7 @@ def output_schema(table: Table, columns: Sequence[str], mode: Mode) -> pa.Schema
 
 @contextlib.contextmanager
 def named(source: Source) -> Iterator[None]:
-    """Codecs know no paths: errors that they raise get that of the source."""
+    """Add the path of the source to errors raised by a codec, which knows no paths."""
     try:
         yield
     except LogwrightError as error:
@@ -78,28 +79,27 @@ def named(source: Source) -> Iterator[None]:
 
 
 def _joined(parts: Sequence[Stretch]) -> Stretch:
-    """Stretches of one window as one."""
+    """Return the stretches of one window as one."""
     last = parts[-1]
     if len(parts) == 1:
         return last
-    each = [one.frames for one in parts]
-    frames = replace(
+    frames = [part.frames for part in parts]
+    joined = replace(
         last.frames,
-        start=np.concatenate([one.start for one in each]),
-        end=np.concatenate([one.end for one in each]),
-        # Without it NumPy makes the numbers of this machine of them.
-        header=np.concatenate([one.header for one in each], dtype=last.frames.header.dtype),
+        start=np.concatenate([part.start for part in frames]),
+        end=np.concatenate([part.end for part in frames]),
+        # Without the dtype NumPy converts the numbers to this machine's byte order.
+        header=np.concatenate([part.header for part in frames], dtype=last.frames.header.dtype),
     )
-    return replace(last, frames=frames, faults=[fault for one in parts for fault in one.faults])
+    return replace(last, frames=joined, faults=[fault for part in parts for fault in part.faults])
 
 
 class FileStream:
-    """The rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
+    """Iterate over the rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
 
-    With `on_corrupt` the rows of damaged regions go there, in batches of that schema, and the others have the columns alone.
-
-    `start` must be a place where a frame starts (0, or one that `split` gave). In a long file the prefetcher looks for frames ahead of the
-    decoding. Iterating raises `DamageError` in mode `FAILFAST`.
+    `start` must be a place where a frame starts: 0, or a result of `split`. With `on_corrupt`, rows of damaged regions are passed to it
+    in batches of that schema, and the batches of the iteration have the plain columns. In a long file the prefetcher's threads scan
+    ahead of the decoding. Iterating raises `DamageError` in mode `FAILFAST`.
     """
 
     def __init__(
@@ -125,78 +125,75 @@ class FileStream:
         self.left, self.on_corrupt = limit, on_corrupt
         self.schema = output_schema(codec.tables[table], columns, mode)
         self.plain = mode is not Mode.PERMISSIVE or on_corrupt is not None
-        # Without any column nobody would know the number of rows.
+        # One column at least, since a batch without columns has no number of rows.
         self.decoded = (
             tuple(dict.fromkeys((*columns, *(filter.columns if filter else ())))) or self._cheapest()
         )
         self.walk = Walk(source, codec, context, start=start, stop=stop, step=window)
-        self._crew = prefetcher
-        self._hole_end = start
-        """Damage goes up to there."""
+        self._prefetcher = prefetcher if limit is None else INLINE
+        self._damage_end = start
         self.frames = 0
 
     def __iter__(self) -> Iterator[Any]:
         if self.left == 0:
             return
         with named(self.source):
-            yield from self._all()
+            seen, step = self.walk.start, None
+            for step in self._steps():
+                for batch in self._rows(step) if isinstance(step, Stretch) else self._hole(step):
+                    yield from self._limited(batch)
+                    if self.left == 0:
+                        return
+                if isinstance(step, Stretch):
+                    end = min(step.window.offset + step.frames.stop, self.walk.end)
+                else:
+                    end = step.fault.offset + step.fault.length
+                self.report.bytes += max(0, end - seen)
+                seen = max(seen, end)
+            self.report.bytes += max(0, self.walk.end - seen)
+            self._ends_early(step)
+            if self.table == "file" and self.walk.start == 0 and not self.walk.refused:
+                yield from self._limited(self._file())
 
-    def _all(self) -> Iterator[Any]:
-        seen, found = self.walk.start, None
-        for found in self._found():
-            batches = self._rows(found) if isinstance(found, Stretch) else self._hole(found)
-            for batch in batches:
-                yield from self._give(batch)
-                if self.left == 0:
-                    return
-            if isinstance(found, Stretch):
-                upto = min(found.window.offset + found.frames.stop, self.walk.end)
-            else:
-                upto = found.fault.offset + found.fault.length
-            self.report.bytes += max(0, upto - seen)
-            seen = max(seen, upto)
-        self.report.bytes += max(0, self.walk.end - seen)
-        self._ends_early(found)
-        if self.table == "file" and self.walk.start == 0 and not self.walk.refused:
-            yield from self._give(self._file())
+    def _steps(self) -> Iterator[Stretch | Hole]:
+        """Iterate over the walk. Where damage adds no rows, join the stretches of one window.
 
-    def _ends_early(self, found: Stretch | Hole | None) -> None:
-        """Report that the file ends before other files say. `found` is what the walk found last."""
+        Each call of a codec has a fixed cost, and between a thousand damaged places there are few frames each.
+        """
+        steps = walk_ahead(self.walk, self._prefetcher)
+        if self.mode in (Mode.FAILFAST, Mode.PERMISSIVE):
+            yield from steps
+            return
+        held: list[Stretch] = []
+        for step in steps:
+            if isinstance(step, Hole):
+                yield step
+                continue
+            if held and held[0].window is not step.window:
+                yield _joined(held)
+                held = []
+            held.append(step)
+        if held:
+            yield _joined(held)
+
+    def _ends_early(self, final: Stretch | Hole | None) -> None:
+        """Report a file that is shorter than other files say. `final` is the last step of the walk."""
         last = self.walk.last
         known = last is not None or self.walk.start == 0
         if self.walk.end < self.walk.size or not known:
             return
-        torn = isinstance(found, Hole) and found.tail
+        torn = isinstance(final, Hole) and final.tail
         fault = self.codec.ends_early(last, self.walk.size, torn, self.context)
         if fault is not None:
             self.report.add(fault)
             if self._error([fault]):
                 raise DamageError.of(fault, self.source.path)
 
-    def _found(self) -> Iterator[Stretch | Hole]:
-        """What the walk finds. Where damage gives no rows the stretches of one window become one: each call of a codec has its price,
-        and between a thousand damaged places the frames are few."""
-        walked = threaded(self.walk, self._crew if self.left is None else INLINE)
-        if self.mode in (Mode.FAILFAST, Mode.PERMISSIVE):
-            yield from walked
-            return
-        held: list[Stretch] = []
-        for found in walked:
-            if isinstance(found, Hole):
-                yield found
-                continue
-            if held and held[0].window is not found.window:
-                yield _joined(held)
-                held = []
-            held.append(found)
-        if held:
-            yield _joined(held)
-
     def _cheapest(self) -> tuple[str, ...]:
         columns = self.codec.tables[self.table].columns
         return (next((c.name for c in columns if pa.types.is_primitive(c.type)), columns[0].name),)
 
-    def _give(self, batch: Any) -> Iterator[Any]:
+    def _limited(self, batch: Any) -> Iterator[Any]:
         if self.left is not None:
             batch = batch.slice(0, self.left)
             self.left -= batch.num_rows
@@ -205,53 +202,49 @@ class FileStream:
 
     # Good frames
 
-    def _rows(self, found: Stretch) -> Iterator[Any]:
-        first = self._error(found.faults)
-        frames = found.frames
-        if first is not None:
-            frames = frames.pick(frames.start + found.window.offset < first.offset)
+    def _rows(self, stretch: Stretch) -> Iterator[Any]:
+        window, frames = stretch.window, stretch.frames
+        error = self._error(stretch.faults)
+        if error is not None:
+            frames = frames.pick(frames.start + window.offset < error.offset)
         self.frames += len(frames)
         self.report.frames += len(frames)
         if self.table != "file" and len(frames):
-            if self.filter is not None and (wanted := self.filter.frames(self.codec, frames)) is not None:
-                frames = frames if wanted.all() else frames.pick(wanted)
+            if self.filter is not None and (matches := self.filter.frames(self.codec, frames)) is not None:
+                frames = frames if matches.all() else frames.pick(matches)
             if len(frames):
-                yield from self._read(found.window, frames)
-        for fault in found.faults:
+                yield from self._decode(window, frames)
+        for fault in stretch.faults:
             self.report.add(fault)
-        if first is not None:
-            raise DamageError.of(first, self.source.path)
-        if found.damage is not None and self._error([found.damage]):
-            self.report.add(found.damage, damaged=True)
-            raise DamageError.of(found.damage, self.source.path)
+        if error is not None:
+            raise DamageError.of(error, self.source.path)
+        if stretch.damage is not None and self._error([stretch.damage]):
+            self.report.add(stretch.damage, damaged=True)
+            raise DamageError.of(stretch.damage, self.source.path)
 
-    def _read(self, window: Window, frames: Frames) -> Iterator[Any]:
-        """Decode good frames."""
+    def _decode(self, window: Window, frames: Frames) -> Iterator[Any]:
+        """Decode good frames, with the damaged regions among their rows."""
         for decoded in self.codec.decode(window, frames, self.table, self.decoded, self.context):
-            yield from self._decoded(decoded, window)
+            at = 0
+            for row, fault in decoded.faults:
+                yield self._data(decoded.batch.slice(at, row - at))
+                at = row
+                yield from self._refuse(fault, window)
+            yield self._data(decoded.batch.slice(at) if at else decoded.batch)
 
     def _refuse(self, fault: Fault, window: Window) -> Iterator[pa.RecordBatch]:
-        """Report what could not be decoded."""
+        """Report a region that could not be decoded."""
         self.report.add(fault, damaged=True)
         if self._error([fault]):
             raise DamageError.of(fault, self.source.path)
         yield from self._corrupt(fault, window)
 
     def _error(self, faults: Sequence[Fault]) -> Fault | None:
-        """The first fault on which this mode raises."""
+        """Return the first fault that raises in this mode."""
         if self.mode is not Mode.FAILFAST:
             return None
         errors = [fault for fault in faults if fault.stops]
         return min(errors, key=lambda fault: fault.offset, default=None)
-
-    def _decoded(self, decoded: Decoded, window: Window) -> Iterator[pa.RecordBatch]:
-        """Rows, and between them what could not be decoded."""
-        at = 0
-        for before, fault in decoded.faults:
-            yield self._data(decoded.batch.slice(at, before - at))
-            at = before
-            yield from self._refuse(fault, window)
-        yield self._data(decoded.batch.slice(at) if at else decoded.batch)
 
     def _data(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.filter is not None:
@@ -275,15 +268,17 @@ class FileStream:
     def _hole(self, hole: Hole) -> Iterator[pa.RecordBatch]:
         self.report.add(hole.fault, damaged=True)
         if not hole.tail:
-            # Its bytes are among the frames: they are not at the end, also where nothing good follows.
-            self._hole_end = max(self._hole_end, hole.fault.offset + hole.fault.length)
+            # The bytes of this region are not part of the tail, even if no good frame follows.
+            self._damage_end = max(self._damage_end, hole.fault.offset + hole.fault.length)
         if self._error([hole.fault]):
             raise DamageError.of(hole.fault, self.source.path)
         yield from self._corrupt(hole.fault, None, raw=not hole.tail)
 
     def _corrupt(self, fault: Fault, window: Window | None, *, raw: bool = False) -> Iterator[pa.RecordBatch]:
-        """The row of a damaged region. With the detail column `raw` of a frames table all its bytes, in as many rows as that
-        takes: what is needed to write the file again as it was."""
+        """Iterate over the row of a damaged region.
+
+        With the detail column `raw` of a frames table: as many rows as hold all its bytes, which restoring the file needs.
+        """
         if self.mode is not Mode.PERMISSIVE or fault.severity is Severity.INFO:
             return
         length = min(fault.length, RECORD_LIMIT)
@@ -298,9 +293,9 @@ class FileStream:
         if not (raw and self.table == "frames" and "raw" in self.columns):
             yield self._row(row)
             return
-        for at in range(0, fault.length, _RAW_PIECE):
-            piece = self._bytes(fault.offset + at, min(_RAW_PIECE, fault.length - at), window)
-            yield self._row({**row, "raw": piece, "position": fault.offset + at})
+        for at in range(0, fault.length, _RAW_LIMIT):
+            part = self._bytes(fault.offset + at, min(_RAW_LIMIT, fault.length - at), window)
+            yield self._row({**row, "raw": part, "position": fault.offset + at})
             row = {}
 
     def _row(self, values: Mapping[str, Any]) -> pa.RecordBatch:
@@ -308,10 +303,10 @@ class FileStream:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _readable(self, offset: int, length: int, window: Window | None) -> bytes:
-        """Its bytes up to the first one that the disk can't read."""
+        """Return the bytes up to the first one that the disk cannot read."""
         if window is None:
-            data, bad = zero_filled(self.source, offset, length)
-            return data[: bad[0].start - offset if bad else None].tobytes()
+            data, unreadable = zero_filled(self.source, offset, length)
+            return data[: unreadable[0].start - offset if unreadable else None].tobytes()
         return self._bytes(offset, length, window)
 
     def _bytes(self, offset: int, length: int, window: Window | None) -> bytes:
@@ -322,7 +317,7 @@ class FileStream:
         ):
             at = offset - window.offset
             return window.data[at : at + length].tobytes()
-        # A disk that can't read it all: what is needed to write the file again keeps its place, with zeros.
+        # Zeros stand for bytes that the disk cannot read, so that those behind them keep their places.
         return zero_filled(self.source, offset, length)[0].tobytes()
 
     # The file itself
@@ -334,28 +329,28 @@ class FileStream:
         return self._data(batch)
 
     def _tail(self) -> tuple[bytes, int]:
-        """What no frame covers at the end, and how many zero bytes follow it."""
-        start = max(self.walk.covered, self._hole_end)
+        """Return the bytes at the end that no frame covers, without trailing zeros, and the number of these zeros."""
+        start = max(self.walk.covered, self._damage_end)
         at = self.walk.size
         while at > start:
             low = max(start, at - WINDOW)
-            filled = np.flatnonzero(zero_filled(self.source, low, at - low)[0])
-            if len(filled):
-                at = low + int(filled[-1]) + 1
+            nonzero = np.flatnonzero(zero_filled(self.source, low, at - low)[0])
+            if len(nonzero):
+                at = low + int(nonzero[-1]) + 1
                 break
             at = low
         return zero_filled(self.source, start, at - start)[0].tobytes(), self.walk.size - at
 
 
 class FrameStream(FileStream):
-    """The frames that hold these rows, as they are stored (`RowFrames`)."""
+    """Iterate over the stored frames that hold the rows (`RowFrames`)."""
 
-    def _read(self, window: Window, frames: Frames) -> Iterator[RowFrames]:
-        for found in self.codec.row_frames(window, frames, self.context):
-            self.report.rows += len(found.frames)
-            for fault in found.faults:
+    def _decode(self, window: Window, frames: Frames) -> Iterator[RowFrames]:
+        for rows in self.codec.row_frames(window, frames, self.context):
+            self.report.rows += len(rows.frames)
+            for fault in rows.faults:
                 yield from self._refuse(fault, window)
-            yield found
+            yield rows
 
-    def _give(self, batch: RowFrames) -> Iterator[RowFrames]:
+    def _limited(self, batch: RowFrames) -> Iterator[RowFrames]:
         yield batch

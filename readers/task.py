@@ -1,5 +1,4 @@
-"""Tasks: what is to be read, a stretch of a single file or several of them to be combined. A task is small and stands on its own:
-another process can run it."""
+"""Tasks: units of reading, each a range of one file or several files to combine. A task is small, and another process can run it."""
 
 from __future__ import annotations
 
@@ -26,26 +25,26 @@ from logwright.readers.source import Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import FileStream, FrameStream, Mode
 
-PIECE = 16 << 20
-"""Bytes of a file that another process reads at a time; smaller files are read several at a time by threads."""
+SPLIT_SIZE = 16 << 20
+"""Size in bytes of the parts that processes share. Of smaller files, threads read several at a time."""
 
 
 class Work(Protocol):
-    """Something to be read. Picklable but for what comes from standard input."""
+    """A unit of reading. It can be pickled, unless it reads standard input."""
 
     @property
     def path(self) -> str:
-        """As people see it: of a file, or of the directory that it is read from."""
+        """Path for messages: of the file, or of the directory that it is read from."""
         ...
 
     @property
     def length(self) -> int | None:
-        """So many bytes of files are read; None where that is not known."""
+        """Number of bytes of files to read; None if unknown."""
         ...
 
     @property
     def files(self) -> Sequence[Task]:
-        """The files that are read for it."""
+        """The files to read."""
         ...
 
     def rows(
@@ -59,25 +58,25 @@ class Work(Protocol):
         window: int = WINDOW,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
-        """Its rows, in batches of `stream.output_schema`. The prefetcher may read ahead."""
+        """Iterate over the rows, in batches of `stream.output_schema`."""
         ...
 
     def split(self, max_bytes: int) -> Sequence[Work]:
-        """The same rows from work of at most `max_bytes` each, as far as it can be cut."""
+        """Return parts of at most `max_bytes` each that have the same rows; a part that cannot be divided may be larger."""
         ...
 
     def with_files(self, change: Callable[[Task], Task]) -> Work:
-        """The same with each file changed."""
+        """Return a copy with `change` applied to each file."""
         ...
 
 
 @dataclass(frozen=True)
 class Task:
-    """A stretch of one file, to be read on its own. See `Work`."""
+    """A range of one file. See `Work`."""
 
     path: str
     real: str
-    """Where the bytes are: `open_source` takes it."""
+    """Where the bytes are, for `open_source`."""
     file: str
     """The file's name in the report."""
     codec: str
@@ -107,52 +106,28 @@ class Task:
         return codec.context(name, codec_options(codec, self.options), **self.hints)
 
     def rows(
-        self,
-        columns: Sequence[str],
-        report: Report,
-        *,
-        mode: Mode = Mode.FAILFAST,
-        filter: Filter | None = None,
-        limit: int | None = None,
-        window: int = WINDOW,
-        prefetcher: Prefetcher = INLINE,
-        on_corrupt: Callable[[pa.RecordBatch], None] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """`on_corrupt` as in `FileStream`."""
+        self, columns: Sequence[str] | None, report: Report, *, filter: Filter | None = None, **settings: Any
+    ) -> Iterator[Any]:
+        """Iterate over the rows in batches; with `columns` None over the stored frames that hold them (`RowFrames`).
+
+        `settings` are those of `FileStream`.
+        """
         if filter is not None and filter.skips(self.bounds):
             return
-        yield from self._read(
-            FileStream,
-            columns,
-            report,
-            mode=mode,
-            filter=filter,
-            limit=limit,
-            window=window,
-            on_corrupt=on_corrupt,
-            prefetcher=prefetcher,
-        )
-
-    def frames(self, report: Report, **rest: Any) -> Iterator[RowFrames]:
-        """The frames that hold the rows, as they are stored; the rest as in `rows`."""
-        return self._read(FrameStream, (), report, **rest)
-
-    def _read(
-        self, kind: type[FileStream], columns: Sequence[str], report: Report, **rest: Any
-    ) -> Iterator[Any]:
         codec = registry.get(self.codec)
         source = self.open()
         try:
-            yield from kind(
+            yield from (FrameStream if columns is None else FileStream)(
                 source,
                 codec,
                 self.table,
-                columns,
+                columns or (),
                 context=self.context(codec),
                 report=report.file(self.file, self.codec),
                 start=self.start,
                 stop=self.stop,
-                **rest,
+                filter=filter,
+                **settings,
             )
         finally:
             if self.source is None:
@@ -167,9 +142,9 @@ class Task:
         ):
             return [self]
         with open_source(self.real, self.path, Rescue.of(self.options)) as source:
-            stretches = split(source, codec, self.context(codec), max_bytes)
+            ranges = split(source, codec, self.context(codec), max_bytes)
         out = []
-        for start, stop in stretches:
+        for start, stop in ranges:
             start, stop = max(start, self.start), stop if self.stop is None else min(stop, self.stop)
             if start < stop:
                 out.append(replace(self, start=start, stop=stop))
@@ -179,7 +154,7 @@ class Task:
         return change(self)
 
     def named(self) -> Task:
-        """The same with the file called by its path."""
+        """Return a copy that names the file by its path."""
         return replace(self, file=self.path)
 
 
@@ -191,114 +166,115 @@ def run(
     mode: Mode = Mode.FAILFAST,
     filter: Filter | None = None,
     limit: int | None = None,
-    window: int = WINDOW,
-    prefetcher: Prefetcher = INLINE,
+    jobs: int = 1,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of tasks, one after the other."""
-    whole = limit is None
-    for files, some in groupby(tasks, lambda task: isinstance(task, Task)):
-        if files and whole:
-            jobs = [ReadJob(task, filter, report) for task in some if isinstance(task, Task)]
-            yield from run_jobs(jobs, columns, mode, window, prefetcher)
-            continue
-        for task in some:
-            if limit == 0:
-                return
-            for batch in task.rows(
-                columns, report, mode=mode, filter=filter, limit=limit, window=window, prefetcher=prefetcher
-            ):
-                if limit is not None:
-                    limit -= batch.num_rows
-                yield batch
+    """Iterate over the rows of tasks, in order, read by `jobs` processes or, with one, by threads of this process.
+
+    Sources that are open already, such as standard input, are read by this process alone.
+    """
+    if jobs > 1 and limit != 0 and not any(file.source is not None for task in tasks for file in task.files):
+        yield from _by_processes(tasks, columns, report, jobs, mode, filter, limit)
+        return
+    with Prefetcher(_threads(tasks, limit)) as prefetcher:
+        for is_file, group in groupby(tasks, lambda task: isinstance(task, Task)):
+            if is_file and limit is None:
+                files = [ReadJob(task, filter, report) for task in group if isinstance(task, Task)]
+                yield from run_jobs(files, columns, mode, WINDOW, prefetcher)
+                continue
+            for task in group:
+                if limit == 0:
+                    return
+                for batch in task.rows(
+                    columns, report, mode=mode, filter=filter, limit=limit, prefetcher=prefetcher
+                ):
+                    if limit is not None:
+                        limit -= batch.num_rows
+                    yield batch
+
+
+def _threads(tasks: Sequence[Work], limit: int | None) -> int:
+    """Return the number of threads: one for little data, and for a limit, since the rest is then never read."""
+    lengths = [task.length for task in tasks]
+    small = None not in lengths and sum(length or 0 for length in lengths) < FEW
+    return 1 if small or limit is not None else usable()
 
 
 @dataclass(frozen=True)
 class ReadJob:
-    """A file to be read: of which rows, where what is met is noted, and where the rows of damaged regions go, if not among the others."""
+    """A file to read: with which filter, the report to fill, and where rows of damaged regions go, if not among the others."""
 
     task: Task
     filter: Filter | None
     report: Report
     on_corrupt: Callable[[pa.RecordBatch], None] | None = None
 
-    def read(
-        self,
-        columns: Sequence[str] | None,
-        report: Report,
-        mode: Mode,
-        window: int,
-        on_corrupt: Callable[[pa.RecordBatch], None] | None,
-        prefetcher: Prefetcher = INLINE,
-    ) -> Iterator[Any]:
-        """The rows with these columns; the frames that hold them where no columns are named."""
-        if columns is None:
-            return self.task.frames(
-                report, mode=mode, window=window, on_corrupt=on_corrupt, prefetcher=prefetcher
-            )
-        return self.task.rows(
-            columns,
-            report,
-            mode=mode,
-            filter=self.filter,
-            window=window,
-            prefetcher=prefetcher,
-            on_corrupt=on_corrupt,
-        )
-
 
 def run_jobs(
     jobs: Sequence[ReadJob], columns: Sequence[str] | None, mode: Mode, window: int, prefetcher: Prefetcher
 ) -> Iterator[Any]:
-    """The rows of files (without columns the frames that hold them), one after the other. Small files are read several at a time."""
-    for small, some in groupby(jobs, lambda one: one.task.length is not None and one.task.length <= PIECE):
-        group = list(some)
-        if small and len(group) > 1 and prefetcher.threads > 1:
-            for found in prefetcher.iterate(
-                [partial(_apart, one, columns, mode, window) for one in group], _weight
-            ):
-                if callable(found):
-                    found()
+    """Iterate over the rows of files, in order; with `columns` None over the frames that hold them.
+
+    Several small files are read at a time. Of a large file, threads read the bytes ahead.
+    """
+    settings = {"mode": mode, "window": window}
+    for small, group in groupby(
+        jobs, lambda job: job.task.length is not None and job.task.length <= SPLIT_SIZE
+    ):
+        files = list(group)
+        if small and len(files) > 1 and prefetcher.threads > 1:
+            begin = [partial(_in_thread, job, columns, settings) for job in files]
+            for result in prefetcher.iterate(begin, _weight):
+                if callable(result):
+                    result()
                 else:
-                    yield found
+                    yield result
             continue
-        for one in group:
-            yield from one.read(columns, one.report, mode, window, one.on_corrupt, prefetcher)
+        for job in files:
+            yield from job.task.rows(
+                columns,
+                job.report,
+                filter=job.filter if columns is not None else None,
+                on_corrupt=job.on_corrupt,
+                prefetcher=prefetcher,
+                **settings,
+            )
 
 
-def _apart(
-    job: ReadJob, columns: Sequence[str] | None, mode: Mode, window: int
+def _in_thread(
+    job: ReadJob, columns: Sequence[str] | None, settings: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch | RowFrames | Callable[[], object]]:
-    """The rows of a file that another thread may read, and between them what the caller is to do about what was met."""
-    part = Report(job.report.path, max_faults=job.report.max_faults)
-    damaged: list[pa.RecordBatch] = []
-    on_corrupt = None if job.on_corrupt is None else damaged.append
+    """Iterate over the rows of a file in any thread, and over calls that the reading thread makes to fill the report."""
+    report = Report(job.report.path, max_faults=job.report.max_faults)
+    corrupt: list[pa.RecordBatch] = []
+    filter = job.filter if columns is not None else None
+    on_corrupt = None if job.on_corrupt is None else corrupt.append
     try:
-        for batch in job.read(columns, part, mode, window, on_corrupt):
-            yield from _put_aside(job, damaged)
+        for batch in job.task.rows(columns, report, filter=filter, on_corrupt=on_corrupt, **settings):
+            yield from _corrupt_rows(job, corrupt)
             yield batch
-        yield from _put_aside(job, damaged)
+        yield from _corrupt_rows(job, corrupt)
     except Exception:
-        yield partial(job.report.merge, part)
+        yield partial(job.report.merge, report)
         raise
-    yield partial(job.report.merge, part)
+    yield partial(job.report.merge, report)
 
 
-def _put_aside(job: ReadJob, damaged: list[pa.RecordBatch]) -> Iterator[Callable[[], object]]:
-    for row in damaged:
+def _corrupt_rows(job: ReadJob, rows: list[pa.RecordBatch]) -> Iterator[Callable[[], object]]:
+    for row in rows:
         assert job.on_corrupt is not None
         yield partial(job.on_corrupt, row)
-    damaged.clear()
+    rows.clear()
 
 
-def _weight(found: pa.RecordBatch | RowFrames | Callable[[], object]) -> int:
-    if isinstance(found, RowFrames):
-        return len(found.window.data)
-    return found.nbytes if isinstance(found, pa.RecordBatch) else 0
+def _weight(result: pa.RecordBatch | RowFrames | Callable[[], object]) -> int:
+    if isinstance(result, RowFrames):
+        return len(result.window.data)
+    return result.nbytes if isinstance(result, pa.RecordBatch) else 0
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Work for another process."""
+class _InProcess:
+    """A task that another process runs."""
 
     task: Work
     columns: Sequence[str]
@@ -313,36 +289,26 @@ class _Piece:
         return list(batches), report
 
 
-def run_shared(
+def _by_processes(
     tasks: Sequence[Work],
     columns: Sequence[str],
     report: Report,
     jobs: int,
-    *,
-    mode: Mode = Mode.FAILFAST,
-    filter: Filter | None = None,
-    limit: int | None = None,
+    mode: Mode,
+    filter: Filter | None,
+    limit: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """As `run`, by so many processes: the same rows in the same order. Twice as many pieces are held at a time. What is open already,
-    like standard input, is read by one, of as many threads as are of use."""
-    if jobs < 2 or limit == 0 or any(file.source is not None for task in tasks for file in task.files):
-        known = [task.length for task in tasks]
-        few = None not in known and sum(length or 0 for length in known) < FEW
-        # What is wanted with a limit comes soon, and the rest not at all.
-        with Prefetcher(1 if few or limit is not None else usable()) as prefetcher:
-            yield from run(
-                tasks, columns, report, mode=mode, filter=filter, limit=limit, prefetcher=prefetcher
-            )
-        return
-    wanted = [
+    """As `run`, by `jobs` processes. The results of at most twice as many parts are in memory."""
+    needed = [
         task
         for task in tasks
         if filter is None or not isinstance(task, Task) or not filter.skips(task.bounds)
     ]
-    pieces = [
-        _Piece(task, columns, mode, filter, limit, report.max_faults) for task in split_tasks(wanted, PIECE)
+    parts = [
+        _InProcess(task, columns, mode, filter, limit, report.max_faults)
+        for task in split_tasks(needed, SPLIT_SIZE)
     ]
-    for batches, part in _jobs.run(pieces, jobs, 2 * jobs):
+    for batches, part in _jobs.run(parts, jobs, 2 * jobs):
         report.merge(part)
         for batch in batches:
             if limit is not None:
@@ -354,16 +320,16 @@ def run_shared(
 
 
 def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> None:
-    """Put a plan's faults, by file, into a report; in mode `FAILFAST` raise the first error among them."""
+    """Add the faults of a plan to a report. Raises the first error in mode `FAILFAST`."""
     for file, fault in faults:
         report.file(file, fault.codec).add(fault)
         if mode is Mode.FAILFAST and fault.stops:
-            # With several targets a file is named by its path.
+            # With several targets the file name is a path.
             raise DamageError.of(fault, file if "/" in file else report.shown(file))
 
 
 def split_tasks(tasks: Sequence[Work], max_bytes: int) -> list[Work]:
-    """The same rows from tasks of at most `max_bytes` each (or of one frame, where that is larger)."""
+    """Return tasks of at most `max_bytes` each that have the same rows. A frame that is larger is one task."""
     return [part for task in tasks for part in task.split(max_bytes)]
 
 
@@ -372,11 +338,11 @@ def known_options(options: Mapping[str, Any], declared: Sequence[Option]) -> dic
     return {name: value for name, value in options.items() if fold(name) in names}
 
 
-def codec_options(codec: Codec, given: Mapping[str, Any]) -> Options:
-    """A codec's options from all that were given; those of others are left out."""
-    if not given:
+def codec_options(codec: Codec, options: Mapping[str, Any]) -> Options:
+    """Return a codec's options, picked out of all options that were passed."""
+    if not options:
         return _defaults(cast(Hashable, codec))
-    return Options(codec.options, known_options(given, codec.options))
+    return Options(codec.options, known_options(options, codec.options))
 
 
 @lru_cache(maxsize=64)

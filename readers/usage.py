@@ -1,7 +1,7 @@
-"""Refuse options that nothing would use.
+"""Refuse options that would have no effect.
 
-An option is declared in the lists of a codec or a layout, with the verbs, views and strategies that use it (`codec.option.Option`).
-Whatever else it is given to would ignore it, and a filter that is ignored returns rows that nobody asked for.
+An option is declared in a list of a codec or layout, with the verbs, views and strategies that use it (`codec.option.Option`). Anything
+else would ignore it, and an ignored filter returns rows that should have been excluded.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ _READS = frozenset(Verb) - {Verb.WRITE, Verb.FOLLOW}
 _REPAIRS = frozenset({Verb.REPAIR, Verb.REBUILD})
 
 
-def declarations(what: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb]]]:
-    """All options of a codec or a layout, each with the verbs that use it. An option may come several times."""
+def declarations(owner: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb]]]:
+    """Iterate over all options of a codec or layout, with the verbs that use them. An option may occur several times."""
     lists: list[tuple[tuple[Option, ...], frozenset[Verb]]] = []
-    able = what.capabilities
-    if isinstance(what, Layout):
-        repair, follow = what.capabilities.repair, what.capabilities.follow
-        lists += [(what.options, frozenset({Verb.WRITE})), (what.read_options, _READS)]
+    able = owner.capabilities
+    if isinstance(owner, Layout):
+        repair, follow = owner.capabilities.repair, owner.capabilities.follow
+        lists += [(owner.options, frozenset({Verb.WRITE})), (owner.read_options, _READS)]
         lists += [] if repair is None else [(repair.options, _REPAIRS)]
         lists += [] if follow is None else [(follow.options, frozenset({Verb.FOLLOW}))]
     else:
-        lists.append((what.options, _READS | {Verb.WRITE}))
+        lists.append((owner.options, _READS | {Verb.WRITE}))
     lists += [] if able.edit is None else [(able.edit.options, frozenset({Verb.EDIT}))]
     for options, verbs in lists:
         for option in options:
             yield option, option.verbs & verbs or verbs
 
 
-def takes(what: Codec | Layout, name: str, verb: Verb, view: str | None = None) -> bool:
-    """Whether a codec or a layout uses an option in a verb, and for a view of it if one is named."""
+def takes(owner: Codec | Layout, name: str, verb: Verb, view: str | None = None) -> bool:
+    """Return whether a codec or layout uses an option in a verb, and in a view of it if given."""
     return any(
         fold(option.name) == fold(name)
         and verb in verbs
         and (view is None or not option.views or view in option.views)
-        for option, verbs in declarations(what)
+        for option, verbs in declarations(owner)
     )
 
 
 def check(targets: Sequence[Any], verb: Verb) -> None:
-    """Raise `UsageError` for an option that a verb does not use with any of the targets (`readers.resolve.Target`)."""
+    """Raise `UsageError` for an option that a verb does not use with any target (`readers.target.Target`)."""
     for name in dict.fromkeys(name for target in targets for name in target.given):
         if not any(_used(target, name, verb) for target in targets):
             raise refused(name, targets[0], str(verb))
@@ -77,8 +77,8 @@ def check_file(target: Any, table: str) -> None:
 
 
 def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, str, bool]]) -> None:
-    """Raise `UsageError` for an option that reading a view of a directory does not use. `read`: the codec and the table of each
-    file that is read, and whether its rows are those of the view, unchanged."""
+    """Raise `UsageError` for an option that reading a view of a directory does not use. `read`: codec and table of each file that is read,
+    and whether its rows are those of the view, unchanged."""
     layout = target.layout
     for name in target.given:
         if fold(name) in _RESCUE:
@@ -89,15 +89,15 @@ def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, s
             continue
         if takes(layout, name, verb, view):
             continue
-        if not any(_decodes(name, verb, *one) for one in read):
+        if not any(_decodes(name, verb, *entry) for entry in read):
             raise refused(
                 name, target, f"view {view}" + ("" if verb is Verb.READ else " with mode=AS_SYSTEM")
             )
 
 
 def _decodes(name: str, verb: Verb, codec: str, table: str, plain: bool) -> bool:
-    # Rows that are combined with others first are not those of the view: only what reads the file itself counts for them.
-    of_rows = any(fold(one.name) == fold(name) and one.views for one in registry.get(codec).options)
+    # Rows that are combined first are not those of the view, so only options that apply to the file itself count.
+    of_rows = any(fold(option.name) == fold(name) and option.views for option in registry.get(codec).options)
     return (plain or not of_rows) and takes(registry.get(codec), name, verb, table)
 
 
@@ -111,42 +111,44 @@ def check_strategy(options: Sequence[Option], given: Collection[str], strategy: 
         if option.strategies and strategy not in option.strategies and _in(option.name, given):
             raise UsageError(
                 f"option {option.name} has no effect with strategy {strategy}",
-                advice=f"It works with strategy {' or '.join(option.strategies)}. Leave it out",
+                advice=f"It works with strategy {' or '.join(option.strategies)}. Omit it",
             )
 
 
-def refused(name: str, target: Any, what: str) -> UsageError:
-    """The error for an option that is given to something that would ignore it, with what would use it."""
+def refused(name: str, target: Any, use: str) -> UsageError:
+    """Return the error for an option that would be ignored, with a list of what would use it."""
     own: Codec | Layout = target.codec if hasattr(target, "codec") else target.layout
-    found = next((one.name for one in every_option(own) if fold(one.name) == fold(name)), name)
+    spelled = next((option.name for option in every_option(own) if fold(option.name) == fold(name)), name)
     error = UsageError(
-        f"option {found} has no effect here ({own.name}, {what})", path=target.path, advice=_works(found, own)
+        f"option {spelled} has no effect here ({own.name}, {use})",
+        path=target.path,
+        advice=_works(spelled, own),
     )
     return error
 
 
 def every_option(own: Codec | Layout) -> Iterator[Option]:
-    """All options that codecs and layouts of the same system declare."""
+    """Iterate over all options of codecs and layouts of the same system."""
     system = own.name.partition(".")[0]
     everything: tuple[Codec | Layout, ...] = (own, *registry.layouts(), *registry.codecs())
-    for what in everything:
-        if what.name.partition(".")[0] == system:
-            yield from (option for option, _ in declarations(what))
+    for owner in everything:
+        if owner.name.partition(".")[0] == system:
+            yield from (option for option, _ in declarations(owner))
 
 
 def _works(name: str, own: Codec | Layout) -> str:
-    """Where an option works: the verbs and views of its own kind first, then of others of the same system."""
+    """Describe where an option works: its own codec or layout first, then others of the same system."""
     if fold(name) == "replicas":
-        return "It chooses between copies of a partition: leave it out"
+        return "It chooses between replicas of a partition. Omit it"
     system = own.name.partition(".")[0]
     everything: tuple[Codec | Layout, ...] = (*registry.layouts(), *registry.codecs())
-    others = [one for one in everything if one.name.partition(".")[0] == system]
+    others = [candidate for candidate in everything if candidate.name.partition(".")[0] == system]
     places = []
-    for what in sorted(others, key=lambda one: one is not own):
+    for owner in sorted(others, key=lambda candidate: candidate is not own):
         verbs: dict[Verb, set[str]] = {}
-        for option, some in declarations(what):
+        for option, verbs_of_option in declarations(owner):
             if fold(option.name) == fold(name):
-                for verb in some:
+                for verb in verbs_of_option:
                     verbs.setdefault(verb, set()).update(option.views)
         if verbs:
             words = [
@@ -156,14 +158,14 @@ def _works(name: str, own: Codec | Layout) -> str:
                 for verb in Verb
                 if verb in verbs
             ]
-            places.append(f"{what.name}: {', '.join(words)}")
-    return f"It works with {'; '.join(places)}. Leave it out here" if places else "Leave it out"
+            places.append(f"{owner.name}: {', '.join(words)}")
+    return f"It works with {'; '.join(places)}. Omit it here" if places else "Omit it"
 
 
 def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for an option of a codec that writing a file does not use."""
     for name, value in options.items():
-        known = any(fold(one.name) == fold(name) for one in codec.options)
+        known = any(fold(option.name) == fold(name) for option in codec.options)
         if known and value is not None and not takes(codec, name, Verb.WRITE):
             error = UsageError(
                 f"option {name} has no effect here ({codec.name}, write)",
@@ -174,27 +176,29 @@ def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:
 
 
 def check_clean(targets: Sequence[Any]) -> None:
-    """Raise `UsageError` where it makes no difference to any target whether the last stop was clean."""
+    """Raise `UsageError` if the kind of the last stop makes no difference to any target."""
     for target in targets:
         layout = getattr(target, "layout", None)
         predict = None if layout is None else layout.capabilities.predict
         if predict is not None and predict.last_stop is not None:
             return
     name = targets[0].codec.name if hasattr(targets[0], "codec") else targets[0].layout.name
-    what = "a single file" if hasattr(targets[0], "codec") else "its system starts alike after any stop"
+    reason = (
+        "a single file" if hasattr(targets[0], "codec") else "its system starts the same way after any stop"
+    )
     raise UsageError(
-        f"option clean has no effect here ({name}: {what})",
+        f"option clean has no effect here ({name}: {reason})",
         path=targets[0].path,
-        advice="It works with the directory of a system that looks at how it was stopped, like kafka.partition. Leave it out here",
+        advice="It works with systems that check how they were stopped, such as kafka.partition. Omit it here",
     )
 
 
 def check_jobs(targets: Sequence[Any], jobs: int) -> None:
-    """Raise `UsageError` where several processes cannot share the work."""
+    """Raise `UsageError` if several processes cannot share the work."""
     for target in targets:
         if jobs > 1 and getattr(target, "source", None) is not None:
             raise UsageError(
-                f"option jobs is {jobs}: standard input can be read by one process only",
+                f"option jobs is {jobs}, but only one process can read standard input",
                 path=target.path,
-                advice="Leave jobs out, or name a file",
+                advice="Omit jobs, or pass a file",
             )

@@ -1,7 +1,7 @@
-"""Checking files and directories: every fault, nothing decoded for anybody.
+"""Check files and directories and report every fault.
 
-A directory is checked file by file. Faults that no single file shows come from `DirectoryCapabilities.check`, which sees the frames
-that went by. `DirectoryCapabilities.predict` says what the real system would do, where asked for, and where something is wrong.
+A directory is checked file by file. Faults that no single file shows come from `DirectoryCapabilities.check`, which sees the frames of all
+files. `DirectoryCapabilities.predict` simulates the real system's start, on request and for damaged directories.
 """
 
 from __future__ import annotations
@@ -41,27 +41,28 @@ from logwright.codec.store.pointer import pointer_of
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
 from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
-from logwright.readers.readahead import threaded, weight
+from logwright.readers.readahead import walk_ahead, weight
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
+from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
-from logwright.readers.task import PIECE, codec_options
+from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
+from logwright.readers.task import SPLIT_SIZE, codec_options
 
 _SMALL = 64 << 20
-"""A directory with fewer bytes is one piece of work for several processes, in a larger one each file is."""
+"""With several processes, a smaller directory is one unit of work; in a larger one each file is."""
 
 
 DirectoryCheck = Fold[Iterable[tuple[str, Fault]]]
 
 
 class Depth(StrEnum):
-    """How closely to look; each includes the ones before."""
+    """Level of checking. Each level includes those before it."""
 
     STRUCTURE = "structure"  # lengths, versions, order: what headers say
     CHECKSUMS = "checksums"
-    RECORDS = "records"  # everything is decompressed and decoded
+    RECORDS = "records"  # decompress and decode everything
 
     @classmethod
     def of(cls, name: str) -> Depth:
@@ -69,24 +70,24 @@ class Depth(StrEnum):
             return cls(str(name).lower())
         except ValueError:
             near = difflib.get_close_matches(str(name).lower(), list(cls), n=1, cutoff=0.4)
-            hint = f"Did you mean {str(near[0])!r}?" if near else f"There are: {', '.join(cls)}"
-            raise UsageError(f"no depth {name!r}", advice=hint) from None
+            hint = f"Did you mean {str(near[0])!r}?" if near else f"Valid values: {', '.join(cls)}"
+            raise UsageError(f"unknown depth {name!r}", advice=hint) from None
 
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """What is wanted of a check. `system`: what the real system would do, too, of this version ("": the newest)."""
+    """Options of a check. `system`: version of the real system to simulate ("": the newest), or None."""
 
     depth: Depth = Depth.RECORDS
     system: str | None = None
     clean: bool | None = None
     max_faults: int = 1000
     advise: bool = True
-    """Whether it is looked into what a repair would lose."""
+    """Whether to find out what a repair would lose."""
 
 
 class Meter:
-    """How far the work is, for whoever watches."""
+    """Progress in bytes."""
 
     def __init__(self, total: int = 0, show: Callable[[int, int], None] | None = None) -> None:
         self.done, self.total, self._show = 0, total, show
@@ -105,18 +106,18 @@ def verify(
     jobs: int = 1,
     show: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Look at all that lies at some targets; everything is noted in the report, one target or not in reports of their own.
+    """Check all targets. Faults are added to the report, or with several targets to a report for each.
 
-    With `jobs` above 1 that many processes share the work; the report is the same. `show` is told of the progress.
+    `jobs`: number of processes; the report does not depend on it. `show` is called with the bytes done and the total.
 
-    Raises `UsageError` where it was asked what a system would do that is not known.
+    Raises `UsageError` if a system cannot be simulated.
     """
     if settings.clean is not None:
         usage.check_clean(targets)
     if settings.system is not None:
-        # Files beside directories, as those of a log directory, count for what the system does with these.
-        whole = [target for target in targets if isinstance(target, DirectoryTarget)]
-        for target in whole or targets:
+        # Files beside directories, as in a log directory, are part of what the system does with these.
+        directories = [target for target in targets if isinstance(target, DirectoryTarget)]
+        for target in directories or targets:
             _prediction(target, settings.system)
     usage.check_jobs(targets, jobs)
     alone = len(targets) == 1
@@ -134,7 +135,7 @@ def verify(
 
 
 def _size(target: Target) -> int:
-    """Bytes that are to be looked at; of a lone file they are known when it is open."""
+    """Return the number of bytes to check; 0 for a single file, whose size is known once it is open."""
     return 0 if isinstance(target, FileTarget) else sum(file.size for file in _files(target))
 
 
@@ -150,7 +151,7 @@ def _one(
     meter: Meter | None = None,
     prefetcher: Prefetcher = INLINE,
 ) -> Report:
-    """One target, whole. What keeps it from being read is raised where it is alone, else noted."""
+    """Check one target. An error that prevents reading is raised if it is the only target, otherwise added to the report."""
     meter = meter or Meter()
     try:
         if isinstance(target, FileTarget):
@@ -165,7 +166,7 @@ def _one(
 
 
 def _failed(target: Target, report: Report, error: LogwrightError) -> None:
-    """Note what kept one of several from being looked at."""
+    """Report an error that prevents checking one of several targets."""
     entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
     entry.add(_unread(error, kind(target), error.offset or 0, 0))
 
@@ -192,8 +193,8 @@ def _directory(
 ) -> None:
     checker = _checker(target, settings)
     _begin(target, report)
-    for small, some in groupby(_files(target), lambda file: file.size <= PIECE):
-        files = list(some)
+    for small, files_of_size in groupby(_files(target), lambda file: file.size <= SPLIT_SIZE):
+        files = list(files_of_size)
         if small and len(files) > 1:
             ahead = prefetcher.iterate([partial(_looking, target, file, settings) for file in files], _weight)
             for file in files:
@@ -207,7 +208,7 @@ def _directory(
 
 
 def _files(target: DirectoryTarget) -> list[PlannedFile]:
-    """The files that are looked at."""
+    """Return the files to check."""
     return [
         file
         for file in target.plan.files
@@ -219,7 +220,7 @@ def _files(target: DirectoryTarget) -> list[PlannedFile]:
 def _checker(
     target: DirectoryTarget, settings: VerifyOptions, deep: Depth | None = None
 ) -> DirectoryCheck | None:
-    """What holds the files against each other; `deep` is the depth that was asked for, where that is another than what is read here."""
+    """Return the check of the directory as a whole. `deep` is the requested level, if the files are read at another one here."""
     check = target.layout.capabilities.check
     if check is None:
         return None
@@ -230,14 +231,14 @@ def _checker(
 
 
 def _begin(target: DirectoryTarget, report: Report) -> None:
-    """What is known before a file is read."""
+    """Fill in what is known before any file is read."""
     report.live = target.live
     report.notes += target.directory.warnings
     introduce(report, target)
 
 
 def introduce(report: Report, target: Target) -> None:
-    """Tell a report which words fit what it is on."""
+    """Fill in the names and the advice of a target's layout."""
     if isinstance(target, FileTarget):
         return
     layout = target.layout
@@ -248,57 +249,57 @@ def introduce(report: Report, target: Target) -> None:
 
 
 def _advise(target: DirectoryTarget, report: Report) -> None:
-    """What a repair would lose where it goes back to what is whole: that can be more than what is damaged, and less."""
+    """Find out what a repair would lose that returns to an earlier state: it can be more than the damaged rows, or less."""
     repair = target.layout.capabilities.repair
     if repair is None or repair.preferred is not Strategy.PREFIX:
         return
     try:
-        mending = repair.repair([target.directory], [target.plan], repair.preferred, Options(repair.options))
-        same = {one.name for one in mending.files() if _whole(one, target.sizes)}
+        plan = repair.repair([target.directory], [target.plan], repair.preferred, Options(repair.options))
+        same = {file.name for file in plan.files() if _whole(file, target.sizes)}
     except DamageError:
         report.strategy = str(Strategy.SALVAGE)
         return
     except LogwrightError:
-        return  # what it is says so when it is asked for
-    lost = [cut.rows_lost for cut in mending.cut]
-    report.mending = None if None in lost else sum(one or 0 for one in lost)
-    report.healed = healed(mending.cut)
+        return  # The repair itself will raise this error.
+    lost = [cut.rows_lost for cut in plan.cut]
+    report.repair_loss = None if None in lost else sum(file or 0 for file in lost)
+    report.healed = healed(plan.cut)
     wrong = {path for path, fault in report.faults if fault.severity is Severity.ERROR}
     report.leaves = bool(wrong & same)
 
 
-def _whole(one: OutputFile, sizes: Mapping[str, int]) -> bool:
-    """Whether a file of the result is as it was."""
-    pieces = list(one.pieces)
-    return len(pieces) == 1 and pieces[0] == Copy(one.name, 0, sizes.get(one.name, -1))
+def _whole(file: OutputFile, sizes: Mapping[str, int]) -> bool:
+    """Return whether a file of the result is unchanged."""
+    extents = list(file.pieces)
+    return len(extents) == 1 and extents[0] == Copy(file.name, 0, sizes.get(file.name, -1))
 
 
 def flags(target: DirectoryTarget) -> str:
-    """Return the options that name the further roots of a target, for a command line."""
-    given = {name: target.layout_options[name] for name in target.layout.root_options}
-    return "".join(f" --{name} {shlex.quote(str(path))}" for name, path in given.items() if path is not None)
+    """Return the command line options that name the further roots of a target."""
+    roots = {name: target.layout_options[name] for name in target.layout.root_options}
+    return "".join(f" --{name} {shlex.quote(str(path))}" for name, path in roots.items() if path is not None)
 
 
 def healed(cuts: Iterable[Removed]) -> frozenset[tuple[str, int]]:
-    """Damage of which no row is lost."""
-    return frozenset((one.file, one.offset) for one in cuts if one.rows_lost == 0 and one.length)
+    """Return damage from which no row is lost."""
+    return frozenset((cut.file, cut.offset) for cut in cuts if cut.rows_lost == 0 and cut.length)
 
 
-def _take(report: Report, found: FileReport) -> None:
-    entry = report.file(found.path, found.codec)
-    entry.merge(found)
-    entry.primary = found.primary
+def _take(report: Report, checked: FileReport) -> None:
+    entry = report.file(checked.path, checked.codec)
+    entry.merge(checked)
+    entry.primary = checked.primary
 
 
 def _end(
     target: DirectoryTarget, report: Report, settings: VerifyOptions, checked: Sequence[tuple[str, Fault]]
 ) -> None:
-    """What is known when all files were read."""
+    """Fill in what is known once all files are read."""
     for name, fault in (*target.plan.faults, *checked):
         report.file(name, fault.codec).add(fault)
     report.notes += _pointers(target)
-    for name, codec, said in target.directory.passed_over():
-        report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, said))
+    for name, codec, text in target.directory.passed_over():
+        report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, text))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
     if not report.ok and not target.live and settings.advise:
         _advise(target, report)
@@ -312,37 +313,37 @@ def _end(
                 error.path = error.path or target.path
                 raise
             if not report.unchecked:
-                report.notes.append(f"what the system would do with it can't be told: {error.message}")
+                report.notes.append(f"cannot simulate the start of the system: {error.message}")
 
 
 def _pointers(target: DirectoryTarget) -> Iterator[str]:
-    """A note on each file that stands for contents that were not fetched."""
+    """Iterate over notes on files that are pointers to contents that were not fetched."""
     for file in target.plan.files:
         if not 0 < file.size <= POINTER_SIZE:
             continue
         try:
             pointer = pointer_of(target.directory.read(file.name, 0, file.size))
         except (LogwrightError, OSError):
-            continue  # looking at it says what is wrong
+            continue  # Checking the file reports this error.
         if pointer is not None:
             yield f"{file.name} is {pointer[0]}, not the data; fetch the data first: {pointer[1]}"
 
 
 _UNREAD = (UnsupportedError, AccessError, NotFoundError, StorageError)
-"""What keeps a file from being read is noted: the others are looked at all the same."""
+"""Errors that prevent reading one file. They are reported, and the other files are checked."""
 
 
 def look(
     target: DirectoryTarget, file: PlannedFile, settings: VerifyOptions, checker: DirectoryCheck | None = None
 ) -> FileReport:
-    """One file of a directory."""
+    """Check one file of a directory."""
     return _seen(_looking(target, file, settings), target, file, checker, Meter())
 
 
 def _looking(
     target: DirectoryTarget, file: PlannedFile, settings: VerifyOptions, prefetcher: Prefetcher = INLINE
 ) -> Iterator[Stretch | FileReport]:
-    """What there is in one file of a directory, and at last what is to be said of it."""
+    """Iterate over the good frames of one file of a directory, and last its report."""
     assert file.codec is not None
     codec = registry.get(file.codec)
     entry = FileReport(
@@ -362,43 +363,43 @@ def _looking(
 
 
 def _seen(
-    found: Iterator[Stretch | FileReport],
+    steps: Iterator[Stretch | FileReport],
     target: DirectoryTarget,
     file: PlannedFile,
     checker: DirectoryCheck | None,
     meter: Meter,
 ) -> FileReport:
-    """The next file of those that are looked at, given to what holds the files against each other."""
+    """Consume the steps of the next file, pass its frames to the directory's check, and return its report."""
     failed: LogwrightError | None = None
     if file.role is not Role.PRIMARY:
         checker = None
     if checker is not None:
         checker.begin(file)
-    for size, one in _reached(found):
-        if isinstance(one, FileReport):
+    for size, step in _reached(steps):
+        if isinstance(step, FileReport):
             if failed is not None:
-                _note_unread(one, failed, target, file)
-            return one
+                _note_unread(step, failed, target, file)
+            return step
         meter.add(size)
-        if checker is not None and failed is None and len(one.frames):
+        if checker is not None and failed is None and len(step.frames):
             try:
-                checker.add(one.window, one.frames)
+                checker.add(step.window, step.frames)
             except _UNREAD as error:
                 failed = error
-    raise AssertionError(f"nothing is said of {file.name}")
+    raise AssertionError(f"no report of {file.name}")
 
 
 def _reached(walked: Iterator[Stretch | FileReport]) -> Iterator[tuple[int, Stretch | FileReport]]:
-    """With the number of bytes that each stretch got further."""
+    """Add to each step the number of bytes since the step before."""
     at = 0
-    for found in walked:
-        place = found.window.offset + found.frames.stop if isinstance(found, Stretch) else at
-        yield place - at, found
+    for step in walked:
+        place = step.window.offset + step.frames.stop if isinstance(step, Stretch) else at
+        yield place - at, step
         at = place
 
 
-def _weight(found: Stretch | FileReport) -> int:
-    return weight(found) if isinstance(found, Stretch) else 0
+def _weight(step: Stretch | FileReport) -> int:
+    return weight(step) if isinstance(step, Stretch) else 0
 
 
 def _note_unread(
@@ -411,11 +412,11 @@ def _note_unread(
 
 
 def _unread(error: LogwrightError, codec: str, offset: int, length: int) -> Fault:
-    """What can't be read is not checked: that is no damage where only we don't know the format."""
+    """Return the fault for a file, or a part, that cannot be read. An unknown format is not damage."""
     if isinstance(error, UnsupportedError):
-        text = f"not checked from there on: {error.message}"
+        text = f"not checked from here on: {error.message}"
         return Fault(codec, offset, length, Kind.UNSUPPORTED, text, Severity.WARNING)
-    return Fault(codec, offset, length, Kind.LINK, f"can't be read: {error.message}")
+    return Fault(codec, offset, length, Kind.LINK, f"cannot be read: {error.message}")
 
 
 def _walked(
@@ -427,29 +428,29 @@ def _walked(
     depth: Depth,
     prefetcher: Prefetcher,
 ) -> Iterator[Stretch]:
-    """What is found in a file; what is wrong with it is noted."""
+    """Iterate over the good frames of a file; add its faults to `entry`."""
     name = source.path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, codec_options(codec, options), **hints)
     columns = codec.tables["rows"].select(None)
     entry.bytes += source.size
     walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
     with named(source):
-        for found in threaded(walk, prefetcher):
-            if isinstance(found, Hole):
-                entry.add(found.fault, damaged=True)
+        for step in walk_ahead(walk, prefetcher):
+            if isinstance(step, Hole):
+                entry.add(step.fault, damaged=True)
             else:
-                _frames(found, codec, columns, context, entry, depth)
-                yield found
+                _frames(step, codec, columns, context, entry, depth)
+                yield step
 
 
 def _frames(
-    found: Stretch, codec: Codec, columns: Sequence[str], context: Any, entry: FileReport, depth: Depth
+    stretch: Stretch, codec: Codec, columns: Sequence[str], context: Any, entry: FileReport, depth: Depth
 ) -> None:
-    entry.frames += len(found.frames)
-    for fault in found.faults:
+    entry.frames += len(stretch.frames)
+    for fault in stretch.faults:
         entry.add(fault)
-    if depth is Depth.RECORDS and len(found.frames):
-        for decoded in codec.decode(found.window, found.frames, "rows", columns, context):
+    if depth is Depth.RECORDS and len(stretch.frames):
+        for decoded in codec.decode(stretch.window, stretch.frames, "rows", columns, context):
             entry.rows += decoded.batch.num_rows
             for _, fault in decoded.faults:
                 entry.add(fault, damaged=True)
@@ -459,17 +460,17 @@ def _frames(
 
 
 def _prediction(target: Target, version: str) -> Startup:
-    """Return what predicts the system's start on a target. Raises `UsageError` where nothing does."""
+    """Return the simulation of the system's start on a target. Raises `UsageError` if there is none."""
     if isinstance(target, FileTarget):
         raise UsageError(
-            "what a system would do is known of whole directories, this is a file",
+            "a system's start can be simulated on a directory, but this is a file",
             path=target.path,
-            advice="Name its directory",
+            advice="Pass its directory",
         )
     predict = target.layout.capabilities.predict
     if predict is None:
         raise UsageError(
-            f"what its system would do with a {target.layout.name} is not known", path=target.path
+            f"the start of its system cannot be simulated on a {target.layout.name}", path=target.path
         )
     predict.version_of(version, target.path)
     return predict
@@ -491,7 +492,7 @@ def _predict(target: DirectoryTarget, settings: VerifyOptions) -> Mapping[str, A
 
 @dataclass(frozen=True)
 class _Spec:
-    """A target as another process finds it."""
+    """A target that another process can resolve."""
 
     path: str
     codec: str
@@ -508,7 +509,7 @@ class _Spec:
 
 @dataclass(frozen=True)
 class _Whole:
-    """A piece of work: one target."""
+    """Work: check one target."""
 
     spec: _Spec
     settings: VerifyOptions
@@ -521,7 +522,7 @@ class _Whole:
 
 @dataclass(frozen=True)
 class _File:
-    """A piece of work: one file of a directory."""
+    """Work: check one file of a directory."""
 
     spec: _Spec
     name: str
@@ -534,7 +535,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Held:
-    """A piece of work: the files of a directory held against each other. The frames are found again, nothing is decoded."""
+    """Work: check the files of a directory against each other. The frames are scanned again, but not decoded."""
 
     spec: _Spec
     settings: VerifyOptions
@@ -553,7 +554,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A piece of work: a directory whose files were read, to its end."""
+    """Work: finish the report of a directory whose files have been checked."""
 
     spec: _Spec
     settings: VerifyOptions
@@ -580,7 +581,7 @@ def _shared(
     alone: bool,
     meter: Meter,
 ) -> None:
-    """As `_one` for each target, by several processes: large directories file by file."""
+    """As `_one` for each target, by several processes. Large directories are divided into files."""
     work: list[tuple[int, int, Callable[[], Any]]] = []
     large: list[int] = []
     for i, target in enumerate(targets):
@@ -595,25 +596,25 @@ def _shared(
         _begin(target, parts[i])
         work.append((i, 0, _Held(spec, settings)))
         work += [(i, file.size, _File(spec, file.name, settings)) for file in _files(target)]
-    # What takes longest first, so that it is not left for the end; a report is put together in its own order.
-    order = sorted(range(len(work)), key=lambda one: -work[one][1] if work[one][1] else -(1 << 62))
+    # The longest work comes first, so that it does not delay the end. Reports are combined in their own order.
+    order = sorted(range(len(work)), key=lambda index: -work[index][1] if work[index][1] else -(1 << 62))
     done: dict[int, Any] = {}
-    for one, found in zip(order, _jobs.run([work[one][2] for one in order], jobs), strict=True):
-        done[one] = found
-        meter.add(work[one][1])
+    for index, result in zip(order, _jobs.run([work[index][2] for index in order], jobs), strict=True):
+        done[index] = result
+        meter.add(work[index][1])
     checked: dict[int, list[tuple[str, Fault]]] = {}
-    for one, (i, _, _) in enumerate(work):
-        found = done[one]
-        if isinstance(found, Report):
-            parts[i].become(found)
-        elif isinstance(found, FileReport):
-            _take(parts[i], found)
+    for index, (i, _, _) in enumerate(work):
+        result = done[index]
+        if isinstance(result, Report):
+            parts[i].become(result)
+        elif isinstance(result, FileReport):
+            _take(parts[i], result)
         else:
-            checked[i] = found
+            checked[i] = result
     ends = [_Ended(work_of, settings, parts[i], checked[i], alone) for i, work_of in _specs(targets, large)]
     for i, report in zip(large, _jobs.run(ends, jobs), strict=True):
         parts[i].become(report)
 
 
-def _specs(targets: Sequence[Target], some: Sequence[int]) -> list[tuple[int, _Spec]]:
-    return [(i, _Spec(targets[i].path, kind(targets[i]), targets[i].options)) for i in some]
+def _specs(targets: Sequence[Target], indices: Sequence[int]) -> list[tuple[int, _Spec]]:
+    return [(i, _Spec(targets[i].path, kind(targets[i]), targets[i].options)) for i in indices]

@@ -20,11 +20,13 @@ from logwright.codec.fault import LogwrightError, Severity, UsageError
 from logwright.codec.frames.walk import WHOLE_LIMIT
 from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
+from logwright.readers.paths import Path
 from logwright.readers.report_data import FileReport
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
+from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import FileStream, Mode
+from logwright.readers.target import DirectoryTarget, FileTarget
 from logwright.readers.task import codec_options, known_options
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
@@ -179,7 +181,7 @@ def roundtrip(
     """See `logwright.api.roundtrip`."""
     chosen = _chosen(law)
     notes: list[str] = []
-    targets = resolve(path, codec, options, passed=notes, verb=Verb.ROUNDTRIP)
+    targets = resolve(path, codec, options, skipped=notes, verb=Verb.ROUNDTRIP)
     work: list[Callable[[], FileOutcome]] = []
     for target in targets:
         if isinstance(target, FileTarget):
@@ -200,7 +202,7 @@ def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:
     for item in names:
         if item not in LAWS:
             near = difflib.get_close_matches(item, LAWS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(LAWS)}"
+            hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(LAWS)}"
             raise UsageError(f"no law {item!r}", advice=hint)
     return tuple(item for item in LAWS if item in names)
 

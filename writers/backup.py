@@ -1,11 +1,11 @@
-"""Originals, saved whole in a directory of their own before they are changed in place.
+"""Save files to a separate directory before they are changed in place.
 
-    <backup>/<file>          as it was, with its owner, mode and times, under its name in the store's tree (`codec.store.roots`)
-    <backup>/backup.json     whose files these are, with their sizes and SHA-256
-    <backup>/backup.lock     only while it is not known whether they have been changed
+    <backup>/<file>          the original with its owner, mode and times, under its name in the store's tree (`codec.store.roots`)
+    <backup>/backup.json     the directory of the files, their sizes and SHA-256
+    <backup>/backup.lock     exists only while it is uncertain whether the originals have been changed
 
-A run that was killed leaves the lock file. The next one with the same backup directory takes away what is there, if nothing is
-lost by that: the copies are not complete yet, or all originals are still what was copied.
+A killed run leaves the lock file. The next run with the same backup directory removes its content if nothing is lost by that: the copies
+are incomplete, or all originals are unchanged.
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ LIST = "backup.json"
 LOCK = "backup.lock"
 VERSION = 1
 WINDOW = 4 << 20
-"""Files are copied in pieces of so many bytes."""
+"""Files are copied in windows of this many bytes."""
 
 
 def refuse_backup_inside(files: FileSystem, path: str, data: Iterable[str]) -> None:
-    """Raise `UsageError` where a backup directory lies in one of the directories `data`, or is above one."""
+    """Raise `UsageError` if a backup directory is inside one of the directories `data`, or above one."""
     real = files.real(path)
-    for one in data:
-        if _within(real, one) or _within(one, real):
+    for directory in data:
+        if _within(real, directory) or _within(directory, real):
             raise UsageError(
-                f"the backup must lie outside {one}", path=path, advice="Any other place will do, on any disk"
+                f"the backup must be outside {directory}",
+                path=path,
+                advice="Any other directory will do, on any disk",
             )
 
 
@@ -54,21 +56,21 @@ def _within(path: str, folder: str) -> bool:
 
 
 class Backup:
-    """One backup directory, absent or empty before. `save`, then change the originals, then `keep`; `undo` on any error.
+    """A backup directory, absent or empty before. Call `save`, change the originals, then call `keep`; call `undo` on any error.
 
-    `of` are the directories of what is saved. Raises `ExistsError` where the directory holds anything that may be missed.
+    `of` are the directories of the saved files. Raises `ExistsError` if the directory holds anything that could be lost.
     """
 
     def __init__(self, files: FileSystem, path: str, of: Roots) -> None:
         self.path = files.real(path)
         self.unreadable: dict[str, int] = {}
-        """Bytes of each original that the disk can't read: zeros stand for them."""
+        """Number of bytes of each original that the disk cannot read, saved as zeros."""
         self._files, self._of = files, of
         self._lock: Lock | None = None
         self._named: list[str] = []
         self._folders: list[str] = []
-        found = files.stat(self.path)
-        if found is not None and not found.directory:
+        existing = files.stat(self.path)
+        if existing is not None and not existing.directory:
             raise ExistsError("it is a file; a backup is a directory", path=path)
         self._made = make_above(files, self.path)
         try:
@@ -86,12 +88,12 @@ class Backup:
             raise _holds_something(path)
         lock = self._files.lock(self._at(LOCK))
         if lock is None:
-            raise BusyError("another logwright is saving files to it", path=path)
+            raise BusyError("another logwright process is saving files here", path=path)
         self._lock = lock
         if names and LIST in names and not self._redundant():
             raise _holds_something(path)
         for name in sorted(names, key=lambda name: name != LIST):
-            # The list goes first: without it, what is left is known to be no complete backup.
+            # The list is removed first: without it the rest is known to be an incomplete backup.
             if name in folders:
                 remove_tree(self._files, self._at(name))
             elif name != LOCK:
@@ -99,13 +101,13 @@ class Backup:
         self._files.sync_directory(self.path)
 
     def _redundant(self) -> bool:
-        """Whether all originals are what was saved of them."""
+        """Return whether all originals are unchanged."""
         try:
             saved = json.loads(self._files.read(self._at(LIST)))
-            originals = {self._of.at(name): one for name, one in saved["files"].items()}
+            originals = {self._of.at(name): entry for name, entry in saved["files"].items()}
             return saved["of"] == self._of.own and all(
-                self._files.stat(path) is not None and _sum(self._files, path) == one["sha256"]
-                for path, one in originals.items()
+                self._files.stat(path) is not None and _sum(self._files, path) == entry["sha256"]
+                for path, entry in originals.items()
             )
         except (ValueError, TypeError, KeyError, AttributeError, OSError):
             return False
@@ -117,23 +119,23 @@ class Backup:
         model: Callable[[str], str],
         facts: Mapping[str, Any],
     ) -> None:
-        """Copy files, and make sure that they are on the disk as they were. `open` opens an original, `model` is the path that its
-        owner, mode and times are taken from, `facts` are more for the list."""
+        """Copy files and verify the copies. `open` opens an original, `model` returns the path to take owner, mode and times from, and
+        `facts` are added to the list."""
         saved: dict[str, Any] = {}
         for name in names:
             with open(name) as source:
                 saved[name] = self._save(name, source, model(name))
-        for name, one in saved.items():
-            if _sum(self._files, self._at(name)) != one["sha256"]:
+        for name, entry in saved.items():
+            if _sum(self._files, self._at(name)) != entry["sha256"]:
                 raise StorageError(
-                    "what was saved reads back as something else; nothing has been changed",
+                    "the saved file reads back with different content; nothing has been changed",
                     path=self._at(name),
-                    advice="Do not trust that disk: name a backup directory on another one",
+                    advice="Do not trust this disk: use a backup directory on another one",
                 )
         for folder in self._folders:
             self._files.sync_directory(folder)
         text = json.dumps({"backup": VERSION, "of": self._of.own, "files": saved, **facts}, indent=1)
-        # Whole from the moment that it has its name: as long as it has not, no original has been changed.
+        # Renamed into place complete. Until then no original is changed.
         self._named += [LIST, LIST + ".tmp"]
         put_file(self._files, self._at(LIST + ".tmp"), text.encode())
         self._files.rename(self._at(LIST + ".tmp"), self._at(LIST))
@@ -149,7 +151,7 @@ class Backup:
             while at < source.size:
                 data, gaps = zero_filled(source, at, WINDOW)
                 if not len(data):
-                    raise BusyError("it became shorter while it was saved", path=source.path)
+                    raise BusyError("the file was truncated while it was being saved", path=source.path)
                 for gap in gaps:
                     self.unreadable[name] = self.unreadable.get(name, 0) + gap.length
                 digest.update(data.data)
@@ -161,7 +163,7 @@ class Backup:
         return {"size": source.size, "sha256": digest.hexdigest(), "unreadable": self.unreadable.get(name, 0)}
 
     def keep(self) -> None:
-        """The originals have been changed: this is all there is of them."""
+        """Keep the backup: the originals have been changed."""
         try:
             self._files.remove(self._at(LOCK))
             self._files.sync_directory(self.path)
@@ -169,7 +171,7 @@ class Backup:
             self._free()
 
     def undo(self) -> None:
-        """The originals are as they were: leave nothing. Errors are raised last."""
+        """Remove the backup: the originals are unchanged. Errors are raised last."""
         with contextlib.ExitStack() as steps:
             steps.callback(unmake, self._files, self._made)
             steps.callback(self._free)
@@ -193,7 +195,7 @@ class Backup:
 
 def _holds_something(path: str) -> ExistsError:
     return ExistsError(
-        "the backup directory is not empty", path=path, advice="Name one that is absent or empty"
+        "the backup directory is not empty", path=path, advice="Use one that is absent or empty"
     )
 
 
@@ -205,7 +207,7 @@ def _sum(files: FileSystem, path: str) -> str:
 
 
 def pieces(files: FileSystem, path: str) -> Iterator[bytes]:
-    """A file, in pieces."""
+    """Iterate over the windows of a file."""
     at = 0
     while data := files.read(path, at, WINDOW):
         yield data

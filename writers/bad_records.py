@@ -1,7 +1,7 @@
-"""Faults as JSON lines: one file for each task that met some, in a dated folder, `PATH/20261121T095911/bad_records/part-00003-….json`.
+"""Write faults as JSON lines: one file per task with faults, in a dated folder, `PATH/20261121T095911/bad_records/part-00003-….json`.
 
-A task's file appears whole. Another attempt of the task gives it the same name, so that retried and speculative attempts
-leave one: that of an attempt which met all there is replaces any, that of one which was cut short stays behind.
+A task's file is renamed into place when it is complete. Every attempt of a task uses the same name, so retried and speculative attempts
+leave one file: a complete attempt replaces any other, an aborted one replaces none.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class BadRecords:
 
     folder: str
     read: str
-    """Tells reads apart that began in the same second: a query may have several."""
+    """Distinguishes reads that start in the same second, since a query may have several."""
     files: FileSystem = field(default_factory=LocalFileSystem)
 
     @classmethod
     def at(cls, path: str, files: FileSystem | None = None) -> BadRecords:
-        """For a read that begins now, below `path`. Raises `UsageError` for a path that is not local."""
+        """Create the folder of a read that starts now, below `path`. Raises `UsageError` for a path that is not local."""
         refuse_remote(path)
         files = LocalFileSystem() if files is None else files
         began = datetime.fromtimestamp(files.now(), UTC).strftime("%Y%m%dT%H%M%S")
@@ -40,7 +40,7 @@ class BadRecords:
 
     @contextlib.contextmanager
     def task(self, number: int) -> Iterator[Lines]:
-        """The lines of an attempt of a task; no file is made for none."""
+        """Open the output of an attempt of a task. No file is made without lines."""
         name = f"part-{number:05d}-{self.read}.json"
         lines = Lines(self.files, self.folder, name)
         try:
@@ -52,7 +52,7 @@ class BadRecords:
 
 
 class Lines:
-    """One file being written, line by line, under a name that Spark's readers ignore."""
+    """A file being written line by line, under a name that Spark's readers ignore."""
 
     def __init__(self, files: FileSystem, folder: str, name: str) -> None:
         self._files = files
@@ -71,11 +71,11 @@ class Lines:
             try:
                 self._size += write_all(self._file, data, self._size)
             except OSError:
-                self._drop()  # a line that is half there would be no JSON
+                self._drop()  # an incomplete line would not be JSON
                 raise
 
     def close(self, *, complete: bool) -> None:
-        """Put the file in place; one that is not complete only where there is none."""
+        """Rename the file into place; an incomplete one only if there is no other."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -91,7 +91,7 @@ class Lines:
                     self._files.rename_new(self._part, self._path)
                 self._files.sync_directory(self._folder)
             except FileExistsError:
-                self._files.remove(self._part)  # another attempt was there first
+                self._files.remove(self._part)  # another attempt was first
             except BaseException:
                 self._drop()
                 raise
@@ -105,7 +105,7 @@ class Lines:
             self._files.remove(self._part)
 
     def _make(self, folder: str) -> None:
-        """Make a directory and those above it; other tasks do the same."""
+        """Make a directory and its parents. Other tasks may do the same."""
         if self._files.stat(folder) is None:
             self._make(os.path.dirname(folder))
             with contextlib.suppress(FileExistsError):

@@ -1,21 +1,21 @@
-"""Method new files become the target, whole or not at all.
+"""Commit staged files atomically.
 
-Three ways, of which the target decides:
+There are three methods, and the target decides:
 
-rename     There is no target, or an empty directory: the new one is made beside it and renamed into place.
-exchange   The target is replaced: the new one is made beside it, the two swap names, then the old one is removed.
-journal    Files are added: they are made inside, in `<target>/<inner staging>/<token>/`, and a commit record there
-           (`readers.journal`) says how they get their names. Also where the target can't be renamed: a mount point, or a file
-           system without exchange; then the record also removes all old files, so that the system, started in between, sees no mixture.
+rename     The target is absent or empty: the new directory is made beside it and renamed into place.
+exchange   The target is replaced: the new directory is made beside it, the two swap names, and the old one is removed.
+journal    Files are added: they are staged in `<target>/<inner staging>/<token>/`, and a commit record there
+           (`readers.journal`) lists the renames. Also used if the target cannot be renamed: a mount point, or a file
+           system without exchange. The record then removes all old files too, so that the system never sees a mixture.
 
-In each there is one step before which the target is the old one and after which it is the new one, as readers see it. Whatever
-fails before that step is undone here or by the next writer; whatever fails after it is finished by the next writer (`recover`).
+Each method has one step before which readers see the old target and after which they see the new one. A failure before that step is undone
+here or by the next writer; after it, the next writer finishes the commit (`recover`).
 
-A store with further roots is always written by a journal. What is staged for a root is staged in it, and one commit record in the store's
+A store with further roots is always written with a journal. Files for a root are staged in that root, and one commit record in the store's
 own directory commits all roots.
 
-A write may have a name (`readers.journal.Txn`), which is committed by the same step as its files: it comes with the directory that
-is renamed or exchanged, or stands in the commit record. A write whose name is known already is not begun (`Repeated`).
+A write may have a name (`readers.journal.Txn`), which the same step commits: it is part of the directory that is renamed or exchanged, or
+of the commit record. A write with a known name is not started (`Repeated`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ MODES = ("error", "append", "overwrite")
 
 
 class Method(StrEnum):
-    """Method a staged directory takes its place: by a rename, by an exchange with the old one, or file by file behind a journal."""
+    """How a staged directory replaces the target: by a rename, by an exchange with the old one, or file by file with a journal."""
 
     RENAME = "rename"
     EXCHANGE = "exchange"
@@ -76,7 +76,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True)
 class Ticket:
-    """What another process needs to know of a write that has begun, to stage for it or to finish it. Picklable."""
+    """The state of a started write that another process needs to stage files or to finish it. Can be pickled."""
 
     path: str
     name: str
@@ -88,16 +88,16 @@ class Ticket:
     made: tuple[str, ...] = ()
     txn: Txn | None = None
     roots: Mapping[str, str] = field(default_factory=dict)
-    """The directories of the further roots, by name."""
+    """Directories of the further roots, by name."""
     above: Mapping[str, bytes] = field(default_factory=dict)
-    """Small files of the directory above."""
+    """Small files of the parent directory."""
 
 
 class Transaction:
-    """One write to one directory. `begin`, fill `stage`, then `commit`; `undo` on any error.
+    """One write to one directory. Call `begin`, fill `stage`, then call `commit`; call `undo` on any error.
 
-    `listing` is the directory that is added to, None when a new one is made. `stage` holds files under their final names;
-    `work` are directories, one in each root, for whatever else is needed on the way.
+    `listing` is the directory to append to; None for a new one. `stage` holds files under their final names; `work` has a directory in each
+    root for temporary files.
     """
 
     def __init__(self, target: Target, ticket: Ticket) -> None:
@@ -118,10 +118,10 @@ class Transaction:
         self.committed = False
         self._above: list[str] = []
         self.done = "the rows are committed"
-        """What is true after the commit, and what not to do then, for errors that come too late to undo it."""
-        self.then = "The next write to this directory finishes it; do not write the same rows again"
+        """For errors after the commit: what is done, and what to do next."""
+        self.then = "The next write to this directory finishes the cleanup; do not write the same rows again"
 
-    # begin
+    # Begin
 
     @classmethod
     def begin(
@@ -137,14 +137,15 @@ class Transaction:
         roots: Sequence[Root] = (),
         above: Mapping[str, bytes] | None = None,
     ) -> Transaction:
-        """Check everything that can be checked before any work, finish or undo what an earlier writer left, make the
-        staging directory and lock it. `many`: it will be filled and finished by other processes; it belongs to `process`
-        (default: this one) and no lock is held in between. `roots` are the further roots (`Layout.roots`), `above` small files that lie in
-        the directory above (`Layout.above`).
-        Raises `Repeated` where `txn` has been written already.
+        """Check everything that can be checked in advance, finish or undo what an earlier writer left, and make and lock the staging
+        directory.
+
+        `many`: other processes will fill and finish it; it belongs to `process` (default: this one), and no lock is held meanwhile. `roots`
+        are the further roots (`Layout.roots`), `above` small files for the parent directory (`Layout.above`). Raises `Repeated` if `txn`
+        has been written already.
         """
         if mode not in MODES:
-            raise UsageError(f"mode {mode!r} is none of {', '.join(MODES)}")
+            raise UsageError(f"unknown mode {mode!r}; valid values: {', '.join(MODES)}")
         path = meant(files, layout, path)
         target = Target.at(files, layout, path, roots)
         at = files.stat(target.path)
@@ -159,8 +160,8 @@ class Transaction:
         transaction: Transaction | None = None
         try:
             if target.further:
-                for one in target.roots:
-                    made += make_above(files, one)
+                for root in target.roots:
+                    made += make_above(files, root)
                 at = files.stat(target.path)
             if at is not None:
                 if not lock.take():
@@ -186,7 +187,7 @@ class Transaction:
                 above=above or {},
             )
             if ticket.method is Method.RENAME:
-                lock.release()  # an empty directory is replaced: nothing may be left in it
+                lock.release()  # an empty directory is replaced, so nothing may be left in it
             for _ in range(100):
                 transaction = cls(target, replace(ticket, token=secrets.token_hex(16)))
                 transaction._inner = lock
@@ -194,9 +195,9 @@ class Transaction:
                     break
             else:
                 raise StorageError(
-                    "the staging directory beside it is removed again and again, or can't be made",
+                    "the staging directory cannot be made, or is removed repeatedly",
                     path=path,
-                    advice="Name a place on a file system that takes new directories",
+                    advice="Write to a file system that allows new directories",
                 )
             if recover_beside(target, transaction.ticket.token):
                 raise at_work(path)
@@ -213,7 +214,7 @@ class Transaction:
             raise
 
     def _make(self, many: bool, process: int | None) -> bool:
-        """Make the staging directory; False when another writer took it, not locked yet, for one left behind."""
+        """Make the staging directory. Return False if another writer removed it before it was locked."""
         files = self.files
         try:
             if self.ticket.method is not Method.JOURNAL:
@@ -228,7 +229,7 @@ class Transaction:
             if many:
                 claim(files, own, process)
                 files.sync_directory(own)
-            # So that what is left after a crash is known as ours.
+            # Sync the names, so that leftovers of a crash are recognised.
             files.sync_directory(os.path.dirname(own))
             files.sync_directory(os.path.dirname(os.path.dirname(own)))
             return True
@@ -238,16 +239,16 @@ class Transaction:
                 raise
             return False
 
-    # between processes
+    # Between processes
 
     def pause(self) -> None:
-        """Free the locks; `ticket` is enough to go on elsewhere."""
+        """Release the locks. `ticket` is enough to continue in another process."""
         self._outer.release()
         self._inner.release()
 
     @classmethod
     def resume(cls, files: FileSystem, layout: Layout, ticket: Ticket) -> Transaction:
-        """Go on with a write that was begun with `many`: takes the locks."""
+        """Continue a write that was started with `many`, and take the locks."""
         target = Target(files, layout, files.real(ticket.path), ticket.name, ticket.roots)
         transaction = cls(target, ticket)
         try:
@@ -257,27 +258,27 @@ class Transaction:
                 raise at_work(ticket.path)
             if files.stat(transaction.work.own) is None:
                 raise FileNotFoundError(transaction.work.own)
-            # From here on the locks say that it is being worked on.
+            # From here on the locks show that the write is active.
             unclaim(files, transaction.work.own)
         except FileNotFoundError:
             transaction.pause()
             raise NotFoundError(
-                "the staging directory is gone",
+                "the staging directory no longer exists",
                 path=transaction.work.own,
-                advice="It has been removed together with the target, or by hand; or is this not a shared file system?",
+                advice="It was removed with the target, or by hand. If this is another machine: is the file system shared?",
             ) from None
         except BaseException:
             transaction.pause()
             raise
         return transaction
 
-    # the end
+    # End
 
     def commit(self, order: Iterable[str] | None = None, removes: Iterable[str] = ()) -> None:
-        """Make the staged files the target's. `order` is that of the renames, the layout's by default. `removes` are files of a
-        directory that is added to: they are gone before the first rename, also those that a staged file takes the place of.
+        """Commit the staged files. `order` is the order of renames, by default the layout's. `removes` are files of an existing directory
+        to remove before the first rename, including those that a staged file replaces.
 
-        After an error the target is the old one and all is undone, unless `committed` says that it is the new one.
+        After an error the target is unchanged and everything is undone, unless `committed` is true.
         """
         self.stage.close()
         refuse_running(self.files, self.target.layout, self.target.path)
@@ -303,7 +304,7 @@ class Transaction:
             self._commit_journal(ordered, tuple(removes) if self.ticket.adds else tuple(self.ticket.before))
 
     def _put_above(self) -> None:
-        """The small files of the directory above come first: without the directory they say nothing to the system."""
+        """Write the small files of the parent directory first: without the directory they mean nothing to the system."""
         _refuse_above(self.target, self.ticket.above)
         for name, data in self.ticket.above.items():
             path = os.path.join(self.target.above, name)
@@ -327,7 +328,7 @@ class Transaction:
 
     def _commit_exchange(self, ordered: tuple[str, ...]) -> None:
         self._take_record_along()
-        # By this the old directory is known as ours to remove, once it has the staging name.
+        # The marker shows that the old directory may be removed once it has the staging name.
         marker = self.target.inside(self.ticket.token).own
         self.files.mkdir(marker)
         self.files.sync_directory(self.target.inner)
@@ -340,7 +341,7 @@ class Transaction:
             return
         with self._after():
             if replace(self.target, path=self._beside).sizes() != self.ticket.before:
-                # Someone put a file into it after we looked and before it was exchanged.
+                # Someone added a file between the check and the exchange.
                 self.files.exchange(self._beside, self.target.path)
                 self.committed = False
                 raise _changed(self.ticket.path)
@@ -380,14 +381,13 @@ class Transaction:
                 self._tidy()
 
     def _barrier(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> str | None:
-        """Return `Layout.barrier` where it is needed. Where nothing old is touched it is not: what has been put in place is a prefix of what
-        comes."""
+        """Return `Layout.barrier` if it is needed. It is not if no old file is changed, since any prefix of the renames is then consistent."""
         old = removes or any(name in self.ticket.before for name in ordered)
         several = len({*ordered, *removes}) > 1
         return self.target.layout.barrier if self.ticket.roots and several and old else None
 
     def _take_record_along(self) -> None:
-        """The record of the transactions comes with the new directory."""
+        """Add the record of transactions to the new directory."""
         inner = os.path.join(self._place.own, self.target.layout.inner_staging)
         take_over(self.files, self.target.inner, inner, self.ticket.txn)
 
@@ -401,34 +401,34 @@ class Transaction:
         if not self.ticket.before:
             if target.occupied():
                 raise ExistsError(
-                    "it has come into being while the rows were being staged", path=self.ticket.path
+                    "it was created by someone else while the rows were being staged", path=self.ticket.path
                 )
         elif self.files.stat(target.path) is None or target.sizes() != self.ticket.before:
             raise _changed(self.ticket.path)
 
     @contextlib.contextmanager
     def _after(self) -> Iterator[None]:
-        """What follows the step that decides: it can fail, but not be undone."""
+        """Context for the steps after the commit: they may fail, but cannot be undone."""
         self.committed = True
         try:
             yield
         except OSError as error:
             if not self.committed:
                 raise
-            said = explained(error, self.ticket.path)
+            explanation = explained(error, self.ticket.path)
             raise StorageError(
-                f"{self.done}, but tidying up after that failed: {said}",
+                f"{self.done}, but cleaning up failed: {explanation}",
                 path=self.ticket.path,
                 advice=self.then,
             ) from error
 
     def fail(self) -> None:
-        """`undo` while an error is on its way: the disk that caused it may not let us, then the next writer does."""
+        """Call `undo` after an error. If the failing disk prevents it, the next writer does it."""
         with contextlib.suppress(OSError):
             self.undo()
 
     def undo(self) -> None:
-        """Leave the target as it was, and nothing else. After `committed` only free the locks. Errors are raised last."""
+        """Restore the target and remove everything else. After `committed` only release the locks. Errors are raised last."""
         self.stage.abandon()
         if self.committed:
             self._outer.drop()
@@ -448,38 +448,38 @@ class Transaction:
 
 
 def way(target: Target, mode: str, occupied: bool) -> Method:
-    """Method a target is written."""
+    """Return the method for a target."""
     if occupied and mode == "append":
         return Method.JOURNAL
     if target.further:
         return Method.JOURNAL
     at, above = target.files.stat(target.path), target.files.stat(target.above)
     if at is not None and above is not None and at.device != above.device:
-        return Method.JOURNAL  # a mount point has no name to be changed
+        return Method.JOURNAL  # a mount point cannot be renamed
     return Method.EXCHANGE if occupied or is_recorded(target.files, target.inner) else Method.RENAME
 
 
 def _refuse_above(target: Target, above: Mapping[str, bytes]) -> None:
-    """A small file of the directory above that says something else is not written over; and it lies on the same file system."""
+    """Raise if a small file of the parent directory has other content, or is on another file system."""
     layout = target.layout
     if above and layout.data_folder not in (None, os.path.basename(target.path)):
         raise UsageError(
-            f"{', '.join(above)} lies above {layout.data_folder}, this directory has another name",
+            f"{', '.join(above)} belongs above {layout.data_folder}, but this directory has another name",
             path=target.path,
         )
     for name, data in above.items():
         path = os.path.join(target.above, name)
-        found = target.files.stat(path)
-        if found is not None and (said := target.files.read(path, 0, 4096)) != data:
+        existing = target.files.stat(path)
+        if existing is not None and (content := target.files.read(path, 0, 4096)) != data:
             raise ExistsError(
-                f"it says {said.decode(errors='replace')!r}, and {data.decode()!r} is to be written",
+                f"it contains {content.decode(errors='replace')!r}, and {data.decode()!r} should be written",
                 path=path,
-                advice=f"Leave {name} away to keep it, or remove it first",
+                advice=f"Omit {name} to keep it, or remove it first",
             )
     at, beside = target.files.stat(target.path), target.files.stat(target.above)
     if above and at is not None and beside is not None and at.device != beside.device:
         raise UsageError(
-            f"{', '.join(above)} lies on another file system than the directory, which can't be written together",
+            f"{', '.join(above)} is on another file system than the directory, so they cannot be committed together",
             path=target.path,
             advice="Write it by hand",
         )
@@ -495,33 +495,33 @@ def _exists(path: str) -> ExistsError:
 
 def _changed(path: str) -> BusyError:
     return BusyError(
-        "its files have been changed by someone else while the rows were being staged; nothing was written",
+        "its files were changed by someone else while the rows were being staged; nothing was written",
         path=path,
         advice="Make sure that nothing else writes there, then try again",
     )
 
 
 def refuse_foreign(target: Target, mode: str) -> None:
-    """Only a directory of the same layout is added to, and only one with nothing else in it is replaced."""
+    """Raise unless the target has the same layout and, if it is replaced, no other files."""
     if mode == "error":
         raise _exists(target.path)
     listing = target.listing()
     if target.layout.recognise(listing) <= Match.NO:
         raise ExistsError(
-            f"it is not empty and not a {target.layout.name}: nothing is written to it",
+            f"it is not empty and not a {target.layout.name}; nothing was written",
             path=target.path,
-            advice="Name an empty directory or one that does not exist",
+            advice="Use an empty directory or one that does not exist",
         )
     if mode == "append":
         return
-    strange: list[str] = []
-    target.sizes(strange)
-    strange = [name for name in strange if name != target.layout.inner_staging]
+    foreign: list[str] = []
+    target.sizes(foreign)
+    foreign = [name for name in foreign if name != target.layout.inner_staging]
     plan = target.layout.plan(listing, Options(target.layout.read_options))
-    strange += [file.name for file in plan.files if file.role is Role.FOREIGN]
-    if strange:
+    foreign += [file.name for file in plan.files if file.role is Role.FOREIGN]
+    if foreign:
         raise ExistsError(
-            f"it holds what is no part of a {target.layout.name} and would be lost: {', '.join(strange[:5])}",
+            f"it has files that are not part of a {target.layout.name} and would be lost: {', '.join(foreign[:5])}",
             path=target.path,
-            advice="Move that away first",
+            advice="Move them away first",
         )

@@ -1,6 +1,6 @@
-"""`edit`: rows taken out of files, or values out of rows, and all that they are not in left as it is.
+"""`edit`: remove rows, or redact values, and leave all other frames as they are.
 
-What is damaged is refused: nobody knows what is in it.
+Damaged input is refused, since its content is unknown.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from logwright.codec.store.listing import Plan
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.report import Report
-from logwright.readers.resolve import FileTarget, Target, kind, resolve
+from logwright.readers.resolve import resolve
+from logwright.readers.target import FileTarget, Target, kind
 from logwright.readers.task import known_options
 from logwright.readers.verify import VerifyOptions, verify
+from logwright.writers.apply_plan import Original
 from logwright.writers.edit_file import edit_file
-from logwright.writers.mend import Original
 from logwright.writers.repair import EDIT, carry_out, refuse_busy
 from logwright.writers.request import Request
 from logwright.writers.write import rows_table
@@ -35,7 +36,7 @@ REDACTS = ("value",)
 
 
 class Rows:
-    """What an edit does to rows (`codec.engine.repair.Change`). Where `every` is given, no filter is needed."""
+    """What an edit does to rows (`codec.engine.repair.Change`). With `every`, no filter is needed."""
 
     def __init__(
         self, table: Table, drop: Given, redact: Given, columns: Sequence[str] | str, value: bytes | str | None,
@@ -44,19 +45,21 @@ class Rows:
         self._drop, self._redact = understand(drop, table), understand(redact, table)
         self.every = bool(every)
         self._unmatched: dict[str, Given] = {}
-        """The filters that have matched no row so far, by their names; empty where no match is needed."""
+        """Filters that have not matched a row yet, by name. Empty if no match is required."""
         if not allow_no_match:
-            asked = {"drop": (self._drop, drop), "redact": (self._redact, redact)}
-            self._unmatched = {name: given for name, (filter, given) in asked.items() if filter is not None}
+            requested = {"drop": (self._drop, drop), "redact": (self._redact, redact)}
+            self._unmatched = {
+                name: source for name, (filter, source) in requested.items() if filter is not None
+            }
         if self._drop is None and self._redact is None and every is None:
             raise UsageError(
-                "it is not said what is to be changed",
-                advice="drop takes rows out, redact takes values out of rows: drop=[('key', '==', b'user-7')] "
+                "nothing to change",
+                advice="drop removes rows, redact replaces values: drop=[('key', '==', b'user-7')] "
                 "(--drop 'key == user-7')",
             )
         known: list[str] = []
-        for one in (self._drop, self._redact):
-            known += one.columns if one is not None else ()
+        for filter in (self._drop, self._redact):
+            known += filter.columns if filter is not None else ()
         self.columns: Sequence[str] = tuple(dict.fromkeys(known))
         self.values: Mapping[str, bytes | None] = {}
         if self._redact is not None:
@@ -65,7 +68,7 @@ class Rows:
             for name in self.values:
                 _refuse_column(table, name)
             if not self.values:
-                raise UsageError("no column is named that is to be redacted")
+                raise UsageError("no columns to redact")
 
     def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         return self._counted("drop", _mask(self._drop, rows))
@@ -79,10 +82,10 @@ class Rows:
         return mask
 
     def check_matched(self, path: str) -> None:
-        """Raise `NotFoundError` if a filter matched no row. Call this after all rows were seen."""
-        for name, given in self._unmatched.items():
+        """Raise `NotFoundError` if a filter matched no row. Call this after all rows."""
+        for name, filter in self._unmatched.items():
             raise NotFoundError(
-                f"no row matches {name}: {given}; nothing was written",
+                f"no row matches {name}: {filter}; nothing was written",
                 path=path,
                 advice="Check the filter with `logwright dump --filter`. If it is right, pass allow_no_match=True (--allow-no-match)",
             )
@@ -108,8 +111,8 @@ def _refuse_column(table: Table, name: str) -> None:
     type_ = table[name].type
     if not (pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or name == "headers"):
         raise UsageError(
-            f"column {name!r} of type {type_} can't be redacted",
-            advice="Columns of bytes can: value, key; and headers",
+            f"column {name!r} of type {type_} cannot be redacted",
+            advice="Only columns of bytes (value, key) and headers can",
         )
 
 
@@ -138,9 +141,9 @@ def edit(
     assert directory_edit is not None
     report = report_of([first])
 
-    def make(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
+    def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         _refuse_damaged(report)
-        return _Matching(directory_edit.edit(found[0], plans[0], change, own), change, first.path)
+        return _Matching(directory_edit.edit(copies[0], plans[0], change, own), change, first.path)
 
     carry_out([first], make, request, lambda _: report, EDIT, False)
     return report
@@ -151,14 +154,16 @@ def _resolve(
 ) -> tuple[list[Target], Options, Rows]:
     targets = resolve(path, codec, {})
     if len(targets) != 1:
-        raise UsageError(f"{len(targets)} things lie there", advice="Edit them one by one")
+        raise UsageError(
+            f"{len(targets)} stores or files match; edit takes one", advice="Edit them one by one"
+        )
     first = targets[0]
-    what: Codec | Layout = first.codec if isinstance(first, FileTarget) else first.layout
-    if what.capabilities.edit is None:
-        raise UsageError(f"a {kind(first)} can't be edited", path=first.path)
+    owner: Codec | Layout = first.codec if isinstance(first, FileTarget) else first.layout
+    if owner.capabilities.edit is None:
+        raise UsageError(f"a {kind(first)} cannot be edited", path=first.path)
     table = first.codec.tables["rows"] if isinstance(first, FileTarget) else rows_table(first.layout)
     change = make_rows(table)
-    declared: tuple[Option, ...] = what.capabilities.edit.options
+    declared: tuple[Option, ...] = owner.capabilities.edit.options
     names = {fold(option.name) for option in declared}
     reads = (
         {} if isinstance(first, FileTarget) else {fold(option.name) for option in first.layout.read_options}
@@ -173,12 +178,12 @@ def _resolve(
 def _refuse_damaged(report: Report) -> None:
     if report.ok:
         return
-    name, fault = next((one for one in report.faults if one[1].severity == "error"), ("", None))
+    name, fault = next((entry for entry in report.faults if entry[1].severity == "error"), ("", None))
     error = DamageError(
-        f"it is damaged ({fault.detail if fault is not None else 'see the report'}): what is in there can't be found",
+        f"it is damaged ({fault.detail if fault is not None else 'see the report'}), so matching rows may be missed",
         path=name or report.path,
         offset=None if fault is None else fault.offset,
-        advice="Repair it first, with `logwright repair`, and edit the result",
+        advice="Repair it first with `logwright repair`, and edit the result",
     )
     error.fault = fault
     raise error

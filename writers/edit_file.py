@@ -1,4 +1,4 @@
-"""One file, edited by its codec alone; what is derived from it, indexes beside it say, is not touched."""
+"""Edit a single file with its codec. Files derived from it, such as indexes beside it, are not changed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.readers.report import Report
-from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.stream import named
+from logwright.readers.target import FileTarget
 from logwright.writers.filesystem import plain_errors
 from logwright.writers.repair import edited
-from logwright.writers.repair_file import Alone, FileMender, removed_entry
+from logwright.writers.repair_file import Alone, FileWriter, removed_entry
 from logwright.writers.request import Request
 
 
 class MatchingChange(Change, Protocol):
-    """A change that may need each of its filters to match a row."""
+    """A change that may require each of its filters to match a row."""
 
     def check_matched(self, path: str) -> None:
         """Raise `NotFoundError` if a filter matched no row."""
@@ -34,12 +34,12 @@ class MatchingChange(Change, Protocol):
 def edit_file(
     target: FileTarget, change: MatchingChange, options: Options, request: Request, report: Report
 ) -> None:
-    """Edit a file as asked, and tell the report."""
+    """Edit a file as requested, and fill in the report."""
     if request.in_place and (target.path == STDIN or is_remote(target.path)):
-        raise UsageError("only local files are changed in place", path=target.path)
+        raise UsageError("only local files can be changed in place", path=target.path)
     codec: Codec = target.codec
     assert codec.capabilities.edit is not None
-    mender = FileMender(target, request.files, report)
+    writer = FileWriter(target, request.files, report)
     with plain_errors(target.path):
         source = target.open()
         try:
@@ -53,9 +53,9 @@ def edit_file(
             change.check_matched(target.path)
             rows = None
             if not request.dry_run and request.out is not None:
-                rows = mender.beside(source, pieces, local_path(request.out))
+                rows = writer.beside(source, pieces, local_path(request.out))
             elif not request.dry_run and cuts:
-                rows = mender.in_place(source, pieces, local_path(cast(str, request.backup)))
+                rows = writer.in_place(source, pieces, local_path(cast(str, request.backup)))
         finally:
             if target.source is None:
                 source.close()
@@ -67,16 +67,18 @@ def _tell(
 ) -> None:  # fmt: skip
     path, room = target.path, report.max_faults
     saved = path if request.backup is None else os.path.join(request.backup, target.name)
-    kept = [one for one in pieces if isinstance(one, Copy)]
-    report.kept = [{"file": path, "offset": one.start, "length": one.stop - one.start} for one in kept[:room]]
-    report.cut = [removed_entry(one, path, saved) for one in cuts[:room]]
+    kept = [extent for extent in pieces if isinstance(extent, Copy)]
+    report.kept = [
+        {"file": path, "offset": extent.start, "length": extent.stop - extent.start} for extent in kept[:room]
+    ]
+    report.cut = [removed_entry(extent, path, saved) for extent in cuts[:room]]
     report.rows_kept = rows
     would = "would be " if request.dry_run and cuts else ""
     report.notes.append(f"{would}{edited(cuts, report.nouns[0])}")
     if cuts and target.around:
         report.notes.append(
-            "what is derived from the file is as it was: rebuild its directory, or edit that instead"
+            "files derived from this one are unchanged: rebuild its directory, or edit the directory instead"
         )
     if request.backup is not None and cuts and not request.dry_run:
-        report.notes.append(f"the original is in {request.backup}: it has all that was taken out")
+        report.notes.append(f"the original is in {request.backup}, including everything removed")
     report.next = f"logwright verify {shlex.quote(request.out or path)}"

@@ -1,4 +1,4 @@
-"""One file, written whole: beside, synced, renamed."""
+"""Write a file atomically: to a temporary file beside it, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from logwright.writers.lock import refuse_running
 from logwright.writers.stage import FolderListing
 
 _SYNC_BYTES = 64 << 20
-"""So much is handed to the disk at a time, so that the last sync is short."""
+"""Bytes between syncs, so that the last sync is short."""
 
 _BUFFER_BYTES = 1 << 20
 
 
 class Draft:
-    """A file being made beside its target, under a hidden name, locked; `commit` gives it its name, `undo` removes it.
+    """A file being made beside its target, under a hidden name and locked. `commit` renames it, `undo` removes it.
 
-    Raises, before anything is made, `ExistsError` where mode "error" meets a file, and `BusyError` where the directory is one
-    of a running system.
+    Raises `ExistsError` if mode is "error" and the target exists, and `BusyError` if a running system uses the directory, before anything
+    is made.
     """
 
     def __init__(
@@ -61,8 +61,7 @@ class Draft:
         try:
             remove_drafts(files, self._above, name)
             self._draft, self._lock = _locked(files, self._above, name)
-            # Opened, not created: the lock has made it, so that who looks for what killed writers left finds it locked
-            # from the start.
+            # Opened, not created: the lock has created it, so that a cleanup of killed writers finds it locked from the start.
             self._file = files.open(self._draft)
             exists = files.stat(self._target) is not None
             files.adopt(self._draft, self._target if exists else self._above, permissions=exists)
@@ -72,7 +71,7 @@ class Draft:
 
     @property
     def path(self) -> str:
-        """Where it is before `commit`."""
+        """Path before `commit`."""
         return self._draft
 
     def write(self, data: Chunk) -> None:
@@ -95,13 +94,13 @@ class Draft:
         try:
             self._files.sync_directory(self._above)
         except OSError as error:
-            said = explained(error, self._path)
+            explanation = explained(error, self._path)
             raise StorageError(
-                f"the file is written, but the disk did not confirm its name: {said}"
+                f"the file is written, but the disk did not confirm its name: {explanation}"
             ) from error
 
     def undo(self) -> None:
-        """Leave nothing. Harmless after `commit`."""
+        """Remove everything. Does nothing after `commit`."""
         with contextlib.suppress(OSError):
             self._close()
         if self._lock is not None:
@@ -122,7 +121,7 @@ class Draft:
 
 
 def put_whole(files: FileSystem, path: str, mode: str, encode: Callable[[], Iterable[Chunk]]) -> int:
-    """Write one file; returns its size in bytes. `encode` is called when all that can be refused has been."""
+    """Write a file and return its size in bytes. `encode` is called after all checks."""
     draft = Draft(files, path, mode)
     try:
         for chunk in encode():
@@ -138,7 +137,7 @@ def put_whole(files: FileSystem, path: str, mode: str, encode: Callable[[], Iter
 def whole_file(
     path: str, *, if_exists: str = "error", files: FileSystem | None = None
 ) -> Iterator[IO[bytes]]:
-    """A stream whose content is the file when the block ends, and nothing at all when it raises."""
+    """Open a stream that becomes the file when the block ends, and is discarded if it raises."""
     with plain_errors(path):
         draft = Draft(LocalFileSystem() if files is None else files, path, if_exists)
     raw = _Stream(draft, path)
@@ -156,13 +155,13 @@ def whole_file(
 
 
 class _Stream(io.RawIOBase):
-    """A draft as Python's own kind of stream, which other writers take."""
+    """A draft as a Python stream, which other writers accept."""
 
     def __init__(self, draft: Draft, path: str) -> None:
         self._to = draft
         self._path = path
         self.over = False
-        """What is still buffered when all is undone goes nowhere."""
+        """Set after `undo`: buffered data is discarded."""
 
     def writable(self) -> bool:
         return True
@@ -180,15 +179,15 @@ class _Stream(io.RawIOBase):
 def _refuse(files: FileSystem, path: str, target: str, mode: str) -> None:
     if mode == "append":
         raise UsageError(
-            "rows can't be appended to a single file",
-            advice="Append to its directory, by the name of the layout",
+            "cannot append rows to a single file",
+            advice="Append to its directory, with the name of the layout",
         )
     if mode not in ("error", "overwrite"):
-        raise UsageError(f"mode {mode!r} is none of error, overwrite")
-    found = files.stat(target)
-    if found is not None and found.directory:
-        raise ExistsError("it is a directory; a file is to be written", path=path)
-    if found is not None and mode == "error":
+        raise UsageError(f"unknown mode {mode!r}; valid values: error, overwrite")
+    existing = files.stat(target)
+    if existing is not None and existing.directory:
+        raise ExistsError("it is a directory; expected a file", path=path)
+    if existing is not None and mode == "error":
         raise ExistsError(
             "it exists", path=path, advice="mode='overwrite' (--if-exists overwrite) replaces it"
         )
@@ -204,7 +203,7 @@ def _refuse_running_above(files: FileSystem, above: str) -> None:
 
 def _locked(files: FileSystem, above: str, name: str) -> tuple[str, Lock]:
     while True:
-        # A hidden name that ends in .tmp: no system takes it for one of its own.
+        # A hidden name that ends in .tmp: no system takes it for one of its files.
         draft = os.path.join(above, f".{name[:200]}.{secrets.token_hex(16)}.tmp")
         lock = files.lock(draft)
         if lock is not None:

@@ -1,9 +1,8 @@
-"""The file system as writers use it: a small injected interface, and the local one.
+"""The file system for writers: a small injected interface, and the local implementation.
 
-Everything that changes a disk goes through `FileSystem`, so that a test can let any single operation fail, or end the trace
-after any of them as a crash does. The operations are those of POSIX, with their guarantees and no more: written data is on the
-disk after `OpenFile.sync`, a created, renamed or removed name after `sync_directory` of the directory that holds it.
-Operations raise `OSError`; `plain_errors` turns these into sentences, in one place, at the outside.
+Every change of a disk goes through `FileSystem`, so that a test can make any operation fail, or end the trace after any operation as a
+crash does. The operations have POSIX guarantees and no more: data is durable after `OpenFile.sync`, and a created, renamed or removed name
+after `sync_directory` of its directory. Operations raise `OSError`; `plain_errors` translates these in one place.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from logwright.readers.live import held_here
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is at a path. `size` is in bytes, `modified` in seconds since 1970; `device` tells file systems apart."""
+    """Metadata of a path. `size` is in bytes, `modified` in seconds since 1970; `device` identifies the file system."""
 
     directory: bool
     size: int
@@ -49,7 +48,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One name in a directory."""
+    """A directory entry."""
 
     name: str
     directory: bool
@@ -60,11 +59,11 @@ class OpenFile(Protocol):
     """A file open for writing."""
 
     def pwrite(self, data: Chunk, offset: int) -> int:
-        """Write at a place; returns how many bytes were taken, which may be fewer than given."""
+        """Write at an offset. Return the number of bytes written, which may be less than requested."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Set the size in bytes. Bytes that are added are zero, and take no space where the file system has holes."""
+        """Set the size in bytes. Added bytes are zero and, if supported, a hole."""
         ...
 
     def sync(self) -> None:
@@ -75,20 +74,20 @@ class OpenFile(Protocol):
 
 
 class Lock(Protocol):
-    """A lock that the operating system frees when its holder dies."""
+    """A lock that the operating system releases when its holder dies."""
 
     def release(self) -> None: ...
 
 
 class FileSystem(Protocol):
-    """Paths are absolute strings with `/`."""
+    """File system operations. Paths are absolute strings with `/`."""
 
     def real(self, path: str) -> str:
-        """The absolute path, links resolved; what does not exist yet may be named."""
+        """Return the absolute path with links resolved. It need not exist."""
         ...
 
     def stat(self, path: str) -> Stat | None:
-        """None when nothing is there."""
+        """Return the metadata of a path; None if it does not exist."""
         ...
 
     def listdir(self, path: str) -> list[Item]: ...
@@ -96,11 +95,11 @@ class FileSystem(Protocol):
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes: ...
 
     def create(self, path: str) -> OpenFile:
-        """A new file; an existing one is an error."""
+        """Create a file. It must not exist."""
         ...
 
     def open(self, path: str) -> OpenFile:
-        """An existing file, to change it."""
+        """Open an existing file for writing."""
         ...
 
     def mkdir(self, path: str) -> None: ...
@@ -114,15 +113,15 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic. Replaces a file, or an empty directory by a directory."""
+        """Rename atomically. Replaces a file, or an empty directory by a directory."""
         ...
 
     def rename_new(self, old: str, new: str) -> None:
-        """Like `rename`, but an existing file under the new name is an error."""
+        """Rename, but fail if the new name is an existing file."""
         ...
 
-    def exchange(self, one: str, other: str) -> bool:
-        """Swap two names atomically; False, and nothing done, where the file system can't."""
+    def exchange(self, first: str, second: str) -> bool:
+        """Swap two names atomically. Return False, with nothing done, if the file system cannot."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -130,33 +129,32 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> Lock | None:
-        """Lock a file, made if absent; None when someone else holds it."""
+        """Lock a file, creating it if absent. Return None if it is locked by someone else."""
         ...
 
     def locked(self, path: str) -> bool:
-        """Whether someone holds `lock` of a file; nothing is made, and a file that is not there is not locked."""
+        """Return whether a file is locked by `lock`. Nothing is created; a missing file is not locked."""
         ...
 
     def holder(self, path: str) -> str | None:
-        """Who holds a lock of the operating system on a file (`process 4711`), tested without taking or making anything;
-        None when nobody does or the file does not exist."""
+        """Return who holds an operating-system lock on a file (`process 4711`), without taking or creating anything; None if nobody does."""
         ...
 
     def adopt(self, path: str, model: str, *, permissions: bool = False, times: bool = False) -> bool:
-        """Give a path the owner and group of another one, on demand its permissions and times too, as far as this user may;
-        returns whether it has them now. A system that runs under its own user must be able to write what root made for it."""
+        """Give a path the owner and group of another, optionally its permissions and times, as far as permitted. Return whether all were
+        set. A system that runs as its own user must be able to write files that root made for it."""
         ...
 
     def now(self) -> float:
-        """Seconds since 1970, by the clock of `Stat.modified`."""
+        """Return seconds since 1970, by the clock of `Stat.modified`."""
         ...
 
     def process(self, pid: int | None = None) -> Mapping[str, Any]:
-        """What identifies a process, this one by default, for `lives`; of plain values."""
+        """Return plain values that identify a process, by default this one, for `lives`."""
         ...
 
     def lives(self, process: Mapping[str, Any]) -> bool | None:
-        """Whether it still runs; None when that can't be told from here (another machine or container)."""
+        """Return whether a process is running; None if unknown (another machine or container)."""
         ...
 
 
@@ -171,7 +169,7 @@ _CANT_RENAMEAT2 = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 class LocalFile:
-    """A file of the local file system, open for writing."""
+    """A local file, open for writing."""
 
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
@@ -205,7 +203,7 @@ class LocalFile:
 
 
 class LocalLock:
-    """flock(2): per open file, so that it also holds between two writers of one process."""
+    """A flock(2) lock. It belongs to the open file, so it also excludes two writers of one process."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -217,24 +215,24 @@ class LocalLock:
 
 
 class LocalFileSystem:
-    """The machine's own file systems. Stateless: one instance serves all, also after pickling."""
+    """The local file systems. Stateless: one instance serves all, also after pickling."""
 
     def real(self, path: str) -> str:
         return os.path.realpath(path)
 
     def stat(self, path: str) -> Stat | None:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return Stat(stat_bits.S_ISDIR(found.st_mode), found.st_size, found.st_mtime, found.st_dev)
+        return Stat(stat_bits.S_ISDIR(status.st_mode), status.st_size, status.st_mtime, status.st_dev)
 
     def listdir(self, path: str) -> list[Item]:
         items = []
         with os.scandir(path) as entries:
             for entry in entries:
-                # A file may go while we look: then it is not there.
-                # A link to a directory is no directory: nothing may be removed through it.
+                # A file may be deleted meanwhile; it is then skipped. A link to a directory does not count as a directory, so nothing is
+                # removed through it.
                 with contextlib.suppress(FileNotFoundError):
                     directory = entry.is_dir(follow_symlinks=False)
                     follow = not entry.is_symlink() or os.path.exists(entry.path)
@@ -271,8 +269,8 @@ class LocalFileSystem:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
             os.rename(old, new)
 
-    def exchange(self, one: str, other: str) -> bool:
-        return _renameat2(one, other, _RENAME_EXCHANGE)
+    def exchange(self, first: str, second: str) -> bool:
+        return _renameat2(first, second, _RENAME_EXCHANGE)
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -280,7 +278,7 @@ class LocalFileSystem:
             os.fsync(fd)
         except OSError as error:
             error.filename = path
-            # Some network file systems can't, and need not: their metadata is written through.
+            # Some network file systems cannot, and need not, since they write metadata through.
             if error.errno != errno.EINVAL:
                 raise
         finally:
@@ -291,7 +289,7 @@ class LocalFileSystem:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The holder before may have removed the file between our open and our lock.
+                # The previous holder may have removed the file between open and lock.
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(fd), os.stat(path)):
                         return LocalLock(os.dup(fd))
@@ -330,18 +328,21 @@ class LocalFileSystem:
             os.close(fd)
 
     def adopt(self, path: str, model: str, *, permissions: bool = False, times: bool = False) -> bool:
-        wanted, found = os.stat(model), os.stat(path)
-        whole = True
-        if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
-            whole = _allowed(lambda: os.chown(path, wanted.st_uid, wanted.st_gid))
-            found = os.stat(path)  # a new owner clears the bits for running as that user
-        if permissions and wanted.st_mode != found.st_mode:
-            # To run as its user is nothing to be given away with a file that has another one now.
-            mode = stat_bits.S_IMODE(wanted.st_mode) & (0o7777 if whole else 0o777)
-            whole = _allowed(lambda: os.chmod(path, mode)) and whole
+        reference, current = os.stat(model), os.stat(path)
+        complete = True
+        if (reference.st_uid, reference.st_gid) != (current.st_uid, current.st_gid):
+            complete = _allowed(lambda: os.chown(path, reference.st_uid, reference.st_gid))
+            current = os.stat(path)  # a new owner clears the set-user-ID bits
+        if permissions and reference.st_mode != current.st_mode:
+            # Set-user-ID bits must not be given to a file with another owner.
+            mode = stat_bits.S_IMODE(reference.st_mode) & (0o7777 if complete else 0o777)
+            complete = _allowed(lambda: os.chmod(path, mode)) and complete
         if times:
-            whole = _allowed(lambda: os.utime(path, ns=(wanted.st_atime_ns, wanted.st_mtime_ns))) and whole
-        return whole
+            complete = (
+                _allowed(lambda: os.utime(path, ns=(reference.st_atime_ns, reference.st_mtime_ns)))
+                and complete
+            )
+        return complete
 
     def now(self) -> float:
         return time.time()
@@ -367,7 +368,7 @@ def _allowed(act: Callable[[], None]) -> bool:
 
 
 def _renameat2(old: str, new: str, flags: int) -> bool:
-    """Call renameat2(2); False when this system or file system has no such thing."""
+    """Call renameat2(2). Return False if the system or file system does not support it."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False
@@ -381,22 +382,22 @@ def _renameat2(old: str, new: str, flags: int) -> bool:
 
 def _fcntl_holder(fd: int) -> str | None:
     if sys.platform != "linux":
-        # Elsewhere the structure differs: try to share the lock for a moment.
+        # On other systems the structure differs: try to take a shared lock briefly.
         try:
             fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return "another process"
         fcntl.lockf(fd, fcntl.LOCK_UN)
         return None
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
     if kind == fcntl.F_UNLCK:
         return None
     return f"process {pid}" if pid > 0 else "a process of another container or machine"
 
 
 def _host() -> str:
-    """One boot of one machine, and the container on it: where a process number means something."""
+    """Identify the machine, its boot and the container, within which process numbers are unique."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -405,7 +406,7 @@ def _host() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot (proc(5), stat field 22); None when there is none."""
+    """Return the start time of a process in clock ticks since boot (proc(5), stat field 22); None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return int(file.read().rpartition(")")[2].split()[19])
@@ -425,39 +426,39 @@ def _started(pid: int) -> int | None:
 
 _WORDS: Mapping[int, tuple[type[LogwrightError], str, str]] = {
     errno.ENOSPC: (StorageError, "no space left on the disk", "Free some space or write to another disk"),
-    errno.EDQUOT: (StorageError, "the disk quota is used up", "Free some space or write to another disk"),
+    errno.EDQUOT: (StorageError, "the disk quota is exceeded", "Free some space or write to another disk"),
     errno.EIO: (
         StorageError,
         "the disk reported an input/output error",
-        "The kernel's log (`dmesg`) says more",
+        "See the kernel log (`dmesg`)",
     ),
     errno.EROFS: (
         AccessError,
         "the file system is read-only",
-        "Write to another place, or mount it writable",
+        "Write elsewhere, or remount it writable",
     ),
     errno.EACCES: (
         AccessError,
-        "the operating system does not allow this",
-        "Run as the user that owns the directory, or write to another place",
+        "permission denied",
+        "Run as the owner of the directory, or write elsewhere",
     ),
     errno.ENOENT: (NotFoundError, "no such file or directory", ""),
-    errno.EEXIST: (ExistsError, "it exists already", ""),
+    errno.EEXIST: (ExistsError, "it exists", ""),
     errno.ENOTEMPTY: (ExistsError, "the directory is not empty", ""),
-    errno.EAGAIN: (BusyError, "another process holds it", "Try again when that is done"),
-    errno.ENOTDIR: (UsageError, "a part of the path is not a directory", ""),
-    errno.EISDIR: (UsageError, "it is a directory, a file is needed", ""),
+    errno.EAGAIN: (BusyError, "it is locked by another process", "Try again when that process is done"),
+    errno.ENOTDIR: (UsageError, "a component of the path is not a directory", ""),
+    errno.EISDIR: (UsageError, "expected a file, found a directory", ""),
     errno.ENAMETOOLONG: (UsageError, "the name is too long for this file system", ""),
-    errno.ENOLCK: (StorageError, "this file system has no locks", "Write to a local disk"),
+    errno.ENOLCK: (StorageError, "this file system does not support locks", "Write to a local disk"),
 }
 
 
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-"""In the names of staging directories."""
+"""Pattern of tokens in names of staging directories."""
 
 
 def explained(error: OSError, path: str) -> LogwrightError:
-    """An error of the operating system as one of ours."""
+    """Translate an error of the operating system."""
     if isinstance(error, LogwrightError):
         return error
     code = errno.EACCES if error.errno == errno.EPERM else error.errno
@@ -468,16 +469,16 @@ def explained(error: OSError, path: str) -> LogwrightError:
     above, name = os.path.split(path.rstrip("/"))
     beside = os.path.relpath(where, os.path.realpath(above)).partition("/")[0]
     if _TOKEN.search(beside) and not _TOKEN.search(name):
-        where = path  # the staging directory beside it, which nobody knows
-    said = kind(message, path=where, advice=advice)
-    if isinstance(said, OSError):
-        said.errno = error.errno
-    return said
+        where = path  # the user does not know the staging directory beside it
+    translated = kind(message, path=where, advice=advice)
+    if isinstance(translated, OSError):
+        translated.errno = error.errno
+    return translated
 
 
 @contextlib.contextmanager
 def plain_errors(path: str) -> Iterator[None]:
-    """Errors of the operating system become ours; ours get the path when they have none."""
+    """Translate errors of the operating system, and add the path to errors without one."""
     try:
         yield
     except LogwrightError as error:
@@ -492,14 +493,14 @@ def plain_errors(path: str) -> Iterator[None]:
 
 
 def as_view(data: Chunk) -> memoryview:
-    """The bytes of a chunk, not copied where they lie together."""
+    """Return the bytes of a chunk, without a copy if they are contiguous."""
     if isinstance(data, Zeros):
         data = bytes(data)
     return memoryview(np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data).cast("B")
 
 
 def write_all(file: OpenFile, data: Chunk, offset: int) -> int:
-    """Write all of the data; returns how many bytes that were. `Zeros` go to the end of the file only: they become a hole."""
+    """Write all data and return its length. `Zeros` must be at the end of the file; they become a hole."""
     if isinstance(data, Zeros):
         if data:
             file.truncate(offset + len(data))
@@ -509,13 +510,13 @@ def write_all(file: OpenFile, data: Chunk, offset: int) -> int:
     while done < len(view):
         took = file.pwrite(view[done:], offset + done)
         if took <= 0:
-            raise OSError(errno.EIO, "the file takes no more bytes")
+            raise OSError(errno.EIO, "the file accepts no more bytes")
         done += took
     return done
 
 
 def put_file(files: FileSystem, path: str, data: bytes) -> None:
-    """Make a small file, on the disk when this returns (its name not yet)."""
+    """Create a small file and sync its data (not its name)."""
     file = files.create(path)
     try:
         write_all(file, data, 0)
@@ -525,7 +526,7 @@ def put_file(files: FileSystem, path: str, data: bytes) -> None:
 
 
 def remove_tree(files: FileSystem, path: str) -> None:
-    """Remove a directory and all in it; what is gone already is fine."""
+    """Remove a directory tree. Missing entries are ignored."""
     try:
         items = files.listdir(path)
     except FileNotFoundError:
@@ -542,23 +543,23 @@ def remove_tree(files: FileSystem, path: str) -> None:
 
 
 def sizes(files: FileSystem, path: str) -> dict[str, int]:
-    """The files directly in a directory: their sizes by name."""
+    """Return the sizes of the files directly in a directory, by name."""
     return {item.name: item.size for item in files.listdir(path) if not item.directory}
 
 
 def make_above(files: FileSystem, path: str) -> tuple[str, ...]:
-    """Make a directory and those above it; returns those made, outermost first."""
+    """Make a directory and its parents. Return those made, outermost first."""
     missing: list[str] = []
-    while (found := files.stat(path)) is None:
+    while (existing := files.stat(path)) is None:
         missing.append(path)
         path = os.path.dirname(path)
-    if not found.directory:
-        raise UsageError("it is a file: nothing can be made below it", path=path)
+    if not existing.directory:
+        raise UsageError("it is a file, so nothing can be created below it", path=path)
     made = tuple(reversed(missing))
     try:
-        for one in made:
-            files.mkdir(one)
-            files.sync_directory(os.path.dirname(one))
+        for directory in made:
+            files.mkdir(directory)
+            files.sync_directory(os.path.dirname(directory))
     except BaseException:
         unmake(files, made)
         raise
@@ -566,7 +567,7 @@ def make_above(files: FileSystem, path: str) -> tuple[str, ...]:
 
 
 def unmake(files: FileSystem, made: Iterable[str]) -> None:
-    """Remove those of these directories again that are empty."""
+    """Remove the directories that are empty."""
     for path in reversed(tuple(made)):
         with contextlib.suppress(OSError):
             files.rmdir(path)

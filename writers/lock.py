@@ -1,7 +1,7 @@
-"""Locks: the running system's, which are only tested, and the writers' own, of which there is one for each directory.
+"""Locks: that of the running system, which is only tested, and the writers' own lock, one per directory.
 
-A writer holds an operating-system lock on `<directory>/<inner staging>/lock`, so that a killed one holds nothing. The
-directory is the target or, where a new one is made, the staging directory beside it.
+A writer holds an operating-system lock on `<directory>/<inner staging>/lock`, which is released if it is killed. The directory is the
+target or, for a new target, the staging directory beside it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from logwright.writers.stage import OWNER
 LOCK = "lock"
 
 _STALE_SECONDS = 24 * 3600
-"""A staging directory whose driver ran on another machine counts as left behind when it is so old."""
+"""Age in seconds at which a staging directory of a driver on another machine counts as abandoned."""
 
 
 def refuse_running(files: FileSystem, layout: Layout, target: str, instead: str = "") -> None:
-    """Raise `BusyError` when the system that owns such directories runs on this one. Takes and creates nothing. `instead` is
-    what may be done instead of stopping it."""
+    """Raise `BusyError` if the system that owns such directories is running on this one. Takes and creates nothing. `instead` is an
+    alternative to stopping it."""
     for relative in layout.locks():
         path = os.path.normpath(os.path.join(target, relative))
         holder = files.holder(path)
@@ -39,7 +39,7 @@ def refuse_running(files: FileSystem, layout: Layout, target: str, instead: str 
 
 
 class WriterLock:
-    """The lock of one writer on one directory, and the inner staging directory that it lies in, made if absent."""
+    """The lock of one writer on one directory. Its file is in the inner staging directory, which is made if absent."""
 
     def __init__(self, files: FileSystem, inner: str) -> None:
         self._files = files
@@ -47,8 +47,8 @@ class WriterLock:
         self._lock: Lock | None = None
 
     def take(self) -> bool:
-        """False when another writer holds it. Raises `FileNotFoundError` when the directory itself is not there."""
-        # The one before us may remove file and inner directory at any moment between our steps.
+        """Take the lock. Return False if another writer holds it. Raises `FileNotFoundError` if the directory does not exist."""
+        # The previous holder may remove the file and the inner directory between any two steps.
         for _ in range(100):
             with contextlib.suppress(FileExistsError):
                 self._files.mkdir(self._inner)
@@ -56,57 +56,57 @@ class WriterLock:
                 self._lock = self._files.lock(os.path.join(self._inner, LOCK))
                 return self._lock is not None
         raise StorageError(
-            "the writers' lock can't be made: its directory is removed again and again", path=self._inner
+            "cannot create the writers' lock: its directory is removed repeatedly", path=self._inner
         )
 
     def moved(self, inner: str) -> None:
-        """The directory has been renamed."""
+        """Update the path after the directory was renamed."""
         self._inner = inner
 
     def release(self) -> None:
-        """Free it, and leave nothing behind."""
+        """Release the lock and remove its file."""
         if self._lock is None:
             return
         lock, self._lock = self._lock, None
         try:
-            # Removed while it is held: whoever opened it meanwhile sees that it is gone.
+            # Removed while held: a process that has opened it meanwhile notices that it is gone.
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(os.path.join(self._inner, LOCK))
-            # Not empty: something in there is not ours to remove, a staging of many tasks for instance.
+            # Not empty: it may hold the staging folder of a write by many tasks.
             with contextlib.suppress(OSError):
                 self._files.rmdir(self._inner)
         finally:
             lock.release()
 
     def drop(self) -> None:
-        """Free it, and touch nothing: for a directory that is removed as a whole."""
+        """Release the lock without touching its file, for a directory that is removed completely."""
         if self._lock is not None:
             lock, self._lock = self._lock, None
             lock.release()
 
 
 def claim(files: FileSystem, work: str, process: int | None = None) -> None:
-    """Say which process (by default this one) the staging directory `work` belongs to, for as long as it runs."""
+    """Record that the staging directory `work` belongs to a process, by default this one, while it runs."""
     claim_as(files, work, files.process(process))
 
 
 def claim_as(files: FileSystem, work: str, process: Mapping[str, Any]) -> None:
-    """The same for a process of another machine, as `FileSystem.process` tells of it there."""
+    """Record the same for a process of another machine, as described by its `FileSystem.process`."""
     put_file(files, os.path.join(work, OWNER), json.dumps(dict(process)).encode())
 
 
 def unclaim(files: FileSystem, work: str) -> None:
-    """The staging directory belongs to no process any more."""
+    """Record that the staging directory belongs to no process."""
     path = os.path.join(work, OWNER)
     if files.stat(path) is not None:
         files.remove(path)
 
 
 def claimed(files: FileSystem, work: str) -> bool:
-    """Whether the process that a staging directory belongs to still runs, or may still run."""
+    """Return whether the owner of a staging directory is running, or may be."""
     path = os.path.join(work, OWNER)
-    found = files.stat(path)
-    if found is None:
+    status = files.stat(path)
+    if status is None:
         return False
     try:
         owner = json.loads(files.read(path, 0, 4096))
@@ -114,12 +114,12 @@ def claimed(files: FileSystem, work: str) -> bool:
         owner = None
     lives = files.lives(owner) if isinstance(owner, dict) else False
     if lives is None:
-        return files.now() - found.modified < _STALE_SECONDS
+        return files.now() - status.modified < _STALE_SECONDS
     return lives
 
 
 def busy_inside(files: FileSystem, layout: Layout, target: str) -> bool:
-    """Whether another writer is at work in a directory. Takes and creates nothing."""
+    """Return whether another writer is active in a directory. Takes and creates nothing."""
     inner = os.path.join(target, layout.inner_staging)
     if files.stat(inner) is None:
         return False

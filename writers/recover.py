@@ -1,8 +1,8 @@
-"""What a killed writer left in and beside a directory: what it had committed is finished, what it had not is undone.
+"""Recover what a killed writer left in and beside a directory: finish what was committed, undo the rest.
 
-It is told from the system's own files by the token: a directory beside the target, named `layout.staging(name, token)`, is ours when
-it holds `<inner staging>/<token>`. No rename and no removal relies on another one being on the disk unless the directory has been
-synced in between. How all this is made is in `commit`.
+The token identifies leftovers: a directory beside the target, named `layout.staging(name, token)`, is a staging directory if it holds
+`<inner staging>/<token>`. No rename or removal relies on an earlier one being durable unless the directory was synced in between. `commit`
+describes how these files are made.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ from logwright.writers.target import Target, meant
 from logwright.writers.transactions import TRANSACTIONS_DRAFT, note_transaction
 
 _LAST = frozenset({LOCK, TRANSACTIONS, TRANSACTIONS_DRAFT})
-"""What is left of an inner staging directory when its token has been removed."""
+"""Files that remain in an inner staging directory after its token has been removed."""
 
 
 def finish_or_undo(files: FileSystem, layout: Layout, path: str, roots: Sequence[Root] = ()) -> None:
-    """Finish what an earlier writer of this store committed, and undo what it did not. Every writer begins with it.
+    """Finish what an earlier writer of this store committed, and undo the rest. Every writer starts with it.
 
-    Raises `BusyError` when the system or another writer is at work, `StorageError` when something was committed that can't
-    be carried out any more; its rows are kept.
+    Raises `BusyError` if the system or another writer is running, and `StorageError` if a commit cannot be finished; its rows are kept.
     """
     path = meant(files, layout, path)
     target = Target.at(files, layout, path, roots)
     staging = target.roots.below(layout.inner_staging)
-    if files.stat(target.path) is not None and any(files.stat(one) is not None for one in staging):
+    if files.stat(target.path) is not None and any(files.stat(root) is not None for root in staging):
         refuse_running(files, layout, target.path)
         lock = WriterLock(files, target.inner)
         if not lock.take():
@@ -60,12 +59,12 @@ def finish_or_undo(files: FileSystem, layout: Layout, path: str, roots: Sequence
 
 
 def recover_inside(target: Target) -> None:
-    """Finish or undo what lies in the inner staging directory; the caller holds its lock."""
+    """Recover the inner staging directory. The caller holds its lock."""
     files = target.files
     for item in files.listdir(target.inner):
         place = os.path.join(target.inner, item.name)
         if item.name == TRANSACTIONS_DRAFT:
-            with contextlib.suppress(FileNotFoundError):  # or written anew, just now
+            with contextlib.suppress(FileNotFoundError):  # or just written again
                 files.remove(place)
         if not item.directory or _is_linked(target, place):
             continue
@@ -77,7 +76,7 @@ def recover_inside(target: Target) -> None:
         roots = Roots(target.path, record.roots)
         places = roots.below(f"{target.layout.inner_staging}/{item.name}")
         present, staged = _present(files, record, roots), _staged(files, record, places)
-        # With nothing left to rename, or to remove, it is finished, whatever the system has made of the files since.
+        # Without remaining renames or removals it is finished, whatever the system has done to the files since.
         if (
             record.left(staged)
             or record.barrier in present
@@ -85,10 +84,10 @@ def recover_inside(target: Target) -> None:
         ):
             if record.state(present, staged) is State.CHANGED:
                 raise StorageError(
-                    f"files committed by an earlier write or repair are still in {place}, and the directory has been changed since, "
-                    "so they can't be put in place any more",
+                    f"{place} holds files committed by an earlier write or repair, but the directory has been changed since, "
+                    "so they cannot be renamed into place",
                     path=target.path,
-                    advice=f"Move {place} away to go on without them; their files are complete",
+                    advice=f"Move {place} elsewhere to continue without them; its files are complete",
                 )
             carry_out(files, roots, places, record)
         _remove_empty_folders(files, roots, record)
@@ -99,8 +98,8 @@ def recover_inside(target: Target) -> None:
 
 
 def _is_linked(target: Target, place: str) -> bool:
-    """Return whether a staging place belongs to a commit of another directory. What was committed there is finished; what was not is left
-    alone only while it is being made."""
+    """Return whether a staging folder belongs to a commit in another directory. If that was committed, finish it; otherwise the folder is
+    left alone only while its writer is active."""
     path = os.path.join(place, LINK)
     files = target.files
     if files.stat(path) is None:
@@ -116,7 +115,7 @@ def _is_linked(target: Target, place: str) -> bool:
 
 
 def _discard_orphans(target: Target, root: str, inner: str) -> None:
-    """Remove the staging places in a further root whose place in the store's own directory is gone, or was never on the disk."""
+    """Remove staging folders in a further root whose counterpart in the store's own directory is gone, or was never durable."""
     files = target.files
     if files.stat(inner) is None:
         return
@@ -124,17 +123,17 @@ def _discard_orphans(target: Target, root: str, inner: str) -> None:
         own = target.inside(item.name)
         if item.directory and files.stat(own.own) is None and _is_orphan(files, own.of(root), own.own):
             discard_inside(files, own)
-    with contextlib.suppress(OSError):  # it is gone already, or another writer's too
+    with contextlib.suppress(OSError):  # it is gone already, or another writer uses it too
         files.rmdir(inner)
 
 
 def _is_orphan(files: FileSystem, place: str, own: str) -> bool:
-    """Return whether a staging place in a further root is linked to `own`, or was left before it was linked."""
+    """Return whether a staging folder in a further root is linked to `own`, or was abandoned before it was linked."""
     path = os.path.join(place, LINK)
     if files.stat(path) is None or not files.read(path, 0, 1):
         others = [os.path.join(place, COMMIT), os.path.join(place, OWNER)]
         return not files.locked(os.path.join(os.path.dirname(place), LOCK)) and all(
-            files.stat(one) is None for one in others
+            files.stat(path_of_record) is None for path_of_record in others
         )
     try:
         return parse_link(files.read(path, 0, MAX_BYTES)) == own
@@ -143,8 +142,7 @@ def _is_orphan(files: FileSystem, place: str, own: str) -> bool:
 
 
 def make_places(files: FileSystem, places: Roots) -> None:
-    """Make the directories of a staging place, one in each root, as far as they are not there. Those in further roots are on the disk when
-    this returns."""
+    """Make the staging folders, one in each root. Those in further roots are durable when this returns."""
     for place in places:
         inner = os.path.dirname(place)
         for folder in (inner, place) if place != places.own else (place,):
@@ -166,21 +164,21 @@ def _record(files: FileSystem, place: str) -> Journal | None:
         return parse(files.read(path, 0, MAX_BYTES))
     except JournalError as error:
         raise StorageError(
-            f"it says that rows were committed, but can't be understood: {error}",
+            f"invalid commit record: {error}",
             path=path,
-            advice=f"Move {place} away to go on without those rows",
+            advice=f"Move {place} elsewhere to continue without the rows of that commit",
         ) from None
 
 
 def carry_out(files: FileSystem, roots: Roots, places: Roots, record: Journal) -> None:
-    """Do what is left of a commit record; on the disk when this returns. `places` are the staging places of the store's directories."""
+    """Do what remains of a commit record; it is durable when this returns. `places` are the staging folders of the roots."""
     left = record.left(_staged(files, record, places))
     barrier = None if record.barrier is None else roots.at(record.barrier)
     if barrier is not None and files.stat(barrier) is None:
         put_file(files, barrier, b"")
         files.sync_directory(roots.own)
     if len(left) == len(record.renames):
-        # Removals first, and on the disk: what is there once a rename has been done was not there to be removed.
+        # Removals come first and are synced: once a rename is done, a file of that name is a new one.
         present = _present(files, record, roots)
         going = [roots.at(name) for name in record.removes if name in present]
         for path in going:
@@ -194,8 +192,8 @@ def carry_out(files: FileSystem, roots: Roots, places: Roots, record: Journal) -
         if name in record.fingerprint:
             files.rename(old, new)
         else:
-            files.rename_new(old, new)  # never over a file that someone else has put there
-    # All of them: what was done before a crash may not be on the disk yet.
+            files.rename_new(old, new)  # never replace a file that someone else has created
+    # Sync all of them: operations done before a crash may not be durable yet.
     _sync_folders(files, [roots.at(name) for name in (*record.sizes, *record.removes)])
     _sync_folders(files, [places.at(source) for source in record.sources])
     if barrier is not None:
@@ -205,14 +203,14 @@ def carry_out(files: FileSystem, roots: Roots, places: Roots, record: Journal) -
 
 
 def _sync_folders(files: FileSystem, paths: Iterable[str]) -> None:
-    """Put the names of files on the disk."""
+    """Sync the directories of files."""
     for folder in sorted({os.path.dirname(path) for path in paths}):
         with contextlib.suppress(FileNotFoundError):
             files.sync_directory(folder)
 
 
 def _remove_empty_folders(files: FileSystem, roots: Roots, record: Journal) -> None:
-    """Remove the sub-folders that have no files any more."""
+    """Remove the sub-folders that have become empty."""
     for name in record.removes:
         folder = folder_of(name)
         while folder and folder not in roots.further:
@@ -228,7 +226,7 @@ def _remove_empty_folders(files: FileSystem, roots: Roots, record: Journal) -> N
 
 
 def _present(files: FileSystem, record: Journal, roots: Roots) -> dict[str, int]:
-    """Return the sizes of the files that a record speaks of, as far as they are there."""
+    """Return the sizes of the files in a record, as far as they exist."""
     return sizes_of(record.targets, roots, lambda path: _size(files, path))
 
 
@@ -238,12 +236,12 @@ def _staged(files: FileSystem, record: Journal, places: Roots) -> dict[str, int]
 
 
 def _size(files: FileSystem, path: str) -> int | None:
-    found = files.stat(path)
-    return None if found is None or found.directory else found.size
+    status = files.stat(path)
+    return None if status is None or status.directory else status.size
 
 
 def discard_inside(files: FileSystem, places: Roots) -> None:
-    """Remove a staging place, with its parts in further roots. No commit record may outlive the files that it speaks of."""
+    """Remove a staging folder and its parts in further roots. The commit record goes first, since it must not outlive its files."""
     record = os.path.join(places.own, COMMIT)
     if files.stat(record) is not None:
         files.remove(record)
@@ -251,14 +249,14 @@ def discard_inside(files: FileSystem, places: Roots) -> None:
     for place in (*places.further.values(), places.own):
         remove_tree(files, place)
         if place != places.own:
-            # Not empty, or not there: it is another writer's too.
+            # Not empty, or gone: another writer uses it too.
             with contextlib.suppress(OSError):
                 files.rmdir(os.path.dirname(place))
 
 
 def recover_beside(target: Target, own: str = "") -> bool:
-    """Remove what killed writers left beside the target, but for the staging directory with the token `own`. Returns whether
-    another one is at work there."""
+    """Remove what killed writers left beside the target, except the staging directory with the token `own`. Return whether another writer
+    is active there."""
     files, inner_name = target.files, target.layout.inner_staging
     busy = False
     for item in files.listdir(target.above):
@@ -276,14 +274,14 @@ def recover_beside(target: Target, own: str = "") -> bool:
             else:
                 busy = True
         except FileNotFoundError:
-            continue  # its own writer has just removed it
+            continue  # its writer has just removed it
         finally:
             lock.drop()
     return busy
 
 
 def _ours(files: FileSystem, place: str, inner_name: str, token: str) -> bool:
-    """Whether a directory with a staging name was made by a writer: it holds the token, or nothing yet."""
+    """Return whether a directory with a staging name was made by a writer: it holds the token, or nothing yet."""
     try:
         inner = os.path.join(place, inner_name)
         if files.stat(os.path.join(inner, token)) is not None:
@@ -296,10 +294,10 @@ def _ours(files: FileSystem, place: str, inner_name: str, token: str) -> bool:
 
 
 def discard_beside(files: FileSystem, place: str, inner_name: str, token: str) -> None:
-    """Remove a staging directory beside a target: the mark that it is ours goes last."""
+    """Remove a staging directory beside a target. The token, which identifies it, goes last."""
     if files.stat(place) is None:
         return
-    # The name it has now may be one that an exchange gave it, and the other one must be on the disk before this one goes.
+    # Its name may come from an exchange, which must be durable before it is removed.
     files.sync_directory(os.path.dirname(place))
     for item in files.listdir(place):
         path = os.path.join(place, item.name)
@@ -317,4 +315,6 @@ def discard_beside(files: FileSystem, place: str, inner_name: str, token: str) -
 
 
 def at_work(path: str) -> BusyError:
-    return BusyError("another logwright is writing to it", path=path, advice="Try again when that is done")
+    return BusyError(
+        "another logwright process is writing to it", path=path, advice="Try again when that process is done"
+    )

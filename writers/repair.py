@@ -1,7 +1,7 @@
-"""`repair` and `rebuild`: what is asked for is checked, carried out by `writers.mend`, and told in the report.
+"""`repair` and `rebuild`: check the request, write the result with `writers.apply_plan`, and fill in the report.
 
-A directory in which the real system runs, or into which another writer writes, is left alone, also as the input of a repair out of
-place: what is read of it would be torn.
+A directory that the real system or another writer is using is refused, also as the input of a repair out of place, since it may change
+while it is read.
 """
 
 from __future__ import annotations
@@ -23,25 +23,18 @@ from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.roots import split
 from logwright.readers import usage
 from logwright.readers.report import Report
-from logwright.readers.report_text import lost, plural
-from logwright.readers.resolve import (
-    DirectoryTarget,
-    FileTarget,
-    Target,
-    directories_of_stores,
-    kind,
-    reopened,
-    resolve,
-)
+from logwright.readers.report_text import count, lost
+from logwright.readers.resolve import directories_of_stores, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
+from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
 from logwright.readers.task import known_options
 from logwright.readers.usage import takes
 from logwright.readers.verify import VerifyOptions, flags, healed, verify
 from logwright.writers import unsupported
+from logwright.writers.apply_plan import Done, MakePlan, Original, PlanWriter, about
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
-from logwright.writers.mend import Done, Make, Mender, Original, about
 from logwright.writers.repair_file import removed_entry, repair_file
 from logwright.writers.repair_stores import repair_stores
 from logwright.writers.request import Request
@@ -50,8 +43,7 @@ from logwright.writers.target import meant, refuse_remote
 
 EDIT = "edit"
 _SHOWN = 4
-"""Ranges of missing rows that are written out."""
-"""Told how many bytes are written so far."""
+"""Number of ranges of missing rows to print."""
 
 
 def repair(
@@ -59,37 +51,35 @@ def repair(
     options: Mapping[str, Any], recursive: bool | None = False,
 ) -> Report:  # fmt: skip
     """See `logwright.repair`."""
-    asked = _strategy(strategy)
+    requested = _strategy(strategy)
     request.check()
     skipped: list[str] = []
-    if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
+    if containers := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def repair_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options, Verb.REPAIR)
-            return repair(target.path, target.layout.name, strategy, place, report_of, given, None)
+            merged = _with_configuration(target, options, Verb.REPAIR)
+            return repair(target.path, target.layout.name, strategy, place, report_of, merged, None)
 
         return repair_stores(
-            several, partial(_resolve, options=unsupported.take(options)[1], verb=Verb.REPAIR), repair_store, request,
+            containers, partial(_resolve, options=unsupported.take(options)[1], verb=Verb.REPAIR), repair_store, request,
             "repair", paths, skipped, report_of
         )  # fmt: skip
     copied, options = unsupported.take(options)
-    targets, mending = _resolve(paths, codec, options, Verb.REPAIR)
+    targets, own = _resolve(paths, codec, options, Verb.REPAIR)
     first = targets[0]
-    wanted = asked or _preferred(first)
+    chosen = requested or _preferred(first)
     able = first.layout.capabilities.repair if isinstance(first, DirectoryTarget) else None
     if able is not None:
-        usage.check_strategy(able.options, options, str(wanted))
+        usage.check_strategy(able.options, options, str(chosen))
     if isinstance(first, FileTarget):
         if len(targets) > 1:
-            raise UsageError(
-                "one file can be repaired at a time; several paths are replicas of one directory"
-            )
+            raise UsageError("repair takes one file; several paths must be replicas of one directory")
         refuse_busy(request, targets)
         report = verify(targets, report_of(targets), VerifyOptions())
         untouched = bool(unsupported.files(report, copy=copied))
         repair_file(
             first,
-            wanted,
+            chosen,
             request.out,
             request.backup,
             request.dry_run,
@@ -102,11 +92,11 @@ def repair(
     copies = _copies(targets)
     able = _repairs(first, "repaired")
 
-    def make(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
-        return able.repair(found, plans, wanted, mending)
+    def make(originals: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
+        return able.repair(originals, plans, chosen, own)
 
-    # What the real system would leave is asked for by name: that is done.
-    system = wanted is Strategy.SYSTEM
+    # Strategy `system` was requested explicitly, so unsupported files are not an obstacle.
+    system = chosen is Strategy.SYSTEM
     report = carry_out(copies, make, request, report_of, "repair", system, copied=None if system else copied)
     report.notes += skipped
     return report
@@ -119,11 +109,11 @@ def rebuild(
     """See `logwright.rebuild`."""
     request.check()
     skipped: list[str] = []
-    if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
+    if containers := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options, Verb.REBUILD)
-            return rebuild(target.path, target.layout.name, what, place, report_of, given, None)
+            merged = _with_configuration(target, options, Verb.REBUILD)
+            return rebuild(target.path, target.layout.name, what, place, report_of, merged, None)
 
         def check_options(path: str, codec: str) -> None:
             (target,), _ = _resolve(path, codec, options, Verb.REBUILD)
@@ -131,23 +121,23 @@ def rebuild(
                 _what(what, _repairs(target, "rebuilt").rebuilds)
 
         return repair_stores(
-            several, check_options, rebuild_store, request, "rebuild", paths, skipped, report_of
+            containers, check_options, rebuild_store, request, "rebuild", paths, skipped, report_of
         )  # fmt: skip
-    targets, mending = _resolve(paths, codec, options, Verb.REBUILD)
+    targets, own = _resolve(paths, codec, options, Verb.REBUILD)
     first = targets[0]
     if len(targets) > 1:
-        raise UsageError("one directory can be rebuilt at a time")
+        raise UsageError("rebuild takes one directory at a time")
     if isinstance(first, FileTarget):
         raise UsageError(
-            "what is derived from a file lies beside it: a directory is rebuilt, not a file",
+            "only a directory can be rebuilt, since derived files are beside their file",
             path=first.path,
-            advice=f"Name its directory, {os.path.dirname(os.path.abspath(first.path))}",
+            advice=f"Pass its directory, {os.path.dirname(os.path.abspath(first.path))}",
         )
     able = _repairs(first, "rebuilt")
-    wanted = _what(what, able.rebuilds)
+    chosen = _what(what, able.rebuilds)
 
-    def make(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
-        return able.rebuild(found[0], plans[0], wanted, mending)
+    def make(originals: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
+        return able.rebuild(originals[0], plans[0], chosen, own)
 
     report = carry_out([first], make, request, report_of, "rebuild", False)
     report.notes += skipped
@@ -155,16 +145,16 @@ def rebuild(
 
 
 def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for what `repair` would not understand, before there is much to do."""
+    """Raise `UsageError` for arguments that `repair` would refuse, before any work."""
     _strategy(strategy)
     _resolve(paths, codec, unsupported.take(options)[1], Verb.REPAIR)
 
 
-# What was asked for
+# The request
 
 
 def _preferred(target: Target) -> Strategy:
-    """Where nothing is said."""
+    """Return the default strategy."""
     repair = target.layout.capabilities.repair if isinstance(target, DirectoryTarget) else None
     if repair is not None:
         return repair.preferred
@@ -177,35 +167,35 @@ def _strategy(name: str | None) -> Strategy | None:
     try:
         return Strategy(str(name).lower())
     except ValueError:
-        raise UsageError(f"no strategy {name!r}", advice=_nearest(str(name), list(Strategy))) from None
+        raise UsageError(f"unknown strategy {name!r}", advice=_nearest(str(name), list(Strategy))) from None
 
 
 def _what(what: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """What is to be rebuilt, in the layout's order; everything when nothing is said."""
+    """Return what to rebuild, in the layout's order; everything by default."""
     if what is None:
         return list(known)
-    asked = what.split(",") if isinstance(what, str) else list(what)
-    asked = [one.strip().lower() for one in asked if one.strip()]
-    if "all" in asked:
+    requested = what.split(",") if isinstance(what, str) else list(what)
+    requested = [name.strip().lower() for name in requested if name.strip()]
+    if "all" in requested:
         return list(known)
-    if not asked:
-        raise UsageError("nothing is asked to be rebuilt", advice=f"There are: {', '.join(known)}")
-    for one in asked:
-        if one not in known:
-            raise UsageError(f"{one!r} can't be rebuilt", advice=_nearest(one, known))
-    return [one for one in known if one in asked]
+    if not requested:
+        raise UsageError("nothing to rebuild", advice=f"Valid values: {', '.join(known)}")
+    for name in requested:
+        if name not in known:
+            raise UsageError(f"{name!r} cannot be rebuilt", advice=_nearest(name, known))
+    return [name for name in known if name in requested]
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    known = [str(one) for one in known]
+    known = [str(choice) for choice in known]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
+    return f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
 
 
 def _resolve(
     paths: Any, codec: str | None, options: Mapping[str, Any], verb: Verb
 ) -> tuple[list[Target], Options]:
-    """What lies there, and the options of mending it; the others are those of reading it."""
+    """Return the targets, and the options of the repair; the others are read options."""
     targets = resolve(paths, codec, {})
     declared: tuple[Option, ...] = ()
     own: dict[str, str] = {}
@@ -216,14 +206,14 @@ def _resolve(
         shared = {fold(option.name) for option in first.layout.read_options}
         own = {fold(option.name): option.name for option in declared if fold(option.name) not in shared}
     reading = {name: value for name, value in options.items() if fold(name) not in own}
-    mending = Options(declared, known_options(options, declared))
+    repairing = Options(declared, known_options(options, declared))
     for name in options:
         if fold(name) in own and isinstance(first, DirectoryTarget) and not takes(first.layout, name, verb):
             raise usage.refused(name, first, str(verb))
     try:
-        return (resolve(paths, codec, reading, verb=verb) if reading else targets), mending
+        return (resolve(paths, codec, reading, verb=verb) if reading else targets), repairing
     except UsageError as error:
-        # Those that reading takes are told of there; what is meant may be one of ours.
+        # Errors about read options are raised there, but a similar repair option may have been meant.
         for name in reading:
             near = difflib.get_close_matches(fold(name), own, n=1, cutoff=0.6)
             if near and repr(name) in error.message:
@@ -232,12 +222,12 @@ def _resolve(
 
 
 def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
-    """The options given, and those of the system's configuration file for what is not given, as far as the verb uses them."""
-    given = {fold(name) for name in options}
+    """Return the caller's options with those of the configuration file that the verb uses."""
+    passed = {fold(name) for name in options}
     more = {
         name: value
         for name, value in target.options.items()
-        if fold(name) not in given and takes(target.layout, name, verb)
+        if fold(name) not in passed and takes(target.layout, name, verb)
     }
     return more | dict(options)
 
@@ -246,45 +236,45 @@ def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:
     copies = [target for target in targets if isinstance(target, DirectoryTarget)]
     if len(copies) < len(targets) or len({kind(target) for target in targets}) > 1:
         raise UsageError(
-            f"several paths are replicas of one directory, these are {', '.join(kind(target) for target in targets)}",
-            advice="Repair other things one by one",
+            f"several paths must be replicas of one directory, but these are {', '.join(kind(target) for target in targets)}",
+            advice="Repair them one by one",
         )
     if len({os.path.realpath(local_path(copy.path)) for copy in copies}) < len(copies):
-        raise UsageError("the same directory is named twice")
+        raise UsageError("the same directory is passed twice")
     return copies
 
 
 def _repairs(target: DirectoryTarget, done: str) -> DirectoryRepair:
     repair = target.layout.capabilities.repair
     if repair is None:
-        raise UsageError(f"a {target.layout.name} can't be {done}", path=target.path)
+        raise UsageError(f"a {target.layout.name} cannot be {done}", path=target.path)
     return repair
 
 
-# Where it goes
+# The target
 
 
 def refuse_busy(request: Request, targets: Sequence[Target]) -> None:
-    """Raise `BusyError` for a directory, or one of a file, in which the system runs or another writer is at work."""
+    """Raise `BusyError` if the system or another writer is using a directory, or the directory of a file."""
     for target in targets:
         if target.path == STDIN or is_remote(target.path):
             continue
         path = request.files.real(local_path(target.path))
         if isinstance(target, DirectoryTarget):
-            instead = "make a copy of the directory and mend that"
+            instead = "make a copy of the directory and repair that"
             refuse_running(request.files, target.layout, path, instead)
             if not request.in_place and busy_inside(request.files, target.layout, path):
                 raise BusyError(
-                    "another logwright is writing to it",
+                    "another logwright process is writing to it",
                     path=target.path,
-                    advice="Try again when that is done",
+                    advice="Try again when that process is done",
                 )
         live = target.live if isinstance(target, DirectoryTarget) else target.hints.get("live")
         if live:
             raise BusyError(
-                "the system that it belongs to is running",
+                "the system that owns it is running",
                 path=target.path,
-                advice="Stop it first, or make a copy and mend that",
+                advice="Stop it first, or make a copy and repair that",
             )
 
 
@@ -301,30 +291,30 @@ def _refuse_places(copies: Sequence[DirectoryTarget], request: Request) -> None:
     real = files.real(out)
     for copy in copies:
         if not is_remote(copy.path) and f"{real}/".startswith(f"{files.real(local_path(copy.path))}/"):
-            raise UsageError("the result can't go into the directory that it is made from", path=out)
+            raise UsageError("the result cannot be written inside its own input directory", path=out)
     place = Place.at(files, layout, out)
     if place.occupied():
         raise ExistsError(
-            "it exists and is not empty", path=out, advice="Name a directory that is absent or empty"
+            "it exists and is not empty", path=out, advice="Use a directory that is absent or empty"
         )
     above = {os.path.dirname(lock) for lock in _locks(files, layout, real)}
     if os.path.dirname(real) in above and place.name != first.directory.name:
         system = layout.name.partition(".")[0]
         raise UsageError(
-            f"its folder is a data directory of {system}, which expects nothing there called {place.name}",
+            f"its parent directory is a data directory of {system}, which does not expect {place.name} there",
             path=out,
-            advice="Write the result to another folder, under its own name",
+            advice="Write the result to another directory, under its own name",
         )
 
 
 def _locks(files: FileSystem, layout: Layout, real: str) -> list[str]:
-    """The lock files of the system that are there."""
+    """Return the lock files of the system that exist."""
     paths = [os.path.normpath(os.path.join(real, relative)) for relative in layout.locks()]
     return [path for path in paths if files.stat(path) is not None]
 
 
 def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]:
-    """A directory, and the system's data directory that it lies in."""
+    """Return a directory with its roots, and the system's data directory that contains it."""
     if is_remote(copy.path):
         return set()
     real = files.real(local_path(copy.path))
@@ -334,31 +324,32 @@ def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]
     return {real, *further, *(os.path.dirname(lock) for lock in _locks(files, layout, real))}
 
 
-# Carrying it out
+# Execution
 
 
 def carry_out(
-    copies: Sequence[DirectoryTarget], make: Make, request: Request, report_of: Callable[[Sequence[Target]], Report],
+    copies: Sequence[DirectoryTarget], make: MakePlan, request: Request, report_of: Callable[[Sequence[Target]], Report],
     verb: str, tolerant: bool, *, copied: bool | None = None,
 ) -> Report:  # fmt: skip
-    """`copied`: whether files with unsupported frames are copied untouched; they are refused if not. None: they don't matter."""
+    """Apply a repair plan and return the report. `copied`: whether files with unsupported frames are copied unchanged; if not, they are
+    refused. None: they do not matter."""
     first = copies[0]
     report = report_of([first])
     with plain_errors(first.path):
         if not request.dry_run:
             refuse_busy(request, copies)
         elif any(copy.live for copy in copies):
-            report.notes.append("the system is running: this is what was to be seen at this moment")
+            report.notes.append("the system is running: this is a snapshot of the current state")
         _refuse_places(copies, request)
     gone = _gone(verify([first], report, VerifyOptions(advise=False)))
     if copied is not None:
         make = _keeping(make, unsupported.files(report, copy=copied), report)
     for copy in copies[1:]:
-        found = verify([copy], report_of([copy]), VerifyOptions(advise=False))
-        others = _gone(found)
-        gone = [one for one in gone if any(_overlap(one[1].lost, other.lost) for _, other in others)]
+        replica_report = verify([copy], report_of([copy]), VerifyOptions(advise=False))
+        others = _gone(replica_report)
+        gone = [entry for entry in gone if any(_overlap(entry[1].lost, other.lost) for _, other in others)]
         report.notes.append(
-            f"replica {copy.path}: {_count(found.faults_total, 'fault') if found.faults_total else 'ok'}"
+            f"replica {copy.path}: {count(replica_report.faults_total, 'fault') if replica_report.faults_total else 'ok'}"
         )
 
     written = 0
@@ -368,47 +359,47 @@ def carry_out(
         written += more
         request.show(written)
 
-    mender = Mender(
+    writer = PlanWriter(
         request.files, first.layout, lambda: [reopened(copy) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, missing=bool(gone), tolerant=tolerant, show=show,
         gathers=not request.in_place,
     )  # fmt: skip
     try:
         if request.dry_run:
-            done = mender.dry()
+            done = writer.dry()
         elif request.out is not None:
-            done = mender.beside(local_path(request.out))
+            done = writer.beside(local_path(request.out))
         else:
             assert request.backup is not None
-            done = mender.in_place(local_path(first.path), local_path(request.backup))
+            done = writer.in_place(local_path(first.path), local_path(request.backup))
     except LogwrightError as error:
-        # Layouts know the names in a directory only.
+        # Layouts only know names within a directory.
         of = {entry.name: copy for copy in reversed(copies) for entry in copy.directory.entries()}
         if error.path in of:
             error.path = of[error.path].directory.shown(error.path)
         elif error.path == first.directory.name:
             error.path = first.path
         raise
-    _tell(report, done, copies, request, verb, gone)
+    _fill_report(report, done, copies, request, verb, gone)
     report.incomplete |= bool(gone)
     return report
 
 
-def _keeping(make: Make, names: Sequence[str], report: Report) -> Make:
-    """The same repair, in which files of these names stay as they are."""
+def _keeping(make: MakePlan, names: Sequence[str], report: Report) -> MakePlan:
+    """Return the same repair with some files left unchanged."""
     if not names:
         return make
     described = any(not file.primary for file in report.files if file.path in names)
-    report.notes.append(f"copied untouched, since not all of it is known here: {', '.join(names[:5])}")
+    report.notes.append(f"copied unchanged, since they are not fully supported: {', '.join(names[:5])}")
 
-    def kept(found: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
-        return unsupported.Untouched(make(found, plans), names, everything=described)
+    def kept(originals: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
+        return unsupported.Untouched(make(originals, plans), names, everything=described)
 
     return kept
 
 
 def _gone(report: Report) -> list[tuple[str, Fault]]:
-    """Missing rows of which no byte is left that could be cut: the faults that say so, with their files."""
+    """Return the faults about missing rows of which no byte is left, with their files."""
     return [
         (file.path, fault)
         for file in report.files
@@ -419,12 +410,12 @@ def _gone(report: Report) -> list[tuple[str, Fault]]:
 
 
 def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the same rows may be lost in two places, by the ranges of their ids."""
+    """Return whether the same rows may be lost in two places, by the ranges of their ids."""
     return all(max(low) <= min(high) for low, high in _ranges(one, other))
 
 
 def _covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether all that is lost in one place is lost in another too."""
+    """Return whether all that is lost in one place is lost in another too."""
     if one and dict(one) == dict(other):
         return True
     ranges = _ranges(one, other)
@@ -432,7 +423,7 @@ def _covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _ranges(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
-    """First and last ids in both, where both say them."""
+    """Return the first and last ids that both have."""
     nouns = [name.removeprefix("first_") for name in one if name.startswith("first_")]
     both = [
         noun
@@ -445,7 +436,7 @@ def _ranges(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[list
     return [([one[f"first_{n}"], other[f"first_{n}"]], [one[f"last_{n}"], other[f"last_{n}"]]) for n in both]
 
 
-def _tell(
+def _fill_report(
     report: Report,
     done: Done,
     copies: Sequence[DirectoryTarget],
@@ -453,7 +444,7 @@ def _tell(
     verb: str,
     gone: Sequence[tuple[str, Fault]],
 ) -> None:
-    """Put what was done into the report: as lists for programs, as sentences for people."""
+    """Add what was done to the report, as lists and as sentences."""
     several = len(copies) > 1
     summary = done.summary
 
@@ -469,54 +460,54 @@ def _tell(
     room = report.max_faults
     report.kept = [
         {
-            "file": one.file,
-            "offset": int(one.start),
-            "length": int(one.stop) - int(one.start),
-            **where(one.copy),
+            "file": extent.file,
+            "offset": int(extent.start),
+            "length": int(extent.stop) - int(extent.start),
+            **where(extent.copy),
         }
-        for one in done.kept[:room]
+        for extent in done.kept[:room]
     ]
     report.cut = [removed_entry(cut, cut.file, saved_to(cut)) | where(cut.copy) for cut in done.cut[:room]]
-    # No byte of these is left, so nothing of them is saved.
-    # A layout may list them among what it cuts.
+    # No byte of these rows is left, so nothing is saved. A layout may already list them in what it removes.
     missing = [
-        one
-        for one in gone
-        if verb != EDIT and not any(cut.rows_lost != 0 and _covers(cut.lost, one[1].lost) for cut in done.cut)
+        extent
+        for extent in gone
+        if verb != EDIT
+        and not any(cut.rows_lost != 0 and _covers(cut.lost, extent[1].lost) for cut in done.cut)
     ]
     report.cut += [
         removed_entry(replace(Removed.damaged(name, fault), why=fault.detail), name, None) | where(0)
         for name, fault in missing[: max(0, room - len(report.cut))]
     ]
-    for what, count in (("kept", len(done.kept)), ("cut", len(done.cut))):
-        if count > room:
-            report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")
+    for label, total in (("kept", len(done.kept)), ("removed", len(done.cut))):
+        if total > room:
+            report.notes.append(f"of {total:,} ranges {label}, the first {room:,} are listed (max_faults)")
     report.rows_kept = summary.rows
     report.ids = dict(summary.ids)
     report.result_files = sorted({*done.written, *done.untouched})
     primary = {file.name for file in copies[0].plan.files if file.role is Role.PRIMARY}
     report.changed = bool(done.cut or primary & {*done.changed, *done.removed})
     report.healed = healed(cut for cut in done.cut if cut.copy == 0)
-    # What was asked to go is not missed.
+    # Rows removed on request are not missing.
     report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)
     report.notes += _sentences(done, request, copies, report.nouns[0], verb, bool(missing))
     report.notes += [f"missing before the {verb}: {lost(fault, report)}" for _, fault in missing[:_SHOWN]]
     if len(missing) > _SHOWN:
-        report.notes.append(f"and {len(missing) - _SHOWN:,} more ranges (--json has all)")
+        report.notes.append(f"and {len(missing) - _SHOWN:,} more ranges (--json lists all)")
     report.next = _next(done, copies, request, verb)
 
 
 def edited(cuts: Sequence[Removed], noun: str) -> str:
-    """How much was changed by an edit."""
+    """Describe the size of an edit."""
     if not cuts:
         return "nothing matches"
-    said = [f"edited: {_count(len(cuts), 'frame')}"]
-    for what, number in (
+    parts = [f"edited: {count(len(cuts), 'frame')}"]
+    for action, number in (
         ("dropped", sum(cut.rows_lost or 0 for cut in cuts)),
         ("redacted", sum(cut.redacted for cut in cuts)),
     ):
-        said += [f"{_count(number, noun)} {what}"] if number else []
-    return ", ".join(said)
+        parts += [f"{count(number, noun)} {action}"] if number else []
+    return ", ".join(parts)
 
 
 def _sentences(
@@ -527,7 +518,7 @@ def _sentences(
     verb: str,
     missing: bool = False,
 ) -> list[str]:
-    said: list[str] = []
+    sentences: list[str] = []
     would = "would be " if request.dry_run else ""
     nothing = not (done.written or done.removed)
     summary = done.summary
@@ -535,52 +526,50 @@ def _sentences(
     ids = ", ".join(f"{name} {printed.get(name, str)(value)}" for name, value in summary.ids.items())
     lost_bytes = sum(cut.length for cut in done.cut)
     if verb == EDIT:
-        said.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
+        sentences.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
     elif done.cut:
         rows, known = (
             sum(cut.rows_lost or 0 for cut in done.cut),
             all(cut.rows_lost is not None for cut in done.cut),
         )
-        inside = "it" if len(done.cut) == 1 else "them"
-        gone = f"the {plural(noun)} in {inside} (it is not known how many)"
+        loss = f"{noun} count unknown"
         if known or rows:
-            gone = f"{'' if known else 'at least '}{_count(rows, noun) if rows else 'nothing'} lost"
-        stretches = _count(len(done.cut), "stretch", "stretches")
+            loss = f"{'' if known else 'at least '}{count(rows, noun) if rows else 'nothing'} lost"
+        ranges = count(len(done.cut), "range")
         if lost_bytes and missing and known and not rows:
-            # Not these bytes are what is lost, but it cannot be said that nothing is.
-            said.append(f"{would}mended: {_count(lost_bytes, 'byte')} in {stretches}")
+            # These bytes lose nothing, but other rows are missing.
+            sentences.append(f"{would}repaired: {count(lost_bytes, 'byte')} ({ranges})")
         elif lost_bytes:
-            word = "cut" if rows or not known else "mended"
-            said.append(
-                f"{would}{word}: {_count(lost_bytes, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
-            )
+            word = "removed" if rows or not known else "repaired"
+            sentences.append(f"{would}{word}: {count(lost_bytes, 'byte')} ({ranges}; {loss})")
         elif rows:
-            said.append(f"nothing to cut: {gone}")
-    said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
+            sentences.append(f"nothing to remove: {loss}")
+    sentences.append(f"{would}kept: {count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
-        said.append(
-            "nothing needs to be changed"
-            if request.dry_run
-            else "nothing needed to be changed, and nothing was"
+        sentences.append(
+            "no changes needed" if request.dry_run else "no changes needed; the directory is unchanged"
         )
     else:
-        made = [name for name in done.written if name not in done.changed]
-        for word, names in (
-            ("changed", [n for n in done.written if n in done.changed]),
-            ("made", made),
-            ("removed", done.removed),
+        new_files = [name for name in done.written if name not in done.changed]
+        for past, future, names in (
+            ("changed files", "would change files", [n for n in done.written if n in done.changed]),
+            ("new files", "would create files", new_files),
+            ("removed files", "would remove files", done.removed),
         ):
             if names:
                 more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
-                said.append(f"{would}{word}: {', '.join(list(names)[:4])}{more}")
+                word = future if request.dry_run else past
+                sentences.append(f"{word}: {', '.join(list(names)[:4])}{more}")
         if request.backup is not None and (done.changed or done.removed):
-            too = ", with all that was taken out" if verb == EDIT and done.cut else ""
-            said.append(f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}{too}")
-    said += [
-        f"still: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
+            too = ", including everything removed" if verb == EDIT and done.cut else ""
+            sentences.append(
+                f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}{too}"
+            )
+    sentences += [
+        f"still damaged: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
         for name, fault in done.faults[:4]
     ]
-    said += [*done.warnings, *summary.warnings]
+    sentences += [*done.warnings, *summary.warnings]
     system = copies[0].layout.name.partition(".")[0]
     before = list(summary.before_you_start)
     layout = copies[0].layout
@@ -589,18 +578,18 @@ def _sentences(
         moved = ", ".join(layout.root_options)
         before.insert(
             0,
-            f"all files lie in one directory now: leave {moved} away in its configuration, or move the files to where that says",
+            f"all files are now in one directory: remove {moved} from its configuration, or move the files to the configured directories",
         )
     if request.out is not None and not request.dry_run:
-        before.insert(0, "put the result in the place of what it was made from, not beside it")
+        before.insert(0, "replace the original directory with this one; do not keep both")
     if request.out is not None and _name_matters(copies[0], request.out):
-        before.append(f"call the directory {copies[0].directory.name} again: its name is part of the data")
-    return said + [f"before you start {system}: {line}" for line in before]
+        before.append(f"name the directory {copies[0].directory.name}: the name is part of the data")
+    return sentences + [f"before starting {system}: {line}" for line in before]
 
 
 @dataclass(frozen=True)
 class _Renamed:
-    """A directory under another name, as far as a layout looks at it to recognise it."""
+    """A directory under another name, for recognising its layout."""
 
     name: str
     of: Listing
@@ -610,7 +599,7 @@ class _Renamed:
 
 
 def _name_matters(copy: DirectoryTarget, out: str) -> bool:
-    """Whether the layout knows the directory less well under the name of the result."""
+    """Return whether the layout recognises the directory less well under the name of the result."""
     renamed: Any = _Renamed(os.path.basename(os.path.realpath(local_path(out))), copy.directory)
     return copy.layout.recognise(renamed) < copy.layout.recognise(copy.directory)
 
@@ -623,7 +612,3 @@ def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb:
     return (
         f"logwright verify {shlex.quote(request.out) if request.out else shlex.quote(copies[0].path) + more}"
     )
-
-
-def _count(number: int, noun: str, several: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else several or plural(noun)}"

@@ -1,6 +1,6 @@
-"""One file, mended by its codec alone: every good frame's bytes are kept, what lies between them is cut.
+"""Repair a single file with its codec: keep the bytes of every good frame, and remove what is between them.
 
-What belongs to the file besides, indexes beside it say, is not touched: a directory is mended by its layout (`writers.mend`).
+Files derived from it, such as indexes beside it, are not changed; a directory is repaired by its layout (`writers.apply_plan`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
-from logwright.readers.report_text import plural
-from logwright.readers.resolve import FileTarget
+from logwright.readers.report_text import count
 from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
+from logwright.readers.target import FileTarget
 from logwright.readers.task import codec_options
 from logwright.writers.backup import WINDOW, Backup, refuse_backup_inside
 from logwright.writers.file import Draft
@@ -45,41 +45,39 @@ def repair_file(
     *,
     untouched: bool = False,
 ) -> None:
-    """Mend a file to `out`, or in place with its original in the directory `backup`, and tell the report, which has the faults.
+    """Repair a file to `out`, or in place with the original saved in `backup`, and fill in the report, which has the faults.
 
-    Raises `UsageError` for strategy "system", `DamageError` for a damaged file that is one frame as a whole.
+    Raises `UsageError` for strategy "system", and `DamageError` for a damaged file that is a single frame.
     """
     if strategy is Strategy.SYSTEM:
         raise UsageError(
-            "what the system would leave is known of a directory, not of a file",
+            "strategy system works on a directory, but this is a file",
             path=target.path,
-            advice="Name its directory, or take the strategy salvage or prefix",
+            advice="Pass its directory, or use strategy salvage or prefix",
         )
     if backup is not None and (target.path == STDIN or is_remote(target.path)):
-        raise UsageError("only local files are changed in place", path=target.path)
+        raise UsageError("only local files can be changed in place", path=target.path)
     with plain_errors(target.path):
         _Repair(target, strategy, files, report, untouched=untouched).run(out, backup, dry_run)
 
 
-class FileMender:
-    """Puts a file that is made of pieces of another one in its place, once it is known to be sound."""
+class FileWriter:
+    """Writes a file made of extents of another one, and replaces the target after verifying it."""
 
     def __init__(self, target: FileTarget, files: FileSystem, report: Report) -> None:
         self._target, self._files, self._report = target, files, report
         self._untouched = False
-        """The result is the file as it was, damage and all."""
+        """Whether the result is the unchanged file, including its damage."""
 
     def _context(self) -> object:
         target = self._target
         return target.codec.context(target.name, codec_options(target.codec, target.options), **target.hints)
 
     def beside(self, source: Source, pieces: Pieces, out: str) -> int:
-        found = self._files.stat(out)
-        empty = found is not None and not found.directory and not found.size
-        if found is not None and self._same(out):
-            raise UsageError(
-                "the result can't go where it is made from", path=out, advice="Name another file"
-            )
+        status = self._files.stat(out)
+        empty = status is not None and not status.directory and not status.size
+        if status is not None and self._same(out):
+            raise UsageError("the result cannot replace its own input", path=out, advice="Use another path")
         draft = Draft(self._files, out, "overwrite" if empty else "error")
         try:
             rows = self._fill(draft, source, pieces)
@@ -107,10 +105,10 @@ class FileMender:
             rows = self._fill(draft, source, pieces)
             saved = Backup(files, backup, Roots(folder))
             saved.save([name], lambda _: nullcontext(source), lambda _: os.path.join(folder, name), {})
-            found = files.stat(os.path.join(folder, name))
-            if found is None or found.size != source.size:
+            status = files.stat(os.path.join(folder, name))
+            if status is None or status.size != source.size:
                 raise BusyError(
-                    "it has been changed by someone else while it was read; nothing was written", path=path
+                    "it was changed by someone else during the repair; nothing was written", path=path
                 )
             draft.commit()
         except BaseException:
@@ -124,7 +122,7 @@ class FileMender:
         return rows
 
     def _fill(self, draft: Draft, source: Source, pieces: Pieces) -> int:
-        """Write what is kept, and make sure that it is sound. Returns its rows."""
+        """Write the extents and verify the result. Return its number of rows."""
         for data in _windows(source, pieces):
             draft.write(data)
         path = self._target.path
@@ -134,26 +132,26 @@ class FileMender:
         columns = codec.tables["rows"].select(None)
         context = self._context()
         with FileSource(self._files, draft.path) as written:
-            for found in Walk(written, codec, context):
-                faults = [found.fault] if isinstance(found, Hole) else found.faults
+            for step in Walk(written, codec, context):
+                faults = [step.fault] if isinstance(step, Hole) else step.faults
                 for fault in faults:
                     if fault.severity is Severity.ERROR and not self._untouched:
                         raise DamageError(
-                            f"the result would not be sound, so nothing was written: at byte {fault.offset}: {fault.detail}",
+                            f"the result would be damaged, so nothing was written: at byte {fault.offset}: {fault.detail}",
                             path=path,
                         )
-                if isinstance(found, Hole):
+                if isinstance(step, Hole):
                     continue
                 for decoded in (
-                    codec.decode(found.window, found.frames, "rows", columns, context)
-                    if len(found.frames)
+                    codec.decode(step.window, step.frames, "rows", columns, context)
+                    if len(step.frames)
                     else ()
                 ):
                     entry.rows += decoded.batch.num_rows
         return entry.rows
 
 
-class _Repair(FileMender):
+class _Repair(FileWriter):
     def __init__(
         self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report, *, untouched: bool
     ) -> None:
@@ -182,14 +180,13 @@ class _Repair(FileMender):
             if target.source is None:
                 source.close()
         report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
-        report.cut = [removed_entry(one, target.path, saved_to) for one in cut]
+        report.cut = [removed_entry(removed, target.path, saved_to) for removed in cut]
         report.rows_kept = rows
-        report.incomplete = any(one.rows_lost != 0 for one in cut)
+        report.incomplete = any(removed.rows_lost != 0 for removed in cut)
         self._say(cut, rows, out, backup, dry_run)
 
     def _judge(self, source: Source) -> tuple[Sequence[Removed], list[Extent]]:
-        """What is to be cut, and what the result is made of. A tail that is no damage (zeros made in advance, what a running system is
-        writing) stays."""
+        """Return what to remove, and the extents of the result. A tail that is not damage (preallocated zeros, data being written) stays."""
         codec, target = self._target.codec, self._target
         if self._untouched:
             return [], [Copy(target.name, 0, source.size)]
@@ -203,15 +200,15 @@ class _Repair(FileMender):
         cut = self._holes(source)
         if cut and self._strategy is Strategy.PREFIX:
             cut = [cut[0].to_end(source.size)]
-        kept = _others([(one.offset, one.offset + one.length) for one in cut], source.size)
+        kept = _others([(removed.offset, removed.offset + removed.length) for removed in cut], source.size)
         return cut, [Copy(target.name, at, end) for at, end in kept]
 
     def _holes(self, source: Source) -> list[Removed]:
         codec, cut = self._target.codec, list[Removed]()
         with named(source):
-            for found in Walk(source, codec, self._context()):
-                if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
-                    fault = found.fault
+            for step in Walk(source, codec, self._context()):
+                if isinstance(step, Hole) and step.fault.severity is not Severity.INFO:
+                    fault = step.fault
                     if codec.single_frame:
                         raise _one_frame(self._target, fault)
                     cut.append(Removed.damaged(self._target.name, fault))
@@ -225,19 +222,21 @@ class _Repair(FileMender):
         report, target = self._report, self._target
         would = "would be " if dry_run else ""
         if cut:
-            stretches = "1 stretch" if len(cut) == 1 else f"{len(cut):,} stretches"
-            report.notes.append(f"{would}cut: {sum(one.length for one in cut):,} bytes in {stretches}")
+            ranges = "1 range" if len(cut) == 1 else f"{len(cut):,} ranges"
+            report.notes.append(
+                f"{would}removed: {sum(removed.length for removed in cut):,} bytes ({ranges})"
+            )
         elif out is None:
             report.notes.append(
-                "nothing needs to be cut" if dry_run else "nothing needed to be cut: the file is as it was"
+                "no changes needed" if dry_run else "no changes needed; the file is unchanged"
             )
         if rows is not None:
-            report.notes.append(f"kept: {rows:,} {report.nouns[0] if rows == 1 else plural(report.nouns[0])}")
+            report.notes.append(f"kept: {count(rows, report.nouns[0])}")
         if backup is not None and cut and not dry_run:
             report.notes.append(f"the original is in {backup}")
         if cut and out is None and target.around:
             report.notes.append(
-                "what is derived from the file is as it was: rebuild its directory, or repair that instead"
+                "files derived from this one are unchanged: rebuild its directory, or repair the directory instead"
             )
         if dry_run:
             report.next = f"logwright repair {shlex.quote(target.path)} --out FILE"
@@ -247,17 +246,17 @@ class _Repair(FileMender):
 
 def _one_frame(target: FileTarget, fault: Fault) -> DamageError:
     error = DamageError(
-        f"{fault.kind}: {fault.detail}; a file of {target.codec.name} is good as a whole or not at all, nothing can be cut from it",
+        f"{fault.kind}: {fault.detail}; a {target.codec.name} file is a single unit, so no part of it can be removed",
         path=target.path,
         offset=fault.offset,
-        advice="If it is made from other files, rebuild its directory",
+        advice="If it is derived from other files, rebuild its directory",
     )
     error.fault = fault
     return error
 
 
 def _others(gone: Stretches, size: int) -> Stretches:
-    """What is left of `[0, size)` without some stretches, which are in order."""
+    """Return the rest of `[0, size)` without some ranges, which are in order."""
     out: Stretches = []
     at = 0
     for start, stop in gone:
@@ -277,14 +276,14 @@ def _windows(source: Source, pieces: Pieces) -> Iterator[Chunk]:
             data = source.pread(at, min(WINDOW, piece.stop - at))
             if not len(data):
                 raise BusyError(
-                    "it has become shorter while it was read; nothing was written", path=source.path
+                    "the file was truncated while it was being read; nothing was written", path=source.path
                 )
             yield data
             at += len(data)
 
 
 def removed_entry(cut: Removed, file: str, saved_to: str | None) -> dict[str, Any]:
-    """Return what `Report.cut` says of a removed range of a file, whose bytes are saved in another file."""
+    """Return the entry of `Report.cut` for a removed range, whose bytes are saved in another file."""
     return {
         "file": file,
         "offset": int(cut.offset),
@@ -297,7 +296,7 @@ def removed_entry(cut: Removed, file: str, saved_to: str | None) -> dict[str, An
 
 
 class Alone:
-    """A file as a directory of its own. See `logwright.codec.layout.Listing`."""
+    """A file as a directory of its own. See `logwright.codec.store.listing.Listing`."""
 
     def __init__(self, name: str, source: Source, directory: str = "") -> None:
         self.name = directory

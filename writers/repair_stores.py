@@ -1,7 +1,7 @@
-"""Repair or rebuild of a directory of stores: each store by itself, then the files of the directory that are true of all of them.
+"""Repair or rebuild a directory of stores: each store separately, then the files of the directory itself.
 
-A failure in one store does not stop the others. A result out of place has the shape of the input: `OUT/<store>`, with the
-directory's own files (`codec.layout.Container.own_files`) beside the stores. A backup has the same shape.
+A failure in one store does not stop the others. A result out of place has the shape of the input: `OUT/<store>`, with the directory's own
+files (`codec.layout.Container.own_files`) beside the stores. A backup has the same shape.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from logwright.codec.fault import ExistsError, LogwrightError, UsageError
 from logwright.codec.layout import Container, Layout, RepairedStore
 from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
-from logwright.readers.resolve import DirectoryTarget, Stores, Target
 from logwright.readers.source import is_remote, local_path
+from logwright.readers.target import DirectoryTarget, Stores, Target
 from logwright.writers.backup import Backup, refuse_backup_inside
 from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.request import Request
 
 OwnFiles = dict[str, tuple[bytes, bytes | None]]
-"""The files of a directory of stores, as they are and as they have to be; None: not there."""
+"""Own files of a directory of stores: the old and the new content; None if removed."""
 
 
 def repair_stores(
@@ -38,7 +38,7 @@ def repair_stores(
     skipped: Iterable[str],
     report_of: Callable[[Sequence[Target]], Report],
 ) -> Report:
-    """Repair every store. `check` raises `UsageError` for options that a layout does not take, `repair_store` repairs one store.
+    """Repair every store. `check` raises `UsageError` for options that a layout does not accept, `repair_store` repairs one store.
 
     The report has the reports of the stores in `parts`; one that could not be repaired has an `error`.
     """
@@ -89,9 +89,9 @@ def _one(
         part = repair_store(target, place)
     except LogwrightError as error:
         return _failed(target.path, target.layout.name, error)
-    except Exception as error:  # in one store, which must not stop the others
+    except Exception as error:  # a bug must not stop the other stores
         bug = LogwrightError(
-            f"this is a mistake in logwright itself ({type(error).__name__}: {error})", path=target.path
+            f"internal error in logwright ({type(error).__name__}: {error})", path=target.path
         )
         return _failed(target.path, target.layout.name, bug)
     part.out = None if place.dry_run else place.out
@@ -104,11 +104,11 @@ def _failed(path: str, codec: str, error: LogwrightError) -> Report:
     return part
 
 
-# Where it goes
+# Targets
 
 
 def _places(several: Sequence[Stores]) -> list[str]:
-    """The folder of each directory of stores in the result: "" for a single one, else its path below what all have in common."""
+    """Return the folder of each directory of stores in the result: "" for a single one, otherwise its path below the common directory."""
     if len(several) == 1:
         return [""]
     paths = [os.path.abspath(local_path(stores.path)) for stores in several]
@@ -117,7 +117,7 @@ def _places(several: Sequence[Stores]) -> list[str]:
 
 
 def _inside(path: str, store: str) -> str:
-    """The path of a store within a directory; "" for the directory itself."""
+    """Return the path of a store within a directory; "" for the directory itself."""
     return store.removeprefix(path.rstrip("/")).strip("/")
 
 
@@ -130,14 +130,14 @@ def _refuse_places(several: Sequence[Stores], request: Request) -> None:
         return
     real = files.real(local_path(request.out))
     if any(f"{real}/".startswith(f"{root.rstrip('/')}/") for root in roots):
-        raise UsageError("the result can't go into the directory that it is made from", path=request.out)
+        raise UsageError("the result cannot be written inside its own input directory", path=request.out)
     with plain_errors(request.out):
-        found = files.stat(real)
-        if found is not None and (not found.directory or files.listdir(real)):
+        status = files.stat(real)
+        if status is not None and (not status.directory or files.listdir(real)):
             raise ExistsError(
                 "it exists and is not empty",
                 path=request.out,
-                advice="Name a directory that is absent or empty",
+                advice="Use a directory that is absent or empty",
             )
 
 
@@ -164,7 +164,7 @@ def repaired_own_files(
 
 
 def own_names(stores: Stores, container: Container) -> list[str]:
-    """The names of a directory's own files, without lock files."""
+    """Return the names of a directory's own files, without lock files."""
     locks = {os.path.basename(lock) for lock in _layout(stores).locks()}
     names = [entry.name for entry in stores.directory.entries()]
     return [name for name in names if name in container.own_files and name not in locks]
@@ -190,7 +190,7 @@ def _own_files(
     if request.out is not None:
         copied = write_own_files(request.files, stores, files, os.path.join(local_path(request.out), inner))
         if copied:
-            notes.append(f"copied as they are: {', '.join(copied)}")
+            notes.append(f"copied unchanged: {', '.join(copied)}")
     elif request.backup is not None:
         backup = os.path.join(local_path(request.backup), inner, container.name)
         _change_own_files(request.files, stores, files, backup)
@@ -198,7 +198,7 @@ def _own_files(
 
 
 def write_own_files(files: FileSystem, stores: Stores, contents: OwnFiles, out: str) -> list[str]:
-    """Write a directory's own files beside the results. Returns the names of those that are as they were."""
+    """Write a directory's own files beside the results. Return the names of the unchanged ones."""
     copied = []
     for name, (before, after) in contents.items():
         if after is None:
@@ -210,7 +210,7 @@ def write_own_files(files: FileSystem, stores: Stores, contents: OwnFiles, out: 
 
 
 def _change_own_files(files: FileSystem, stores: Stores, contents: OwnFiles, backup: str) -> None:
-    """Change a directory's own files in place, and save the originals of those that change."""
+    """Change a directory's own files in place, and save the originals."""
     root = files.real(local_path(stores.path))
     names = [name for name, (before, after) in contents.items() if before != after]
     if not names:
@@ -251,7 +251,7 @@ def _write(files: FileSystem, stores: Stores, name: str, data: bytes, path: str,
 
 
 def _sum_up(report: Report, request: Request, verb: str) -> None:
-    """Add up what was done to each store."""
+    """Fill in the totals of all stores."""
     room, parts = report.max_faults, report.parts
     done = [part for part in parts if part.error is None]
     report.incomplete = any(part.incomplete for part in done)
@@ -259,8 +259,8 @@ def _sum_up(report: Report, request: Request, verb: str) -> None:
     report.kept = [_of_part(part, entry) for part in done for entry in part.kept or ()][:room]
     report.cut = [_of_part(part, entry) for part in done for entry in part.cut or ()][:room]
     changed = [note.partition(" is ")[0] for note in report.notes]
-    starts = [note for part in done for note in part.notes if note.startswith("before you start")]
-    # What a note of a store asks for may be done already.
+    starts = [note for part in done for note in part.notes if note.startswith("before starting")]
+    # The note of a store may ask for something that is done already.
     report.notes += [
         note
         for note in dict.fromkeys(starts)
@@ -273,5 +273,5 @@ def _sum_up(report: Report, request: Request, verb: str) -> None:
 
 
 def _of_part(part: Report, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An entry of `kept` or `cut` with the whole path of its file."""
+    """Return an entry of `kept` or `cut` with the full path of its file."""
     return {**entry, "file": part.shown(entry["file"])}

@@ -1,4 +1,4 @@
-"""Where the result of a repair, a rebuild or an edit goes."""
+"""Where the result of a repair, rebuild or edit goes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from logwright.writers.filesystem import FileSystem, LocalFileSystem
 from logwright.writers.target import refuse_remote
 
 Show = Callable[[int], None]
-"""Takes a number of bytes that were written since the last call."""
+"""Called with the number of bytes written since the last call."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Where the result goes. Exactly one of `out` and `in_place` with `backup`; neither is needed for a `dry_run`."""
+    """Where the result goes. Exactly one of `out`, and `in_place` with `backup`; neither is needed for a `dry_run`."""
 
     out: str | None = None
     in_place: bool = False
@@ -25,26 +25,24 @@ class Request:
     show: Show = lambda done: None
 
     def check(self) -> None:
-        """Raise `UsageError` for what does not go together."""
+        """Raise `UsageError` for contradictory arguments."""
         if self.out is not None and self.in_place:
-            raise UsageError("the result goes either to `out` or in place, not both")
+            raise UsageError("`out` and in_place cannot be combined")
         if self.backup is not None and not self.in_place:
-            raise UsageError(
-                "a backup is made where a directory is changed in place", advice="Say in_place too"
-            )
+            raise UsageError("backup needs in_place", advice="Add in_place (--in-place)")
         if self.dry_run:
             return
         if self.in_place and self.backup is None:
             raise UsageError(
-                "in place needs a backup",
-                advice="backup names a directory outside of the data, absent or empty, which gets the originals of all files that "
+                "in_place needs backup",
+                advice="Set backup to a directory outside the data, absent or empty; the original files are saved there"
                 "change",
             )
         if self.out is None and not self.in_place:
             raise UsageError(
-                "it is not said where the result goes",
-                advice="out=DIR (--out DIR) writes the result there and leaves the input as it is; in_place and backup=DIR (--in-place "
-                "--backup DIR) change the input; dry_run (--dry-run) only shows what would be done",
+                "no destination for the result",
+                advice="Pass out=DIR (--out DIR) to write it there; in_place and backup=DIR (--in-place "
+                "--backup DIR) to change the input; or dry_run (--dry-run) to see what would be done",
             )
         for path in (self.out, self.backup):
             if path is not None:

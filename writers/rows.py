@@ -1,4 +1,4 @@
-"""What people hand over as data, as a stream of record batches of bounded size."""
+"""Convert the data that a caller passes to a stream of record batches of limited size."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from logwright.codec.fault import UsageError
 from logwright.codec.table import Table
 
 BATCH_ROWS = 1 << 16
-"""The most rows that a builder or encoder is given at a time."""
+"""Maximum number of rows passed to a builder or encoder at a time."""
 
-_WANTED = "Anything with an Arrow stream is taken (pyarrow, pandas, Polars, DuckDB), a list of dicts, or record batches"
+_ACCEPTED = "Pass an object with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a list of dicts, or record batches"
 
 
 def batches(data: Any, table: Table | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of `data` in order: anything with an Arrow stream, dicts of values by column, or record batches and tables.
+    """Iterate over the rows of `data`: any object with an Arrow stream, dicts of values by column, or record batches and tables.
 
-    Dicts are converted to the types of the columns of `table` where it has them. Further columns are let through, as long as
-    one is known. Nothing is read ahead.
+    Dicts are converted to the column types of `table`, if given. Unknown columns are passed through if at least one is known. Nothing is
+    read ahead.
     """
     for batch in _batches(data, table):
         if table is not None:
@@ -35,7 +35,7 @@ def batches(data: Any, table: Table | None = None) -> Iterator[pa.RecordBatch]:
 def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
     if isinstance(data, (str, bytes, os.PathLike)):
         raise UsageError(
-            f"the data is {data!r}, not rows", advice=f"Read it first with logwright.read. {_WANTED}"
+            f"the data is {data!r}, not rows", advice=f"Read it first with logwright.read. {_ACCEPTED}"
         )
     if isinstance(data, pa.Table):
         return list(data.to_batches())
@@ -44,31 +44,31 @@ def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatchReader):
         return _read(data)
     if hasattr(data, "__arrow_c_stream__"):
-        # Where there is a reader on this side of the C interface its errors arrive as they were raised.
+        # Errors of a Python reader keep their types; through the C interface they would not.
         reader = data.to_reader() if hasattr(data, "to_reader") else None
         if isinstance(reader, pa.RecordBatchReader):
             return _read(reader)
         try:
             return _read(pa.RecordBatchReader.from_stream(data))
         except (pa.ArrowException, TypeError, ValueError) as error:
-            # Of pandas: columns of one name, or with values of several types. Of a lone column: it is no table.
+            # From pandas: duplicate column names, or values of several types in a column. Or the data is a single column.
             raise UsageError(
-                f"the {type(data).__name__} can't be taken as rows: {error}", advice=_WANTED
+                f"cannot read the {type(data).__name__} as rows: {error}", advice=_ACCEPTED
             ) from None
     if hasattr(data, "__arrow_c_array__"):
         return [pa.record_batch(data)]
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        raise UsageError(f"the data is a {type(data).__name__}, not rows", advice=_WANTED)
+        raise UsageError(f"the data is a {type(data).__name__}, not rows", advice=_ACCEPTED)
     return _mixed(data, table)
 
 
 def whole(data: Any, table: Table) -> pa.Table:
-    """All rows at once, for encoders that need them so."""
-    found = [pa.Table.from_batches([batch]) for batch in batches(data, table)]
-    if not found:
+    """Return all rows, for encoders that need them at once."""
+    tables = [pa.Table.from_batches([batch]) for batch in batches(data, table)]
+    if not tables:
         return table.schema().empty_table()
     try:
-        return pa.concat_tables(found, promote_options="permissive")
+        return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise UsageError(f"the batches have columns of different types: {error}") from None
 
@@ -77,19 +77,19 @@ def _refuse_unknown(names: Sequence[str], table: Table) -> None:
     known = table.names(detail=True)
     if names and not set(names) & set(known):
         near = difflib.get_close_matches(names[0], known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
-        raise UsageError(f"none of the columns is known: {', '.join(map(str, names[:5]))}", advice=hint)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
+        raise UsageError(f"unknown columns: {', '.join(map(str, names[:5]))}", advice=hint)
 
 
 def misspelt(names: Iterable[str], table: Table) -> list[str]:
-    """A sentence for each column that is not known, where it looks like one that is missing: a value that stays null."""
-    given = set(names)
-    missing = {name.lower(): name for name in table.names() if name not in given}
+    """Return a sentence for each unknown column that resembles a missing one, whose values would stay null."""
+    passed = set(names)
+    missing = {name.lower(): name for name in table.names() if name not in passed}
     out = []
-    for name in sorted(given - set(table.names(detail=True))):
+    for name in sorted(passed - set(table.names(detail=True))):
         near = difflib.get_close_matches(name.lower(), missing, n=1, cutoff=0.75)
         if near:
-            out.append(f"column {name!r} is not known and was left out: is {missing[near[0]]!r} meant?")
+            out.append(f"ignored the unknown column {name!r}; did you mean {missing[near[0]]!r}?")
     return out
 
 
@@ -100,7 +100,7 @@ def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         except StopIteration:
             return
         except pa.ArrowException as error:
-            raise UsageError(f"the data can't be read: {error}") from error
+            raise UsageError(f"cannot read the data: {error}") from error
 
 
 def _mixed(items: Iterable[Any], table: Table | None) -> Iterator[pa.RecordBatch]:
@@ -109,8 +109,8 @@ def _mixed(items: Iterable[Any], table: Table | None) -> Iterator[pa.RecordBatch
         if kind is pa.RecordBatch:
             yield from group
         elif kind is pa.Table:
-            for one in group:
-                yield from one.to_batches()
+            for item_table in group:
+                yield from item_table.to_batches()
         else:
             while rows := list(itertools.islice(group, BATCH_ROWS)):
                 yield _from_dicts(rows, table, seen)
@@ -123,7 +123,7 @@ def _kind(item: Any) -> Any:
             return kind
     if isinstance(item, Mapping):
         return dict
-    raise UsageError(f"a {type(item).__name__} is no row", advice=_WANTED)
+    raise UsageError(f"a {type(item).__name__} is not a row", advice=_ACCEPTED)
 
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], table: Table | None, seen: int) -> pa.RecordBatch:
@@ -136,10 +136,10 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], table: Table | None, seen: in
 def _column(name: str, values: list[Any], type_: pa.DataType | None, seen: int) -> pa.Array[Any]:
     try:
         if type_ is None:
-            found: pa.Array[Any] = pa.array(values)
+            array: pa.Array[Any] = pa.array(values)
         else:
-            found = pa.array([_shaped(value, type_) for value in values], type_)
-        return found
+            array = pa.array([_shaped(value, type_) for value in values], type_)
+        return array
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         why = str(error)
     if type_ is None:
@@ -147,7 +147,7 @@ def _column(name: str, values: list[Any], type_: pa.DataType | None, seen: int) 
     at = next((number for number, value in enumerate(values) if not _fits(value, type_)), None)
     if at is None:
         raise UsageError(f"column {name!r}: {why}")
-    raise UsageError(f"row {seen + at}, column {name!r}: {_short(values[at])} is no {type_}")
+    raise UsageError(f"row {seen + at}, column {name!r}: {_short(values[at])} is not {type_}")
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:
@@ -159,15 +159,15 @@ def _fits(value: Any, type_: pa.DataType) -> bool:
 
 
 def _shaped(value: Any, type_: pa.DataType) -> Any:
-    """Pairs where a structure is wanted are taken by position: a header as `("name", b"value")`."""
+    """Convert tuples to structures by position: a header may be `("name", b"value")`."""
     if value is None:
         return None
     if isinstance(value, float) and not value.is_integer() and not pa.types.is_floating(type_):
-        raise ValueError(f"{value} is no {type_}")  # pyarrow would cut it
+        raise ValueError(f"{value} is not {type_}")  # pyarrow would truncate it
     if pa.types.is_list(type_) and isinstance(value, (list, tuple)):
-        return [_shaped(one, type_.value_type) for one in value]
+        return [_shaped(item, type_.value_type) for item in value]
     if pa.types.is_struct(type_) and isinstance(value, (list, tuple)) and len(value) == type_.num_fields:
-        return {type_.field(at).name: one for at, one in enumerate(value)}
+        return {type_.field(at).name: item for at, item in enumerate(value)}
     return value
 
 

@@ -1,10 +1,10 @@
-"""The Spark sink: tasks stage, the driver's commit puts everything in place.
+"""The Spark sink: tasks stage files, and the driver commits them.
 
-Spark gives a sink's tasks arbitrary rows and no say in it, runs some of them twice, and may kill any of them. A task writes
-into a staging place of its own and returns what it made; only what the committed attempts returned is put in place.
+Spark assigns rows to tasks, runs some tasks twice and may kill any of them. Each task writes to its own staging folder and returns what it
+staged; only the results of the committed attempts are used.
 
-Of a stream Spark makes the sink anew for each batch, and once more for the end of the batch, which alone is told its number. After a
-kill Spark does the last batch again; that its rows come once is for the sink to see (`writers.streamed`).
+For a stream Spark creates the sink again for each batch, and once more for the end of the batch, which alone gets the batch number. After a
+kill Spark repeats the last batch; `writers.streamed` ensures that its rows are written once.
 """
 
 from __future__ import annotations
@@ -27,54 +27,55 @@ from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.streamed import Staged, StreamWrite
 
 BATCH_ROWS = 100_000
-"""Spark hands over 10,000 rows at a time; kernels like more."""
+"""Spark passes 10,000 rows at a time, but kernels are faster with more."""
 
 
 _QUERY_ID = "sql.streaming.queryId"
-"""The local property of a stream's tasks that says which one it is; the same after a restart from its checkpoint."""
+"""Local property of a stream's tasks that identifies the stream; it stays the same after a restart from the checkpoint."""
 TXN_OPTIONS = (
-    Option("txnAppId", None, "Names who writes: together with txnVersion a write is done once.", parse_text),
-    Option("txnVersion", None, "The number of the write, above that of the one before. A stream's is that of its batch.", low=0),
+    Option("txnAppId", None, "Name of the writer. With txnVersion, each write is done only once.", parse_text),
+    Option("txnVersion", None, "Number of the write, larger than the previous one. A stream uses the number of its batch.", low=0),
 )  # fmt: skip
-"""Delta's names."""
+"""Names as in Delta."""
 
 
-def app_of(given: Mapping[str, str]) -> str:
-    """The name of a stream."""
-    app, version = _named(given)
+def app_of(passed: Mapping[str, str]) -> str:
+    """Return the name of a stream."""
+    app, version = _named(passed)
     if version is not None:
         raise UsageError(
-            "txnVersion is for batches: of a stream it is the number of its batch", advice="Leave it away"
+            "txnVersion applies to batch writes; a stream uses the number of its batch", advice="Omit it"
         )
     if not app:
         raise UsageError(
-            "a stream needs a name, by which what it has written already is known after a restart",
-            advice='Say .option("txnAppId", ...): one name for one checkpoint',
+            "a stream needs a name to recognise its earlier writes after a restart",
+            advice='Set .option("txnAppId", ...): one name per checkpoint',
         )
     return app
 
 
-def txn_of(given: Mapping[str, str]) -> Txn | None:
-    """The name of a write, where it has one."""
-    app, version = _named(given)
+def txn_of(passed: Mapping[str, str]) -> Txn | None:
+    """Return the name of a write, if any."""
+    app, version = _named(passed)
     if app is None and version is None:
         return None
     if not app or version is None:
         raise UsageError(
-            f"{'txnAppId' if version is None else 'txnVersion'} is given alone", advice="Say both, or none"
+            f"{'txnAppId' if version is None else 'txnVersion'} is set without the other",
+            advice="Set both or neither",
         )
     return Txn(app, version)
 
 
-def _named(given: Mapping[str, str]) -> tuple[str | None, int | None]:
+def _named(passed: Mapping[str, str]) -> tuple[str | None, int | None]:
     names = {fold(option.name) for option in TXN_OPTIONS}
-    words = Options(TXN_OPTIONS, {name: value for name, value in given.items() if fold(name) in names})
+    words = Options(TXN_OPTIONS, {name: value for name, value in passed.items() if fold(name) in names})
     return words["txnAppId"], words["txnVersion"]
 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What one task made."""
+    """The result of one task."""
 
     task: TaskMessage
 
@@ -112,13 +113,13 @@ class SparkSink(DataSourceArrowWriter):
 
 @dataclass
 class StreamMessage(WriterCommitMessage):
-    """What one task of a batch made."""
+    """The result of one task of a batch."""
 
     staged: Staged
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream to one target, each once."""
+    """Writes each batch of a stream to one target, once."""
 
     def __init__(self, write: StreamWrite) -> None:
         self._write = write
@@ -150,7 +151,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 class DoneAlready(DataSourceArrowWriter):
-    """Where the write of this name has been done: nothing is."""
+    """A sink that writes nothing, since the named write has been done already."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return WriterCommitMessage()

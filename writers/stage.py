@@ -1,4 +1,4 @@
-"""Directories as layouts see them, on the injected file system: the target, and the one where its new files are made."""
+"""Directories as layouts see them, on the injected file system: the target, and the staging folder with its new files."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from logwright.readers.source import Source
 from logwright.writers.filesystem import FileSystem, OpenFile, as_view, make_above, remove_tree, write_all
 
 OWNER = "owner.json"
-"""The file in a staging directory of many tasks that says which process its driver is."""
+"""File in a staging folder of many tasks that identifies the process of their driver."""
 
 _RESERVED = frozenset({LINK, COMMIT, COMMIT + ".tmp", OWNER})
 
 
 class FileSource(AbstractContextManager["FileSource"]):
-    """`readers.source.Source` over a file of the injected file system."""
+    """A `readers.source.Source` for a file of the injected file system."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
-        found = files.stat(path)
-        if found is None:
+        status = files.stat(path)
+        if status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self.path, self.size, self._files = path, found.size, files
+        self.path, self.size, self._files = path, status.size, files
 
     def pread(self, offset: int, length: int) -> Bytes:
-        # A copy, since kernels are compiled for arrays that may be written to.
+        # A copy, since kernels are compiled for writable arrays.
         return np.frombuffer(self._files.read(self.path, offset, length), np.uint8).copy()
 
     def ahead(self, offset: int, length: int) -> None: ...
@@ -46,11 +46,11 @@ class FileSource(AbstractContextManager["FileSource"]):
 
 
 def tree_sizes(
-    files: FileSystem, roots: Roots, folders: Sequence[str] = (), strange: list[str] | None = None
+    files: FileSystem, roots: Roots, folders: Sequence[str] = (), foreign: list[str] | None = None
 ) -> dict[str, int]:
-    """Return the sizes of the files of a tree by name, those of sub-folders as far as the patterns say (`Layout.folders`).
+    """Return the sizes of the files of a tree by name, including sub-folders that match the patterns (`Layout.folders`).
 
-    The names of the other folders are put into `strange`. Of several roots, those that are not there have no files.
+    Names of other folders are added to `foreign`. With several roots, missing ones have no files.
     """
     out: dict[str, int] = {}
     for root in ("", *roots.further):
@@ -72,35 +72,35 @@ def tree_sizes(
                     out[name] = item.size
                 elif holds_files(inner, patterns) and not hidden:
                     waiting.append(inner)
-                elif strange is not None:
-                    strange.append(name)
+                elif foreign is not None:
+                    foreign.append(name)
     return dict(sorted(out.items()))
 
 
 class FolderListing:
-    """`codec.layout.Listing` over the directories of a tree. It looks anew each time: staged files grow."""
+    """A `codec.store.listing.Listing` of the directories of a tree. It lists them again each time, since staged files grow."""
 
     def __init__(self, files: FileSystem, roots: Roots, name: str, folders: Sequence[str] = ()) -> None:
         self.path, self.roots, self.name = roots.own, roots, name
         self._files, self._patterns = files, folders
 
     def entries(self) -> Sequence[Entry]:
-        found = tree_sizes(self._files, self.roots, self._patterns)
-        return [Entry(name, size) for name, size in found.items()]
+        sizes = tree_sizes(self._files, self.roots, self._patterns)
+        return [Entry(name, size) for name, size in sizes.items()]
 
     def folders(self) -> Sequence[str]:
-        """The names of the sub-folders at the top."""
+        """Return the names of the top-level sub-folders."""
         return [item.name for item in self._files.listdir(self.path) if item.directory]
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._files.read(self.real(name), offset, length)
 
     def real(self, name: str) -> str:
-        """The path of a file."""
+        """Return the path of a file."""
         return self.roots.at(name)
 
     def open(self, name: str) -> Source:
-        """A file, open for reading."""
+        """Open a file for reading."""
         return FileSource(self._files, self.real(name))
 
     def parent(self) -> Listing | None:
@@ -115,17 +115,16 @@ class FolderListing:
 
 
 class StagedFolder(FolderListing):
-    """`codec.layout.Stage`: files being made, appended to piece by piece, each on the disk once it is closed.
+    """A `codec.store.build.Stage`: files written in pieces, each synced when it is closed.
 
-    Each root has a directory of its own in which its files are made. A file stays open until its last piece has come or `close` is called;
-    `close` also puts their names on the disk.
+    Each root has its own directory for its files. A file stays open until its last piece or `close`; `close` also syncs the names.
     """
 
     def __init__(self, files: FileSystem, roots: Roots, name: str, parent: Listing | None = None) -> None:
         super().__init__(files, roots, name)
         self._parent = parent
         self._made: set[str] = {roots.own}
-        """Directories that are there: files can be made in them."""
+        """Existing directories, in which files can be created."""
         self._open: dict[str, OpenFile] = {}
         self._size: dict[str, int] = {}
 
@@ -133,11 +132,11 @@ class StagedFolder(FolderListing):
         return [Entry(name, size) for name, size in sorted(self._size.items())]
 
     def parent(self) -> Listing | None:
-        """What lies above the directory that is being made."""
+        """Return the directory above the one being made."""
         return self._parent
 
     def take(self, pieces: Iterable[Piece]) -> None:
-        """Carry out what a builder says."""
+        """Write the pieces of a builder."""
         for piece in pieces:
             if piece.offset is None:
                 self.append(piece.name, piece.data)
@@ -153,19 +152,19 @@ class StagedFolder(FolderListing):
     def patch(self, name: str, offset: int, data: Chunk) -> None:
         end, size = offset + len(data), self._size.get(name, 0)
         if offset < 0 or end > size:
-            raise ValueError(f"bytes {offset}..{end} are not all in {name}, which has {size}")
+            raise ValueError(f"bytes {offset}..{end} are not all in {name}, which has {size} bytes")
         write_all(self._file(name), as_view(data), offset)
 
     def staged(self) -> dict[str, int]:
-        """The sizes of all files made here, by name."""
+        """Return the sizes of all staged files by name."""
         return dict(self._size)
 
     def adopt(self, name: str, size: int) -> None:
-        """Count in a file that came here by a rename."""
+        """Register a file that was renamed into this folder."""
         self._size[name] = size
 
     def drop(self, name: str) -> None:
-        """Make a staged file not to have been."""
+        """Remove a staged file."""
         file = self._open.pop(name, None)
         if file is not None:
             file.close()
@@ -173,18 +172,18 @@ class StagedFolder(FolderListing):
         self._files.remove(self.real(name))
 
     def flush(self) -> None:
-        """Put the data of all files on the disk."""
+        """Sync the data of all files."""
         for name in list(self._open):
             self.close_file(name)
 
     def close(self) -> None:
-        """Put the data and the names of all files on the disk."""
+        """Sync the data and the names of all files."""
         self.flush()
         for folder in sorted(self._made, reverse=True):
             self._files.sync_directory(folder)
 
     def abandon(self) -> None:
-        """Close all files, whatever comes of them."""
+        """Close all files, ignoring errors."""
         for file in self._open.values():
             with contextlib.suppress(OSError):
                 file.close()
@@ -195,8 +194,8 @@ class StagedFolder(FolderListing):
         if file is not None:
             return file
         path = self.real(name)
-        found = self._files.stat(path) if name in self._size else None
-        if found is None:
+        status = self._files.stat(path) if name in self._size else None
+        if status is None:
             file = self._files.create(self.place(name))
             self._open[name] = file
             self._size[name] = 0
@@ -208,7 +207,7 @@ class StagedFolder(FolderListing):
         return file
 
     def place(self, name: str) -> str:
-        """Return the path of a file that is to be made, after making the folders above it."""
+        """Return the path of a new file, after making its folders."""
         path = self.real(checked(name))
         folder = os.path.dirname(path)
         if folder not in self._made:
@@ -219,7 +218,7 @@ class StagedFolder(FolderListing):
         return path
 
     def close_file(self, name: str) -> None:
-        """Put the data of a file that is being made on the disk."""
+        """Sync and close a file."""
         file = self._open.pop(name)
         try:
             file.sync()
@@ -228,7 +227,7 @@ class StagedFolder(FolderListing):
 
 
 class ScratchFolder(StagedFolder):
-    """A folder for what is needed on the way. It is made when the first file is."""
+    """A folder for temporary files, made with its first file."""
 
     _exists = False
 
@@ -240,7 +239,7 @@ class ScratchFolder(StagedFolder):
         super().append(name, data)
 
     def discard(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder and its files."""
         self.abandon()
         if self._exists:
             remove_tree(self._files, self.path)
@@ -248,14 +247,14 @@ class ScratchFolder(StagedFolder):
 
 
 def checked(name: str) -> str:
-    """Return a name that a layout gave to a file. Raises `LogwrightError` where it would leave its directory, or is one of ours."""
+    """Return a file name chosen by a layout. Raises `LogwrightError` if it would leave the directory or is reserved."""
     if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")) or name in _RESERVED:
-        raise LogwrightError(f"a layout asked for a file called {name!r}, which can't be one")
+        raise LogwrightError(f"a layout chose the invalid file name {name!r}")
     return name
 
 
 def move(files: FileSystem, source: StagedFolder, name: str, target: StagedFolder, final: str) -> int:
-    """Rename a staged file into another staged folder, in the same root. Returns its size in bytes."""
+    """Rename a staged file into another staged folder of the same root. Return its size in bytes."""
     size = source.staged().get(name)
     if size is None:
         raise StorageError(f"{name} is not staged in {source.path}")

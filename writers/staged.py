@@ -1,10 +1,10 @@
-"""A write by many tasks in many processes, in two phases: tasks stage files, one commit puts them together.
+"""A write by many tasks in many processes, in two phases: tasks stage files, then one commit combines them.
 
-Whoever begins it makes the staging directory; tasks, anywhere that the same file system is mounted, stage their parts in
-directories of their own in it. Of all attempts of a task only the one whose message reaches `commit` counts: what failed,
-speculative and forgotten attempts left goes with the staging directory. The object travels by pickling and holds no lock in
-between, so the process that it belongs to is written down: while that runs, other writers leave the staging directory alone.
-Two such writes to one directory don't see each other; the second to commit finds the directory changed, and is refused.
+The process that begins the write makes the staging folder. Tasks, on any machine that mounts the same file system, stage their parts in
+their own folders inside it. Of all attempts of a task only the one whose message reaches `commit` counts; leftovers of other attempts are
+removed with the staging folder. The object is pickled and holds no lock meanwhile, so the owning process is recorded: while it runs, other
+writers leave the staging folder alone. Two such writes to one directory do not notice each other; the second commit finds the directory
+changed and is refused.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from logwright.writers.write import Written, configured
 SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
 
 _PATIENCE = (0.05, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between attempts to remove what tasks that are being stopped still add to."""
+"""Seconds between attempts to remove files to which tasks that are being stopped still add."""
 
 
 @dataclass(frozen=True)
 class TaskMessage:
-    """What one attempt of a task staged: the files in `folder` of the staging directory with their sizes in bytes."""
+    """The files that one attempt of a task staged in `folder` of the staging folder, with their sizes in bytes."""
 
     task: int
     folder: str
@@ -72,11 +72,11 @@ class TaskWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         with plain_errors(self._path):
-            for one in rows.batches(batch):
-                self._stage.take(self._builder.add(one))
+            for part in rows.batches(batch):
+                self._stage.take(self._builder.add(part))
 
     def commit(self) -> TaskMessage:
-        """All rows have been added: returns when they are on the disk."""
+        """Finish: return when all rows are durable."""
         with plain_errors(self._path):
             self._stage.take(self._builder.finish())
             self._scratch.discard()
@@ -85,7 +85,7 @@ class TaskWriter:
             return TaskMessage(self._task, folder, self._stage.staged(), self._builder.summary())
 
     def abort(self) -> None:
-        """Remove what was staged; what can't be removed now goes with the staging directory."""
+        """Remove what was staged. The rest is removed with the staging folder."""
         self._stage.abandon()
         with contextlib.suppress(OSError):
             self._scratch.discard()
@@ -99,27 +99,26 @@ def begin_task(
     layout: Layout,
     path: str,
     name: str,
-    there: FolderListing | None,
+    existing: FolderListing | None,
     options: Options,
     staging: Roots,
     task: int,
     attempt: int | str,
 ) -> TaskWriter:
-    """Begin an attempt of a task in a folder of its own in the directories `staging`. `there` is the target where it is added to."""
+    """Begin an attempt of a task in its own folder below `staging`. `existing` is the target to append to."""
     folder = f"task-{task}-{attempt}-{secrets.token_hex(8)}"
     stage = StagedFolder(files, staging.below(folder), name)
     files.mkdir(stage.path)
     files.adopt(stage.path, staging.own)
     scratch = ScratchFolder(files, Roots(stage.path + "-scratch"), name)
-    builder = layout.builder(there, name, options, staged=True, extra=scratch)
+    builder = layout.builder(existing, name, options, staged=True, extra=scratch)
     return TaskWriter(files, task, path, stage, scratch, builder)
 
 
 class StagedWrite:
-    """A write of one directory by many tasks. Made where the write begins; pickled to tasks, and to where it ends.
+    """A write of one directory by many tasks. Created where the write begins, and pickled to tasks and to where it ends.
 
-    `process` is the process number that the write lives and dies with, by default this process's. Raises `Repeated` where `txn` has
-    been written already.
+    `process` is the process that owns the write, by default this one. Raises `Repeated` if `txn` has been written already.
     """
 
     def __init__(
@@ -138,8 +137,8 @@ class StagedWrite:
         self._layout = layout
         self._files = LocalFileSystem() if files is None else files
         with plain_errors(self.path):
-            self.path, given = configured(self.path, self.layout, options or {})
-            self._options = Options(self.layout.options, given)
+            self.path, merged = configured(self.path, self.layout, options or {})
+            self._options = Options(self.layout.options, merged)
             begun = Transaction.begin(
                 self._files, self.layout, self.path, mode, many=True, process=process, txn=txn,
                 roots=self.layout.roots(self._options), above=self.layout.parent_files(self._options),
@@ -152,24 +151,24 @@ class StagedWrite:
         return registry.get_layout(self._layout) if isinstance(self._layout, str) else self._layout
 
     def task(self, task: int, attempt: int | str = 0) -> TaskWriter:
-        """Begin an attempt of a task; tasks are numbered in the order of their rows."""
+        """Begin an attempt of a task. Tasks are numbered in the order of their rows."""
         with plain_errors(self.path):
             if self._files.stat(os.path.join(self._work.own, OWNER)) is None:
                 raise NotFoundError(
-                    "the staging directory is not to be seen here: it has been removed, or was never here",
+                    "the staging folder does not exist here: it was removed, or the file system is not shared",
                     path=self._work.own,
                     advice=SHARED,
                 )
-            there = None
+            existing = None
             if self._ticket.adds:
                 ticket = self._ticket
-                there = Target(self._files, self.layout, ticket.path, ticket.name, ticket.roots).listing()
+                existing = Target(self._files, self.layout, ticket.path, ticket.name, ticket.roots).listing()
             return begin_task(
                 self._files,
                 self.layout,
                 self.path,
                 self._ticket.name,
-                there,
+                existing,
                 self._options,
                 self._work,
                 task,
@@ -177,16 +176,16 @@ class StagedWrite:
             )
 
     def commit(self, messages: Sequence[TaskMessage]) -> Written:
-        """Put together what these attempts staged, in the order of their tasks, and make it the target's."""
+        """Combine what these attempts staged, in the order of their tasks, and commit it."""
         with plain_errors(self.path):
             transaction = Transaction.resume(self._files, self.layout, self._ticket)
             return put_together(transaction, messages, self._work, self._options)
 
     def abort(self) -> None:
-        """Leave the target as it was. Harmless after a commit, and when repeated.
+        """Restore the target. Does nothing after a commit, or if repeated.
 
-        Tasks that are being stopped may still stage files while theirs are removed: then it is tried again for a while. What is
-        left even so belongs to nobody, and goes with the next write.
+        Tasks that are being stopped may still stage files while theirs are removed, so this is retried for a while. Remaining files belong
+        to nobody and are removed by the next write.
         """
         with plain_errors(self.path):
             for wait in _PATIENCE:
@@ -203,7 +202,7 @@ class StagedWrite:
             transaction = Transaction.resume(self._files, self.layout, self._ticket)
         except NotFoundError:
             return
-        # A commit that failed after the step that decides is finished by the next writer.
+        # The next writer finishes a commit that failed after its decisive step.
         transaction.committed = self._files.stat(os.path.join(self._work.own, COMMIT)) is not None
         transaction.undo()
 
@@ -211,7 +210,7 @@ class StagedWrite:
 def put_together(
     transaction: Transaction, messages: Sequence[TaskMessage], staging: Roots, options: Options
 ) -> Written:
-    """Commit what these attempts staged in the directories `staging`, in the order of their tasks. The transaction has its locks."""
+    """Commit what these attempts staged below `staging`, in the order of their tasks. The transaction holds its locks."""
     try:
         summary = _place(transaction, messages, staging, options)
         staged = transaction.stage.staged()
@@ -249,9 +248,9 @@ def _staged(files: FileSystem, name: str, message: TaskMessage, staging: Roots) 
     for file, size in message.files.items():
         seen = files.stat(stage.real(file))
         if seen is None or seen.size != size:
-            found = "it is not there" if seen is None else f"it has {seen.size} bytes here"
+            problem = "it does not exist here" if seen is None else f"it has {seen.size} bytes here"
             raise StorageError(
-                f"not a shared file system: task {message.task} staged {file} with {size} bytes, {found}",
+                f"not a shared file system: task {message.task} staged {file} with {size} bytes, but {problem}",
                 path=stage.path,
                 advice=SHARED,
             )
@@ -260,7 +259,7 @@ def _staged(files: FileSystem, name: str, message: TaskMessage, staging: Roots) 
 
 
 def _own(places: Mapping[int, StagedFolder], stage: Stage) -> StagedFolder:
-    found = places.get(id(stage))
-    if found is None:
-        raise LogwrightError("a layout placed files of a stage that is none of the parts")
-    return found
+    folder = places.get(id(stage))
+    if folder is None:
+        raise LogwrightError("a layout placed files of an unknown stage")
+    return folder

@@ -1,13 +1,12 @@
-"""A directory that a stream adds to, batch by batch: many tasks stage a batch, one commit puts it in place, each batch once.
+"""A directory to which a stream appends: many tasks stage a batch, one commit writes it, each batch once.
 
-Nothing is begun before the first task stages something: a stream says what it writes to without saying which batch comes next, and
-whether that was written before is only known when it is committed. A batch has a number; with it the commit gets a name
-(`readers.journal.Txn`), which is recorded by the same step as the rows. After a kill, wherever it came, the stream writes its last batch
-again, and the commit finds the name there or not.
+Nothing is prepared before the first task stages something, since a stream does not say which batch comes next, and whether that was written
+before is only known at the commit. The batch number gives the commit a name (`readers.journal.Txn`), which the same step records with the
+rows. After a kill at any point the stream writes its last batch again, and the commit finds the name there or not.
 
-Tasks stage in a directory that is made by the first one of them, where the system looks as little as at any other staging place. Its
-token begins with a hash of the application's name: so the next commit or abort of the application removes what an attempt left that
-nobody told of, while other writers leave it alone as long as its driver runs.
+Tasks stage in a folder that the first of them makes, where the system ignores it as any other staging folder. Its token begins with a hash
+of the application's name, so the next commit or abort of the application removes what an unreported attempt left, while other writers leave
+it alone as long as the driver runs.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from logwright.writers.transactions import Repeated
 from logwright.writers.write import Written
 
 _OURS = 16
-"""So many digits of a token say which application it is of."""
+"""Number of hexadecimal digits of a token that identify the application."""
 _PATIENCE = (0.05, 0.2, 0.5, 1.0, 2.0, 0.0)
-"""Seconds between attempts to remove what tasks that are being stopped still add to."""
+"""Seconds between attempts to remove files to which tasks that are being stopped still add."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What one attempt of one task staged for a batch, where, and what the directory held then."""
+    """What one attempt of a task staged for a batch, where, and the files of the directory at that time."""
 
     part: TaskMessage
     staging: Roots
@@ -62,15 +61,15 @@ class StreamTask:
         self.add, self.abort, self._commit = writer.add, writer.abort, writer.commit
 
     def commit(self) -> Staged:
-        """All rows have been added: returns when they are on the disk."""
+        """Finish: return when all rows are durable."""
         return Staged(self._commit(), self._staging, self._before, self._by)
 
 
 class StreamWrite:
-    """What a stream writes to. Made for each batch, and once more where the batch ends; pickled to tasks.
+    """The target of a stream. Created for each batch and once more for the end of the batch; pickled to tasks.
 
-    `app` names the stream for ever: `txnAppId`. `process` is the process number that it lives and dies with. What an earlier commit left
-    half done is finished here, so that tasks see the directory as it is.
+    `app` is the permanent name of the stream, `txnAppId`. `process` is the process that owns it. An unfinished earlier commit is finished
+    here, so that tasks see the final directory.
     """
 
     def __init__(
@@ -119,27 +118,35 @@ class StreamWrite:
         return target.sizes() if target.occupied() else {}
 
     def task(self, task: int, attempt: int | str = 0, by: str | None = None) -> StreamTask:
-        """Begin an attempt of a task; tasks are numbered in the order of their rows. `by` tells streams of one name apart."""
+        """Begin an attempt of a task. Tasks are numbered in the order of their rows. `by` distinguishes streams of one name."""
         with plain_errors(self.path):
             target = self._target()
             staging = self._make(target)
-            there = target.listing() if self.mode == "append" and self._before else None
+            existing = target.listing() if self.mode == "append" and self._before else None
             writer = begin_task(
-                self._files, self.layout, self.path, target.name, there, self._options, staging, task, attempt
+                self._files,
+                self.layout,
+                self.path,
+                target.name,
+                existing,
+                self._options,
+                staging,
+                task,
+                attempt,
             )
             return StreamTask(writer, staging, self._before, by)
 
     def _make(self, target: Target) -> Roots:
-        """Make the staging place of this batch, which another task may be making at this moment."""
+        """Make the staging folder of this batch. Another task may be making it at the same time."""
         files, inner = self._files, self.layout.inner_staging
         if files.stat(target.above) is None:
-            raise StorageError("the directory above it is not to be seen here", path=self.path, advice=SHARED)
+            raise StorageError("the parent directory does not exist here", path=self.path, advice=SHARED)
         beside = target.beside(self._token)
         folders = [*target.roots] if self._inside and target.further else []
         folders += [target.inner] if self._inside else [beside, os.path.join(beside, inner)]
         place = target.inside(self._token) if self._inside else Roots(os.path.join(folders[-1], self._token))
         for _ in range(100):
-            with contextlib.suppress(FileNotFoundError):  # another writer took it for one left behind
+            with contextlib.suppress(FileNotFoundError):  # another writer took it for abandoned
                 for folder in folders:
                     with contextlib.suppress(FileExistsError):
                         files.mkdir(folder)
@@ -148,13 +155,11 @@ class StreamWrite:
                 with contextlib.suppress(FileExistsError):
                     claim_as(files, place.own, self._process)
                 return place
-        raise StorageError(
-            "the staging directory is removed again and again, or can't be made", path=self.path
-        )
+        raise StorageError("the staging folder cannot be made, or is removed repeatedly", path=self.path)
 
     def commit(self, version: int, messages: Sequence[Staged]) -> Written | None:
-        """Put a batch in place, and that it is there: None where it was there already."""
-        by = next((one.by for one in messages if one.by is not None), None)
+        """Commit a batch and record it. Return None if it was committed before."""
+        by = next((part.by for part in messages if part.by is not None), None)
         txn = Txn(self.app, version, by)
         with plain_errors(self.path):
             try:
@@ -171,31 +176,33 @@ class StreamWrite:
                 self._sweep()
                 return None
             try:
-                for one in messages:
-                    if dict(one.before) != dict(begun.ticket.before):
+                for part in messages:
+                    if dict(part.before) != dict(begun.ticket.before):
                         raise BusyError(
-                            "its files have been changed by someone else while the rows were being staged; nothing was written",
+                            "its files were changed by someone else while the rows were being staged; nothing was written",
                             path=self.path,
-                            advice="Make sure that nothing else writes there, then start the stream again",
+                            advice="Make sure that nothing else writes there, then restart the stream",
                         )
-                if len({one.staging.own for one in messages}) > 1:
-                    raise StorageError("the tasks of one batch staged in different places", path=self.path)
+                if len({part.staging.own for part in messages}) > 1:
+                    raise StorageError(
+                        "the tasks of one batch staged in different directories", path=self.path
+                    )
             except BaseException:
                 begun.fail()
                 raise
             staging = messages[0].staging if messages else begun.work
-            written = put_together(begun, [one.part for one in messages], staging, self._options)
-            with contextlib.suppress(OSError):  # what is left goes with the next batch
+            written = put_together(begun, [part.part for part in messages], staging, self._options)
+            with contextlib.suppress(OSError):  # the next batch removes the rest
                 self._sweep()
             return written
 
     def abort(self) -> None:
-        """Remove what tasks staged. Harmless after a commit, and when repeated."""
+        """Remove what tasks staged. Does nothing after a commit, or if repeated."""
         with plain_errors(self.path):
             self._sweep()
 
     def _sweep(self) -> None:
-        """Remove all that attempts of this application staged. Tasks that are being stopped may still add to it."""
+        """Remove everything that attempts of this application staged. Tasks that are being stopped may still add to it."""
         for wait in _PATIENCE:
             try:
                 return self._remove()
@@ -210,7 +217,7 @@ class StreamWrite:
             for item in files.listdir(target.inner):
                 if item.directory and item.name.startswith(self._prefix):
                     discard_inside(files, target.inside(item.name))
-            with contextlib.suppress(OSError):  # a record, a lock, another writer
+            with contextlib.suppress(OSError):  # it holds a record, a lock, or files of another writer
                 files.rmdir(target.inner)
         for item in files.listdir(target.above) if files.stat(target.above) is not None else ():
             token = target.token_of(item.name) if item.directory else None

@@ -1,4 +1,4 @@
-"""A store to be written: what is meant by its paths, and where what is made for it lies until it takes its place."""
+"""A store to write: the directories of its paths, and its staging folders."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from logwright.writers.stage import FolderListing, tree_sizes
 
 
 def meant(files: FileSystem, layout: Layout, path: str) -> str:
-    """Return the path of the directory that is meant: of a layout that people name by the directory above it (`Layout.data_folder`) the one
-    in it, unless the files are right there."""
+    """Return the directory to write. For a layout named by its parent directory (`Layout.data_folder`) it is the one inside, unless the
+    files are directly here."""
     if layout.data_folder is None or os.path.basename(path.rstrip("/")) == layout.data_folder:
         return path
-    found = files.stat(path)
+    status = files.stat(path)
     inner = os.path.join(path, layout.data_folder)
-    if found is None or (found.directory and files.stat(inner) is not None):
+    if status is None or (status.directory and files.stat(inner) is not None):
         return inner
     listing = FolderListing(files, Roots(path), os.path.basename(path))
-    if not found.directory or layout.recognise(listing) > Match.NO:
+    if not status.directory or layout.recognise(listing) > Match.NO:
         return path
     return inner
 
 
 def refuse_remote(path: str) -> None:
-    """Raise `UsageError` for a file system without rename: it is not written."""
+    """Raise `UsageError` for a remote file system, which has no atomic rename."""
     if is_remote(path):
         raise UsageError(
-            "only local file systems are written",
+            "only local file systems can be written",
             path=path,
             advice="Write to a local directory and copy it from there",
         )
@@ -43,7 +43,7 @@ def refuse_remote(path: str) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """A store to be written, which may not exist yet. `further` are the directories of the further roots, by name."""
+    """A store to write, which may not exist yet. `further` are the directories of the further roots, by name."""
 
     files: FileSystem
     layout: Layout
@@ -53,14 +53,16 @@ class Target:
 
     @classmethod
     def at(cls, files: FileSystem, layout: Layout, path: str, roots: Sequence[Root] = ()) -> Target:
-        """`name` is the last part of the path as it was given, also where that is a link to elsewhere. Raises `UsageError` for a further
-        root that is a file, or the store's own directory."""
+        """Create for a path. `name` is the last component as given, even if it is a link. Raises `UsageError` for a further root that is a
+        file, or is the store's own directory."""
         real = files.real(path)
-        given = os.path.basename(path.rstrip("/"))
-        name = os.path.basename(real) if given in ("", ".", "..") else given
+        base = os.path.basename(path.rstrip("/"))
+        name = os.path.basename(real) if base in ("", ".", "..") else base
         if not name:
-            raise UsageError("a file system's root can't be written as a directory", path=path)
-        return cls(files, layout, real, name, {one.name: _further(files, layout, one, real) for one in roots})
+            raise UsageError("the root of a file system cannot be a target", path=path)
+        return cls(
+            files, layout, real, name, {root.name: _further(files, layout, root, real) for root in roots}
+        )
 
     @property
     def roots(self) -> Roots:
@@ -75,32 +77,32 @@ class Target:
         return os.path.join(self.path, self.layout.inner_staging)
 
     def inside(self, token: str) -> Roots:
-        """Return where files to be added are made, in each root."""
+        """Return the staging folders for files to add, one in each root."""
         return self.roots.below(f"{self.layout.inner_staging}/{token}")
 
     def beside(self, token: str) -> str:
-        """Where a new directory is made."""
+        """Return the staging directory for a new directory."""
         return os.path.join(self.above, self.layout.staging(os.path.basename(self.path), token))
 
     def token_of(self, sibling: str) -> str | None:
-        """The token in the name of a directory beside this one; None when the name is no staging name of this target."""
+        """Return the token in the name of a directory beside this one; None if it is not a staging name of this target."""
         zeros = "0" * 32
         before, _, after = self.layout.staging(os.path.basename(self.path), zeros).rpartition(zeros)
-        found = re.fullmatch(re.escape(before) + "([0-9a-f]{32})" + re.escape(after), sibling)
-        return found[1] if found else None
+        match = re.fullmatch(re.escape(before) + "([0-9a-f]{32})" + re.escape(after), sibling)
+        return match[1] if match else None
 
     def listing(self) -> FolderListing:
         return FolderListing(self.files, self.roots, self.name, self.layout.folders)
 
-    def sizes(self, strange: list[str] | None = None) -> dict[str, int]:
-        """Return the sizes of its files by name; `strange` takes the names of folders that are no part of it."""
-        return tree_sizes(self.files, self.roots, self.layout.folders, strange)
+    def sizes(self, foreign: list[str] | None = None) -> dict[str, int]:
+        """Return the sizes of its files by name. Names of folders that are not part of it are added to `foreign`."""
+        return tree_sizes(self.files, self.roots, self.layout.folders, foreign)
 
     def occupied(self) -> bool:
-        """Whether there is anything in its directories that is not ours."""
+        """Return whether its directories contain anything except staging folders."""
         for path in self.roots:
-            found = self.files.stat(path)
-            if found is not None and any(
+            status = self.files.stat(path)
+            if status is not None and any(
                 item.name != self.layout.inner_staging for item in self.files.listdir(path)
             ):
                 return True
@@ -111,13 +113,13 @@ def _further(files: FileSystem, layout: Layout, root: Root, own: str) -> str:
     """Return the directory of a further root."""
     refuse_remote(root.path)
     path = files.real(meant(files, layout, local_path(root.path)))
-    found = files.stat(path)
-    if found is not None and not found.directory:
-        raise UsageError(f"{root.name} is a file, a directory is needed", path=path)
+    status = files.stat(path)
+    if status is not None and not status.directory:
+        raise UsageError(f"{root.name}: expected a directory, found a file", path=path)
     if path == own:
         raise UsageError(
-            f"{root.name} is the directory itself",
+            f"{root.name} is the store's own directory",
             path=own,
-            advice=f"Leave {root.name} away: all files lie together",
+            advice=f"Omit {root.name}: all files are in one directory",
         )
     return path

@@ -1,7 +1,7 @@
-"""What has been written under which name: the record by which a repeated write is known.
+"""The record of named writes, by which a repeated write is recognised.
 
-A stream that is killed writes its last batch once more, whether it had been written or not. Each application has one line: its
-writes come one after the other, so that the last version says it all.
+A killed stream writes its last batch again, whether or not it was written. Each application has one entry: its writes come in order, so the
+last version is enough.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TRANSACTIONS_DRAFT = TRANSACTIONS + ".tmp"
 
 
 class Repeated(LogwrightError):
-    """What is to be written has been written already. No error for whoever repeats it."""
+    """The write has been done already. Not an error for a caller that repeats it."""
 
 
 def recorded(files: FileSystem, inner: str) -> dict[str, Txn]:
-    """The last transaction of each application, from the inner staging directory of a target. Raises `StorageError` for a record
-    that can't be understood: without it rows would be written twice."""
+    """Return the last transaction of each application, from the inner staging folder of a target. Raises `StorageError` for an invalid
+    record, without which rows could be written twice."""
     path = os.path.join(inner, TRANSACTIONS)
     if not is_recorded(files, inner):
         return {}
@@ -37,27 +37,27 @@ def recorded(files: FileSystem, inner: str) -> dict[str, Txn]:
         return parse_transactions(files.read(path, 0, MAX_BYTES))
     except JournalError as error:
         raise StorageError(
-            f"it says which writes have been done, but can't be understood: {error}",
+            f"invalid record of finished writes: {error}",
             path=path,
-            advice="Remove it where no write is going to be repeated",
+            advice="Remove it if no write will be repeated",
         ) from None
 
 
 def is_recorded(files: FileSystem, inner: str) -> bool:
-    """Whether there is a record."""
+    """Return whether there is a record."""
     return files.stat(os.path.join(inner, TRANSACTIONS)) is not None
 
 
 def refuse_repeated(files: FileSystem, inner: str, txn: Txn) -> None:
-    """Raise `Repeated` where this version of the application, or a later one, has been written, and `UsageError` where that was by
-    another writer of the same name, whose numbers say nothing of these rows."""
+    """Raise `Repeated` if this or a later version of the application has been written, and `UsageError` if that was by another writer of
+    the same name, whose versions are unrelated."""
     last = recorded(files, inner).get(txn.app)
     if last is None or txn.version > last.version:
         return
     if None not in (txn.by, last.by) and txn.by != last.by:
         raise UsageError(
-            f"txnAppId {txn.app!r} has come to version {last.version} here, in another stream: whether version {txn.version} of this "
-            "one has been written can't be told",
+            f"another stream has written version {last.version} of txnAppId {txn.app!r} here; whether version {txn.version} of this "
+            "one has been written is unknown",
             path=os.path.dirname(inner),
             advice="A stream with a new checkpoint is a new application: give it another txnAppId",
         )
@@ -65,13 +65,13 @@ def refuse_repeated(files: FileSystem, inner: str, txn: Txn) -> None:
 
 
 def note_transaction(files: FileSystem, inner: str, txn: Txn | None) -> None:
-    """Put a transaction into the record; on the disk when this returns. The caller holds the writers' lock."""
+    """Add a transaction to the record; it is durable when this returns. The caller holds the writers' lock."""
     if txn is not None:
         _put(files, inner, {**recorded(files, inner), txn.app: txn})
 
 
 def take_over(files: FileSystem, old: str, new: str, txn: Txn | None) -> None:
-    """Put the record of one inner staging directory, and `txn`, into another one."""
+    """Copy the record of one inner staging folder to another, and add `txn`."""
     last = recorded(files, old)
     if txn is not None:
         last[txn.app] = txn

@@ -1,7 +1,7 @@
-"""What a repair does with frames that are not damaged and not known here: it refuses, or copies their files untouched.
+"""Frames that are undamaged but unknown: a repair refuses them, or copies their files unchanged.
 
-A frame whose checksum is right and whose version, type or attribute is unknown was written by another program or a newer version. A
-repair that does not understand it can only drop it or guess, so neither is done.
+A frame with a valid checksum and an unknown version, type or attribute was written by another program or a newer version. A repair could
+only drop it or guess, so it does neither.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from logwright.codec.store.build import Summary
 from logwright.readers.report import Report
 
 OPTION = "unsupported"
-"""An option of `repair` for all systems."""
+"""Name of an option of `repair` for all systems."""
 REFUSE, COPY = "refuse", "copy"
 
 
 def take(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Return whether files with unsupported frames are to be copied untouched, and the other options."""
+    """Return whether to copy files with unsupported frames unchanged, and the other options."""
     rest = {name: value for name, value in options.items() if fold(name) != OPTION}
-    wanted = next((value for name, value in options.items() if fold(name) == OPTION), REFUSE)
-    if wanted not in (REFUSE, COPY):
-        raise UsageError(f"{OPTION} is {REFUSE} or {COPY}, not {wanted!r}")
-    return wanted == COPY, rest
+    choice = next((value for name, value in options.items() if fold(name) == OPTION), REFUSE)
+    if choice not in (REFUSE, COPY):
+        raise UsageError(f"invalid {OPTION}={choice!r}; valid values: {REFUSE}, {COPY}")
+    return choice == COPY, rest
 
 
 def files(report: Report, *, copy: bool) -> list[str]:
-    """Return the files with unsupported frames. Raises `UnsupportedError` if there are any and they are not to be copied."""
+    """Return the files with unsupported frames. Raises `UnsupportedError` if there are any and they must not be copied."""
     names = [file.path for file in report.files if file.unsupported]
     if names and not copy:
         path, fault = next((path, fault) for path, fault in report.faults if fault.kind is Kind.UNSUPPORTED)
@@ -38,8 +38,8 @@ def files(report: Report, *, copy: bool) -> list[str]:
             f"{fault.kind}: {fault.detail}. A repair would drop it",
             path=report.shown(path),
             offset=fault.offset,
-            advice=f"Repair it with the program that wrote it. {OPTION}={COPY} (--{OPTION} {COPY}) copies such files untouched, and "
-            "repairs the others",
+            advice=f"Repair it with the program that wrote it, or pass {OPTION}={COPY} (--{OPTION} {COPY}) to copy such files unchanged and "
+            "repair the others",
         )
         error.fault = fault
         raise error
@@ -47,10 +47,10 @@ def files(report: Report, *, copy: bool) -> list[str]:
 
 
 class Untouched(RepairPlan):
-    """A repair in which some files stay as they are."""
+    """A repair that leaves some files unchanged."""
 
     def __init__(self, plan: RepairPlan, names: Sequence[str], *, everything: bool) -> None:
-        """`everything`: all files stay, since a file that describes the others is among `names`."""
+        """`everything`: leave all files unchanged, since a file that describes the others is among `names`."""
         super().__init__(plan.listing)
         self._plan, self._everything = plan, everything
         stems = {_stem(name) for name in names} - {""}
@@ -65,13 +65,13 @@ class Untouched(RepairPlan):
             elif not self._everything:
                 yield file
         yield from map(self.unchanged, left)
-        self.cut = [one for one in self._plan.cut if one.copy or one.file not in self._names]
+        self.cut = [removed for removed in self._plan.cut if removed.copy or removed.file not in self._names]
 
     def summary(self) -> Summary:
         return self._plan.summary()
 
 
 def _stem(name: str) -> str:
-    """The number that a file shares with those made from it, as a Kafka segment with its indexes; "" for any other name."""
+    """Return the number that a file shares with its derived files, such as a Kafka segment with its indexes; "" for other names."""
     stem = name.partition(".")[0]
     return stem if stem.isdigit() else ""

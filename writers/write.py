@@ -1,4 +1,4 @@
-"""`write`: rows into a file or a directory, as the system itself would have made it."""
+"""`write`: write rows to a file or directory, as the system itself would."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from logwright.writers.target import refuse_remote
 
 @dataclass(frozen=True)
 class Written:
-    """What a write made. `files` are names in the directory `path`, or `path` itself; `ids` the system's own numbers."""
+    """The result of a write. `files` are names in the directory `path`, or `path` itself; `ids` are the system's own numbers."""
 
     path: str
     files: tuple[str, ...]
@@ -38,7 +38,7 @@ class Written:
     ids: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     before_you_start: tuple[str, ...] = ()
-    """What the real system needs before it is started on the result."""
+    """What to do before starting the real system on the result."""
 
     @classmethod
     def of(cls, path: str, files: Mapping[str, int], summary: Summary) -> Written:
@@ -64,65 +64,67 @@ def write(
     files: FileSystem | None = None,
     **options: Any,
 ) -> Written:
-    """Write rows to `path`, whole or not at all.
-
-    `data` is anything with an Arrow stream, a list of dicts, or an iterator of record batches, which is never held as a whole
-    when a directory is written. `codec` names a codec or a layout. `mode`: "error" wants nothing there, "append" adds to a
-    directory, "overwrite" replaces a file, or a directory of the same layout. `frames` and `file` are the other two tables
-    of a codec, to write the same bytes again. Nothing is written when an error is raised.
-    """
+    """Write rows to `path` atomically. See `logwright.write`."""
     path = os.fspath(path)
     refuse_remote(path)
     path = local_path(path)
-    found = registry.find(codec) if isinstance(codec, str) else codec
+    target = registry.find(codec) if isinstance(codec, str) else codec
     files = LocalFileSystem() if files is None else files
     with plain_errors(path):
-        if is_layout(found):
-            path, options = configured(path, found, options)
+        if is_layout(target):
+            path, options = configured(path, target, options)
             if frames is not None or file is not None:
-                raise UsageError(f"frames and file are tables of one file; {found.name} is a directory")
-            return _write_directory(data, path, found, mode, Options(found.options, options), files)
-        one = cast(Codec, found)
-        check_write(one, path, options)
-        return _write_file(data, path, one, mode, Options(one.options, options), files, frames, file)
+                raise UsageError(
+                    f"frames and file are tables of a single file, but {target.name} is a directory"
+                )
+            return _write_directory(data, path, target, mode, Options(target.options, options), files)
+        file_codec = cast(Codec, target)
+        check_write(file_codec, path, options)
+        return _write_file(
+            data, path, file_codec, mode, Options(file_codec.options, options), files, frames, file
+        )
 
 
 def configured(path: str, layout: Layout, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The directory that a system's configuration file names, and the options in it that writing takes, where none are given; any other
-    path as it is. Raises `UsageError` where it names several, or is that of another system."""
-    said = configuration(path)
-    if said is None:
+    """Return the directory that a configuration file names, with its options for writing as defaults; or any other path unchanged.
+
+    Raises `UsageError` if it names several directories, or belongs to another system.
+    """
+    config = configuration(path)
+    if config is None:
         return path, dict(options)
-    if said.system != layout.name.partition(".")[0] or len(said.directories) != 1:
+    if config.system != layout.name.partition(".")[0] or len(config.directories) != 1:
         raise UsageError(
-            f"this is the configuration of {said.system}, with data in {', '.join(said.directories)}: a {layout.name} is one directory",
+            f"this configuration of {config.system} names {', '.join(config.directories)}; expected one {layout.name} directory",
             path=path,
-            advice="Name the directory itself",
+            advice="Pass the directory itself",
         )
-    known, given = {fold(one.name) for one in layout.options}, {fold(name) for name in options}
-    more = {name: value for name, value in said.options.items() if fold(name) in known - given}
-    return said.directories[0], {**more, **options}
+    known, passed = {fold(option.name) for option in layout.options}, {fold(name) for name in options}
+    more = {name: value for name, value in config.options.items() if fold(name) in known - passed}
+    return config.directories[0], {**more, **options}
 
 
-def is_layout(found: Codec | Layout) -> TypeGuard[Layout]:
-    """Whether it is a layout, told by what only layouts have."""
-    return hasattr(found, "inner_staging")
+def is_layout(target: Codec | Layout) -> TypeGuard[Layout]:
+    """Return whether it is a layout, recognised by an attribute that only layouts have."""
+    return hasattr(target, "inner_staging")
 
 
 def rows_table(layout: Layout) -> Table:
-    """The table of the rows that a layout is read as."""
+    """Return the table of the rows that a layout is read as."""
     view = layout.views[layout.default_view]
     return registry.table_of(view)
 
 
 def taken_table(layout: Layout) -> Table:
-    """The same, with further columns that it takes (`Layout.takes`)."""
+    """Return the same table with further columns that the layout accepts (`Layout.takes`)."""
     table = rows_table(layout)
     if not layout.takes:
         return table
     known = set(table.names(detail=True))
     return Table(
-        table.name, (*table.columns, *(one for one in layout.takes if one.name not in known)), table.doc
+        table.name,
+        (*table.columns, *(column for column in layout.takes if column.name not in known)),
+        table.doc,
     )
 
 
@@ -130,7 +132,7 @@ def _write_directory(
     data: Any, path: str, layout: Layout, mode: str, options: Options, files: FileSystem
 ) -> Written:
     table = taken_table(layout)
-    given = rows.batches(data, table)
+    stream = rows.batches(data, table)
     names: set[str] = set()
     transaction = Transaction.begin(
         files, layout, path, mode, roots=layout.roots(options), above=layout.parent_files(options)
@@ -138,7 +140,7 @@ def _write_directory(
     try:
         scratch = ScratchFolder(files, Roots(transaction.work.own).below("scratch"), transaction.target.name)
         builder = layout.builder(transaction.listing, transaction.target.name, options, extra=scratch)
-        for batch in given:
+        for batch in stream:
             names.update(batch.schema.names)
             transaction.stage.take(builder.add(batch))
         transaction.stage.take(builder.finish())
@@ -162,19 +164,19 @@ def _write_file(
     frames: Any,
     file: Any,
 ) -> Written:
-    given = rows.whole(data, codec.tables["rows"])
+    all_rows = rows.whole(data, codec.tables["rows"])
     others = [
         None if table is None else rows.whole(table, codec.tables[name])
         for table, name in ((frames, "frames"), (file, "file"))
     ]
     name = path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, options)
-    # What comes next is encoded while what came before is written, or waits for the disk: all rows are in memory already.
-    with Prefetcher(usable() if given.nbytes >= FEW else 1) as prefetcher:
+    # Encode in a thread while earlier bytes are written: all rows are in memory.
+    with Prefetcher(usable() if all_rows.nbytes >= FEW else 1) as prefetcher:
         size = put_whole(
             files,
             path,
             mode,
-            lambda: prefetcher.iterate([lambda: codec.encode(given, others[0], others[1], context)], len),
+            lambda: prefetcher.iterate([lambda: codec.encode(all_rows, others[0], others[1], context)], len),
         )
-    return Written(path=path, files=(path,), rows=given.num_rows, bytes=size)
+    return Written(path=path, files=(path,), rows=all_rows.num_rows, bytes=size)

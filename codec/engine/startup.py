@@ -273,7 +273,7 @@ class Startup:
         raise UsageError(
             f"unknown version {asked!r} of the system",
             path=path,
-            advice=f"There are: {', '.join(self.versions)}",
+            advice=f"Valid values: {', '.join(self.versions)}",
         )
 
     def run(

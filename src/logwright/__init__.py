@@ -4,12 +4,12 @@
 
     lw.read("/data/kafka-logs/orders-0")         a table of records
     lw.scan(...)                                 the same as a stream, for files larger than memory
-    lw.verify(...), lw.inspect(...)              what is wrong with it, what it is
+    lw.verify(...), lw.inspect(...)              what is damaged; what a file is
     lw.write(table, "/stage/orders-0", "kafka.partition")
     lw.convert("/data/kafka-logs/orders-0", "orders.parquet")
-    lw.repair(damaged, "/stage/orders-0")        every undamaged frame, as a directory that the system opens
+    lw.repair(damaged, "/stage/orders-0")        every undamaged frame, in a directory that the system can open
 
-Nothing is imported before it is used.
+Modules are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _HOME = {
     "Roundtrip": "logwright.roundtrip.check",
     "Written": "logwright.writers.write",
 }
-"""Where each public name lives. A new verb is a line here and one above."""
+"""The module of each public name. A new verb is added here and above."""
 
 __all__ = [  # noqa: RUF022
     "Scan", "codecs", "convert", "damage", "detect", "diff", "edit", "explain", "generate", "inspect", "read", "rebuild", "repair",
@@ -117,7 +117,7 @@ def __getattr__(name: str) -> Any:
 
         return metadata.version("logwright")
     if name == "roundtrip":
-        return importlib.import_module("logwright.roundtrip")  # the package, which can be called
+        return importlib.import_module("logwright.roundtrip")  # a package that can be called
     if name not in _HOME:
         raise AttributeError(f"module 'logwright' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

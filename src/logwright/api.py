@@ -1,4 +1,4 @@
-"""The verbs in Python. The command line and Spark call these; an option exists once."""
+"""The verbs as Python functions. The command line and Spark call these, so each option is implemented once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given
+from logwright.readers.paths import Path, expand
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
-from logwright.readers.resolve import Path
 from logwright.readers.startup import predict_start
+from logwright.readers.target import DirectoryTarget, Target, kind
 from logwright.scanning import Paths, codec_of, shown
 
 if TYPE_CHECKING:
@@ -40,24 +41,26 @@ def write(
     mode: str = "error",
     **options: Any,
 ) -> Written:
-    """Write rows as the system itself would have: a file, or a directory with every file that belongs to it.
+    """Write rows as the system itself would: a file, or a directory with all files that belong to it.
 
-    `data`: anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a list of dicts, or an iterator of record batches,
-    which is never held as a whole for a directory. `codec` names the codec or layout. `mode`: "error" wants nothing there,
-    "append" adds to a directory, "overwrite" replaces a file, or a directory of the same layout. `frames` and `file`: the
-    other two tables of a codec, to write the same bytes again. Further options are the codec's or layout's own.
+    `data`: any object with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a list of dicts, or an iterator of record batches. For a
+    directory, memory is bounded. `codec`: the codec or layout. `mode`: "error" refuses an existing target, "append" adds to a directory,
+    "overwrite" replaces a file, or a directory of the same layout. `frames` and `file`: the other two tables of a codec; with them the
+    result has the original bytes. Further options are those of the codec or layout.
 
-    The target is written whole or not at all, whatever happens. Raises `LogwrightError`: `ExistsError`, `BusyError` (the system
-    runs, or another writer), `UsageError`, `AccessError`, `StorageError`.
+    The write is atomic: the target is complete or unchanged. Raises `LogwrightError`: `ExistsError`, `BusyError` (the system is running, or
+    another writer is at work), `UsageError`, `AccessError`, `StorageError`.
     """
     from logwright.writers.write import write as _write
 
     if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"a path is text, not {path!r}")
+        raise UsageError(f"path must be text, not {path!r}")
     if not os.fspath(path):
         raise UsageError("the path is empty")
     if word("codec", codec) is None:
-        raise UsageError("codec says what is written", advice="Name one, like codec='kafka.partition'")
+        raise UsageError(
+            "codec is missing", advice="Pass the format to write, such as codec='kafka.partition'"
+        )
     return _write(data, path, codec, frames=frames, file=file, mode=mode, **options)
 
 
@@ -78,14 +81,15 @@ def convert(
     jobs: int | str = 1,
     **options: Any,
 ) -> dict[str, Any]:
-    """Native files to a table file (.parquet, .arrow), back, or to native files of another kind, compression or segment size.
+    """Convert native files to a table file (.parquet, .arrow, .jsonl), back, or to native files with another format, compression or segment
+    size.
 
-    `codec`: what the native side is, where its name does not tell. `if_exists`: "error", "append" or "overwrite", as `mode` of
-    `write`. `rows_only`: of a file one table file of rows, without the two that hold what the same bytes need on top. The other
-    arguments say what is read and by how many processes, as for `scan`; further options are those of the native side.
+    `codec`: format of the native side; None detects it. `if_exists`: "error", "append" or "overwrite", as `mode` of `write`. `rows_only`:
+    write only the table of rows; the original bytes cannot be restored from the result. The other arguments are those of `scan`; further
+    options are those of the native side.
 
-    Returns `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written or None}`. Raises
-    `LogwrightError` as `scan` and `write` do.
+    Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written or None}`. Raises `LogwrightError` as
+    `scan` and `write` do.
     """
     from logwright.conversion import convert as _convert
 
@@ -104,13 +108,13 @@ def generate(
     recipe: str | None = None,
     **options: Any,
 ) -> Generated:
-    """Make a corpus: a new file or directory of so many rows, by recipe and seed, and beside it a manifest and the rows that
-    must be read from it (`path.manifest.json`, `path.expected.jsonl`).
+    """Generate a sample file or directory of `rows` rows. `path.manifest.json` describes it; `path.expected.jsonl` holds the rows that a
+    reader must return.
 
-    The same recipe, seed, options and version give the same bytes (compressed: the same content). `recipes(codec)` in
-    `logwright.corpora.generate` lists the recipes. Further options are the recipe's own, and the writer's.
+    The same recipe, seed, options and version give the same bytes (if compressed, the same content). `recipes(codec)` in
+    `logwright.corpora.generate` lists the recipes. Further options are those of the recipe and of the writer.
 
-    Raises `ExistsError` when any of it is there already, `UsageError` for a recipe or option that there is not.
+    Raises `ExistsError` if any of these files exists, `UsageError` for an unknown recipe or option.
     """
     from logwright.corpora.generate import generate as _generate
 
@@ -130,15 +134,14 @@ def verify(
     show: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Check files and directories: what is damaged, where, and what is lost. Never raises for damage.
+    """Check files and directories and report what is damaged, where, and what is lost. Never raises for damage.
 
-    A directory that is none that we know itself stands for all those in it (a broker's log directory for its partitions).
-    `recursive`: also check the stores in all sub-folders; without it the report's `notes` name those that were not looked at.
-    `depth`: "structure" (lengths and what headers say), "checksums", or "records" (everything is decoded). `as_system`: what the
-    real system would do with it, of this version (True: the newest known), in `report["system"]`, or for several things in each
-    of `report["targets"]`; without it that is told of what is damaged only. `clean`: whether the last stop was a clean one; None:
-    the system's own marker says. `jobs`: so many processes share the work. `show` is told of the progress: bytes done, and of how
-    many.
+    A directory that is not itself a store stands for all stores in it, as a broker's log directory for its partitions. `recursive`: include
+    the stores in all sub-folders; without it the report's `notes` name those that were skipped. `depth`: "structure" (lengths and headers),
+    "checksums" or "records" (decode everything). `as_system`: simulate the start of this version of the real system (True: the newest
+    known); the verdict is in `report["system"]`, or for several stores in each of `report["targets"]`. By default only damaged stores get a
+    verdict. `clean`: whether the system was stopped cleanly; None: as the system's own marker says. `jobs`: number of processes. `show` is
+    called with the number of bytes done and the total.
     """
     settings = _verify.VerifyOptions(
         _verify.Depth.of(depth),
@@ -146,13 +149,13 @@ def verify(
         flag("clean", clean),
         number("max_faults", max_faults),
     )
-    passed: list[str] = []
+    skipped: list[str] = []
     deep = bool(flag("recursive", recursive))
-    targets = resolve.resolve(path, codec, options, passed=passed, recursive=deep, verb=Verb.VERIFY)
-    # What lies there alone is called by its own path: the next command to type takes no directory above it, and no glob.
+    targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.VERIFY)
+    # A single store is named by its own path, so that the suggested command does not use a parent directory or a glob.
     here = targets[0].path if len(targets) == 1 else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
-    report.notes += passed
+    report.notes += skipped
     report = _verify.verify(targets, report, settings, jobs=number("jobs", jobs, 1), show=show)
     if settings.system is not None:
         verdict = predict_start(path, codec, version=settings.system or None)
@@ -172,14 +175,14 @@ def explain(
     items: int | str = 1000,
     **options: Any,
 ) -> Explanation:
-    """What the bytes mean: every one of them, as a tree of fields, also inside of what is compressed.
+    """Explain every byte as a tree of fields, including compressed data.
 
-    `at`: a byte of the file; `"@73400381+31"` is byte 31 of what is packed at 73400381. `where`: rows, as
-    `{"offset": 4183220}`, "key=user-7", or any filter of `scan`; of a directory, its default view says where to look. `fault`: a
-    number, from 1 on, in the list of faults of `verify`. Without any of them, the file from its start. `limit`: so many frames, or
-    rows, at most. `items`: so many of a list within a frame are shown one by one, and those asked for.
+    `at`: a byte of the file; `"@73400381+31"` is byte 31 of the data unpacked at 73400381. `where`: rows, as `{"offset": 4183220}`,
+    "key=user-7", or any filter of `scan`; in a directory they are looked up in the default view. `fault`: a fault by its number in the list
+    of `verify`, from 1. Without any of these, the file from its start. `limit`: maximum number of frames or rows. `items`: maximum number
+    of list items to show within a frame.
 
-    Raises `NotFoundError` where there is no such row or fault, `UsageError`. Damage never raises: it is explained.
+    Raises `NotFoundError` for a missing row or fault, and `UsageError`. Damage never raises; it is explained.
     """
     from logwright.explanation import Explanation
     from logwright.readers.explain import ExplainOptions
@@ -194,7 +197,9 @@ def explain(
     )
     targets = resolve.resolve(path, codec, options, verb=Verb.EXPLAIN)
     if len(targets) > 1:
-        raise UsageError(f"{len(targets)} files or directories are given", advice="Explain them one by one")
+        raise UsageError(
+            f"{len(targets)} files or directories match; explain takes one", advice="Explain them one by one"
+        )
     return Explanation(_explain(targets[0], settings, Report(shown(path), codec_of(targets))))
 
 
@@ -212,18 +217,17 @@ def diff(
     limit: int | str = 10,
     **options: Any,
 ) -> Difference:
-    """How two files, or two directories, differ; `.equal` says whether they do.
+    """Compare two files or two directories. `.equal` of the result tells whether they are the same.
 
-    `by`: "rows" compares what a view shows, wherever it lies in the files: rows of the same key are next to each other where the view has
-    one (the offset of a record, the key of a LevelDB database), else the first of one with the first of the other. `key` names other
-    columns, in whose order the rows come; () is none. "frames" compares what lies in the files, frame by frame, and tells the fields in
-    which they differ, "fields" each such field as a difference of its own; "files" compares names, sizes and bytes. `columns`, `filter`,
-    `view` and `mode` as for `scan`, by rows only. One side, or both, may be a table file (Parquet, Arrow, JSON lines). `limit`: so many
-    differences are told in full; the counts are of all.
+    `by`: "rows" compares the rows of a view, matched by the key of the view (the offset of a record, the key of a LevelDB entry), or one by
+    one if it has none. `key` names other columns; the rows must be sorted by them; () matches one by one. "frames" compares stored frames
+    and names the fields that differ; "fields" reports each such field separately; "files" compares names, sizes and bytes. `columns`,
+    `filter`, `view` and `mode` are those of `scan` and apply to rows only. Either side may be a table file (Parquet, Arrow, JSON lines).
+    `limit`: maximum number of differences to describe; the counts include all.
 
-    The first difference is told to the byte: which row, which columns, both values, and in each file which frame and field.
+    The first difference is located exactly: the row, its columns and both values, and in each file the frame, field and byte.
 
-    Raises `UsageError` for what can't be compared, and what reading raises.
+    Raises `UsageError` for sides that cannot be compared, and what reading raises.
     """
     from logwright.comparison import diff as _diff
 
@@ -246,23 +250,23 @@ def repair(
     show: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Mend a damaged directory, or a single file, and say what was kept and what was cut.
+    """Repair a damaged directory or file, and report what was kept and what was removed.
 
-    `path`: one directory or file; several directories are replicas of one, and each frame is taken from whichever is sound.
-    `strategy`: "salvage" keeps every undamaged frame, "prefix" all before the first damage, "system" what the real system would
-    leave; None is "salvage", or what the layout prefers. The result goes to `out`, absent or empty, and the input stays as it is; or
-    (`in_place`) the input is changed, and the originals of all files that change are saved in the directory `backup`, outside of the
-    data. `dry_run` only tells what would be done. Either way the result is checked, then put in place as a whole. `show` is called
-    with the bytes written so far. Further options are the layout's own.
+    `path`: a directory or file. Several directories are replicas of one store; each frame is taken from a replica in which it is undamaged.
+    `strategy`: "salvage" keeps every undamaged frame, "prefix" keeps all frames before the first damage, "system" leaves what the real
+    system would; None is the default of the layout, usually "salvage". The result is written to `out`, which must be absent or empty, and
+    the input stays unchanged. With `in_place` the input is changed, and all files that change are first saved to `backup`, a directory
+    outside the data. `dry_run` only reports what would be done. The result is verified before it is committed, and the commit is atomic.
+    `show` is called with the number of bytes written. Further options are those of the layout.
 
-    A directory of stores (a broker's log directory, a folder of databases) or a system's configuration file stands for all stores
-    in it, with `recursive` also for those in all sub-folders. `out` and `backup` then have a directory for each store. `out` of a
-    log directory is a log directory: its own files are copied, without offsets beyond the end of a repaired log. A store that
-    can't be repaired does not stop the others: `report["targets"]` tells of each, and `report.failed` how many failed.
+    A directory of stores (a broker's log directory, a folder of databases) or a system's configuration file stands for all its stores, with
+    `recursive` also for those in all sub-folders. `out` and `backup` then have a directory for each store. The result of a log directory is
+    a log directory: its own files are copied, without offsets beyond the end of a repaired log. If a store cannot be repaired, the others
+    still are: `report["targets"]` describes each, and `report.failed` counts the failures.
 
-    The report has the faults of the input, then `kept`, `cut`, and in `rows` the rows of the result; `incomplete` says that
-    something is lost. Raises `BusyError` where the system or another writer is at work, `ExistsError`, `UsageError`,
-    `DamageError` where the result would not be sound, `StorageError`.
+    The report has the faults of the input, then `kept`, `cut` (what was removed) and `rows`, the number of rows in the result; `incomplete`
+    is true if something was lost. Raises `BusyError` if the system or another writer is running, `ExistsError`, `UsageError`, `DamageError`
+    if the result would be damaged, `StorageError`.
     """
     from logwright.writers.repair import repair
     from logwright.writers.request import Request
@@ -293,11 +297,11 @@ def rebuild(
     show: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Make the derived files of a directory anew from the primary ones, as the system would have made them.
+    """Rebuild the derived files of a directory (indexes, checkpoints, manifests) from its primary files, as the system would write them.
 
-    A directory of stores or a configuration file stands for all stores in it, as for `repair`. `what`: names with commas, or a
-    list; None for all that the layout can. The other arguments as for `repair`. Raises
-    `DamageError` where a primary file is damaged: repair it first.
+    A directory of stores or a configuration file stands for all its stores, as for `repair`. `what`: a list of names, or text with commas;
+    None for all that the layout can rebuild. The other arguments are those of `repair`. Raises `DamageError` if a primary file is damaged:
+    repair it first.
     """
     from logwright.writers.repair import rebuild
     from logwright.writers.request import Request
@@ -331,18 +335,19 @@ def edit(
     show: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Take rows out of a directory or a file, or values out of rows; all frames that they are not in stay as they are, byte for byte.
+    """Remove rows from a directory or file, or redact values in them. All other frames stay byte for byte as they are.
 
-    `drop`: the rows that match this filter go: `[("key", "==", b"user-7")]`, or text, as for `scan`. `redact`: of the rows that match
-    `columns` become `with_`: no bytes, others, or None for null. What was taken out is nowhere in the result: batches and blocks are packed
-    anew, and indexes, filters and manifests made anew; offsets and sequence numbers stay as they are, with gaps, as compaction leaves
-    them. Where the result goes, `in_place`, `backup` (which has what was taken out) and `dry_run` as for `repair`. Further options
-    are the layout's own.
+    `drop`: a filter for the rows to remove, `[("key", "==", b"user-7")]` or text, as for `scan`. `redact`: a filter for the rows whose
+    `columns` are replaced by `with_`: empty by default, other bytes, or None for null. Removed values are nowhere in the result: batches
+    and blocks that held them are packed again, and indexes, filters and manifests are rebuilt. Offsets and sequence numbers stay, with
+    gaps, as after compaction. `out`, `in_place`, `backup` (which keeps the removed values) and `dry_run` are those of `repair`. Further
+    options are those of the layout.
 
-    A filter that matches no row is an error (`NotFoundError`), and nothing is written, unless `allow_no_match` is true.
+    A filter that matches no row raises `NotFoundError` and nothing is written, unless `allow_no_match` is true.
 
-    The report has the frames that changed in `cut`, with the number of rows that went, and in `rows` the rows of the result. Raises
-    `DamageError` for what is damaged, since nobody knows what is in there, `BusyError`, `ExistsError`, `UsageError`, `StorageError`.
+    The report lists the changed frames in `cut`, with the number of rows removed; `rows` is the number of rows in the result. Raises
+    `DamageError` for damaged input, since damaged frames may hold matching rows; also `BusyError`, `ExistsError`, `UsageError`,
+    `StorageError`.
     """
     from logwright.writers.edit import Rows
     from logwright.writers.edit import edit as _edit
@@ -371,18 +376,18 @@ def damage(
     count: int | str = 0,
     apply: Path | Mapping[str, Any] | None = None,
 ) -> Damaged:
-    """Copy a file or a directory to `out/<its name>`, with damage on purpose, and tell of it in `out/damage.json`.
+    """Copy a file or directory to `out/<its name>`, damage the copy deliberately, and describe the damage in `out/damage.json`.
 
-    `op`: one operation or several, as text ("flip:at=1234,bit=3") or mappings ({"op": "flip", "at": 1234, "bit": 3}), carried out
-    in order; places refer to the bytes as they are when an operation runs. `logwright damage --help` lists them, and
-    `logwright.corpora.damage_ops` says all of it. `count` more are chosen by chance, the same ones for the same `seed` and files.
-    `apply`: do again what a damage.json says, to the same files. `out` is absent or empty; the input is only read.
+    `op`: one operation or several, as text ("flip:at=1234,bit=3") or mappings ({"op": "flip", "at": 1234, "bit": 3}), executed in order;
+    positions refer to the bytes at the time when the operation runs. `logwright damage --help` lists the operations,
+    `logwright.corpora.damage_ops` documents them. `count`: number of additional random operations; `seed` makes them reproducible. `apply`:
+    repeat the operations of a damage.json on the same files. `out` must be absent or empty; the input is only read.
 
-    damage.json has the operations, each explicitly, sizes and SHA-256 of all files before and after, the number and the SHA-256 of
-    the rows of all frames that no operation touched, what `verify` finds and what the real system would do.
+    damage.json holds every operation in full, sizes and SHA-256 of all files before and after, the number and SHA-256 of the rows in frames
+    that no operation touched, what `verify` finds, and what the real system would do.
 
-    Raises `UsageError` for an operation, a field or a place that there is not, and for other files than those of damage.json;
-    `ExistsError`, `NotFoundError`, `AccessError`, `StorageError`.
+    Raises `UsageError` for an unknown operation, field or position, and for files other than those in damage.json; `ExistsError`,
+    `NotFoundError`, `AccessError`, `StorageError`.
     """
     from logwright.corpora.damage import damage as _damage
 
@@ -397,14 +402,14 @@ def roundtrip(
     jobs: int | str = 1,
     **options: Any,
 ) -> Roundtrip:
-    """Hold the laws that every codec keeps on files of your own: one file, or all files of directories.
+    """Check the laws that every codec obeys on your own files: one file, or all files of directories.
 
-    `law`: names with commas, or a list; None for all. decode_encode: decoded and encoded again, a file is the same bytes.
-    encoded_anew: without any stored payload, it has the same rows. any_split: read in parts, the same rows.
-    kernel_equals_description: the fast kernels read what the written-down structures say (slow: only the first MiB of a file,
-    unless it is asked for). `jobs`: so many processes share the files; each holds 64 MiB of a file at a time, and its tables.
+    `law`: a list of names, or text with commas; None for all. decode_encode: a file that is decoded and encoded again has the same bytes.
+    encoded_anew: encoded without any stored payload, it has the same rows. any_split: read in parts, it has the same rows.
+    kernel_equals_description: the compiled kernels return what the format description says (slow; only the first MiB of a file unless
+    named). `jobs`: number of processes; each holds 64 MiB of a file and its tables in memory.
 
-    A law that is broken, and damage, are in the result; `.ok` is whether there is neither. Raises what resolving a path raises.
+    Violations and damage are in the result; `.ok` is true if there are none. Raises `LogwrightError` for a path that cannot be opened.
     """
     from logwright.roundtrip.check import roundtrip as _roundtrip
 
@@ -418,32 +423,34 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def _report(targets: Sequence[resolve.Target], max_faults: int) -> Report:
+def _report(targets: Sequence[Target], max_faults: int) -> Report:
     return Report(shown([target.path for target in targets]), codec_of(targets), max_faults=max_faults)
 
 
 def inspect(
     path: Path, codec: str | None = None, *, recursive: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """What a file or a directory is, from headers alone: files, ranges of offsets and times, sizes, compression.
+    """Describe a file or directory from its headers: format, files, ranges of offsets and times, sizes, compression.
 
-    Of a directory of stores, each in short. `recursive`: also those in all sub-folders; without it `notes` names them.
+    A directory of stores gets a summary of each. `recursive`: include the stores in all sub-folders; without it `notes` names them.
     """
-    passed: list[str] = []
+    skipped: list[str] = []
     deep = bool(flag("recursive", recursive))
-    targets = resolve.resolve(path, codec, options, passed=passed, recursive=deep, verb=Verb.INSPECT)
-    names = resolve.expand(path)
-    directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
-    kinds = {one.layout for one in registry.containers()}
-    if len(targets) == 1 and (targets[0].path in names or resolve.kind(targets[0]) not in kinds):
-        found = _inspect.inspect(targets[0])
-        return {**found, "notes": [*found.get("notes", ()), *passed]}
-    # The files beside the stores of a directory are not listed.
+    targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.INSPECT)
+    names = expand(path)
+    directories = [target for target in targets if isinstance(target, DirectoryTarget)]
+    kinds = {container.layout for container in registry.containers()}
+    if len(targets) == 1 and (targets[0].path in names or kind(targets[0]) not in kinds):
+        details = _inspect.inspect(targets[0])
+        return {**details, "notes": [*details.get("notes", ()), *skipped]}
+    # Files beside the stores of a directory are not listed.
     if len(names) > 1 or not directories:
-        raise UsageError(f"{len(targets)} things lie there, one can be inspected at a time", path=shown(path))
-    return {**_inspect.several(shown(path), directories), "notes": passed}
+        raise UsageError(
+            f"{len(targets)} stores or files match; inspect takes one path at a time", path=shown(path)
+        )
+    return {**_inspect.several(shown(path), directories), "notes": skipped}
 
 
 def detect(path: Path) -> str | None:
-    """The name of the codec of a file, or of the layout of a directory; None when it is none that we know."""
+    """Return the codec of a file or the layout of a directory; None if it is not recognised."""
     return resolve.detect(path)

@@ -1,4 +1,4 @@
-"""What there is: every codec and layout with its views, columns and options, as plain values."""
+"""List every codec and layout with its views, columns and options, as plain values."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from logwright.readers import rescue
 
 
 def codecs(name: str | None = None) -> list[dict[str, Any]]:
-    """Every codec and layout, or the one of that name: its views, columns and options, with types and defaults."""
-    gathered = [one for one in registry.containers() if name in (None, one.name)]
-    if name is not None and not gathered:
+    """Return every codec and layout, or the one called `name`: its views, columns and options, with types and defaults."""
+    containers = [one for one in registry.containers() if name in (None, one.name)]
+    if name is not None and not containers:
         registry.find(name)  # raises, with the nearest name
-    found = [_layout(one) for one in registry.layouts() if name in (None, one.name)]
-    # Read as what it holds; nothing is written to it as a whole.
-    found += [
+    entries = [_layout(one) for one in registry.layouts() if name in (None, one.name)]
+    # A container is read as the stores in it. It cannot be written as a whole.
+    entries += [
         {**_layout(registry.get_layout(one.layout)), "name": one.name, "title": one.title, "options": []}
-        for one in gathered
+        for one in containers
     ]
-    return found + [_codec(one) for one in registry.codecs() if name in (None, one.name)]
+    return entries + [_codec(one) for one in registry.codecs() if name in (None, one.name)]
 
 
-def _layout(one: Layout) -> dict[str, Any]:
-    follow = one.capabilities.follow
+def _layout(layout: Layout) -> dict[str, Any]:
+    follow = layout.capabilities.follow
     return {
-        "name": one.name,
+        "name": layout.name,
         "kind": "directory",
-        "title": one.title,
+        "title": layout.title,
         "views": [
             {
                 "name": view.name,
@@ -41,22 +41,22 @@ def _layout(one: Layout) -> dict[str, Any]:
                 "doc": view.doc,
                 **({} if view.rows is None else {"rows": _table(view.rows)}),
             }
-            for view in one.views.values()
+            for view in layout.views.values()
         ],
-        "default_view": one.default_view,
-        "options": [_option(option) for option in one.options],
-        "read_options": [_option(option) for option in _by_name((*one.read_options, *rescue.OPTIONS))],
+        "default_view": layout.default_view,
+        "options": [_option(option) for option in layout.options],
+        "read_options": [_option(option) for option in _by_name((*layout.read_options, *rescue.OPTIONS))],
         **({} if follow is None else {"follow_options": [_option(option) for option in follow.options]}),
     }
 
 
-def _codec(one: Codec) -> dict[str, Any]:
+def _codec(codec: Codec) -> dict[str, Any]:
     return {
-        "name": one.name,
+        "name": codec.name,
         "kind": "file",
-        "title": one.title,
-        "tables": {name: _table(table) for name, table in one.tables.items()},
-        "options": [_option(option) for option in one.options],
+        "title": codec.title,
+        "tables": {name: _table(table) for name, table in codec.tables.items()},
+        "options": [_option(option) for option in codec.options],
         "read_options": [_option(option) for option in rescue.OPTIONS],
     }
 
@@ -79,11 +79,11 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _by_name(options: Iterable[Option]) -> list[Option]:
-    """One declaration of each option: the first."""
-    found: dict[str, Option] = {}
+    """Return the first declaration of each option."""
+    first: dict[str, Option] = {}
     for option in options:
-        found.setdefault(option.name, option)
-    return list(found.values())
+        first.setdefault(option.name, option)
+    return list(first.values())
 
 
 def _option(option: Option) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`diff`: native files and directories, and table files, held against each other."""
+"""`diff` of native files, directories and table files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from logwright.readers.diff import diff as _diff
 from logwright.readers.diff_rows import DiffOptions, Loose
 from logwright.readers.difference import Difference
 from logwright.readers.stream import Mode
+from logwright.readers.target import Target
 
 
 def diff(
@@ -25,30 +26,34 @@ def diff(
     """See `logwright.diff`."""
     settings = DiffOptions(by_of(by), view, columns, filter, key, Mode.of(mode), number("limit", limit))
     if settings.mode is Mode.AS_SYSTEM:
-        raise UsageError("what two systems would serve is not compared", advice="Take another mode")
+        raise UsageError("diff does not support mode AS_SYSTEM", advice="Use FAILFAST or DROPMALFORMED")
     paths = [os.fspath(path) for path in (a, b)]
     verb = {"rows": None, "files": Verb.DIFF_FILES}.get(settings.by, Verb.DIFF)
     native = [None if is_table(path) else _target(path, codec, options, verb) for path in paths]
-    # Columns of JSON lines are those of the native side.
-    known = [one for one in native if one is not None]
+    # JSON lines are read with the columns of the native side.
+    known = [target for target in native if target is not None]
     table = _rows(known[0], view) if len(known) == 1 else None
-    sides = [one or _loose(path, table) for path, one in zip(paths, native, strict=True)]
+    sides = [target or _loose(path, table) for path, target in zip(paths, native, strict=True)]
     return _diff(sides[0], sides[1], settings)
 
 
-def _rows(target: resolve.Target, view: str | None) -> Table:
+def _rows(target: Target, view: str | None) -> Table:
     return plan.reading([target], view).table
 
 
 def _loose(path: str, table: Table | None) -> Loose:
     if table is None and format_of(path) == "jsonl":
-        raise UsageError("what the columns of JSON lines are is not clear without a native file", path=path)
+        raise UsageError(
+            "the columns of a JSON lines file are unknown without a native file to compare with", path=path
+        )
     known = table or Table("rows", ())
     return Loose(path, open_table(path, known).schema, lambda: iter(open_table(path, known)))
 
 
-def _target(path: str, codec: str | None, options: dict[str, Any], verb: Verb | None) -> resolve.Target:
+def _target(path: str, codec: str | None, options: dict[str, Any], verb: Verb | None) -> Target:
     targets = resolve.resolve(path, codec, options, verb=verb)
     if len(targets) != 1:
-        raise UsageError(f"{len(targets)} things lie there, two are compared at a time", path=path)
+        raise UsageError(
+            f"{len(targets)} stores or files match; diff compares one path with one other", path=path
+        )
     return targets[0]

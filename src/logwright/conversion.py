@@ -1,11 +1,10 @@
-"""Between native files and table files (Parquet, Arrow, JSON lines), and from native files to native ones.
+"""Convert between native files and table files (Parquet, Arrow, JSON lines), and between native files.
 
-A native file becomes three table files, `x.parquet` (rows), `x.frames.parquet` and `x.file.parquet`, since the rows alone
-don't say everything that is needed to write the same bytes again; a directory becomes one, the rows of a view. The way back
-takes the three where they are there.
+A native file becomes three table files, `x.parquet` (rows), `x.frames.parquet` and `x.file.parquet`, since the rows alone are not enough to
+restore the same bytes. A directory becomes one table, the rows of a view. The way back uses all three tables if they exist.
 
-Native files made of native ones keep all that there is: where frames need not be cut anew they stay as they are, compressed in another
-way at most; else rows are written anew, and what rows don't carry is said, or refused.
+Conversion between native files keeps everything possible: frames that need not be divided differently are copied, at most recompressed.
+Otherwise rows are encoded again, and data that rows do not carry is reported, or refused.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from logwright.scanning import scan as scan_of
 TABLES = ("frames", "file")
 _TABLE_FORMATS = ("parquet", "arrow", "jsonl")
 _OTHER_TABLES = (".csv", ".tsv", ".txt", ".json", ".xlsx", ".xls", ".orc", ".avro", ".sqlite", ".gz", ".zip")
-"""Endings of names that nobody gives to a directory of native files."""
+"""Endings that a directory of native files never has."""
 _CORRUPT = {field.name for field in CORRUPT}
 
 
@@ -42,15 +41,14 @@ def convert(
     filter: Any = None, limit: int | None = None, mode: str = "FAILFAST", if_exists: str = "error",
     rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, jobs: int = 1, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Convert `source` to `target`; what each is, its name tells, or `codec` (of the native side).
+    """Convert `source` to `target`. Their names, or `codec` for the native side, determine the formats.
 
-    Returns what was written: `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written, "notes":
-    sentences on what is not in the result}`.
-    Raises `UsageError` when a table file would be made from a table file, `ExistsError` when the target is there.
+    Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written, "notes": sentences on data missing in
+    the result}`. Raises `UsageError` if both are table files, `ExistsError` if the target exists.
     """
     from_table, to_table = is_table(source), is_table(target)
     if from_table and to_table:
-        raise UsageError("both are table files", advice="One side must be a native file or directory")
+        raise UsageError("both are table files", advice="One of them must be a native file or directory")
     if to_table:
         return _to_tables(source, target, codec, if_exists, rows_only, options,
                           view=view, columns=columns, filter=filter, limit=limit, mode=mode,
@@ -58,9 +56,9 @@ def convert(
     if from_table:
         if view is not None or mode.upper() != "FAILFAST" or as_system is not None or clean is not None:
             raise UsageError(
-                "a table file holds rows as they are",
+                "a table file is read as it is",
                 path=source,
-                advice="view, mode, as_system and clean go with native files",
+                advice="view, mode, as_system and clean apply to native files",
             )
         return _from_tables(
             source, target, codec or _codec_of(target), if_exists, rows_only, options, columns, filter, limit
@@ -78,12 +76,12 @@ def convert(
 
 
 def _codec_of(target: str) -> str:
-    found = registry.detect(os.path.basename(target), b"")
-    if found is None:
+    detected = registry.detect(os.path.basename(target), b"")
+    if detected is None:
         raise UsageError(
-            f"what {target!r} is to be is not clear from its name", advice="Say it with codec (--codec)"
+            f"cannot tell the format of {target!r} from its name", advice="Pass it with codec (--codec)"
         )
-    return found.name
+    return detected.name
 
 
 def _from_tables(
@@ -113,14 +111,14 @@ def _to_tables(
 
     exact = not rows_only and view is None and os.path.isfile(source) and configuration(source) is None
     if exact:
-        # Frames hold all rows: beside chosen rows they would bring the others back.
+        # The frames table holds all rows, so it must not accompany a selection.
         chosen = reading["filter"] is not None or reading["limit"] is not None
         (origin,) = resolve(source, codec, options)
         exact = not chosen and not _narrows(_codec_named(origin), options)
     kind = format_of(target)
     assert kind is not None
     mode = reading.pop("mode")
-    # Of three tables the frames hold damaged stretches, as they are; rows for them have no place in the rows.
+    # Of the three tables the frames table has the damaged regions; the rows table has no place for them.
     permissive = mode.upper() == "PERMISSIVE"
     scan = scan_of(
         source, codec, view=view, columns="*" if exact and columns is None else columns,
@@ -144,12 +142,12 @@ def _to_tables(
             for name in TABLES
         ]
     rows = 0
-    for path, one in parts:
-        schema = one.schema
+    for path, part_scan in parts:
+        schema = part_scan.schema
         if exact:
             schema = pa.schema([field for field in schema if field.name not in _CORRUPT])
         with whole_file(path, if_exists=if_exists) as stream, Sink(stream, kind, schema) as sink:
-            for batch in one:
+            for batch in part_scan:
                 if exact and permissive and "position" in schema.names:
                     # A damaged end is in the file table.
                     batch = batch.filter(batch.column("position").is_valid())
@@ -164,19 +162,19 @@ def _to_tables(
     }
 
 
-def _narrows(what: Any, options: Mapping[str, Any]) -> bool:
-    """Whether one of the options chooses rows."""
-    names = {fold(one.name) for one, _ in declarations(what) if one.narrows}
+def _narrows(owner: Any, options: Mapping[str, Any]) -> bool:
+    """Return whether one of the options selects rows."""
+    names = {fold(option.name) for option, _ in declarations(owner) if option.narrows}
     return any(fold(name) in names for name, value in options.items() if value is not None)
 
 
 def _codec_named(target: Any) -> Any:
-    """The codec of a single file (`readers.resolve.FileTarget`)."""
+    """Return the codec of a single file (`readers.target.FileTarget`)."""
     return target.codec
 
 
 def _of_table(codec: Any, table: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options for reading the rows of a file that another table of it takes too."""
+    """Return the read options of a file's rows that another table of the file accepts too."""
     return {
         name: value
         for name, value in options.items()
@@ -187,13 +185,15 @@ def _of_table(codec: Any, table: str, options: Mapping[str, Any]) -> dict[str, A
 def _some(
     reader: pa.RecordBatchReader, table: Table, columns: Any, filter: Given, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Of the rows of a table file those that are wanted, by the columns of what they become."""
+    """Select rows of a table file, by the columns of the target."""
     chosen = understand(filter, table)
     names = reader.schema.names
-    wanted = names if columns in (None, "*") else list(table.select(columns))
-    for name in (*wanted, *(chosen.columns if chosen is not None else ())):
+    selected = names if columns in (None, "*") else list(table.select(columns))
+    for name in (*selected, *(chosen.columns if chosen is not None else ())):
         if name not in names:
-            raise UsageError(f"no column {name!r} in the table file", advice=f"There are: {', '.join(names)}")
+            raise UsageError(
+                f"the table file has no column {name!r}", advice=f"Valid values: {', '.join(names)}"
+            )
     left = None if limit is None else number("limit", limit)
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -201,7 +201,7 @@ def _some(
         for batch in reader:
             if chosen is not None:
                 batch = batch.take(_matching(batch, chosen, table))
-            batch = batch.select(wanted).slice(0, None if left is None else left - done)
+            batch = batch.select(selected).slice(0, None if left is None else left - done)
             done += batch.num_rows
             yield batch
             if done == left:
@@ -211,11 +211,11 @@ def _some(
 
 
 def _matching(batch: pa.RecordBatch, chosen: Filter, table: Table) -> pa.Array[Any]:
-    """Numbers of the rows that match; they are compared in the types that they get."""
+    """Return the indexes of the matching rows, compared in the types of the target."""
     try:
         columns = {name: batch.column(name).cast(table[name].type) for name in chosen.columns}
     except pa.ArrowException as error:
-        raise UsageError(f"the rows can't be filtered: {error}") from None
+        raise UsageError(f"cannot filter the rows: {error}") from None
     numbered = pa.RecordBatch.from_pydict({**columns, "": pa.array(range(batch.num_rows), pa.int64())})
     return chosen.apply(numbered).column("")
 
@@ -229,7 +229,7 @@ def _rows_table(codec: str) -> Table:
 
 
 def _known(codec: str, table: Table) -> Table:
-    """With the columns of all views of a layout: their rows, as lines, can be written again."""
+    """Add the columns of all views of a layout, whose rows can be written again as JSON lines."""
     if not _is_layout(codec):
         return table
     views = [view.rows for view in registry.get_layout(codec).views.values() if view.rows is not None]
@@ -239,13 +239,13 @@ def _known(codec: str, table: Table) -> Table:
 
 
 def beside(path: str, name: str) -> str:
-    """`x.parquet` and `frames` give `x.frames.parquet`."""
+    """Insert a name into a path: `x.parquet` and `frames` give `x.frames.parquet`."""
     stem, dot = os.path.splitext(path)
     return f"{stem}.{name}{dot}"
 
 
 def open_table(path: str, table: Table) -> pa.RecordBatchReader:
-    """The rows of a Parquet or Arrow file (or stream), or of JSON lines, without loading the whole. `table` says the types of JSON."""
+    """Open a Parquet or Arrow file (or stream), or JSON lines, as a stream of rows. `table` has the types for JSON."""
     if not os.path.exists(path):
         raise NotFoundError("no such file", path=path)
     try:
@@ -264,7 +264,7 @@ def open_table(path: str, table: Table) -> pa.RecordBatchReader:
             return pa.ipc.open_stream(path)
         return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader))
     except pa.ArrowInvalid as error:
-        raise UsageError(f"not a readable {format_of(path)} file ({error})", path=path) from None
+        raise UsageError(f"not a valid {format_of(path)} file ({error})", path=path) from None
 
 
 def _batches(reader: Any) -> Iterator[pa.RecordBatch]:
@@ -281,44 +281,51 @@ def is_table(path: str) -> bool:
 
 
 class Native:
-    """Native files made of native ones."""
+    """A conversion between native files."""
 
     def __init__(
         self, source: str, target: str, codec: str | None, if_exists: str, rows_only: bool, options: dict[str, Any],
         reading: dict[str, Any], jobs: int,
     ) -> None:  # fmt: skip
-        from logwright.readers.resolve import kind, resolve
+        from logwright.readers.resolve import resolve
+        from logwright.readers.target import kind
 
         self.source, self.target, self.if_exists, self.jobs = source, target, if_exists, jobs
         self.reading, self.rows_only = reading, rows_only
-        found = resolve(source, passed=[], gathered=True)
-        if len(found) != 1 and codec is None:
+        targets = resolve(source, skipped=[], containers_only=True)
+        if len(targets) != 1 and codec is None:
             raise UsageError(
-                f"{len(found)} things lie there", path=source, advice="Say what they are to be, with codec"
+                f"{len(targets)} stores or files match",
+                path=source,
+                advice="Pass the format of the result with codec",
             )
-        self.origin = found[0]
+        self.origin = targets[0]
         known = registry.detect(os.path.basename(target), b"")
         if codec is None and known is None and os.path.splitext(target)[1].lower() in _OTHER_TABLES:
             raise UsageError(
-                "the name is that of a table file of a kind that is not written here",
+                "unsupported table format",
                 path=target,
-                advice=f"Name a {', '.join(f'.{one}' for one in _TABLE_FORMATS)} file; `logwright dump --out` writes .csv;"
-                " --codec says that it is to be native files under that name",
+                advice=f"Use a {', '.join(f'.{ending}' for ending in _TABLE_FORMATS)} file; `logwright dump --out` writes .csv;"
+                " pass --codec to write native files under this name",
             )
         self.codec = codec or (known.name if known is not None else kind(self.origin))
-        made = registry.find(self.codec)
-        self.options = {name: value for name, value in options.items() if takes(made, name, Verb.WRITE)}
-        # The rest is for reading, or an error there. An option of both, but for the directories that they name, is for both.
-        apart = {fold(one) for one in getattr(made, "apart", ())}
+        target_format = registry.find(self.codec)
+        self.options = {
+            name: value for name, value in options.items() if takes(target_format, name, Verb.WRITE)
+        }
+        # The rest are read options, or errors there. An option of both applies to both, except options that name directories.
+        separate = {fold(one) for one in getattr(target_format, "apart", ())}
         self.read_options = {
             name: value
             for name, value in options.items()
-            if name not in self.options or (fold(name) not in apart and self._reads(name, reading["view"]))
+            if name not in self.options or (fold(name) not in separate and self._reads(name, reading["view"]))
         }
-        self.made: Any = made
-        self.whole = kind(self.origin) == self.codec and len(found) == 1 and not rows_only
+        self.made: Any = target_format
+        self.whole = kind(self.origin) == self.codec and len(targets) == 1 and not rows_only
         self.whole = self.whole and all(value is None for name, value in reading.items() if name != "mode")
-        self.whole = self.whole and not _narrows(made, options) and reading["mode"].upper() == "FAILFAST"
+        self.whole = (
+            self.whole and not _narrows(target_format, options) and reading["mode"].upper() == "FAILFAST"
+        )
 
     def run(self) -> dict[str, Any]:
         if self.whole and not _is_layout(self.codec):
@@ -330,19 +337,19 @@ class Native:
         return self._rows()
 
     def _reads(self, name: str, view: str | None) -> bool:
-        """Whether reading the source uses an option of writing too."""
-        from logwright.readers.resolve import FileTarget
+        """Return whether reading the source uses an option that writing uses too."""
+        from logwright.readers.target import FileTarget
 
         if isinstance(self.origin, FileTarget):
             return takes(self.origin.codec, name, Verb.READ, view or "rows")
         layout = self.origin.layout
-        found = layout.views.get(view or layout.default_view)
+        view_spec = layout.views.get(view or layout.default_view)
         return takes(layout, name, Verb.READ, view or layout.default_view) or (
-            found is not None and takes(registry.get(found.codec), name, Verb.READ, found.table)
+            view_spec is not None and takes(registry.get(view_spec.codec), name, Verb.READ, view_spec.table)
         )
 
     def _edits(self) -> bool:
-        """Whether a directory can keep all its frames, written anew at most."""
+        """Return whether a directory can keep all its frames, at most recompressed."""
         edit = self.made.capabilities.edit if isinstance(self.made, Layout) else None
         if edit is None or self.if_exists != "error":
             return False
@@ -350,7 +357,7 @@ class Native:
         return all(fold(name) in known for name in self.options)
 
     def _again(self) -> dict[str, Any]:
-        """Every frame as it was, in another form where the options say so."""
+        """Copy every frame, recompressed if the options say so."""
         from logwright.readers.report import Report
         from logwright.writers.edit import Rows, edit
         from logwright.writers.request import Request
@@ -362,14 +369,14 @@ class Native:
             lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
         )  # fmt: skip
         report.notes = [note for note in report.notes if not note.startswith(("nothing matches", "edited: "))]
-        found = read(self.target, self.codec, view="files")
+        files = read(self.target, self.codec, view="files")
         written = Written(
             self.target,
-            tuple(found.column("name").to_pylist()),
+            tuple(files.column("name").to_pylist()),
             report.rows_kept or 0,
-            sum(found.column("size").to_pylist()),
+            sum(files.column("size").to_pylist()),
             before_you_start=tuple(
-                note.partition(": ")[2] for note in report.notes if note.startswith("before you start")
+                note.partition(": ")[2] for note in report.notes if note.startswith("before starting")
             ),
         )
         return {
@@ -381,19 +388,19 @@ class Native:
         }
 
     def _of(self, table: str) -> dict[str, Any]:
-        """The options of reading that a table of the source takes."""
+        """Return the read options that a table of the source accepts."""
         return _of_table(_codec_named(self.origin), table, self.read_options)
 
     def _frames(self) -> pa.Table | None:
-        """The frames as the options would have them; None where they have to be cut anew."""
+        """Return the frames as the options require; None if they must be divided differently."""
 
-        given = Options(self.made.options, self.options)
+        writer_options = Options(self.made.options, self.options)
         if not self.options:
             return read(self.source, view="frames", columns="*", **self._of("frames"))
         if not isinstance(self.made, Codec):
             return None
         return self.made.recompress(
-            scan_of(self.source, view="frames", columns="*", **self._of("frames")).to_table(), given
+            scan_of(self.source, view="frames", columns="*", **self._of("frames")).to_table(), writer_options
         )
 
     def _exact(self, frames: pa.Table) -> dict[str, Any]:
@@ -413,47 +420,49 @@ class Native:
         }
 
     def _rows(self) -> dict[str, Any]:
-        """Rows alone: what they don't carry is told."""
-        from logwright.readers.resolve import DirectoryTarget
+        """Convert rows only, and report the data that they do not carry."""
+        from logwright.readers.target import DirectoryTarget
         from logwright.writers.write import write
 
         reading = dict(self.reading)
         if reading["columns"] is None and self._alike(reading["view"]):
             reading["columns"] = "*"
         scan = scan_of(self.source, **reading, jobs=self.jobs, **self.read_options)
-        one = (
+        row_codec = (
             registry.get(self.made.views[self.made.default_view].codec)
             if _is_layout(self.codec)
             else self.made
         )
-        lossy_columns = one.lossy_columns
-        told = {"view"} if reading["view"] is not None else set()
-        gone: dict[str, int] = {}
+        lossy_columns = row_codec.lossy_columns
+        explicit_view = {"view"} if reading["view"] is not None else set()
+        lost_values: dict[str, int] = {}
         notes: list[str] = []
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in scan:
-                for each in lossy_columns:
-                    count = _says(batch, each)
-                    if count and each.advice and not told:
-                        raise UsageError(f"{count} rows {each.meaning}", path=self.source, advice=each.advice)
+                for lossy in lossy_columns:
+                    count = _says(batch, lossy)
+                    if count and lossy.advice and not explicit_view:
+                        raise UsageError(
+                            f"{count} rows {lossy.meaning}", path=self.source, advice=lossy.advice
+                        )
                     if count:
-                        gone[each.meaning] = gone.get(each.meaning, 0) + count
+                        lost_values[lossy.meaning] = lost_values.get(lossy.meaning, 0) + count
                 yield batch
 
         data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if lossy_columns else scan
         own = {fold(option.name) for option in self.made.options}
-        given = set(map(fold, self.options))
+        passed = set(map(fold, self.options))
         kept = {
             name: value
-            for name, value in self._made_with(one).items()
-            if fold(name) in own and fold(name) not in given
+            for name, value in self._made_with(row_codec).items()
+            if fold(name) in own and fold(name) not in passed
         }
-        notes += [f"{name} is {value}, as in {self.source}" for name, value in kept.items()]
+        notes += [f"using {name}={value}, as in {self.source}" for name, value in kept.items()]
         written = write(
             _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
-        notes += [f"{count} rows {what}: that is not in the result" for what, count in gone.items()]
+        notes += [f"{count} rows {what}: not in the result" for what, count in lost_values.items()]
         if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
             layout = self.origin.layout
             view = layout.views.get(reading["view"] or layout.default_view)
@@ -468,7 +477,7 @@ class Native:
         }
 
     def _alike(self, view: str | None) -> bool:
-        """Whether all columns mean the same in both, those of detail too."""
+        """Return whether all columns, including detail columns, have the same meaning in both."""
         from logwright.readers.plan import reading
 
         table = reading([self.origin], view).table
@@ -476,8 +485,8 @@ class Native:
         return set(made.names(detail=False)) <= set(table.names(detail=True))
 
     def _made_with(self, codec: Codec) -> dict[str, Any]:
-        """With which options the files of that codec were made: the first that says so."""
-        from logwright.readers.resolve import DirectoryTarget, kind
+        """Return the options with which the files of a codec were written, from the first file that has them."""
+        from logwright.readers.target import DirectoryTarget, kind
 
         name = codec.name
         paths = [self.source] if kind(self.origin) == name else []
@@ -493,14 +502,14 @@ class Native:
                 )  # fmt: skip
                 return scan.to_table()
 
-            found = codec.writer_options(read)
-            if found:
-                return dict(found)
+            writer_options = codec.writer_options(read)
+            if writer_options:
+                return dict(writer_options)
         return {}
 
 
 class _Passed:
-    """A stream whose errors arrive as they were raised."""
+    """A stream that raises errors with their original types."""
 
     def __init__(self, schema: pa.Schema, data: Any) -> None:
         self._schema, self._data = schema, data
@@ -512,14 +521,14 @@ class _Passed:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-def _says(batch: pa.RecordBatch, each: LossyColumn) -> int:
-    """So many rows say something that is forgotten."""
-    if each.column not in batch.schema.names:
+def _says(batch: pa.RecordBatch, lossy: LossyColumn) -> int:
+    """Count the rows with a value that the target cannot hold."""
+    if lossy.column not in batch.schema.names:
         return 0
     import pyarrow.compute as pc
 
-    column = batch.column(each.column)
-    nothing = pc.is_in(column, pa.array(each.defaults, column.type))
+    column = batch.column(lossy.column)
+    nothing = pc.is_in(column, pa.array(lossy.defaults, column.type))
     return len(column) - int(pc.sum(pc.or_kleene(nothing, pc.is_null(column))).as_py() or 0)
 
 

@@ -1,7 +1,7 @@
-"""`make demo`: a DataFrame becomes Kafka segment files and comes back, and Kafka's own parser agrees; then a LevelDB database, and the
-tree of a ZooKeeper server.
+"""`make demo`: write a DataFrame as Kafka segment files with Spark, read it back, and compare with Kafka's own parser. Then a LevelDB
+database and a ZooKeeper data directory.
 
-Without Java the same rows are written and read without Spark, and an independent Python parser is the judge.
+Without Java the same rows are written and read without Spark, and an independent Python parser checks them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
         if java is None:
             _with_spark(target)
         else:
-            console.print(f"[yellow]{java}[/] Spark is left out; the same rows are written without it.")
+            console.print(f"[yellow]{java}[/] Skipping Spark; the same rows are written without it.")
             _without_spark(target)
         _judge(target)
         _look(target)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _java() -> str | None:
-    """Why Spark can't run here; None when it can."""
+    """Return why Spark cannot run here; None if it can."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -122,7 +122,7 @@ def _with_spark(target: Path) -> None:
             )
         _list(target)
 
-        console.rule("[bold]2. and reads it back, several tasks to a file")
+        console.rule("[bold]2. Spark reads it back, with several tasks per file")
         back = (
             spark.read.format("logwright")
             .option("maxPartitionBytes", "2m")
@@ -133,7 +133,7 @@ def _with_spark(target: Path) -> None:
         with _jobs(spark, "comparing", ROWS):
             written, read = _digest(rows), _digest(back)
         if written != read:
-            console.print(f"[red]what came back is different: {written} {read}")
+            console.print(f"[red]the rows differ: {written} {read}")
             sys.exit(1)
         console.print(f"[green]equal:[/] {read[0]:,} rows, digest of all columns and offsets {read[1]:x}")
     finally:
@@ -141,7 +141,7 @@ def _with_spark(target: Path) -> None:
 
 
 def _digest(frame: Any) -> tuple[int, int]:
-    """The number of rows and a digest of their content, whatever their order."""
+    """Return the number of rows and a digest of their content, independent of their order."""
     from pyspark.sql import functions as f
 
     each = f.xxhash64(*[f.to_json(c) if c == "headers" else c for c in frame.columns]).cast("decimal(38,0)")
@@ -151,7 +151,7 @@ def _digest(frame: Any) -> tuple[int, int]:
 
 @contextmanager
 def _jobs(spark: Any, label: str, rows: int) -> Iterator[None]:
-    """A bar of the tasks of Spark's running jobs."""
+    """Show a progress bar of the tasks of running Spark jobs."""
     tracker = spark.sparkContext.statusTracker()
     stop = threading.Event()
     started = time.monotonic()
@@ -185,7 +185,7 @@ def _without_spark(target: Path) -> None:
 
     import logwright as lw
 
-    console.rule("[bold]1. rows become a Kafka partition")
+    console.rule("[bold]1. rows are written as a Kafka partition")
 
     def rows() -> Iterator[pa.RecordBatch]:
         with _bar() as bar:
@@ -207,7 +207,7 @@ def _without_spark(target: Path) -> None:
 
     lw.write(rows(), str(target), "kafka.partition", segment_bytes=SEGMENT, compression_type="zstd")
     _list(target)
-    console.rule("[bold]2. and come back")
+    console.rule("[bold]2. and read back")
     digest, expected, count = hashlib.sha256(), hashlib.sha256(), 0
     for batch in lw.scan(str(target), columns=["key", "value"]):
         count += batch.num_rows
@@ -216,12 +216,12 @@ def _without_spark(target: Path) -> None:
     for n in range(ROWS):
         expected.update(b"order-%d" % (n % 50_000) + b'{"order": %d, "total": %d}' % (n, n * 7919 % 100_000))
     if count != ROWS or digest.digest() != expected.digest():
-        console.print("[red]what came back is different")
+        console.print("[red]the rows differ")
         sys.exit(1)
     console.print(f"[green]equal:[/] {count:,} rows")
 
 
-# The judges
+# Independent parsers
 
 
 def _judge(target: Path) -> None:
@@ -231,17 +231,20 @@ def _judge(target: Path) -> None:
     reason = kafka.available()
     if reason is None:
         with _busy("Kafka's own FileRecords reads every segment"):
-            found = [kafka.summary(path) for path in sorted(target.glob("*.log"))]
+            summaries = [kafka.summary(path) for path in sorted(target.glob("*.log"))]
         name = "Kafka's own parser"
     else:
-        console.print(f"[yellow]{reason}[/] aiokafka is the judge instead.")
-        found = [_aiokafka(path) for path in sorted(target.glob("*.log"))]
+        console.print(f"[yellow]{reason}[/] Using aiokafka instead.")
+        summaries = [_aiokafka(path) for path in sorted(target.glob("*.log"))]
         name = "aiokafka"
-    records, last = sum(one["records"] for one in found), max(one["last_offset"] for one in found)
-    if records != ROWS or last != ROWS - 1 or not all(one["valid"] for one in found):
-        console.print(f"[red]{name} says otherwise: {found}")
+    records, last = (
+        sum(summary["records"] for summary in summaries),
+        max(summary["last_offset"] for summary in summaries),
+    )
+    if records != ROWS or last != ROWS - 1 or not all(summary["valid"] for summary in summaries):
+        console.print(f"[red]{name} disagrees: {summaries}")
         sys.exit(1)
-    console.print(f"[green]{name} agrees:[/] {records:,} records up to offset {last:,}, every checksum right")
+    console.print(f"[green]{name} agrees:[/] {records:,} records up to offset {last:,}, all checksums valid")
 
 
 def _aiokafka(path: Path) -> dict[str, Any]:
@@ -265,12 +268,12 @@ def _look(target: Path) -> None:
 
 
 def _break(target: Path, place: Path) -> None:
-    """A bit of an older segment flips, as disks do it: what is lost, what a broker would do, and what is got back."""
-    console.rule("[bold]5. a segment is damaged, and mended")
+    """Flip a bit of an older segment, as disks do: show what is lost, what a broker would do, and what a repair recovers."""
+    console.rule("[bold]5. a segment is damaged and repaired")
     logs = sorted(target.glob("*.log"))
     older = logs[len(logs) // 3]
-    broken, mended = place / "broken" / target.name, place / "mended" / target.name
-    mended.parent.mkdir()
+    broken, repaired = place / "broken" / target.name, place / "mended" / target.name
+    repaired.parent.mkdir()
     middle = older.stat().st_size // 2
     _type("damage", target, "--op", f"flip:file={older.name},at={middle},bit=3", "--out", broken.parent)
     _type("verify", broken, expected=3)
@@ -278,26 +281,26 @@ def _break(target: Path, place: Path) -> None:
     _type("explain", broken, "--fault", 1, "--items", 1)
     _type("explain", broken, "--fault", 1, "--html", page)
     _type("verify", broken, "--as-system", "--clean", expected=3)
-    _type("repair", broken, "--out", mended, expected=3)
-    _type("verify", mended, "--as-system", "--unclean")
+    _type("repair", broken, "--out", repaired, expected=3)
+    _type("verify", repaired, "--as-system", "--unclean")
 
 
 # LevelDB
 
 
 def _leveldb(place: Path) -> None:
-    """The same with a LevelDB database: written, read, damaged, mended, and opened by the real one."""
+    """Do the same with a LevelDB database: write, read, damage and repair it, and open it with LevelDB itself."""
     import numpy as np
     import pyarrow as pa
 
     import logwright as lw
 
     console.rule("[bold]6. a LevelDB database")
-    target, broken, mended = (
-        place / one / "chainstate" for one in ("leveldb", "leveldb-broken", "leveldb-mended")
+    target, broken, repaired = (
+        place / folder / "chainstate" for folder in ("leveldb", "leveldb-broken", "leveldb-mended")
     )
     target.parent.mkdir()
-    mended.parent.mkdir()
+    repaired.parent.mkdir()
     order = np.random.default_rng(1).permutation(ENTRIES).tolist()
     rows = pa.table(
         {
@@ -306,41 +309,41 @@ def _leveldb(place: Path) -> None:
         }
     )
     lw.write(rows, target, "leveldb.db", bloom_bits_per_key=10, max_file_size="1m")
-    found = lw.read(target, columns=["key", "value"])
-    if not found.equals(rows.sort_by("key").cast(found.schema)):
-        console.print("[red]what came back is different")
+    found_rows = lw.read(target, columns=["key", "value"])
+    if not found_rows.equals(rows.sort_by("key").cast(found_rows.schema)):
+        console.print("[red]the rows differ")
         sys.exit(1)
-    console.print(f"[green]equal:[/] {found.num_rows:,} shuffled rows came back in the order of their keys")
+    console.print(f"[green]equal:[/] {found_rows.num_rows:,} shuffled rows came back sorted by key")
     _opened(target)
     _type("inspect", target)
     table = sorted(target.glob("*.ldb"))[1]
     middle = table.stat().st_size // 2
     _type("damage", target, "--op", f"flip:file={table.name},at={middle},bit=3", "--out", broken.parent)
     _type("verify", broken, "--as-system", expected=3)
-    _type("repair", broken, "--out", mended, expected=3)
-    _type("verify", mended)
-    left = lw.read(mended, columns=["key"]).num_rows
+    _type("repair", broken, "--out", repaired, expected=3)
+    _type("verify", repaired)
+    left = lw.read(repaired, columns=["key"]).num_rows
     console.print(
-        f"{ENTRIES - left:,} of {ENTRIES:,} entries were in the block that is damaged; all others are there"
+        f"{ENTRIES - left:,} of {ENTRIES:,} entries were in the damaged block; all others were recovered"
     )
-    _opened(mended)
+    _opened(repaired)
 
 
 def _opened(path: Path) -> None:
-    """The real LevelDB, where it is installed, says how many entries there are."""
+    """Count the entries with LevelDB itself, if it is installed."""
     try:
         import plyvel  # type: ignore[import-untyped]
     except ImportError:
-        console.print("[yellow]plyvel is not installed:[/] the real LevelDB is not asked")
+        console.print("[yellow]plyvel is not installed:[/] skipping the check with LevelDB itself")
         return
     database = plyvel.DB(str(path), paranoid_checks=True, bloom_filter_bits=10)
     count = sum(1 for _ in database.iterator(verify_checksums=True))
     database.close()
-    console.print(f"[green]LevelDB itself opens it[/] with all its checks on, and reads {count:,} entries")
+    console.print(f"[green]LevelDB itself opens it[/] with all checks enabled, and reads {count:,} entries")
     import logwright as lw
 
     if count != lw.read(path, columns=["key"]).num_rows:
-        console.print("[red]we read another number")
+        console.print("[red]logwright reads a different number of entries")
         sys.exit(1)
 
 
@@ -348,22 +351,23 @@ def _opened(path: Path) -> None:
 
 
 def _zookeeper(place: Path) -> None:
-    """A tree from a table, changed by transactions, looked at as it was before, damaged and mended; the real server's loader agrees."""
+    """Write a tree from a table, change it by transactions, read an earlier state, damage and repair it, and load it with ZooKeeper's own
+    code."""
     import logwright as lw
 
     console.rule("[bold]7. the tree of a ZooKeeper server")
-    target, broken, mended = (
-        place / one / "zk" for one in ("zookeeper", "zookeeper-broken", "zookeeper-mended")
+    target, broken, repaired = (
+        place / folder / "zk" for folder in ("zookeeper", "zookeeper-broken", "zookeeper-mended")
     )
     target.parent.mkdir()
-    mended.parent.mkdir()
+    repaired.parent.mkdir()
     nodes = {
         f"/shops/s{n % 100:02d}/node-{n:06d}": b'{"port": %d}' % (1024 + n * 7919 % 60_000)
         for n in range(NODES)
     }
     lw.write(({"path": path, "data": data} for path, data in nodes.items()), target, "zookeeper.datadir")
     console.print(
-        f"a snapshot of {NODES:,} paths and data, the nodes above them made; then what differs, as transactions:"
+        f"a snapshot of {NODES:,} paths and data, with their parent nodes; then changes, as transactions:"
     )
     changed = dict.fromkeys(list(nodes)[:5], b'{"port": 80}') | {"/leader": b"s07"}
     lw.write(
@@ -372,9 +376,9 @@ def _zookeeper(place: Path) -> None:
         "zookeeper.datadir",
         mode="append",
     )
-    found = {row["path"]: row["data"] for row in lw.read(target, columns=["path", "data"]).to_pylist()}
-    if not (nodes | changed).items() <= found.items():
-        console.print("[red]what came back is different")
+    found_nodes = {row["path"]: row["data"] for row in lw.read(target, columns=["path", "data"]).to_pylist()}
+    if not (nodes | changed).items() <= found_nodes.items():
+        console.print("[red]the nodes differ")
         sys.exit(1)
     _loaded(target)
     _type("inspect", target)
@@ -402,45 +406,45 @@ def _zookeeper(place: Path) -> None:
     )
     _type("damage", target, "--op", "flip:file=log.1,at=100,bit=3", "--out", broken.parent)
     _type("verify", broken, "--as-system", expected=3)
-    _type("repair", broken, "--out", mended)
+    _type("repair", broken, "--out", repaired)
     console.print(
-        "the bit is turned back: only so do the checksum and the transactions after it come out right"
+        "the flipped bit is restored: only this makes the checksum and the following transactions valid"
     )
-    _type("diff", target, mended)
-    _loaded(mended)
+    _type("diff", target, repaired)
+    _loaded(repaired)
 
 
 def _loaded(path: Path) -> None:
-    """The loading code of the real server, where it can run, says which nodes there are."""
+    """List the nodes with ZooKeeper's own loading code, if it can run."""
     import logwright as lw
     from logwright.roundtrip.oracles import zookeeper
 
     reason = zookeeper.available()
     if reason is not None:
-        console.print(f"[yellow]{reason}[/] The real server is not asked")
+        console.print(f"[yellow]{reason}[/] Skipping the check with ZooKeeper itself")
         return
-    with _busy("ZooKeeper's own FileTxnSnapLog loads it"):
+    with _busy("loading with ZooKeeper's own FileTxnSnapLog"):
         nodes, facts = zookeeper.restore(path)
     if {node["path"] for node in nodes} != set(lw.read(path, columns=["path"]).column(0).to_pylist()):
-        console.print("[red]it has other nodes than we")
+        console.print("[red]ZooKeeper loads other nodes than logwright")
         sys.exit(1)
-    console.print(f"[green]ZooKeeper itself loads it:[/] {len(nodes):,} nodes, the same as ours")
+    console.print(f"[green]ZooKeeper itself loads it:[/] {len(nodes):,} nodes, the same as logwright")
     if facts["digest_mismatches"]:
-        console.print(f"[red]with digests that are wrong: {facts['digest_mismatches']}")
+        console.print(f"[red]with wrong digests: {facts['digest_mismatches']}")
         sys.exit(1)
 
 
 def _type(verb: str, *words: object, expected: int = 0) -> None:
-    """Run a command as a person would; `expected` is its exit status, 3 for damage found or rows missing."""
+    """Run a command as typed. `expected` is its exit status: 3 for damage found or rows missing."""
     typed = [verb, *map(str, words)]
     console.print(Text(f"$ logwright {shlex.join(typed)}", "bold"))
     status = subprocess.run([sys.executable, "-m", "logwright", *typed], check=False).returncode
     if status != expected:
-        raise SystemExit(f"exit status {status}, {expected} was expected")
+        raise SystemExit(f"exit status {status}, expected {expected}")
     console.print()
 
 
-# What is shown
+# Output
 
 
 def _list(target: Path) -> None:
@@ -449,7 +453,7 @@ def _list(target: Path) -> None:
     for path in logs[:6]:
         console.print(f"  {path.name}  {path.stat().st_size:>12,} bytes")
     if len(logs) > 6:
-        console.print(f"  ... {len(logs)} segments in all")
+        console.print(f"  ... {len(logs)} segments in total")
     others = [path for path in files if path.suffix != ".log"]
     console.print(
         f"  and {len(others)} more: {', '.join(sorted({path.suffix or path.name for path in others}))}"

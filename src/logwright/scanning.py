@@ -1,4 +1,4 @@
-"""Reading: `read` and `scan`, and the stream of record batches with its report that they give."""
+"""`read` and `scan`: a table, or a stream of record batches with a report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from logwright.codec.option import flag, number, word
 from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
+from logwright.readers.paths import Path
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
-from logwright.readers.resolve import Path
 from logwright.readers.stable_open import stable_open
 from logwright.readers.stream import Mode, output_schema
+from logwright.readers.target import Target, kind
 
 Paths = Path | Sequence[Path]
 
@@ -38,11 +39,11 @@ def read(
     jobs: int | str = 1,
     **options: Any,
 ) -> pa.Table:
-    """A file, a directory, or several, as a table. Arguments as for `scan`.
+    """Read a file, a directory or several into a table. Arguments as for `scan`.
 
-    Warns (`DamageWarning`) when something was met that is worth knowing and did not raise.
+    Warns (`DamageWarning`) about faults that did not raise.
     """
-    found = scan(
+    stream = scan(
         path,
         codec,
         view=view,
@@ -55,9 +56,9 @@ def read(
         jobs=jobs,
         **options,
     )
-    table = found.to_table()
-    if found.report.worst in (Severity.ERROR, Severity.WARNING) or found.report.missing:
-        warnings.warn(found.report.text(), DamageWarning, stacklevel=2)
+    table = stream.to_table()
+    if stream.report.worst in (Severity.ERROR, Severity.WARNING) or stream.report.missing:
+        warnings.warn(stream.report.text(), DamageWarning, stacklevel=2)
     return table
 
 
@@ -76,20 +77,19 @@ def scan(
     max_faults: int = MAX_FAULTS,
     **options: Any,
 ) -> Scan:
-    """A file, a directory, or several, as a stream of record batches that pandas, Polars and DuckDB take as it is.
+    """Return a file, a directory or several as a stream of record batches, which pandas, Polars and DuckDB accept as it is.
 
-    `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input, or the
-    system's own configuration file, for the directories that it names. `codec`: the format's name, found out when None. `view`:
-    what of it; `codecs(name)` lists them. `columns`: None for the core ones, "*" for all, names, or text with commas. `filter`:
-    `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such lists of which one must hold, text ("offset >= 5 and key contains x"), or
-    a pyarrow expression. `limit`: so many rows at most. `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what
-    the real system would serve of a directory: of version `as_system` (None: the newest known), started after a clean stop or an
-    unclean one (`clean`; None: its own marker says). `jobs`: so many processes share the reading; the rows and their order are the
-    same. With one, threads of this process read ahead, as many as pyarrow takes (`pyarrow.set_cpu_count`). Further options are the
-    codec's and the layout's own.
+    `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input, or a system's
+    configuration file, which stands for the directories that it names. `codec`: name of the format; None detects it. `view`: what to read;
+    `codecs(name)` lists the views. `columns`: None for the core columns, "*" for all, a list of names, or text with commas. `filter`:
+    `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such lists (any of them must match), text ("offset >= 5 and key contains x"), or
+    a pyarrow expression. `limit`: maximum number of rows. `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly the rows
+    that the real system would serve: version `as_system` (None: the newest known), started after a clean or unclean stop (`clean`; None: as
+    the system's own marker says). `jobs`: number of processes; the rows and their order do not depend on it. With one, threads of this
+    process read ahead, as many as pyarrow uses (`pyarrow.set_cpu_count`). Further options are those of the codec and of the layout.
 
-    Raises `LogwrightError`: `NotFoundError`, `AccessError`, `UsageError` at once, `DamageError` on the way, or at once where
-    the system would not open what it is asked about.
+    Raises `LogwrightError`. `NotFoundError`, `AccessError` and `UsageError` are raised by this call; `DamageError` while iterating, or by
+    this call if the real system would not open the directory.
     """
     return Scan(
         path,
@@ -108,7 +108,7 @@ def scan(
 
 
 class Scan:
-    """A stream of record batches, and the report of what was met. Each iteration reads anew; `.report` is of the last one."""
+    """A stream of record batches and a report. Each iteration reads the files again; `.report` describes the last one."""
 
     def __init__(
         self,
@@ -128,16 +128,16 @@ class Scan:
         self._mode, self._jobs = Mode.of(mode), jobs
         if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
             raise UsageError(
-                "as_system and clean say which system is asked",
-                advice="They go with mode=AS_SYSTEM, and with verify",
+                "as_system and clean need mode AS_SYSTEM",
+                advice="Add mode='AS_SYSTEM', or use `verify`",
             )
         started = None
         if self._mode is Mode.AS_SYSTEM:
             started = plan.AsSystem(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
-        self._resolve = functools.partial(resolve.resolve, path, codec, options, gathered=True)
-        self._view, self._started, self._passed = word("view", view), started, list[str]()
-        self._targets = targets = self._resolve(passed=self._passed)
+        self._resolve = functools.partial(resolve.resolve, path, codec, options, containers_only=True)
+        self._view, self._started, self._skipped = word("view", view), started, list[str]()
+        self._targets = targets = self._resolve(skipped=self._skipped)
         usage.check_jobs(targets, jobs)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
@@ -145,16 +145,16 @@ class Scan:
         self._filter = understand(filter, table)
         self._path, self._max_faults = shown(path), max_faults
         self._codec = codec_of(targets)
-        # What is known without reading a file holds no damaged rows.
+        # Rows that are known without reading a file include no damaged ones.
         mode_of_rows = Mode.FAILFAST if self._reading.ready else self._mode
         self.schema: pa.Schema = output_schema(table, self._columns, mode_of_rows)
         self.report: Report = self._new_report()
-        # The columns whose numbers people read so.
+        # Columns whose numbers are usually printed in hexadecimal.
         self.hexadecimal = frozenset(name for name in self._columns if table[name].hexadecimal)
 
     def _new_report(self) -> Report:
         report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)
-        report.notes += [*self._passed, *self._reading.notes]
+        report.notes += [*self._skipped, *self._reading.notes]
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
         report.checked = False
@@ -164,17 +164,19 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
-        with stable_open(lambda: self._resolve(passed=[]), self._view, self._started, self._reading) as found:
-            task.note(found.faults, report, self._mode)
-            yield from plan.ready(found, self._columns, self._filter, self._limit)
-            yield from task.run_shared(
-                found.tasks,
+        with stable_open(
+            lambda: self._resolve(skipped=[]), self._view, self._started, self._reading
+        ) as current:
+            task.note(current.faults, report, self._mode)
+            yield from plan.ready(current, self._columns, self._filter, self._limit)
+            yield from task.run(
+                current.tasks,
                 self._columns,
                 report,
-                self._jobs,
                 mode=self._mode,
                 filter=self._filter,
                 limit=self._limit,
+                jobs=self._jobs,
             )
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -189,7 +191,7 @@ class Scan:
 
     @property
     def size(self) -> int | None:
-        """Bytes that are to be read, which `report.bytes` counts up to; None where that is not known."""
+        """Number of bytes to read, for `report.bytes` to count up to; None if unknown."""
         sizes = [task.length for task in self._reading.tasks]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -198,13 +200,15 @@ class Scan:
 
 
 def shown(path: Paths) -> str:
-    """A path, or several, as a report has it."""
+    """Return a path, or several, as text for a report."""
     return (
-        os.fspath(path) if isinstance(path, str | os.PathLike) else ", ".join(os.fspath(one) for one in path)
+        os.fspath(path)
+        if isinstance(path, str | os.PathLike)
+        else ", ".join(os.fspath(part) for part in path)
     )
 
 
-def codec_of(targets: Sequence[resolve.Target]) -> str | None:
-    """What all of them are; None where they are not alike."""
-    names = {resolve.kind(target) for target in targets}
+def codec_of(targets: Sequence[Target]) -> str | None:
+    """Return the codec or layout of the targets; None if they differ."""
+    names = {kind(target) for target in targets}
     return names.pop() if len(names) == 1 else None

@@ -1,4 +1,4 @@
-"""Found by Spark without registration: it looks for a `DefaultSource` in modules named `pyspark_*`."""
+"""Lets Spark find the source without registration: it looks for a `DefaultSource` in modules named `pyspark_*`."""
 
 from logwright.spark import DefaultSource
 

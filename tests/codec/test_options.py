@@ -152,7 +152,7 @@ def test_selected_columns(expected: Any, columns: tuple[str, ...]) -> None:
 def test_unknown_columns_are_refused() -> None:
     with pytest.raises(UsageError, match=r"no column 'keys' in table 'rows'\. Did you mean 'key'"):
         TABLE.select("keys")
-    with pytest.raises(UsageError, match="There are: key, value, raw"):
+    with pytest.raises(UsageError, match="Valid values: key, value, raw"):
         TABLE.select(["xyz"])
     with pytest.raises(KeyError):
         TABLE["xyz"]

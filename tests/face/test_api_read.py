@@ -18,7 +18,7 @@ import pytest
 from fake_store import FRAMES_CODEC, fake_store, frame, shuffled  # noqa: F401
 
 import logwright as lw
-from logwright.readers import plan, resolve, task
+from logwright.readers import paths, plan, resolve, task
 from logwright.readers.report import Report
 
 pytestmark = pytest.mark.usefixtures("fake_store")
@@ -80,7 +80,7 @@ def test_glob_on_a_remote_file_system(box: Path, monkeypatch: pytest.MonkeyPatch
 
     from logwright.readers import listing, source
 
-    for module in (source, listing, resolve):
+    for module in (source, listing, paths):
         monkeypatch.setattr(
             module, "file_system", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("far:/"))
         )
@@ -88,7 +88,7 @@ def test_glob_on_a_remote_file_system(box: Path, monkeypatch: pytest.MonkeyPatch
     assert ids(f"far://{box}/1*.toy") == ids(box / "1000.toy")
     assert ids(f"far://{box}/1000.toy") == ids(box / "1000.toy")
     assert lw.read(f"far://{box}/1000.toy").column("directory")[0].as_py() == "box"
-    with pytest.raises(lw.NotFoundError, match="nothing matches"):
+    with pytest.raises(lw.NotFoundError, match="no file matches"):
         lw.read(f"far://{box}/*.boy")
 
 
@@ -130,32 +130,32 @@ def test_partitions_in_a_list_have_their_names(box: Path, tmp_path: Path) -> Non
     [
         ("box/gone.toy", {}, lw.NotFoundError, "no such file"),
         ("bxo", {}, lw.NotFoundError, "Did you mean .*box"),
-        ("box/*.boy", {}, lw.NotFoundError, "nothing matches"),
+        ("box/*.boy", {}, lw.NotFoundError, "no file matches"),
         ("", {}, lw.UsageError, "empty"),
-        ([], {}, lw.UsageError, "empty list"),
-        (b"box", {}, lw.UsageError, "a path is text"),
-        ("box/README", {}, lw.UsageError, "none that we know .*toy.frames, toy.note"),
-        ("empty", {}, lw.UsageError, "its name says nothing"),
-        (".", {}, lw.UsageError, r"known are toy.store .*Try .*box, a toy.store$"),
+        ([], {}, lw.UsageError, "list of paths is empty"),
+        (b"box", {}, lw.UsageError, "path must be text"),
+        ("box/README", {}, lw.UsageError, "unrecognised .*toy.frames, toy.note"),
+        ("empty", {}, lw.UsageError, "empty file with an unknown name"),
+        (".", {}, lw.UsageError, r"known layouts: toy.store .*Try .*box, a toy.store$"),
         ("hollow", {}, lw.UsageError, "it is empty"),
-        ("notes", {}, lw.UsageError, "one by one: notes/NOTE is toy.note"),
-        ("plain", {}, lw.UsageError, "it holds a, b, c, d and 2 more"),
-        ("box", {"codec": "toy.frames"}, lw.UsageError, "is the codec of a file.*seems to be toy.store"),
-        ("plain", {"codec": "toy.frames"}, lw.UsageError, "Name one of its files"),
+        ("notes", {}, lw.UsageError, "one of its files: notes/NOTE is toy.note"),
+        ("plain", {}, lw.UsageError, "it has a, b, c, d and 2 more"),
+        ("box", {"codec": "toy.frames"}, lw.UsageError, "is a codec of files.*looks like toy.store"),
+        ("plain", {"codec": "toy.frames"}, lw.UsageError, "Pass one of its files"),
         ("plain", {"codec": "toy.store"}, lw.UsageError, "does not look like toy.store"),
         (
             "box/000.toy",
             {"codec": "toy.store"},
             lw.UsageError,
-            "layout of a directory.*seems to be toy.frames.*box",
+            "a layout of directories.*looks like toy.frames.*box",
         ),
-        ("empty", {"codec": "toy.store"}, lw.UsageError, "Name its directory"),
-        ("box/000.toy", {"codec": "toy.note"}, lw.UsageError, "seems to be toy.frames"),
+        ("empty", {"codec": "toy.store"}, lw.UsageError, "Pass its directory"),
+        ("box/000.toy", {"codec": "toy.note"}, lw.UsageError, "looks like toy.frames"),
         ("box", {"codec": "toy.stor"}, lw.UsageError, "Did you mean 'toy.store'"),
         ("box", {"view": "text"}, lw.UsageError, "Did you mean 'texts'"),
-        ("box", {"view": "zzz"}, lw.UsageError, "There are: texts, heads, rows, frames, file, files"),
-        ("box/000.toy", {"view": "texts"}, lw.UsageError, "one of a whole directory .*Read box"),
-        ("box/000.toy", {"view": "files"}, lw.UsageError, "no view 'files'"),
+        ("box", {"view": "zzz"}, lw.UsageError, "Valid values: texts, heads, rows, frames, file, files"),
+        ("box/000.toy", {"view": "texts"}, lw.UsageError, "needs a whole directory .*box"),
+        ("box/000.toy", {"view": "files"}, lw.UsageError, "unknown view 'files'"),
         ("box", {"columns": "idd"}, lw.UsageError, "Did you mean 'id'"),
         ("box", {"mode": "FASTFAIL"}, lw.UsageError, "FAILFAST"),
         ("box", {"limit": -1}, lw.UsageError, "0 or more"),
@@ -366,11 +366,11 @@ def test_verify_a_single_file(box: Path) -> None:
     assert report["files"][0]["path"] == report["path"] == str(box / "000.toy")
     assert report["files"][0]["faults"][0]["lost"] == {"first_id": 23, "last_id": 31}
     assert str(report).endswith(
-        f"logwright dump {box}/000.toy --mode DROPMALFORMED   gets every row that is sound"
+        f"logwright dump {box}/000.toy --mode DROPMALFORMED   prints every undamaged row"
     )
     with pytest.raises(lw.UsageError, match="Did you mean 'checksums'"):
         lw.verify(box, depth="checksum")
-    with pytest.raises(lw.UsageError, match="There are"):
+    with pytest.raises(lw.UsageError, match="Valid values"):
         lw.verify(box, depth="??")
 
 
@@ -426,7 +426,7 @@ def test_inspect_a_file(box: Path) -> None:
     flip(box / "1000.toy", 0)
     flip(box / "1000.toy", 20)  # what only a checksum tells
     assert lw.inspect(box / "1000.toy")["faults"] == []
-    with pytest.raises(lw.UsageError, match="2 things"):
+    with pytest.raises(lw.UsageError, match="2 stores or files match"):
         lw.inspect(f"{box}/*.toy")
 
 

@@ -25,7 +25,7 @@ def test_lost_rows_are_printed_and_set_the_status(store: Path, tmp_path: Path, c
     assert run("repair", str(store), "--out", str(out)) == 3
     message = capsys.readouterr()
     assert message.err == ""
-    assert "cut: 22 bytes in 1 stretch" in message.out.replace(str(SIZE), "22")
+    assert "removed: 22 bytes (1 range" in message.out.replace(str(SIZE), "22")
     assert message.out.splitlines()[-1].strip() == f"logwright verify {out}"
     assert read_files(out) == SALVAGED
     assert run("verify", str(out)) == 0
@@ -36,7 +36,7 @@ def test_lossless_repair_has_status_0(tmp_path: Path, capsys: Out) -> None:
     assert run("repair", str(store), "-o", str(tmp_path / "out")) == 0
     (store / "000.ids").write_bytes(b"")
     assert run("rebuild", str(store), "--dry-run") == 0
-    assert "would be changed: 000.ids" in capsys.readouterr().out
+    assert "would change files: 000.ids" in capsys.readouterr().out
     assert (
         run("rebuild", str(store), "--what", "ids", "--in-place", "--backup", str(tmp_path / "backup")) == 0
     )
@@ -46,7 +46,7 @@ def test_lossless_repair_has_status_0(tmp_path: Path, capsys: Out) -> None:
 def test_dry_run_has_the_same_status(store: Path, tmp_path: Path, capsys: Out) -> None:
     assert run("repair", str(store), "--dry-run") == 3
     out = capsys.readouterr().out
-    assert "would be cut" in out
+    assert "would be removed" in out
     assert out.splitlines()[-1].strip() == f"logwright repair {store} --out DIR"
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 

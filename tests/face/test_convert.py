@@ -287,7 +287,7 @@ def test_leveldb_databases_are_converted(tmp_path: Path) -> None:
 def test_several_sources_need_a_codec(tmp_path: Path) -> None:
     for name in ("orders-0", "orders-1"):
         plain(tmp_path / name)
-    with pytest.raises(lw.UsageError, match="2 things"):
+    with pytest.raises(lw.UsageError, match="2 stores or files match"):
         lw.convert(f"{tmp_path}/orders-*", tmp_path / "out")
 
 
@@ -332,13 +332,13 @@ def test_bloom_filter_is_kept(tmp_path: Path, bits: int) -> None:
     rows = {"key": [b"key-%05d" % n for n in range(3000)], "value": [b"v" * 20] * 3000}
     lw.write(pa.table(rows), source, "leveldb.db", bloom_bits_per_key=bits, compression="none")
     report = lw.convert(source, tmp_path / "zstd", codec="leveldb.db", compression="zstd")
-    assert f"bloom_bits_per_key is {bits}, as in {source}" in report["notes"]
+    assert f"using bloom_bits_per_key={bits}, as in {source}" in report["notes"]
     expected = tmp_path / "wanted"
     lw.write(pa.table(rows), expected, "leveldb.db", bloom_bits_per_key=bits, compression="zstd")
     assert filters(tmp_path / "zstd" / "000002.ldb") == filters(expected / "000002.ldb") != []
     assert lw.verify(tmp_path / "zstd").ok
     report = lw.convert(source / "000002.ldb", tmp_path / "000007.ldb", block_size=1024)
-    assert f"bloom_bits_per_key is {bits}, as in {source / '000002.ldb'}" in report["notes"]
+    assert f"using bloom_bits_per_key={bits}, as in {source / '000002.ldb'}" in report["notes"]
     assert filters(tmp_path / "000007.ldb") != []
     for name, option in (("none", 0), ("other", 7)):
         result = tmp_path / name

@@ -90,8 +90,8 @@ def test_every_store_below_the_paths_is_repaired(disks: Path) -> None:
     )
     assert "-delete" not in json.dumps(result), "where it was staged is nobody's business"
     text = many.text(result, "next")
-    assert text.startswith("repair  3 directories: 2 sound, 1 mended, 0 failed\n")
-    assert f"mended  {disks / 'a' / 'orders-1'}: {lost} rows lost, " in text
+    assert text.startswith("repair  3 directories: 2 undamaged, 1 repaired, 0 failed\n")
+    assert f"repaired  {disks / 'a' / 'orders-1'}: {lost} rows lost, " in text
     assert text.endswith("\n  next")
 
 
@@ -116,14 +116,14 @@ def test_files_of_a_log_directory_are_carried_over(disks: Path, capsys: pytest.C
     assert notes[0].startswith(
         "replication-offset-checkpoint is changed: orders-0 lowered from 30 to the log end offset "
     )
-    assert notes[1] == "copied as they are: cleaner-offset-checkpoint, meta.properties"
+    assert notes[1] == "copied unchanged: cleaner-offset-checkpoint, meta.properties"
     end = lw.read(to / "orders-0").num_rows
     assert (to / "replication-offset-checkpoint").read_text() == f"0\n2\norders 0 {end}\norders 1 300\n"
     assert lw.verify(to).ok
-    assert many.own_files(todo, str(to), results)[1].startswith("there already")
+    assert many.own_files(todo, str(to), results)[1].startswith("kept, since they exist already")
     shutil.copy(source / "meta.properties", disks / "b")
     both = many.plan([str(source), str(disks / "b")])
-    assert "run the job once for each directory" in many.own_files(both, str(to), [])[0]
+    assert "run the job once per directory" in many.own_files(both, str(to), [])[0]
 
 
 def test_largest_store_first(disks: Path) -> None:
@@ -155,9 +155,9 @@ def test_failure_does_not_stop_the_others(disks: Path, monkeypatch: pytest.Monke
     assert (result["failed"], many.status(result), result["ok"]) == (2, 1, False)
     errors = {Path(row["path"]).name: row["error"] for row in result["targets"] if row["error"]}
     assert errors["orders-2"] == f"{disks / 'b' / 'orders-2'}: can't be"
-    assert "this is a mistake in logwright itself (RuntimeError: surprise)" in errors["broken-0"]
+    assert "internal error in logwright (RuntimeError: surprise)" in errors["broken-0"]
     text = many.text(result)
-    assert "1 sound, 1 mended, 2 failed" in text
+    assert "1 undamaged, 1 repaired, 2 failed" in text
     assert f"FAILED  {disks / 'b' / 'orders-2'}: can't be" in text
 
 
@@ -186,7 +186,7 @@ def test_concurrent_attempt_that_finishes_first(disks: Path) -> None:
     work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
     (disks / "out" / "orders-1").mkdir()
     (disks / "out" / "orders-1" / "x").touch()
-    assert "it has come into being" in json.loads(work(item))["error"]
+    assert "it was created by someone else" in json.loads(work(item))["error"]
     work.end()
     assert names(disks / "out" / "orders-1") == ["x"]
 
@@ -201,19 +201,19 @@ def test_file_system_that_is_not_shared(disks: Path) -> None:
 
 def test_existing_results_are_skipped(disks: Path) -> None:
     run([disks / "a" / "orders-0"], disks / "out")
-    with pytest.raises(ExistsError, match=r"out: there are orders-0 already\. .*--skip-existing"):
+    with pytest.raises(ExistsError, match=r"out: orders-0 already exist\. .*--skip-existing"):
         run([disks / "a"], disks / "out")
     assert names(disks / "out") == ["orders-0"]
     result = run([disks / "a"], disks / "out", skip_existing=True)
     assert names(disks / "out") == ["orders-0", "orders-1"]
     assert [item.get("skipped", False) for item in result["targets"]] == [False, True]
-    assert "0 sound, 1 mended, 0 failed, 1 there already" in many.text(result)
+    assert "0 undamaged, 1 repaired, 0 failed, 1 skipped (existing)" in many.text(result)
 
 
 def test_leftovers_of_a_killed_job(disks: Path) -> None:
     todo = many.plan([str(disks / "a")])
     work, items = many.begin(todo, str(disks / "out"), "salvage", {})
-    with pytest.raises(BusyError, match="another repair job writes there"):
+    with pytest.raises(BusyError, match="another repair job is writing there"):
         many.begin(todo, str(disks / "out"), "salvage", {})
     owner = Path(work.stage) / "owner.json"
     owner.write_text(json.dumps({**json.loads(owner.read_text()), "pid": 1 << 30}))
@@ -230,7 +230,7 @@ def test_replicas_are_repaired_together(disks: Path) -> None:
     data[700] ^= 1  # as it was
     data[2500] ^= 1
     two.write_bytes(data)
-    with pytest.raises(UsageError, match=r"orders-1 is found 2 times.*Say --replicas merge"):
+    with pytest.raises(UsageError, match=r"orders-1 .*--replicas merge"):
         run([disks / "a", disks / "b"], disks / "out")
     first = run([disks / "a" / "orders-1", disks / "b" / "orders-1"], disks / "first", replicas="first")
     assert [row["paths"] for row in first["targets"]] == [[str(disks / "a" / "orders-1")]]
@@ -252,10 +252,10 @@ def test_dry_run_writes_nothing(disks: Path) -> None:
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        (["a/orders-0/00000000000000000000.log"], "this is a file, directories are mended here"),
-        (["empty"], "this directory is none that we know"),
-        (["nowhere"], "there is no such file or directory"),
-        (["no*"], "nothing matches this pattern"),
+        (["a/orders-0/00000000000000000000.log"], "this is a file; only directories can be repaired here"),
+        (["empty"], "unrecognised directory"),
+        (["nowhere"], "no such file or directory"),
+        (["no*"], "no file matches this pattern"),
         (["a/orders-0", "moved"], "found 2 times"),
     ],
 )
@@ -276,26 +276,30 @@ def test_unreadable_folders_are_reported(disks: Path) -> None:
 def test_command_line_options(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert many.options_of(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
     for args, status, message in (
-        (["--from", "x"], 2, "where to?"),
+        (["--from", "x"], 2, "--to is missing"),
         (
             ["--from", str(disks / "a"), "--to", str(disks / "o"), "--option", "x"],
             2,
-            "an option is NAME=VALUE, not 'x'",
+            "invalid option 'x'; expected NAME=VALUE",
         ),
         (
             ["--from", str(disks / "a"), "--to", str(disks / "o"), "--replicas", "last"],
             2,
             "'last' is not one of first, longest",
         ),
-        (["--from", str(disks / "nowhere"), "--to", str(disks / "o")], 1, "there is no such file"),
+        (["--from", str(disks / "nowhere"), "--to", str(disks / "o")], 1, "no such file"),
         (
             ["--from", str(disks / "a"), "--to", str(disks / "o"), "--option", "open.transaction=keep"],
             2,
             "unknown option 'open.transaction'. Did you mean 'open.transactions'",
         ),
-        (["--from", "x", "--to", "y", "--report", str(disks)], 1, "it is there already"),
-        (["--from", "x", "--to", "y", "--report", "no/where"], 1, "the folder for the report is not there"),
-        (["--from", str(disks / "a"), "--to", str(disks / "a")], 1, "there are orders-1, orders-0 already"),
+        (["--from", "x", "--to", "y", "--report", str(disks)], 1, "it exists"),
+        (
+            ["--from", "x", "--to", "y", "--report", "no/where"],
+            1,
+            "the directory for the report does not exist",
+        ),
+        (["--from", str(disks / "a"), "--to", str(disks / "a")], 1, "orders-1, orders-0 already exist"),
     ):
         assert job.main(args) == status
         assert message in capsys.readouterr().err

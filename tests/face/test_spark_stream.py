@@ -110,9 +110,9 @@ def test_stream_starts_before_its_directory_exists(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         follow(tmp_path / "none")
     write(tmp_path / "b-0", 0, 3)
-    with pytest.raises(UsageError, match="Give a schema"):
+    with pytest.raises(UsageError, match="Pass a schema"):
         follow(tmp_path, subscribe="a")
-    with pytest.raises(NotFoundError, match="Say what it will be"):
+    with pytest.raises(NotFoundError, match="Set the format"):
         data_source(tmp_path, subscribe="a").streamReader(SCHEMA)
     reader = follow(tmp_path, subscribe="a", codec="kafka.partition", includeHeaders="false")
     assert reader.initialOffset() == {}
@@ -126,10 +126,10 @@ def test_invalid_stream_options_are_refused(tmp_path: Path) -> None:
     lw.write([{"key": b"k", "value": b"v"}], tmp_path / "db", "leveldb.db")
     (segment,) = (tmp_path / "logs" / "a-0").glob("*.log")
     for path, words, message in (
-        (tmp_path / "logs" / "a-0", {"mode": "AS_SYSTEM"}, "a stream goes on"),
+        (tmp_path / "logs" / "a-0", {"mode": "AS_SYSTEM"}, "a stream cannot have mode AS_SYSTEM"),
         (segment, {}, "only a directory can be followed"),
-        (tmp_path / "db", {}, r"leveldb\.db can't be followed"),
-        (tmp_path / "db", {"subscribe": "x"}, "knows no subscribe"),
+        (tmp_path / "db", {}, r"leveldb\.db cannot be followed"),
+        (tmp_path / "db", {"subscribe": "x"}, "has no option subscribe"),
         (tmp_path / "logs" / "a-0", {"startingOfsets": "x"}, "Did you mean 'startingOffsets'"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -137,11 +137,11 @@ def test_invalid_stream_options_are_refused(tmp_path: Path) -> None:
     both = {"paths": json.dumps([str(tmp_path / "logs" / "a-0"), str(tmp_path / "db")])}
     with pytest.raises(UsageError, match="different kinds"):
         DefaultSource(both).streamReader(SCHEMA)
-    with pytest.raises(UsageError, match="does not go with mode=AS_SYSTEM"):
+    with pytest.raises(UsageError, match="cannot be combined with mode=AS_SYSTEM"):
         data_source(tmp_path / "logs", subscribe="a", mode="AS_SYSTEM").schema()
     (tmp_path / "folder" / "db").mkdir(parents=True)
     lw.write([{"key": b"k", "value": b"v"}], tmp_path / "folder" / "db", "leveldb.db")
-    with pytest.raises(UsageError, match="none that we know"):
+    with pytest.raises(UsageError, match="unrecognised"):
         data_source(tmp_path / "folder").schema()
 
 
@@ -252,8 +252,8 @@ def test_transaction_names_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         writer.commit([message])
     assert lw.read(target)["value"].to_pylist() == [b"3", b"4"]
     for words, reported in (
-        ({"txnAppId": "x"}, "txnAppId is given alone"),
-        ({"txnVersion": 1}, "txnVersion is given alone"),
+        ({"txnAppId": "x"}, "txnAppId is set without the other"),
+        ({"txnVersion": 1}, "txnVersion is set without the other"),
         ({"txnAppId": "x", "txnVersion": -1}, "out of range"),
     ):
         with pytest.raises(UsageError, match=reported):

@@ -10,7 +10,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.mend import Mender, Original
+from logwright.writers.apply_plan import PlanWriter, Original
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.stage import FolderListing
 
@@ -27,7 +27,7 @@ def repair_in_place(
     def copies() -> list[FolderListing]:
         return [FolderListing(files, Roots(target), target.rpartition("/")[2])]
 
-    Mender(files, layout, copies, make, Options(layout.read_options)).in_place(target, backup)
+    PlanWriter(files, layout, copies, make, Options(layout.read_options)).in_place(target, backup)
 
 
 def check_every_crash(

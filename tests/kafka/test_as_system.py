@@ -26,4 +26,4 @@ def test_rows_that_the_broker_does_not_serve_are_reported(
             assert done == status, words
             output = capsys.readouterr().err
             assert ("INCOMPLETE" in output) is (status == 3), output
-            assert ("--as-system   says more of it" in output) is (status == 3), output
+            assert ("--as-system   for details" in output) is (status == 3), output

@@ -56,6 +56,6 @@ def test_text_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         main(["repair", str(CASES["dmg_flip_payload"].partition), "--out", str(out)])
     assert ended.value.code == 3
     output = capsys.readouterr().out
-    assert "cut: 125 bytes in 1 stretch, 2 records lost" in output
-    assert "call the directory dmg_flip_payload-0 again" in output
+    assert "removed: 125 bytes (1 range; 2 records lost)" in output
+    assert "name the directory dmg_flip_payload-0" in output
     assert output.splitlines()[-1].strip() == f"logwright verify {out}"

@@ -255,7 +255,7 @@ def test_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
 
 @pytest.mark.parametrize(
     "kind_of_file",
-    ["a link to what is not there", "a link to itself", "a folder", "a pipe", "a device or a socket"],
+    ["a dangling link", "a link to itself", "a folder", "a pipe", "a device or a socket"],
 )
 def test_log_that_is_not_a_file_is_named(
     partition: Path, kind_of_file: str, monkeypatch: pytest.MonkeyPatch
@@ -263,7 +263,7 @@ def test_log_that_is_not_a_file_is_named(
     log = partition / log_name(30)
     log.unlink()
     match kind_of_file:
-        case "a link to what is not there":
+        case "a dangling link":
             log.symlink_to("nowhere")
         case "a link to itself":
             log.symlink_to(log.name)
@@ -277,13 +277,13 @@ def test_log_that_is_not_a_file_is_named(
             with socket.socket(socket.AF_UNIX) as unix_socket:
                 unix_socket.bind(log.name)
     details = [fault.detail for name, fault in lw.verify(partition).faults if name == log_name(30)]
-    assert f"it is {kind_of_file}, not a file: it is not read" in details
+    assert f"it is {kind_of_file}, not a file, and is not read" in details
     with pytest.raises(lw.DamageError, match="offsets 30 to 57 are lost"):
         lw.read(partition, columns="offset")
     scan = lw.scan(partition, columns="offset", mode="DROPMALFORMED")
     scan.to_table()
     assert [note for note in scan.report.notes if kind_of_file in note] == [
-        f"{log}: it is {kind_of_file}, not a file: it is not read"
+        f"{log}: it is {kind_of_file}, not a file, and is not read"
     ]
     assert len(lw.inspect(partition)["notes"]) == 1
 
@@ -345,7 +345,7 @@ def test_unreadable_file_is_reported_once(partition: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(LocalDirectory, "open", broken)
     faults = severe_faults(lw.verify(partition))
-    assert {fault.detail for _, fault in faults} == {"can't be read: no"}
+    assert {fault.detail for _, fault in faults} == {"cannot be read: no"}
     assert len({name for name, _ in faults}) == len(faults)
 
 

@@ -47,7 +47,7 @@ def test_report_has_the_verdict_of_the_system() -> None:
     assert report["rows"] == len(rows) == 51
     assert report["bytes"] == 3908
     assert [file["path"] for file in report["files"]] == ["000005.ldb", "000004.log"]
-    assert any("its clients skip what can't be read" in note for note in scan.report.notes)
+    assert any("clients skip unreadable data" in note for note in scan.report.notes)
     assert not report["faults_total"]
 
 

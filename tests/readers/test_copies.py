@@ -38,7 +38,7 @@ def disks(tmp_path: Path) -> Path:
 def test_copies_of_a_partition_are_an_error(disks: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"orders-0 is found 3 times: .*a/orders-0, .*b/orders-0, .*c/orders-0\. Say replicas=first",
+        match=r"orders-0 is found 3 times: .*a/orders-0, .*b/orders-0, .*c/orders-0\. Set replicas=first",
     ):
         count(str(disks / "*" / "orders-*"))
     with pytest.raises(UsageError, match="orders-0 is found 2 times"):
@@ -75,7 +75,7 @@ def test_same_topic_name_with_another_id_is_no_copy(disks: Path) -> None:
     (disks / "d").mkdir()
     other = partition(disks / "d" / "orders-0", 3, topic_id=OTHER)
     for options in ({}, {"replicas": "first"}):
-        with pytest.raises(UsageError, match=f"called orders-0, but are no copies .*{ID}.*{OTHER}"):
+        with pytest.raises(UsageError, match=f"called orders-0, but their ids differ.*{ID}.*{OTHER}"):
             count(disks / "a" / "orders-0", other, **options)
     (other / "partition.metadata").unlink()
     assert count(disks / "a" / "orders-0", other, replicas="first") == 5

@@ -11,7 +11,7 @@ import pytest
 from command_line import run
 
 import logwright as lw
-from logwright.readers import resolve
+from logwright.readers import store_search
 
 ROWS = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
 NEAR = ("Extension State", "shared_proto_db")
@@ -43,10 +43,10 @@ def test_skipped_stores_are_named(profile: Path) -> None:
     assert report.ok
     assert names(report, profile) == list(NEAR)
     assert report.notes == [
-        f"not looked at: 3 stores in sub-folders: {', '.join(f'{name} (leveldb.db)' for name in DEEP)}; -r (recursive=True) includes "
+        f"not checked: 3 stores in sub-folders: {', '.join(f'{name} (leveldb.db)' for name in DEEP)}; -r (recursive=True) includes "
         "them",
         "skipped folders without a store: Cache",
-        "skipped files outside of the stores: History",
+        "skipped files outside the stores: History",
     ]
     assert report["notes"] == report.notes
     assert lw.inspect(profile)["notes"] == report.notes
@@ -56,7 +56,7 @@ def test_recursive_visits_all_sub_folders(profile: Path, capsys: pytest.CaptureF
     report = lw.verify(profile, recursive=True)
     assert not report.ok
     assert names(report, profile) == sorted([*NEAR, *DEEP])
-    assert not any(note.startswith("not looked at") for note in report.notes)
+    assert not any(note.startswith("not checked") for note in report.notes)
     assert run("verify", "-r", str(profile.parent)) == 3
     assert run("verify", "--recursive", "--json", str(profile)) == 3
     text = capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_nested_store_is_named_and_read_on_request(profile: Path) -> None:
     report = lw.verify(store)
     assert report.ok
     assert report.notes == [
-        "not looked at: 1 store in sub-folders: metadata (leveldb.db); -r (recursive=True) includes them"
+        "not checked: 1 store in sub-folders: metadata (leveldb.db); -r (recursive=True) includes them"
     ]
     assert not report.parts
     assert lw.inspect(store)["notes"] == report.notes
@@ -85,7 +85,7 @@ def test_folder_with_only_deeper_stores_says_how_to_read_them(
     assert run("verify", str(profile.parent)) == 2
     output = capsys.readouterr().err
     assert "Extension State (leveldb.db)" in output
-    assert "pass -r" in output
+    assert "use -r" in output
 
 
 def test_loop_of_links_ends(profile: Path) -> None:
@@ -93,21 +93,21 @@ def test_loop_of_links_ends(profile: Path) -> None:
     (profile / "again").symlink_to(profile)
     report = lw.verify(profile, recursive=True)
     assert names(report, profile) == sorted([*NEAR, *DEEP])
-    assert any("loop is a symbolic link to a directory: not followed" in note for note in report.notes)
+    assert any("loop is a symbolic link to a directory: skipped" in note for note in report.notes)
 
 
 def test_search_for_unrequested_stores_is_bounded(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         (profile / "Cache" / "Cache_Data" / f"{number:02}").mkdir()
-    monkeypatch.setattr(resolve, "_MOST_FOLDERS", 10)
+    monkeypatch.setattr(store_search, "FOLDER_LIMIT", 10)
     report = lw.verify(profile)
     assert names(report, profile) == list(NEAR)
-    assert any("only the first 10 sub-folders were searched" in note for note in report.notes)
+    assert any("searched only the first 10 sub-folders" in note for note in report.notes)
     assert names(lw.verify(profile, recursive=True), profile) == sorted([*NEAR, *DEEP])
 
 
 def test_read_does_not_search_sub_folders(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolve._Search, "below", lambda *_: pytest.fail("it searched"))
+    monkeypatch.setattr(store_search.StoreSearch, "below", lambda *_: pytest.fail("it searched"))
     assert lw.read(profile / "shared_proto_db").num_rows == 2
 
 

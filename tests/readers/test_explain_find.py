@@ -20,7 +20,8 @@ from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.formats.records.layout import RECORD as PHYSICAL
 from logwright.corpora.cases import cases
 from logwright.readers.explain import ExplainOptions, _Opened, _place, address, spell
-from logwright.readers.resolve import FileTarget, resolve
+from logwright.readers.resolve import resolve
+from logwright.readers.target import FileTarget
 
 KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
 PARTITION = KAFKA["v2_gzip_aiokafka"].partition
@@ -51,7 +52,7 @@ def test_position_syntax(text: int | str, places: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", -1, "@61", "61+5", "@+5", "1.5", "+5", "@61+", "0x"])
 def test_invalid_position_is_refused(text: int | str) -> None:
-    with pytest.raises(lw.UsageError, match="no place in a file"):
+    with pytest.raises(lw.UsageError, match="invalid position"):
         lw.explain(SEGMENT, at=text)
 
 
@@ -62,7 +63,7 @@ def test_explain_a_byte() -> None:
     line = next(line for line in explanation.text().splitlines() if line.startswith("►"))
     assert "attributes" in line
     assert len(lw.explain(SEGMENT, at=0, limit=2).pieces) == 2
-    with pytest.raises(lw.UsageError, match="there is no byte 2100: the file has 2100"):
+    with pytest.raises(lw.UsageError, match="no byte 2100: the file has 2100"):
         lw.explain(SEGMENT, at=2100)
 
 
@@ -77,10 +78,10 @@ def test_explain_a_decompressed_byte() -> None:
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("@61+99999", "there is no byte 99999 in what is packed at 61: that has "),
-        ("@62+5", "nothing is packed at byte 62"),
-        ("@61@5+1", "nothing is packed at byte 5"),
-        ("@17@0+1", "nothing is packed at byte 17"),
+        ("@61+99999", "no byte 99999 in the data unpacked at 61: it has "),
+        ("@62+5", "no packed data at byte 62"),
+        ("@61@5+1", "no packed data at byte 5"),
+        ("@17@0+1", "no packed data at byte 17"),
     ],
 )
 def test_byte_outside_of_decompressed_data(place: str, message: str) -> None:
@@ -123,7 +124,7 @@ def test_several_rows() -> None:
     assert len(explanation.pieces) == len(positions) > 1
     first = lw.explain(SEGMENT, where={"key": key}, limit=1)
     assert len(first.pieces) == 1
-    assert first.found.notes == ["there are more such rows: say limit= to see them"]
+    assert first.found.notes == ["more rows match; use limit= to see them"]
 
 
 def test_unknown_row_is_not_found() -> None:
@@ -149,7 +150,7 @@ def test_rows_are_found_in_their_segment(tmp_path: Path) -> None:
         assert int(Path(explanation.path).stem) <= offset
     assert "files of" in lw.explain(path).found.notes[0]
     assert explanation.found.notes == [], "the names of the segments say that no other can have it"
-    assert "were not looked at" in lw.explain(path, where={"key": b"k0"}).found.notes[0]
+    assert "were not searched" in lw.explain(path, where={"key": b"k0"}).found.notes[0]
 
 
 def test_row_among_many_frames(tmp_path: Path) -> None:
@@ -192,13 +193,13 @@ def test_small_files_are_shown_completely_and_large_ones_from_the_start() -> Non
     check_covers_file(lw.explain(SEGMENT), SEGMENT.read_bytes())
     explanation = lw.explain(SEGMENT, limit=1)
     assert len(explanation.pieces) == 1
-    assert explanation.found.notes == ["1129 more bytes from 971 on: say at=971, or limit="]
+    assert explanation.found.notes == ["1129 more bytes from 971; use at=971 or limit= to see them"]
 
 
 def test_directory_without_a_position() -> None:
     explanation = lw.explain(PARTITION)
     assert explanation.path == str(SEGMENT)
-    with pytest.raises(lw.UsageError, match="Name one of its files"):
+    with pytest.raises(lw.UsageError, match="Pass one of its files"):
         lw.explain(PARTITION, at=0)
     many = lw.explain(DATABASE)
     assert many.codec == "leveldb.table"
@@ -218,7 +219,7 @@ def test_large_file_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lw.write([{"value": b"v%d" % i} for i in range(100)], path, "kafka.log", batch_size=100)
     explanation = lw.explain(path)
     assert 1 <= len(explanation.pieces) < 10
-    assert f"more bytes from {explanation.pieces[-1].stop} on" in explanation.found.notes[0]
+    assert f"more bytes from {explanation.pieces[-1].stop}" in explanation.found.notes[0]
     check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
@@ -226,7 +227,7 @@ def test_long_piece_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.readers.explain.LONGEST", 100)
     explanation = lw.explain(SEGMENT, at=0)
     assert explanation.pieces[0].data == SEGMENT.read_bytes()[:100]
-    assert explanation.found.notes == ["of 971 bytes at 0 only 100 are shown"]
+    assert explanation.found.notes == ["showing only 100 of 971 bytes at 0"]
     check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
@@ -234,7 +235,7 @@ def test_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"")
     assert lw.explain(path).pieces == []
-    with pytest.raises(lw.UsageError, match="there is no byte 0"):
+    with pytest.raises(lw.UsageError, match="no byte 0"):
         lw.explain(path, at=0)
 
 
@@ -257,11 +258,11 @@ def test_faults_are_addressed_by_number() -> None:
     assert explanation.problems >= 2
     in_file = lw.explain(next(iter(sorted(damaged.glob("*86.log")))), fault="1")
     assert in_file.pieces[0].fault is not None
-    with pytest.raises(lw.NotFoundError, match="no fault 2: there are 1, counted from 1"):
+    with pytest.raises(lw.NotFoundError, match="no fault 2: there are 1, numbered from 1"):
         lw.explain(damaged, fault=2)
     with pytest.raises(lw.NotFoundError, match="no fault 0"):
         lw.explain(damaged, fault=0)
-    with pytest.raises(lw.NotFoundError, match="no fault 1: there are none"):
+    with pytest.raises(lw.NotFoundError, match="no fault 1: there are no faults"):
         lw.explain(PARTITION, fault=1)
 
 
@@ -279,7 +280,7 @@ def test_every_fault_of_damaged_directories_is_explained() -> None:
         damaged = KAFKA[name].partition
         for i, (path, fault) in enumerate(lw.verify(damaged).faults, 1):
             if not path or not (damaged / Path(path).name).exists():
-                with pytest.raises(lw.NotFoundError, match="of no file that can be explained"):
+                with pytest.raises(lw.NotFoundError, match="not in a file that can be explained"):
                     lw.explain(damaged, fault=i)
                 continue
             explanation = lw.explain(damaged, fault=i)
@@ -344,7 +345,7 @@ def test_bytes_that_a_codec_skips_are_shown(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_fault_of_the_directory() -> None:
     damaged = LEVELDB["table_missing"].path / "db"
-    with pytest.raises(lw.NotFoundError, match="of no file that can be explained"):
+    with pytest.raises(lw.NotFoundError, match="not in a file that can be explained"):
         lw.explain(damaged, fault=1)
 
 
@@ -374,9 +375,9 @@ def test_unsupported_format_is_named() -> None:
 
 
 def test_only_one_address_may_be_given() -> None:
-    with pytest.raises(lw.UsageError, match="at and where both say"):
+    with pytest.raises(lw.UsageError, match="at and where cannot be combined"):
         lw.explain(SEGMENT, at=1, where="offset=1")
-    with pytest.raises(lw.UsageError, match="are given"):
+    with pytest.raises(lw.UsageError, match="explain takes one"):
         lw.explain([SEGMENT, PARTITION])  # type: ignore[arg-type]
 
 

@@ -386,16 +386,16 @@ def test_maps_of_a_copied_directory(disk: FailingDisk, partition: Path, tmp_path
         n for n in range(2000) if n not in lost
     ]
     assert "bad sector" in str(lw.verify(partition, ddrescue_map=str(maps)).to_dict())
-    with pytest.raises(UsageError, match="a map file is of one copied file"):
+    with pytest.raises(UsageError, match="a map file describes one file"):
         lw.read(partition, ddrescue_map=str(maps / f"{name}.map"))
-    with pytest.raises(lw.NotFoundError, match=r"there is no partition\.metadata\.map"):
+    with pytest.raises(lw.NotFoundError, match=r"this directory has no partition\.metadata\.map"):
         lw.read(partition / "partition.metadata", ddrescue_map=str(maps))
     deep = tmp_path / "deep"
     (deep / "a" / "b" / "c").mkdir(parents=True)
     put(deep / "a" / "b" / f"{name}.map", b"")
-    with pytest.raises(lw.NotFoundError, match=r"there is no NAME\.map"):
+    with pytest.raises(lw.NotFoundError, match=r"this directory has no NAME\.map"):
         lw.read(partition, ddrescue_map=str(deep))
-    with pytest.raises(lw.NotFoundError, match="there is no such map"):
+    with pytest.raises(lw.NotFoundError, match="map file not found"):
         lw.read(partition / name, ddrescue_map=str(maps / "gone"))
     (maps / partition.name).mkdir()
     (maps / f"{name}.map").rename(maps / partition.name / f"{name}.map")
@@ -409,11 +409,11 @@ def test_unreadable_map_is_an_error(partition: Path, tmp_path: Path, monkeypatch
     log = next(iter(partition.glob("*.log")))
     place = put(tmp_path / "map", b"0 + 1\n" + b"# x\n" * 100)
     monkeypatch.setattr("logwright.readers.rescue._MAP_LIMIT", 100)
-    with pytest.raises(UsageError, match="no map of ddrescue: more than"):
+    with pytest.raises(UsageError, match="not a ddrescue map: larger than"):
         lw.read(log, ddrescue_map=str(place))
     place.unlink()
     place.symlink_to(place)
-    with pytest.raises(UsageError, match="the map can't be read"):
+    with pytest.raises(UsageError, match="cannot read the map"):
         lw.read(log, ddrescue_map=str(place))
 
 

@@ -79,9 +79,9 @@ def test_job_that_cannot_be_pickled_is_an_error() -> None:
     [
         (
             "__import__('os').kill(__import__('os').getpid(), 9)",
-            "was ended by SIGKILL. Is there enough memory",
+            "was killed by SIGKILL. It may have run out of memory",
         ),
-        ("__import__('os').kill(__import__('os').getpid(), 11)", "was ended by SIGSEGV. Try jobs=1"),
+        ("__import__('os').kill(__import__('os').getpid(), 11)", "was killed by SIGSEGV. Use jobs=1"),
         ("__import__('os')._exit(7)", r"ended \(status 7\)"),
     ],
 )
@@ -184,7 +184,7 @@ def test_single_file_and_standard_input_are_not_divided() -> None:
     assert (done.returncode, "checksum mismatch" in done.stdout, done.stderr) == (3, True, "")
     done = verified("-j", "2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "standard input can be read by one process only" in done.stderr
+    assert "only one process can read standard input" in done.stderr
 
 
 # Reading
@@ -193,7 +193,7 @@ def test_single_file_and_standard_input_are_not_divided() -> None:
 @pytest.fixture
 def partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three segments, each of several splits."""
-    monkeypatch.setattr(task, "PIECE", 4096)
+    monkeypatch.setattr(task, "SPLIT_SIZE", 4096)
     rows = [{"key": f"k{i}", "value": "x" * 50, "offset": i} for i in range(900)]
     lw.write(rows, tmp_path / "a-0", "kafka.partition", segment_bytes=24 << 10, batch_size=1 << 10)
     return tmp_path / "a-0"

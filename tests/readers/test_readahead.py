@@ -16,7 +16,7 @@ from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.option import Options
 from logwright.readers import readahead
 from logwright.readers.prefetch import INLINE, Prefetcher
-from logwright.readers.readahead import threaded
+from logwright.readers.readahead import walk_ahead
 from logwright.readers.source import MemorySource
 
 CODEC: Any = registry.get("zookeeper.txnlog")
@@ -57,7 +57,7 @@ def walk_result(source: Any, prefetcher: Prefetcher, **rest: Any) -> list[Any]:
     frames: list[tuple[int, int, bytes]] = []
     rest_: list[Any] = []
     walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP, **rest)
-    for part in threaded(walk, prefetcher):
+    for part in walk_ahead(walk, prefetcher):
         if isinstance(part, Stretch):
             place, data = part.window.offset, part.window.data
             frames += [
@@ -133,7 +133,7 @@ def test_no_thread_remains_after_an_early_end() -> None:
     source = MemorySource(log([200] * 1000))
     with Prefetcher(2) as prefetcher:
         walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP)
-        each = threaded(walk, prefetcher)
+        each = walk_ahead(walk, prefetcher)
         next(each)
         each.close()
         assert not prefetcher._queues

@@ -113,7 +113,7 @@ def test_text_of_one_fault() -> None:
         "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch",
         "  lost: topic orders, partition 0, offsets 4183220..4183341 (122 rows, 2025-11-20 03:11:07..03:11:09 UTC)",
         "  kafka cuts the log here",
-        "  logwright dump orders-0 --mode DROPMALFORMED   gets every row that is sound",
+        "  logwright dump orders-0 --mode DROPMALFORMED   prints every undamaged row",
     ]
 
 
@@ -144,8 +144,8 @@ def test_text_of_a_directory() -> None:
     assert partition_report(fault(rows_lost=122, lost=LOST)).text().splitlines() == [
         "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch",
         "  lost: offsets 4183220..4183341 (122 records, 2025-11-20 03:11:07..03:11:09 UTC)",
-        "  kafka 4.3, after an unclean stop: opens, cuts that file to 73400320, deletes 2 later segments: loses 6,912,004",
-        "      records",
+        "  kafka 4.3, after an unclean stop: opens it, truncates this file to 73,400,320 bytes, deletes 2 later segments and",
+        "      loses 6,912,004 records",
         "  logwright repair orders-0 --out DIR   loses 122",
         "  another in-sync replica?",
     ]
@@ -160,15 +160,17 @@ def system_line(*faults: Fault, **system: object) -> str:
 def test_text_of_what_the_system_would_do() -> None:
     loss = fault(lost=LOST)
     opens = {"truncates": {}, "removes": []}
-    assert "clean stop: opens, loses nothing more" in system_line(loss, clean=True, rows_lost=0, **opens)
-    assert "opens, loses nothing" in system_line(fault(), clean=True, rows_lost=0, **opens)
-    assert ": opens, deletes 1 segment: loses 1 record" in system_line(
+    assert "clean stop: opens it and loses nothing more" in system_line(
+        loss, clean=True, rows_lost=0, **opens
+    )
+    assert "opens it and loses nothing" in system_line(fault(), clean=True, rows_lost=0, **opens)
+    assert ": opens it, deletes 1 segment and loses 1 record" in system_line(
         loss, truncates={}, removes=["2.log"], rows_lost=1
     )
-    assert "opens, loses records" in system_line(loss, rows_lost=None, lost=[{}], **opens)
-    assert "cuts 3 files" in system_line(loss, truncates=dict.fromkeys("abc", 1))
-    assert "cuts 1.log to 7, loses" not in system_line(loss, truncates={"1.log": 7})
-    assert "its clients stop with an error at 31" in system_line(
+    assert "opens it and loses records" in system_line(loss, rows_lost=None, lost=[{}], **opens)
+    assert "truncates 3 files" in system_line(loss, truncates=dict.fromkeys("abc", 1))
+    assert "truncates 1.log to 7 bytes, loses" not in system_line(loss, truncates={"1.log": 7})
+    assert "clients stop with an error at 31" in system_line(
         loss, serves={"first": 0, "last": 30, "stops_at": 31}
     )
     assert "loses nothing more it stays bad" in system_line(
@@ -177,8 +179,8 @@ def test_text_of_what_the_system_would_do() -> None:
     assert "not again" not in system_line(loss, warnings=["not again"])
     line = system_line(loss, opens=False, scope="process", error="it says no")
     assert "stop: does not start: it says no" in line
-    assert "starts without the whole disk" in system_line(loss, opens=False, scope="log_dir")
-    assert "starts without it: BadError" in system_line(
+    assert "starts without this log directory" in system_line(loss, opens=False, scope="log_dir")
+    assert "starts without this partition: BadError" in system_line(
         loss, opens=False, scope="partition", error_class="BadError"
     )
     line = system_line(loss, opens=False, scope="process", error="No: stored 1, computed 2")
@@ -190,7 +192,7 @@ def test_next_command() -> None:
     def last(*faults: Fault) -> str:
         return partition_report(*faults).text().splitlines()[-2].strip()
 
-    assert last(fault(lost=LOST)) == "logwright repair orders-0 --out DIR   loses only what is damaged"
+    assert last(fault(lost=LOST)) == "logwright repair orders-0 --out DIR   loses only damaged data"
     assert last(fault(rows_lost=0)) == "logwright repair orders-0 --out DIR   loses nothing"
     assert last(fault(rows_lost=2), fault(1 << 30, rows_lost=3)).endswith("loses 5")
     derived = partition_report()
@@ -198,7 +200,7 @@ def test_next_command() -> None:
     assert derived.text().splitlines()[-2].strip() == "logwright repair orders-0 --out DIR   loses nothing"
     read = partition_report(fault(rows_lost=2))
     read.checked = False
-    assert read.text().endswith("logwright verify orders-0   says more of it")
+    assert read.text().endswith("logwright verify orders-0   for details")
     read.next = "logwright help"
     assert read.text().endswith("logwright help")
 
@@ -206,7 +208,7 @@ def test_next_command() -> None:
 def test_unfinished_write_of_a_running_system_is_no_loss() -> None:
     partition = partition_report(fault(rows_lost=2))
     partition.live = True
-    assert "the system is running on it" in partition.text()
+    assert "the system is running here" in partition.text()
     assert "replica" not in partition.text()
 
 
@@ -227,10 +229,7 @@ def test_equal_faults_are_grouped() -> None:
     capped.notes.append("read as it is")
     lines = str(capped).splitlines()
     assert lines[0] == "orders-0  DAMAGED  180.6 kB of 1.1 GB, 1,234 frames, 5,678 rows, 12 faults"
-    assert (
-        lines[1]
-        == "  DAMAGED  0.log  at 0, 16,421 bytes: checksum mismatch, and 10 more like it, up to 16431"
-    )
+    assert lines[1] == "  DAMAGED  0.log  at 0, 16,421 bytes: checksum mismatch, and 10 similar up to 16431"
     assert "  read as it is" in lines
     assert len(lines) == 4
 
@@ -239,7 +238,7 @@ def test_faults_at_one_position_are_grouped() -> None:
     other = Fault("kafka.log", 73400320, 16421, Kind.ORDER, "not above", rows_lost=3, lost={"first_x": 1})
     lines = report(fault(), other).text().splitlines()
     assert lines[0] == "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch"
-    assert lines[1] == "  lost: xs from 1 on, if any (3 rows)"
+    assert lines[1] == "  lost: xs from 1, if any (3 rows)"
 
 
 def test_text_of_many_faults() -> None:
@@ -247,8 +246,8 @@ def test_text_of_many_faults() -> None:
     capped.file("2.log", "kafka.log").add(fault(5, severity=Severity.WARNING))
     lines = str(capped).splitlines()
     assert len([line for line in lines if line.startswith("  DAMAGED")]) == 8
-    assert "  and 4 more (--json has all)" in lines
-    assert "  lost in all: 66 rows" in lines
+    assert "  and 4 more (--json lists all)" in lines
+    assert "  lost in total: 66 rows" in lines
 
 
 def test_text_of_several_inputs() -> None:
@@ -265,10 +264,10 @@ def test_text_of_several_inputs() -> None:
     merged.parts.append(sound)
     lines = merged.text().splitlines()
     assert lines[0] == "/data/logs  DAMAGED  3 of 4 damaged, 49.3 kB of 4.3 GB, 22,712 records, 3 faults"
-    assert lines[1:3] == ["  lost in all: 6 records", "  kafka 4.3: does not start, because of c-0"]
+    assert lines[1:3] == ["  lost in total: 6 records", "  kafka 4.3: does not start, because of c-0"]
     assert [line.split()[0] for line in lines[3:7]] == ["c-0", "b-0", "a-0", "sound-0"]
     assert lines[4] == "  b-0      DAMAGED  checksum mismatch; lost: 2 records; kafka 4.3 loses 9 records"
-    assert lines[7] == "  logwright verify /data/logs/c-0   says more of the worst of them"
+    assert lines[7] == "  logwright verify /data/logs/c-0   for details of the worst"
     del merged.parts[2]
     assert merged.text().splitlines()[2] == "  kafka 4.3: loses 14 records in 2 of them"
     assert not merged.safe
@@ -289,7 +288,7 @@ def test_text_of_several_sound_inputs() -> None:
         part.path = f"/data/logs/{name}"
         merged.parts.append(part)
     lines = merged.text().splitlines()
-    assert lines[0] == "/data/logs  ok  2 looked at, 2.1 GB, 11,356 records"
+    assert lines[0] == "/data/logs  ok  2 checked, 2.1 GB, 11,356 records"
     assert not [line for line in lines if "fault" in line]
 
 
@@ -313,7 +312,7 @@ def test_sound_inputs_are_counted() -> None:
     assert len(lines) == 1 + 5 + 2
     assert lines[6] == "  and 45 more, all ok"
     merged.parts = [part for part in merged.parts if not part.ok] * 10
-    assert "  and 10 more with faults (--json has all)" in merged.text().splitlines()
+    assert "  and 10 more with faults (--json lists all)" in merged.text().splitlines()
 
 
 def test_no_line_is_long() -> None:
@@ -330,7 +329,7 @@ def test_text_without_faults() -> None:
     noted = report(*(fault(100000 * i, severity=Severity.INFO, lost={"first_y": i}) for i in range(5)))
     lines = noted.text().splitlines()
     assert lines[0].endswith("5,678 rows, 5 notes")
-    assert "  and 2 more notes (--json has all)" in lines
+    assert "  and 2 more notes (--json lists all)" in lines
     noted.file("0.log", None).unchecked = True
     assert noted.text().startswith("orders-0  not checked  ")
 
@@ -339,7 +338,7 @@ def test_text_of_a_warning_leads_to_the_bytes() -> None:
     text = report(fault(12, severity=Severity.WARNING, lost={"first_id": 3, "last_id": 3, "of": None})).text()
     assert "warning  0.log  at 12" in text
     assert "lost: id 3" in text
-    assert text.splitlines()[-1] == "  logwright verify orders-0 --json   says all of it"
+    assert text.splitlines()[-1] == "  logwright verify orders-0 --json   for the full list"
 
 
 def test_text_of_an_unknown_codec() -> None:
@@ -353,7 +352,7 @@ def test_text_of_an_unknown_codec() -> None:
     }
     text = report(fault(lost=lost)).text()
     assert "ids ?..9, x unknown (?..4611686018427387904 UTC)" in text
-    assert "lost: ids from 3 on, if any" in report(fault(lost={"first_id": 3})).text()
+    assert "lost: ids from 3, if any" in report(fault(lost={"first_id": 3})).text()
     assert "lost: ids up to 3\n" in report(fault(lost={"last_id": 3})).text()
     same = {"first_id": 3, "last_id": 4, "first_timestamp": 5000, "last_timestamp": 5000}
     assert "lost: ids 3..4 (1970-01-01 00:00:05 UTC)" in report(fault(lost=same)).text()

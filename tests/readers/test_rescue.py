@@ -212,7 +212,7 @@ def test_every_medium_error_is_rescued(disk: FailingDisk, tmp_path: Path, code: 
 def test_other_errors_are_raised(disk: FailingDisk, tmp_path: Path) -> None:
     file = put(tmp_path / "some", bytes(2048))
     disk.bad["some"], disk.code = [(512, 1024)], errno.ESTALE
-    with open_source(str(file)) as source, pytest.raises(StorageError, match="reading failed") as caught:
+    with open_source(str(file)) as source, pytest.raises(StorageError, match="read error") as caught:
         source.pread(0, 2048)
     assert not isinstance(caught.value, UnreadableError)
     assert disk.failures == 1
@@ -291,8 +291,8 @@ def test_ddrescue_map_of_another_size() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no lines but comments"),
-        ("# only\n", "no lines but comments"),
+        ("", "it has only comments"),
+        ("# only\n", "it has only comments"),
         ("hello world\n", "line 1 of the map: expected a number, found 'hello'"),
         ("0 X 1\n", "line 1 of the map: expected a position, one of"),
         ("0 + 1 2\n", "line 1 of the map"),
@@ -304,7 +304,7 @@ def test_ddrescue_map_of_another_size() -> None:
         ("0 + 1\n-5 9 +\n", "line 2 of the map: expected a number from 0"),
         (
             "0 + 1\n0 200 +\n",
-            "the map is of another file: line 2 says that bytes up to 200 were read, of 100",
+            "the map belongs to another file: line 2 lists bytes up to 200, but the file has 100",
         ),
     ],
 )

@@ -435,7 +435,7 @@ def test_filter_skips_complete_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_frames_table_of_a_damaged_file_holds_all_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The frames and file tables together hold every byte of the file."""
-    monkeypatch.setattr("logwright.readers.stream._RAW_PIECE", 50)
+    monkeypatch.setattr("logwright.readers.stream._RAW_LIMIT", 50)
     data, _, length = broken(60)
     data += b"TYxx\0\0\0"
     table = rows(data, "PERMISSIVE", table="frames", columns="position,size,raw")

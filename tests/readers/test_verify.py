@@ -142,7 +142,7 @@ def test_verdict_of_the_system_is_reported_for_damage(watched: Watched, tmp_path
     report = lw.verify(write_store(tmp_path / "s", *DAMAGED))
     assert watched.asked == [(None, None)]
     assert report["system"]["version"] == "2"
-    assert "toys 2, after an unclean stop: opens, loses nothing more" in report.text()
+    assert "toys 2, after an unclean stop: opens it and loses nothing more" in report.text()
     assert "ask for another copy" in report.text()
     assert "3 texts" not in report.text()
     assert lw.verify(write_store(tmp_path / "t", *SOUND)).system is None
@@ -164,18 +164,18 @@ def test_verdict_can_be_requested(watched: Watched, tmp_path: Path) -> None:
     assert watched.asked == [("1", True)]
     assert (report["system"]["version"], report["system"]["clean"]) == ("1", True)
     assert report.safe
-    assert "toys 1, after a clean stop: opens, loses nothing" in report.text()
+    assert "toys 1, after a clean stop: opens it and loses nothing" in report.text()
     assert lw.verify(place, as_system=False).system is None
     with pytest.raises(lw.UsageError, match="unknown version '3'") as caught:
         lw.verify(place, as_system="3")
-    assert "There are: 2, 1" in str(caught.value)
+    assert "Valid values: 2, 1" in str(caught.value)
     with pytest.raises(lw.UsageError, match="this is a file"):
         lw.verify(place / "000.toy", as_system=True)
 
 
 def test_verdict_of_an_unknown_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FakeStore())
-    with pytest.raises(lw.UsageError, match=r"with a toy\.store is not known"):
+    with pytest.raises(lw.UsageError, match=r"cannot be simulated on a toy\.store"):
         lw.verify(write_store(tmp_path / "s", *SOUND), as_system=True)
 
 
@@ -186,7 +186,7 @@ def test_unavailable_verdict_is_a_note_unless_requested(
     place = write_store(tmp_path / "s", *DAMAGED)
     report = lw.verify(place)
     assert report.system is None
-    assert "what the system would do with it can't be told: an old one" in report.text()
+    assert "cannot simulate the start of the system: an old one" in report.text()
     with pytest.raises(lw.UnsupportedError) as caught:
         lw.verify(place, as_system=True)
     assert caught.value.path == str(place)
@@ -275,10 +275,10 @@ def test_exit_status(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_level_names() -> None:
-    with pytest.raises(lw.UsageError, match="no depth 'record'") as caught:
+    with pytest.raises(lw.UsageError, match="unknown depth 'record'") as caught:
         lw.verify(".", depth="record")
     assert "Did you mean 'records'?" in str(caught.value)
-    with pytest.raises(lw.UsageError, match="There are: structure, checksums, records"):
+    with pytest.raises(lw.UsageError, match="Valid values: structure, checksums, records"):
         lw.verify(".", depth="zzz")
 
 
@@ -302,7 +302,7 @@ def test_unsupported_data_is_unchecked(
     assert report.unchecked
     ((name, fault),) = [finding for finding in report.faults if finding[1].severity is Severity.WARNING]
     assert (name, fault.offset, fault.length) == ("000.toy", 0, 7)
-    assert "not checked from there on: an old box" in fault.detail
+    assert "not checked from here on: an old box" in fault.detail
     assert report.rows == 3
     assert status("verify", str(place)) == 1
     with pytest.raises(lw.UnsupportedError):
@@ -329,8 +329,8 @@ def test_inaccessible_file_does_not_hide_the_others(
     report = lw.verify(place)
     faults = {name: (fault.severity, fault.detail) for name, fault in report.faults if name}
     assert faults == {
-        "000.toy": (Severity.ERROR, "can't be read: may not be read"),
-        "NOTE": (Severity.ERROR, "can't be read: is gone"),
+        "000.toy": (Severity.ERROR, "cannot be read: may not be read"),
+        "NOTE": (Severity.ERROR, "cannot be read: is gone"),
     }
     assert report.rows == 1
     monkeypatch.setattr("logwright.readers.resolve._live", lambda path, layout: True)
@@ -365,20 +365,20 @@ def test_parent_directory_stands_for_all_its_stores(
     assert {file["path"] for file in report["files"]} >= {f"{above}/two/000.toy", f"{above}/NOTE"}
     assert [target.get("system") is not None for target in report["targets"]] == [False, True, False]
     assert len(report.notes) == 3
-    assert report.notes[-1] == "skipped files outside of the stores: readme"
+    assert report.notes[-1] == "skipped files outside the stores: readme"
     text = " ".join(report.text().split())
-    assert "gone.1 is about to be deleted by the system: passed over" in text
-    assert "may not be listed: passed over" in text
+    assert "gone.1 is marked for deletion by the system: skipped" in text
+    assert "may not be listed: skipped" in text
     assert next(line for line in report.text().splitlines()[2:] if "DAMAGED" in line).startswith("  two")
 
 
 def test_only_verify_takes_a_directory_of_stores(watched: Watched, tmp_path: Path) -> None:
     write_store(tmp_path / "all" / "one", *SOUND)
-    with pytest.raises(lw.UsageError, match="none that we know"):
+    with pytest.raises(lw.UsageError, match="unrecognised"):
         lw.read(tmp_path / "all")
     assert lw.verify(tmp_path / "all").path == str(tmp_path / "all" / "one")
     (tmp_path / "empty" / "x").mkdir(parents=True)
-    with pytest.raises(lw.UsageError, match="none that we know"):
+    with pytest.raises(lw.UsageError, match="unrecognised"):
         lw.verify(tmp_path / "empty")
 
 

@@ -147,7 +147,7 @@ def test_any_call_of_a_command_line_may_fail(
         assert error is None
         status, out, message = actual
         assert "Traceback" not in message
-        assert "mistake in logwright" not in message, f"{text}: {message}"
+        assert "internal error in logwright" not in message, f"{text}: {message}"
         if status == sound[0] and status != 3:
             assert out == sound[1], text
         elif status == 1:

@@ -111,7 +111,7 @@ def test_laws_are_chosen_by_name(partition: Path) -> None:
     ]
     with pytest.raises(UsageError, match="Did you mean 'any_split'"):
         lw.roundtrip(log, law="any_spilt")
-    with pytest.raises(UsageError, match="There are: decode_encode"):
+    with pytest.raises(UsageError, match="Valid values: decode_encode"):
         lw.roundtrip(log, law="x")
     with pytest.raises(lw.NotFoundError):
         lw.roundtrip(partition / "nope")

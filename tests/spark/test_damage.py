@@ -84,7 +84,7 @@ def test_corrupt_record_column_as_text(spark: Any) -> None:
 
 def test_impossible_schemas_are_refused(spark: Any) -> None:
     """All of them: `tests/face/test_spark_source.py`."""
-    with pytest.raises(Exception, match="can be null where a region is damaged, the schema says NOT NULL"):
+    with pytest.raises(Exception, match="can be null for damaged regions, but the schema says NOT NULL"):
         read(spark, FLIPPED, "offset long not null", mode="PERMISSIVE").collect()
 
 
@@ -104,7 +104,7 @@ def test_same_partition_listed_twice(spark: Any, tmp_path: Path) -> None:
         (tmp_path / disk).mkdir()
         table = pa.table({"value": [b"v"] * rows})
         lw.write(table, tmp_path / disk / "orders-0", "kafka.partition", topic_id="q83vASNFZ4mrze8BI0VniQ")
-    with pytest.raises(Exception, match=r"orders-0 is found 2 times: .*Say replicas=first") as caught:
+    with pytest.raises(Exception, match=r"orders-0 .*replicas=first") as caught:
         read(spark, tmp_path / "*" / "orders-0")
     assert one_paragraph(caught.value)
     assert read(spark, tmp_path, recursiveFileLookup="true", replicas="longest").count() == 9
@@ -172,7 +172,7 @@ def test_read_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
             r"86\.log: at byte 327: checksum mismatch: .*\. List all damage with `logwright verify`",
         ),
         (FLIPPED, {"mdoe": "PERMISSIVE"}, "unknown option 'mdoe'. Did you mean 'mode'"),
-        (tmp_path / "orders-0", {}, "orders-0: there is no such file or directory"),
+        (tmp_path / "orders-0", {}, "orders-0: no such file or directory"),
     ):
         with pytest.raises(Exception, match=message) as caught:
             read(spark, path, **options).collect()

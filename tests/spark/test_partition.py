@@ -197,7 +197,7 @@ def test_several_paths(spark: Any, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"segmnet": "1"}, "unknown option 'segmnet'"),
-        ({"mode": "odd"}, "no mode"),
+        ({"mode": "odd"}, "unknown mode"),
         ({"codec": "kafka.lgo"}, "Did you mean"),
     ],
 )

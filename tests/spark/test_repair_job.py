@@ -59,7 +59,7 @@ def test_repair_job_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_p
         assert target["rows"] == here["rows"] == lw.read(result, view="log").num_rows
         rows += target["rows"]
     assert report["rows"] == rows
-    assert "repair  3 directories: 1 sound, 2 mended, 0 failed\n" in done.stdout, done.stdout
+    assert "repair  3 directories: 1 undamaged, 2 repaired, 0 failed\n" in done.stdout, done.stdout
     assert f"{rows:,} rows kept" in done.stdout
 
 
@@ -100,4 +100,4 @@ def test_killed_task_does_not_stop_the_others(tmp_path: Path, killers: str) -> N
     assert sorted(actual) == list("abcdef")
     for name, error in actual.items():
         assert (error is not None) == (name in killers)
-        assert error is None or "its task died each time it was tried" in error
+        assert error is None or "its task died on every attempt" in error

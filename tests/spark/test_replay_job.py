@@ -98,8 +98,8 @@ def test_replay_into_a_database(spark: Any, tmp_path: Path) -> None:
         (("--option", "segmnet.bytes=1"), "Did you mean 'segment.bytes'"),
         (("--into", "fixed"), "names no column"),
         (("--into", "{"), "--into"),
-        (("--view", "log"), "a view is one of native files"),
-        (("--tasks", "0"), "One at least"),
+        (("--view", "log"), "--view applies to native files"),
+        (("--tasks", "0"), "It must be at least 1"),
     ],
 )
 def test_invalid_options_are_reported_before_spark_starts(
@@ -120,7 +120,7 @@ def test_source_kinds_are_detected(tmp_path: Path) -> None:
     assert replay._told(["s3://bucket/rows.parquet"]) == "parquet"
     for paths, message in (
         (["logs", "rows.csv"], "different kinds"),
-        (["README"], "Say --format"),
+        (["README"], "Pass --format"),
     ):
         with pytest.raises(UsageError, match=message):
             replay._told([str(tmp_path / path) for path in paths])

@@ -102,7 +102,7 @@ def test_complete_output_mode(spark: Any, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"txnAppId": ""}, "a stream needs a name"),
-        ({"txnVersion": "3"}, "of a stream it is the number of its batch"),
+        ({"txnVersion": "3"}, "a stream uses the number of its batch"),
         ({"segmnet.bytes": "3"}, "Did you mean 'segment.bytes'"),
         ({"codec": "kafka.lgo"}, "unknown layout|no layout|Did you mean"),
     ],
@@ -161,7 +161,7 @@ def test_transaction_names_of_batches(spark: Any, tmp_path: Path) -> None:
         availableNow=True
     ).start().awaitTermination()
     assert values(tmp_path / "each-0") == fed(0)
-    with pytest.raises(Exception, match="txnVersion is given alone"):
+    with pytest.raises(Exception, match="txnVersion is set without the other"):
         spark.range(1).write.format("logwright").option("codec", "kafka.partition").option(
             "txnVersion", 1
         ).mode("append").save(str(target))

@@ -143,7 +143,7 @@ def test_damage_in_a_stream_by_mode(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        ("partition", {"mode": "AS_SYSTEM"}, "a stream goes on"),
+        ("partition", {"mode": "AS_SYSTEM"}, "a stream cannot have mode AS_SYSTEM"),
         ("partition", {"endingOffsets": "latest"}, "endingOffsets is not for streams"),
         ("partition", {"view": "files"}, "cannot be followed"),
         ("partition", {"kafka.bootstrap.servers": "h:1"}, "files are read, not a broker"),

@@ -86,7 +86,7 @@ def test_attempts_of_a_task_leave_one_file(tmp_path: Path) -> None:
 
 
 def test_only_local_paths() -> None:
-    with pytest.raises(UsageError, match="only local file systems are written"):
+    with pytest.raises(UsageError, match="only local file systems can be written"):
         BadRecords.at("s3://bucket/bad")
 
 

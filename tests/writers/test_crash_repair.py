@@ -17,9 +17,9 @@ from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
-from logwright.readers.resolve import FileTarget
+from logwright.readers.target import FileTarget
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
-from logwright.writers.mend import Mender, Original
+from logwright.writers.apply_plan import Original, PlanWriter
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.repair_file import repair_file
 from logwright.writers.stage import FileSource, FolderListing
@@ -31,13 +31,13 @@ KEPT = [(kept, 0) for kept in Kept if kept is not Kept.SOME] + [(Kept.SOME, seed
 Files = Mapping[str, bytes]
 
 
-def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
+def mender(files: MemoryFileSystem, strategy: Strategy) -> PlanWriter:
     def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         return LAYOUT.capabilities.repair.repair(
             copies, plans, strategy, Options(LAYOUT.capabilities.repair.options)
         )
 
-    return Mender(
+    return PlanWriter(
         files,
         LAYOUT,
         lambda: [FolderListing(files, Roots(INPUT), "store")],
@@ -189,7 +189,7 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
             assert is_new
         elif is_new and isinstance(raised, LogwrightError):
             assert isinstance(raised, StorageError)
-            assert "but tidying up after that failed" in str(raised)
+            assert "but cleaning up failed" in str(raised)
         if isinstance(raised, LogwrightError):
             assert raised.path
         holds = tuple(sorted(files.tree().items()))

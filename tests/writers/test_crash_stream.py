@@ -234,7 +234,7 @@ def test_damaged_record_of_batches_is_reported() -> None:
     write_batch(files, 0)
     files = files.fork()
     files.put(f"{TARGET}/{LAYOUT.inner_staging}/{TRANSACTIONS}", b"{]")
-    with pytest.raises(StorageError, match="which writes have been done"):
+    with pytest.raises(StorageError, match="invalid record of finished writes"):
         write_batch(files, 1)
 
 

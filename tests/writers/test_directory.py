@@ -94,7 +94,7 @@ def test_existing_directory_is_changed_only_on_request(tmp_path: Path) -> None:
     for mode in ("error", "append", "overwrite"):
         with pytest.raises(ExistsError, match="is a file"):
             put(tmp_path / "file", 2, mode=mode)
-    with pytest.raises(UsageError, match="none of error, append, overwrite"):
+    with pytest.raises(UsageError, match="valid values: error, append, overwrite"):
         put(tmp_path / "box", 2, mode="replace")
     assert rows(tmp_path / "box") == [1]
 
@@ -193,10 +193,10 @@ def test_one_writer_at_a_time(tmp_path: Path, mode: str, exists: bool) -> None:
         put(tmp_path / "box", 1)
     first = Transaction.begin(FILES, LAYOUT, str(tmp_path / "box"), mode)
     for other in ("append", "overwrite"):
-        with pytest.raises(BusyError, match="another logwright"):
+        with pytest.raises(BusyError, match="another logwright process"):
             put(tmp_path / "box", 2, mode=other)
     if exists:
-        with pytest.raises(BusyError, match="another logwright"):
+        with pytest.raises(BusyError, match="another logwright process"):
             finish_or_undo(FILES, LAYOUT, str(tmp_path / "box"))
     put(tmp_path / "another", 3)
     first.undo()
@@ -252,7 +252,7 @@ def test_write_without_rows(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_unwritable_target_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
-    with pytest.raises(AccessError, match="does not allow"):
+    with pytest.raises(AccessError, match="permission denied"):
         put(tmp_path / "box", 1)
     tmp_path.chmod(0o755)
 

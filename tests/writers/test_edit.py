@@ -278,7 +278,7 @@ def test_in_place_with_a_backup(tmp_path: Path) -> None:
     assert secret(7) not in all_bytes(source)
     assert all((backup / name).read_bytes() == before[name] for name in before if (backup / name).exists())
     assert (backup / "00000000000000000000.log").exists()
-    assert "with all that was taken out" in flat_text(report)
+    assert "including everything removed" in flat_text(report)
     untouched = {path.name: path.read_bytes() for path in source.iterdir()}
     lw.edit(source, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True)
     assert {path.name: path.read_bytes() for path in source.iterdir()} == untouched
@@ -307,10 +307,10 @@ def test_damaged_input_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        ({}, "what is to be changed"),
+        ({}, "nothing to change"),
         ({"drop": "kee == 1"}, "Did you mean 'key'"),
-        ({"redact": "offset == 1", "columns": "offset"}, "can't be redacted"),
-        ({"redact": "offset == 1", "columns": ""}, "no column is named"),
+        ({"redact": "offset == 1", "columns": "offset"}, "cannot be redacted"),
+        ({"redact": "offset == 1", "columns": ""}, "no columns to redact"),
         ({"drop": "offset == 1", "blok": 1}, "unknown option"),
     ],
 )
@@ -322,9 +322,9 @@ def test_impossible_requests_are_refused(tmp_path: Path, words: dict[str, Any], 
 
 def test_unknown_paths_and_kinds_are_refused(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
-    with pytest.raises(lw.UsageError, match="where the result goes"):
+    with pytest.raises(lw.UsageError, match="no destination for the result"):
         lw.edit(source, drop="offset == 1")
-    with pytest.raises(lw.UsageError, match="can't be edited"):
+    with pytest.raises(lw.UsageError, match="cannot be edited"):
         lw.edit(source / "partition.metadata", tmp_path / "x", drop="version == 1")
     partition(tmp_path / "a" / "orders-1")
     with pytest.raises(lw.UsageError, match="one by one"):

@@ -169,7 +169,7 @@ def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(StorageError, match="has no locks"), plain_errors("x"):
+    with pytest.raises(StorageError, match="does not support locks"), plain_errors("x"):
         FILES.lock(str(tmp_path / "lock"))
 
 
@@ -233,15 +233,15 @@ def test_processes_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
         (errno.EDQUOT, StorageError, "quota"),
         (errno.EIO, StorageError, "input/output"),
         (errno.EROFS, AccessError, "read-only"),
-        (errno.EACCES, AccessError, "does not allow"),
-        (errno.EPERM, AccessError, "does not allow"),
+        (errno.EACCES, AccessError, "permission denied"),
+        (errno.EPERM, AccessError, "permission denied"),
         (errno.ENOENT, NotFoundError, "no such file"),
         (errno.ENOTEMPTY, ExistsError, "not empty"),
-        (errno.EEXIST, ExistsError, "it exists already"),
-        (errno.ENOTDIR, UsageError, "a part of the path is not a directory"),
-        (errno.EISDIR, UsageError, "a file is needed"),
+        (errno.EEXIST, ExistsError, "it exists"),
+        (errno.ENOTDIR, UsageError, "a component of the path is not a directory"),
+        (errno.EISDIR, UsageError, "expected a file"),
         (errno.ENAMETOOLONG, UsageError, "too long"),
-        (errno.ENOLCK, StorageError, "has no locks"),
+        (errno.ENOLCK, StorageError, "does not support locks"),
         (errno.EXDEV, StorageError, "ross-device"),
         (errno.EAGAIN, BusyError, "another process"),
     ],

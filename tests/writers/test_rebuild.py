@@ -37,7 +37,7 @@ def test_rebuild_in_place_changes_only_wrong_files(store: Path, tmp_path: Path) 
     after = {path.name: path.stat().st_ino for path in store.iterdir()}
     assert {name for name in after if after[name] != before.get(name)} == {"000.ids", "007.ids"}
     assert set(read_files(tmp_path / "backup")) == {"000.ids", "009.ids", "backup.json"}
-    assert "made: 007.ids" in report.text()
+    assert "new files: 007.ids" in report.text()
     # If files are only added, no backup is needed.
     (store / "003.ids").unlink()
     lw.rebuild(store, in_place=True, backup=tmp_path / "other")
@@ -65,19 +65,19 @@ def test_what_selects_the_kinds_of_derived_files(store: Path, tmp_path: Path) ->
     assert read_files(tmp_path / "c")["000.ids"] == WRONG["000.ids"]
     with pytest.raises(lw.UsageError, match="Did you mean 'ids'"):
         lw.rebuild(store, tmp_path / "d", what="idx")
-    with pytest.raises(lw.UsageError, match="There are: ids, nothing"):
+    with pytest.raises(lw.UsageError, match="Valid values: ids, nothing"):
         lw.rebuild(store, tmp_path / "d", what=" , ")
     report = lw.rebuild(store, dry_run=True)
-    assert "would be changed: 000.ids" in report.text()
+    assert "would change files: 000.ids" in report.text()
 
 
 def test_exactly_one_directory_is_accepted(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(lw.UsageError, match="a directory is rebuilt"):
+    with pytest.raises(lw.UsageError, match="rebuild its directory"):
         lw.rebuild(store / "000.toy", tmp_path / "out")
     other = write_files(tmp_path / "other", SALVAGED)
     with pytest.raises(lw.UsageError, match="one directory"):
         lw.rebuild([store, other], tmp_path / "out")
-    with pytest.raises(lw.UsageError, match="not said where"):
+    with pytest.raises(lw.UsageError, match="no destination"):
         lw.rebuild(store)
 
 

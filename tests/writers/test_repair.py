@@ -102,7 +102,7 @@ def test_output_must_be_an_empty_or_a_new_directory(store: Path, tmp_path: Path)
     with pytest.raises(lw.ExistsError, match="not empty"):
         lw.repair(store, tmp_path / "empty")
     for out in (store, store / "inside"):
-        with pytest.raises(lw.LogwrightError, match="into the directory that it is made from"):
+        with pytest.raises(lw.LogwrightError, match="inside its own input directory"):
             lw.repair(store, out)
     assert read_files(store) == DAMAGED
 
@@ -112,19 +112,19 @@ def test_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
     assert report.incomplete
     assert len(report["cut"]) == 1
     text = report.text()
-    assert "would be changed: 003.toy, 003.ids" in text
-    assert "would be made: 007.ids" in text
+    assert "would change files: 003.toy, 003.ids" in text
+    assert "would create files: 007.ids" in text
     assert "would be removed: 009.ids" in text
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
 
 def test_exactly_one_output_must_be_named(store: Path, tmp_path: Path) -> None:
     out, backup = tmp_path / "out", tmp_path / "backup"
-    with pytest.raises(lw.UsageError, match="not said where"):
+    with pytest.raises(lw.UsageError, match="no destination"):
         lw.repair(store)
-    with pytest.raises(lw.UsageError, match="not both"):
+    with pytest.raises(lw.UsageError, match="cannot be combined"):
         lw.repair(store, out, in_place=True, backup=backup)
-    with pytest.raises(lw.UsageError, match="needs a backup"):
+    with pytest.raises(lw.UsageError, match="in_place needs backup"):
         lw.repair(store, in_place=True)
     with pytest.raises(lw.UsageError, match="in place"):
         lw.repair(store, out, backup=backup)
@@ -163,9 +163,9 @@ def test_unsound_result_is_not_written(store: Path, tmp_path: Path, monkeypatch:
         return repair_plan
 
     monkeypatch.setattr(RepairableStore, "repair", careless)
-    with pytest.raises(lw.DamageError, match=r"not be sound.*003\.toy at byte"):
+    with pytest.raises(lw.DamageError, match=r"would be damaged.*003\.toy at byte"):
         lw.repair(store, tmp_path / "out")
-    with pytest.raises(lw.DamageError, match=r"not be sound.*003\.toy at byte"):
+    with pytest.raises(lw.DamageError, match=r"would be damaged.*003\.toy at byte"):
         lw.repair(store, in_place=True, backup=tmp_path / "backup")
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
     assert not (tmp_path / "backup").exists()
@@ -214,10 +214,10 @@ def test_sound_directory_is_not_changed(tmp_path: Path) -> None:
     store = write_files(tmp_path / "store", SALVAGED)
     report = lw.repair(store, in_place=True, backup=tmp_path / "backup")
     assert not report.incomplete
-    assert "nothing needed to be changed" in report.text()
+    assert "no changes needed" in report.text()
     assert read_files(store) == SALVAGED
     assert not (tmp_path / "backup").exists()
-    assert "nothing needs to be changed" in lw.repair(store, dry_run=True).text()
+    assert "no changes needed" in lw.repair(store, dry_run=True).text()
 
 
 def test_backup_must_be_outside_of_the_store(store: Path, tmp_path: Path) -> None:
@@ -298,9 +298,9 @@ def test_concurrent_writer_is_refused(store: Path, tmp_path: Path) -> None:
     (store / ".store").mkdir()
     with open(store / ".store" / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(lw.BusyError, match="another logwright"):
+        with pytest.raises(lw.BusyError, match="another logwright process"):
             lw.repair(store, tmp_path / "out")
-        with pytest.raises(lw.BusyError, match="another logwright"):
+        with pytest.raises(lw.BusyError, match="another logwright process"):
             lw.repair(store, in_place=True, backup=tmp_path / "backup")
     lw.repair(store, tmp_path / "out")
     assert read_files(tmp_path / "out") == SALVAGED
@@ -330,7 +330,7 @@ def test_input_that_changes_is_detected(store: Path, tmp_path: Path, monkeypatch
         return repair_plan
 
     monkeypatch.setattr(RepairableStore, "repair", meanwhile)
-    with pytest.raises(lw.BusyError, match=r"007\.toy has been changed"):
+    with pytest.raises(lw.BusyError, match=r"007\.toy was changed"):
         lw.repair(store, tmp_path / "out")
     with pytest.raises(lw.BusyError, match="changed by someone else"):
         lw.repair(store, in_place=True, backup=tmp_path / "backup")
@@ -424,14 +424,14 @@ def test_files_the_user_cannot_chown_are_reported(
 
     monkeypatch.setattr(os, "utime", forbidden)
     report = lw.repair(store, tmp_path / "out")
-    assert "owner, mode or times of files could not be kept" in report.text()
+    assert "owner, mode or times of files could not be preserved" in report.text()
     assert read_files(tmp_path / "out") == SALVAGED
 
     def failing(*_: object, **__: object) -> None:
         raise OSError(5, "bad")
 
     monkeypatch.setattr(os, "utime", failing)
-    assert "could not be kept" in lw.repair(store, tmp_path / "other").text()
+    assert "could not be preserved" in lw.repair(store, tmp_path / "other").text()
 
 
 def test_backup_is_verified(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +444,7 @@ def test_backup_is_verified(store: Path, tmp_path: Path, monkeypatch: pytest.Mon
         return bytes(len(data)) if path == str(tmp_path / "backup" / "003.toy") else data
 
     monkeypatch.setattr(LocalFileSystem, "read", rotten)
-    with pytest.raises(lw.StorageError, match="reads back as something else"):
+    with pytest.raises(lw.StorageError, match="reads back with different content"):
         lw.repair(store, in_place=True, backup=tmp_path / "backup")
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
@@ -464,12 +464,12 @@ def test_sector_that_fails_during_the_copy_is_an_error(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bytes were judged sound. Without them nothing is written."""
-    from logwright.writers.mend import Mender
+    from logwright.writers.apply_plan import PlanWriter
 
     def dying(self, stage, copies, name, pieces):  # type: ignore[no-untyped-def]
         raise UnreadableError.of(0, 512, "Input/output error", name)
 
-    monkeypatch.setattr(Mender, "_stage", dying)
+    monkeypatch.setattr(PlanWriter, "_stage", dying)
     with pytest.raises(lw.StorageError, match="cannot read 512 bytes"):
         lw.repair(store, tmp_path / "out")
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
@@ -496,14 +496,14 @@ def test_staged_write_of_many_tasks_is_left_alone(store: Path, tmp_path: Path) -
 
     (store / ".store" / ("cd" * 16)).mkdir(parents=True)
     claim(LocalFileSystem(), str(store / ".store" / ("cd" * 16)))
-    with pytest.raises(lw.BusyError, match="another logwright"):
+    with pytest.raises(lw.BusyError, match="another logwright process"):
         lw.repair(store, tmp_path / "out")
 
 
 def test_lists_are_capped_and_counts_exact(store: Path, tmp_path: Path) -> None:
     report = lw.repair(store, tmp_path / "out", max_faults=1)
     assert len(report["kept"]) == 1
-    assert "of 4 stretches kept, the first 1 are listed" in report.text()
+    assert "of 4 ranges kept, the first 1 are listed" in report.text()
     assert "kept: 8 rows" in report.text()
 
 

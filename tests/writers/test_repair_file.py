@@ -42,13 +42,13 @@ def test_single_file_keeps_its_good_frames(store: Path, tmp_path: Path) -> None:
         lw.repair(store / "003.toy", tmp_path / "other.toy", strategy="system")
     with pytest.raises(lw.UsageError, match="one file"):
         lw.repair([store / "003.toy", store / "000.toy"], tmp_path / "other.toy")
-    with pytest.raises(lw.UsageError, match="where it is made from"):
+    with pytest.raises(lw.UsageError, match="cannot replace its own input"):
         lw.repair(store / "003.toy", store / "003.toy")
     assert read_files(store) == DAMAGED
 
 
 def test_single_file_in_place(store: Path, tmp_path: Path) -> None:
-    assert "would be cut" in lw.repair(store / "003.toy", dry_run=True).text()
+    assert "would be removed" in lw.repair(store / "003.toy", dry_run=True).text()
     with pytest.raises(lw.UsageError, match="outside"):
         lw.repair(store / "003.toy", in_place=True, backup=store / "backup")
     report = lw.repair(store / "003.toy", in_place=True, backup=tmp_path / "backup")
@@ -57,7 +57,7 @@ def test_single_file_in_place(store: Path, tmp_path: Path) -> None:
     assert report["cut"][0]["saved_to"] == str(tmp_path / "backup" / "003.toy")
     assert "derived" in report.text()
     report = lw.repair(store / "003.toy", in_place=True, backup=tmp_path / "other")
-    assert "nothing needed to be cut" in report.text()
+    assert "no changes needed" in report.text()
     assert not report.incomplete
     assert not (tmp_path / "other").exists()
 
@@ -76,7 +76,7 @@ def test_warnings_change_nothing(tmp_path: Path) -> None:
 
 def test_single_frame_file_is_sound_or_lost(tmp_path: Path) -> None:
     (tmp_path / "NOTE").write_bytes(b"nothing")
-    with pytest.raises(lw.DamageError, match="as a whole or not at all"):
+    with pytest.raises(lw.DamageError, match="is a single unit"):
         lw.repair(tmp_path / "NOTE", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     (tmp_path / "NOTE").write_bytes(b"note:good")
@@ -142,7 +142,7 @@ def test_single_file_that_changes_is_detected(
 
     path.write_bytes(DAMAGED["003.toy"])
     monkeypatch.setattr(repair_file, "_others", careless)
-    with pytest.raises(lw.DamageError, match="would not be sound"):
+    with pytest.raises(lw.DamageError, match="would be damaged"):
         lw.repair(path, tmp_path / "out.toy")
     assert not (tmp_path / "out.toy").exists()
 

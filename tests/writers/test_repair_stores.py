@@ -99,11 +99,11 @@ def test_log_directory_is_repaired_into_a_log_directory(tmp_path: Path, by: str)
     assert report["rows"] == sum(lw.read(out / f"orders-{n}").num_rows for n in range(3))
     assert {Path(removed["file"]).parent.name for removed in report["cut"]} == {"orders-1", "orders-2"}
     text = flat_text(report)
-    assert "3 stores, 1 sound, 2 damaged" in text
+    assert "3 stores, 1 undamaged, 2 damaged" in text
     assert "skipped folders without a store: lost+found" in text
-    assert "skipped files outside of the stores: NOTES" in text
-    assert "-delete is about to be deleted by the system: passed over" in text
-    assert "copied as they are: meta.properties" in text
+    assert "skipped files outside the stores: NOTES" in text
+    assert "-delete is marked for deletion by the system: skipped" in text
+    assert "copied unchanged: meta.properties" in text
     assert "remove the partition's line" not in text, "that is done"
 
 
@@ -199,11 +199,11 @@ def test_folder_of_databases(tmp_path: Path) -> None:
     assert all(lw.verify(path).ok for path in out.iterdir())
     text = flat_text(report)
     assert (
-        "not looked at: 2 stores in sub-folders: Local Storage/leveldb (leveldb.db), shared_proto_db/metadata"
+        "not checked: 2 stores in sub-folders: Local Storage/leveldb (leveldb.db), shared_proto_db/metadata"
         in text
     )
     assert "skipped folders without a store: Cache" in text
-    assert "skipped files outside of the stores: History" in text
+    assert "skipped files outside the stores: History" in text
 
 
 def test_recursive_repair_visits_all_sub_folders(tmp_path: Path) -> None:

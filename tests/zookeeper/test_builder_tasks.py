@@ -140,7 +140,7 @@ def test_logs_are_written_to_data_log_dir(tmp_path: Path) -> None:
 
 def test_unusable_data_log_dir_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with pytest.raises(UsageError, match="dataLogDir is the directory itself"):
+    with pytest.raises(UsageError, match="is the store's own directory"):
         lw.write([{"path": "/a"}], data, "zookeeper.datadir", dataLogDir=data)
     lw.write([{"path": "/a"}], data, "zookeeper.datadir", write_as="logs")
     (tmp_path / "file").write_bytes(b"")
@@ -150,7 +150,7 @@ def test_unusable_data_log_dir_is_refused(tmp_path: Path) -> None:
         lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "logs")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}\n")
-    with pytest.raises(UsageError, match="this is the configuration of kafka"):
+    with pytest.raises(UsageError, match="this configuration of kafka"):
         lw.write([{"path": "/b"}], tmp_path / "server.properties", "zookeeper.datadir")
 
 
@@ -163,7 +163,7 @@ def test_myid_file_is_written_and_kept(tmp_path: Path) -> None:
     facts = lw.inspect(item)["facts"]
     assert (facts["myid"], facts["accepted_epoch"], facts["current_epoch"]) == (7, 2, 2)
     lw.write(rows, item, "zookeeper.datadir", mode="overwrite", myid=7)
-    with pytest.raises(LogwrightError, match="it says '7', and '8' is to be written"):
+    with pytest.raises(LogwrightError, match="it contains '7', and '8' should be written"):
         lw.write(rows, item, "zookeeper.datadir", mode="overwrite", myid=8)
     with pytest.raises(UsageError, match="myid"):
         lw.write(rows, tmp_path / "two", "zookeeper.datadir", myid=0)
@@ -178,7 +178,7 @@ def test_myid_file_is_written_and_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "two").exists()
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain/snapshot.0").write_bytes((item / "version-2/snapshot.0").read_bytes())
-    with pytest.raises(UsageError, match="myid lies above version-2, this directory has another name"):
+    with pytest.raises(UsageError, match="myid belongs above version-2, but this directory has another name"):
         lw.write(rows, tmp_path / "plain", "zookeeper.datadir", mode="append", myid=8)
     staged = StagedWrite(str(tmp_path / "three"), "zookeeper.datadir", "error", {"myid": 9})
     assert not (tmp_path / "three/myid").exists()

@@ -19,7 +19,7 @@ from logwright.codec.fault import NotFoundError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.mend import Mender, Original
+from logwright.writers.apply_plan import Original, PlanWriter
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.target import Target
@@ -127,7 +127,7 @@ def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSy
     def copies() -> list[Any]:
         return [Target(files, LAYOUT, at.data, "version-2", {DATA_LOG_DIR: at.logs}).listing()]
 
-    Mender(files, LAYOUT, copies, make, reading, gathers=False).in_place(at.data, at.backup)
+    PlanWriter(files, LAYOUT, copies, make, reading, gathers=False).in_place(at.data, at.backup)
 
 
 @pytest.mark.parametrize(

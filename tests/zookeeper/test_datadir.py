@@ -275,7 +275,7 @@ def test_several_data_directories_in_one_folder_are_listed(tmp_path: Path) -> No
 
 def test_folder_without_a_data_directory_is_an_error_with_its_contents(tmp_path: Path) -> None:
     (tmp_path / "zk/version-2").mkdir(parents=True)
-    with pytest.raises(UsageError, match="hold stores"):
+    with pytest.raises(UsageError, match="unrecognised"):
         lw.read(tmp_path)
     assert lw.read(tmp_path / "zk", view="files").num_rows == 0
 

@@ -311,7 +311,7 @@ def test_snapshot_named_after_a_later_zxid_is_an_error() -> None:
     ("case", "message"),
     [
         # Nothing is lost if the flipped bit can be restored.
-        ("dmg_flip_body", ("damaged: zxid 0x1b (1 record): repair puts it right", "--out DIR loses nothing")),
+        ("dmg_flip_body", ("damaged: zxid 0x1b (1 record): repair restores it", "--out DIR loses nothing")),
         # If a complete history is required, transactions after a gap are lost too.
         ("dmg_mid_missing", ("lost: zxids 0xb..0x16 (12 records)", "--out DIR loses 11 more")),
         ("dmg_snap_all_flip", ("--out DIR loses",)),
@@ -319,7 +319,7 @@ def test_snapshot_named_after_a_later_zxid_is_an_error() -> None:
             "dmg_digest_mismatch",
             (
                 "checksum mismatch: the digest of the tree after 0x21 is 0x9256f2d82, 0x8ec5145d7 was stored with it",
-                "--out DIR loses nothing, and leaves some of it as it is",
+                "--out DIR loses nothing, and leaves some damage in place",
             ),
         ),
     ],
@@ -333,9 +333,9 @@ def test_verify_predicts_what_a_repair_loses(case: str, message: tuple[str, ...]
     words = " ".join(str(report).split())
     assert all(item in words for item in message)
     repaired = lw.repair(tmp_path / "in", tmp_path / "out")
-    assert report.mending == sum(cut["rows_lost"] for cut in repaired.cut or [])
+    assert report.repair_loss == sum(cut["rows_lost"] for cut in repaired.cut or [])
     second = " ".join(str(repaired).split())
-    assert ("damaged: zxid 0x1b (1 record): it is put right" in second) is (case == "dmg_flip_body")
+    assert ("damaged: zxid 0x1b (1 record): restored" in second) is (case == "dmg_flip_body")
 
 
 def test_verify_says_when_only_salvage_can_repair(tmp_path: Path) -> None:
@@ -344,8 +344,8 @@ def test_verify_says_when_only_salvage_can_repair(tmp_path: Path) -> None:
     for name, data in held.items():
         (tmp_path / "version-2" / name).write_bytes(data)
     report = lw.verify(tmp_path)
-    assert "--strategy salvage --out DIR keeps what can be read" in " ".join(str(report).split())
-    assert report.mending is None
+    assert "--strategy salvage --out DIR keeps what is readable" in " ".join(str(report).split())
+    assert report.repair_loss is None
 
 
 def test_ignored_names_and_empty_directories() -> None:

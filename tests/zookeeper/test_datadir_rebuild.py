@@ -120,7 +120,7 @@ def test_rebuild_through_the_api(tmp_path: Path) -> None:
     assert "snapshot.2e is made from snapshot.28 and the logs." in str(report)
     assert lw.verify(tmp_path / "version-2").ok
     assert lw.read(tmp_path / "version-2").equals(lw.read(GOLDEN / "rolled/version-2"))
-    with pytest.raises(UsageError, match="'log' can't be rebuilt"):
+    with pytest.raises(UsageError, match="'log' cannot be rebuilt"):
         lw.rebuild(GOLDEN / "rolled/version-2", tmp_path / "more", what="log")
 
 

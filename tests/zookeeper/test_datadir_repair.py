@@ -662,5 +662,5 @@ def test_logs_in_data_log_dir_are_repaired(tmp_path: Path) -> None:
         "snapshot.0",
         "snapshot.1",
     ]
-    with pytest.raises(UsageError, match="the backup must lie outside"):
+    with pytest.raises(UsageError, match="the backup must be outside"):
         lw.repair(tmp_path / "own/data", backup=tmp_path / "own/datalog/version-2/backup", **inputs)

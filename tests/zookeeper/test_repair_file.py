@@ -79,7 +79,7 @@ def test_file_is_repaired_in_place(tmp_path: Path) -> None:
 
 
 def test_strategy_system_needs_a_directory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="known of a directory"):
+    with pytest.raises(UsageError, match="strategy system works on a directory"):
         mended(tmp_path, "log.1", WHOLE, "system")
 
 

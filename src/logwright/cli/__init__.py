@@ -1,6 +1,6 @@
-"""The command line: one file a verb. Results on stdout, everything else on stderr.
+"""The command line, one module per verb. Results go to stdout, everything else to stderr.
 
-Exit status: 0 fine, 1 could not do it, 2 wrong usage, 3 damage found or rows missing.
+Exit status: 0 success, 1 failure, 2 wrong usage, 3 damage found or rows missing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ VERBS = (
 
 
 class _ReaderGone(Exception):
-    """Nobody reads standard output any more (`| head`)."""
+    """The reader of standard output has gone away (`| head`)."""
 
 
 class Verbs(click.Group):
-    """Imports a verb's module only when the verb is used, so that a small question has a quick answer."""
+    """A click group that imports the module of a verb only when it is used, so that short commands start fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -58,14 +58,14 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise _ReaderGone from None  # click would end with status 1
+            raise _ReaderGone from None  # click would exit with status 1
         except UsageError as error:
             if error.unknown is not None and ctx.invoked_subcommand is not None:
                 self._suggest(ctx, ctx.invoked_subcommand, error.unknown, error)
             raise
 
     def _suggest(self, ctx: click.Context, verb: str, name: str, error: UsageError) -> None:
-        """Options of the verb itself are ones that were meant, too."""
+        """Add the nearest option of the verb itself to an error about an unknown option."""
         from logwright.cli.common import nearest
 
         command = self.get_command(ctx, verb)
@@ -75,7 +75,7 @@ class Verbs(click.Group):
             error.advice = f"Did you mean {near}?"
         elif near is None:
             end = "" if error.advice.endswith("?") else "."
-            error.advice += f"{end} `logwright {verb} --help` lists those of {verb} itself"
+            error.advice += f"{end} See `logwright {verb} --help` for the options of {verb}"
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -84,19 +84,19 @@ class Verbs(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(VERBS)}."
-            ctx.fail(f"no command {args[0]!r}. {hint}")
+            hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(VERBS)}."
+            ctx.fail(f"unknown command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="logwright", message="logwright %(version)s")
 def group() -> None:
-    """Read, write and check the files that storage systems keep on disk, byte for byte."""
+    """Read, write, check and repair the native files of storage systems, byte for byte."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The program `logwright`."""
+    """Run the program `logwright`."""
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
     from logwright.readers.process import keep_freed_memory
 
@@ -126,7 +126,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        # Those of files are told by who meets them: this is what was to be printed.
+        # Errors of input files are reported where they occur, so this one is about the output.
         _close_output()
         _say(StorageError(error.strerror or str(error), path=error.filename or "standard output"))
         sys.exit(1)
@@ -135,37 +135,38 @@ def main(args: Sequence[str] | None = None) -> None:
             raise
         _say(
             LogwrightError(
-                f"this is a mistake in logwright itself ({type(error).__name__}: {error})",
-                advice="Nothing was half-written. Run it again with LOGWRIGHT_DEBUG=1 and report what it prints",
+                f"internal error in logwright ({type(error).__name__}: {error})",
+                advice="No output is half-written. Run the command again with LOGWRIGHT_DEBUG=1 and report the traceback",
             )
         )
         sys.exit(1)
 
 
 def _buffer_output() -> None:
-    """With PYTHONUNBUFFERED what is under standard output may write less than it was given, and nobody asks: rows would be lost where
-    the disk is full."""
+    """Buffer standard output. With PYTHONUNBUFFERED a short write would go unnoticed, and rows would be lost on a full disk."""
     out = sys.__stdout__
     if out is not None and sys.stdout is out and isinstance(getattr(out, "buffer", None), io.RawIOBase):
         sys.stdout = open(out.fileno(), "w", 1, out.encoding, out.errors, closefd=False)  # noqa: SIM115
 
 
 def _suggested(error: click.ClickException) -> click.ClickException:
-    """With what was meant by a word that is none of those an option takes."""
+    """Add the nearest valid choice to an error about an invalid one."""
     if not isinstance(error, click.BadParameter) or not isinstance(param := error.param, click.Parameter):
         return error
     if not isinstance(param.type, click.Choice):
         return error
     import difflib
 
-    said = error.message.partition("'")[2].partition("'")[0]
-    near = difflib.get_close_matches(said.lower(), [str(one).lower() for one in param.type.choices], n=1)
+    value = error.message.partition("'")[2].partition("'")[0]
+    near = difflib.get_close_matches(
+        value.lower(), [str(choice).lower() for choice in param.type.choices], n=1
+    )
     more = f" Did you mean {near[0]!r}?" if near else ""
     return click.BadParameter(error.message + more, error.ctx, param, error.param_hint)
 
 
 def _close_output() -> None:
-    """Quiet, and no second complaint when Python closes stdout."""
+    """Discard further output, so that Python reports no second error when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

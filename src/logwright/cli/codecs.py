@@ -1,4 +1,4 @@
-"""`logwright codecs`: what is known, and everything about one of them."""
+"""`logwright codecs`: list the formats, or describe one."""
 
 from __future__ import annotations
 
@@ -23,45 +23,47 @@ def command(name: str | None, as_json: bool) -> int:
     elif name is not None:
         _print(known[0])
     else:
-        width = max(len(one["name"]) for one in known)
-        for one in known:
-            click.echo(f"{click.style(one['name'].ljust(width), bold=True)}  {one['kind']:<10}{one['title']}")
+        width = max(len(entry["name"]) for entry in known)
+        for entry in known:
+            click.echo(
+                f"{click.style(entry['name'].ljust(width), bold=True)}  {entry['kind']:<10}{entry['title']}"
+            )
     return 0
 
 
-_OPTIONS = {"options": "options", "options of reading": "read_options", "options on Spark": "follow_options"}
+_OPTIONS = {"options": "options", "read options": "read_options", "Spark options": "follow_options"}
 
 
-def _print(one: dict[str, Any]) -> None:
-    click.echo(f"{click.style(one['name'], bold=True)}: {one['title']}")
-    for view in one.get("views", []):
-        if view is one["views"][0]:
+def _print(entry: dict[str, Any]) -> None:
+    click.echo(f"{click.style(entry['name'], bold=True)}: {entry['title']}")
+    for view in entry.get("views", []):
+        if view is entry["views"][0]:
             _head("views")
-        default = " (default)" if view["name"] == one["default_view"] else ""
+        default = " (default)" if view["name"] == entry["default_view"] else ""
         click.echo(f"  {view['name']:<20}{view['doc']}{default}  [{_shows(view)}]")
-    for name, table in _tables(one).items():
+    for name, table in _tables(entry).items():
         _head(f"columns of {name}")
         columns = table["columns"]
-        wide = _width(column["name"] for column in columns)
+        width = _width(column["name"] for column in columns)
         types = _width(column["type"] for column in columns)
         for column in columns:
             kind = "detail" if column["detail"] else "core"
-            click.echo(f"  {column['name']:<{wide}}  {column['type']:<{types}}  {kind:<8}{column['doc']}")
+            click.echo(f"  {column['name']:<{width}}  {column['type']:<{types}}  {kind:<8}{column['doc']}")
     for title, name in _OPTIONS.items():
-        options = one.get(name, [])
+        options = entry.get(name, [])
         if options:
             _head(title)
-        wide = _width(option["name"] for option in options)
+        width = _width(option["name"] for option in options)
         defaults = _width(_value(option["default"]) for option in options)
         for option in options:
             named = [str(choice) for choice in option["choices"] or () if choice not in (None, "")]
             choices = f" [{', '.join(named)}]" if named else ""
             value = _value(option["default"])
-            click.echo(f"  {option['name']:<{wide}}  {value:<{defaults}}  {option['doc']}{choices}")
+            click.echo(f"  {option['name']:<{width}}  {value:<{defaults}}  {option['doc']}{choices}")
 
 
 _WIDEST = 40
-"""What is wider moves what follows it in its line."""
+"""Wider texts do not widen their column."""
 
 
 def _width(texts: Iterable[str]) -> int:
@@ -69,25 +71,24 @@ def _width(texts: Iterable[str]) -> int:
 
 
 def _value(default: Any) -> str:
-    """A default as one would type it; nothing where there is none."""
+    """Return a default as typed on the command line; "" if there is none."""
     return "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _shows(view: dict[str, Any]) -> str:
-    """The name of the table whose rows a view gives."""
+    """Return the name of the table that a view shows."""
     return f"view {view['name']}" if "rows" in view else f"{view['codec']}: {view['table']}"
 
 
-def _tables(one: dict[str, Any]) -> dict[str, Any]:
-    """The tables of a codec; of a layout those that its views show."""
+def _tables(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables of a codec, or those that the views of a layout show."""
     import logwright as lw
 
-    if "views" not in one:
-        found: dict[str, Any] = one["tables"]
-        return found
-    shown = dict.fromkeys((view["codec"], view["table"]) for view in one["views"] if "rows" not in view)
+    if "views" not in entry:
+        return dict(entry["tables"])
+    shown = dict.fromkeys((view["codec"], view["table"]) for view in entry["views"] if "rows" not in view)
     tables = {f"{codec}: {table}": lw.codecs(codec)[0]["tables"][table] for codec, table in shown}
-    return tables | {f"view {view['name']}": view["rows"] for view in one["views"] if "rows" in view}
+    return tables | {f"view {view['name']}": view["rows"] for view in entry["views"] if "rows" in view}
 
 
 def _head(text: str) -> None:

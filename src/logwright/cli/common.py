@@ -1,4 +1,4 @@
-"""What the verbs share: options by upstream's names, filters from text, progress, and the output stream."""
+"""Shared parts of the verbs: options, filters, progress and output."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]}
-"""For verbs that take a codec's own options: `--segment-bytes 1m`, `--compression.type=zstd`."""
+"""For verbs that accept the options of a codec, such as `--segment-bytes 1m` or `--compression.type=zstd`."""
 
 
 def own_options(ctx: click.Context) -> dict[str, Any]:
-    """The options that click does not know, as a mapping; they are checked where the codec is known."""
+    """Return the options that click does not know. They are checked once the codec is known."""
     paths, options = paths_and_options(tuple(ctx.args))
     if paths:
         raise click.UsageError(f"unexpected argument {paths[0]!r}")
@@ -31,7 +31,7 @@ def own_options(ctx: click.Context) -> dict[str, Any]:
 
 
 def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
-    """Words of the command line that click left: paths, and options it does not know with their values."""
+    """Split the arguments that click did not parse into paths and options with values."""
     paths: list[str] = []
     options: dict[str, Any] = {}
     rest = list(words)
@@ -50,16 +50,16 @@ def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]
 
 
 def nearest(command: click.Command, name: str, known: Iterable[str] = ()) -> str | None:
-    """The option that is meant by a name that neither the command has, nor is among those of the codec, which are `known`."""
+    """Return the option of the command, or of the codec (`known`), that is nearest to an unknown name."""
     from logwright.codec.option import fold
 
     own = {
         fold(text): text
-        for one in command.params
-        if isinstance(one, click.Option)
-        for text in (*one.opts, *one.secondary_opts)
+        for param in command.params
+        if isinstance(param, click.Option)
+        for text in (*param.opts, *param.secondary_opts)
     }
-    names = {**{fold(one): f"--{one}" for one in known}, **own}
+    names = {**{fold(param): f"--{param}" for param in known}, **own}
     near = difflib.get_close_matches(fold(name), names, n=1, cutoff=0.6)
     return names[near[0]] if near else None
 
@@ -70,11 +70,11 @@ def _instead(name: str) -> str:
 
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED", "AS_SYSTEM")
-"""The names of `readers.stream.Mode`, without the import of it: help has to come at once."""
+"""The names of `readers.stream.Mode`, repeated here so that --help needs no slow import."""
 
 
 class AsSystemCommand(click.Command):
-    """`--as-system` may stand alone: what follows is not its value, unless it is a version."""
+    """A command whose `--as-system` takes an optional value: the next word is its value only if it is a version number."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         out: list[str] = []
@@ -89,8 +89,10 @@ class AsSystemCommand(click.Command):
 CLEAN = click.option(
     "--clean/--unclean",
     default=None,
-    help="Whether the last stop was a clean one.  [default: as the system's marker says]",
+    help="Whether the system was stopped cleanly.  [default: as the system's own marker says]",
 )
+
+CODEC = click.option("--codec", help="Format, if it cannot be detected (see `logwright codecs`).")
 
 JOBS = click.option(
     "-j",
@@ -98,7 +100,7 @@ JOBS = click.option(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Processes that share the work.",
+    help="Number of processes.",
 )
 
 
@@ -106,26 +108,26 @@ RECURSIVE = click.option(
     "-r",
     "--recursive",
     is_flag=True,
-    help="Include the stores in all sub-folders. Without it the result only names them.",
+    help="Include stores in all sub-folders. Without it they are only listed.",
 )
 
 
 def read_options(command: F) -> F:
-    """The options of every verb that reads rows."""
+    """Add the options of every verb that reads rows."""
     for decorate in reversed(
         [
-            click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`."),
-            click.option("--view", help="What to see of it (rows, frames, read_committed, ...)."),
-            click.option("--columns", help='Comma-separated; "*" is all, detail columns too.'),
+            CODEC,
+            click.option("--view", help="View to read (rows, frames, read_committed, ...)."),
+            click.option("--columns", help='Comma-separated; "*" for all, including detail columns.'),
             click.option("--filter", "filters", multiple=True, metavar="EXPRESSION",
-                         help="Keep rows where it holds, like 'offset >= 5 and key == user-7' or \"key == x'00ff'\"; several: all must "
+                         help="Keep matching rows, such as 'offset >= 5 and key == user-7' or \"key == x'00ff'\". Repeat it: all must "
                          "hold."),
-            click.option("--limit", type=click.IntRange(min=0), help="Stop after so many rows."),
+            click.option("--limit", type=click.IntRange(min=0), help="Stop after this many rows."),
             click.option("--mode", default="FAILFAST", show_default=True,
                          type=click.Choice(MODES, case_sensitive=False),
-                         help="On damage: stop, mark it, drop it, or what the real system would give after its start."),
+                         help="On damage: stop, mark it, drop it, or return what the real system would serve."),
             click.option("--as-system", metavar="[=VERSION]",
-                         help="Mode AS_SYSTEM, of this version or the newest known."),
+                         help="Same as mode AS_SYSTEM, for this version or the newest known."),
             CLEAN,
         ]
     ):  # fmt: skip
@@ -134,21 +136,21 @@ def read_options(command: F) -> F:
 
 
 def mode_of(mode: str, as_system: str | None, clean: bool | None) -> dict[str, Any]:
-    """The options of `read_options` that say what to do on damage, as the functions of the package take them."""
+    """Return the options of `read_options` about damage as arguments of the Python functions."""
     if as_system is not None:
         mode = MODES[-1]
     return {"mode": mode.upper(), "as_system": as_system or None, "clean": clean}
 
 
-def mending_options(command: F) -> F:
-    """The options of the verbs that mend: where the result goes."""
+def result_options(command: F) -> F:
+    """Add the options that say where the result of a repair, rebuild or edit goes."""
     for decorate in reversed(
         [
-            click.option("-o", "--out", metavar="PATH", help="Where the result goes: absent or empty."),
-            click.option("--in-place", is_flag=True, help="Change PATH itself; needs --backup."),
-            click.option("--backup", metavar="DIR", help="Where the originals go: outside of the data, absent or empty."),
-            click.option("--dry-run", is_flag=True, help="Only say what would be done."),
-            click.option("--json", "as_json", is_flag=True, help="The whole report as JSON."),
+            click.option("-o", "--out", metavar="PATH", help="Where to write the result; must be absent or empty."),
+            click.option("--in-place", is_flag=True, help="Change PATH itself; requires --backup."),
+            click.option("--backup", metavar="DIR", help="Where to save the original files: outside the data, absent or empty."),
+            click.option("--dry-run", is_flag=True, help="Only report what would be done."),
+            click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON."),
         ]
     ):  # fmt: skip
         command = decorate(command)
@@ -156,13 +158,13 @@ def mending_options(command: F) -> F:
 
 
 def filter_text(words: tuple[str, ...]) -> str | None:
-    """Several filters must all hold."""
+    """Join several filters; all must match."""
     return " and ".join(words) or None
 
 
 @contextmanager
 def output(path: str | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that appears whole or not at all."""
+    """Open standard output, or a file that is replaced atomically."""
     if path in (None, "-"):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -176,7 +178,7 @@ def output(path: str | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Callable[..., None]]:
-    """A bar on stderr when a person watches; the function yielded takes how much is done, and of how much if that is news."""
+    """Show a progress bar on stderr if it is a terminal. The function yielded takes the amount done and, if it has changed, the total."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return
@@ -200,7 +202,7 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Cal
 
 
 def print_report(report: Report, as_json: bool) -> None:
-    """A report, for people or programs."""
+    """Print a report as text or JSON."""
     if as_json:
         print_json(report.to_dict())
     else:
@@ -208,7 +210,7 @@ def print_report(report: Report, as_json: bool) -> None:
 
 
 def width_of(stream: IO[str]) -> int | None:
-    """Characters of a line, where a person reads; None where a program does."""
+    """Return the width of a terminal; None if the output is not one."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 

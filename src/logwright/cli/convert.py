@@ -29,10 +29,12 @@ from logwright.readers.report_text import count
     type=click.Choice(["error", "append", "overwrite"]),
     default="error",
     show_default=True,
-    help="What to do when the target is there.",
+    help="What to do if the target exists.",
 )
 @click.option(
-    "--rows-only", is_flag=True, help="One table file of rows, without what the same bytes need on top."
+    "--rows-only",
+    is_flag=True,
+    help="Write rows only. The original bytes cannot be restored from the result.",
 )
 @read_options
 @JOBS
@@ -44,8 +46,8 @@ def command(
 ) -> int:  # fmt: skip
     """Convert SOURCE to TARGET: native files to a .parquet, .arrow or .jsonl file, back, or to other native files.
 
-    Options of the native side are given by upstream's names: --segment-bytes 64m --compression-type zstd. --filter cuts by offset,
-    time or key on the way. Order is kept, and what of native files the result can't hold is told, or refused.
+    Options of the native side have upstream's names: --segment-bytes 64m --compression-type zstd. Use --filter to select by offset, time or
+    key. The order of rows is kept. Data that the target format cannot hold is reported, or the conversion is refused.
     """
     from logwright.conversion import convert
 
@@ -60,7 +62,7 @@ def command(
         for line in done["written"].warnings:
             click.echo(f"warning: {line}", err=True)
         for line in done["written"].before_you_start:
-            click.echo(f"before you start the system: {line}", err=True)
+            click.echo(f"before starting the system: {line}", err=True)
     report = done["report"]
     if report is not None and report.telling:
         click.echo(report.text(width_of(sys.stderr)), err=True)
@@ -68,7 +70,7 @@ def command(
 
 
 def _where(target: str, files: Sequence[str]) -> str:
-    """What was written: a directory by its name and how many files it has now."""
+    """Return what was written: the file, or a directory with its number of files."""
     if os.path.isdir(target):
         return f"{target}, {count(len(files), 'file')}"
     return ", ".join(str(name) for name in files)

@@ -1,4 +1,4 @@
-"""`logwright dump`: the rows, in a form for people or programs."""
+"""`logwright dump`: print or export rows."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from logwright.cli.common import (
     "--format",
     "kind",
     type=click.Choice(["text", "jsonl", "csv", "parquet", "arrow"]),
-    help="Default: text on a terminal or by the ending of --out, else jsonl.",
+    help="Default: by the ending of --out; else text on a terminal, jsonl otherwise.",
 )
-@click.option("-o", "--out", help="A file instead of standard output.")
+@click.option("-o", "--out", help="Write to a file instead of standard output.")
 @click.option(
     "--bytes",
     "form",
     type=click.Choice(["auto", "hex", "base64", "utf8"]),
     default="auto",
     show_default=True,
-    help='Bytes in JSON: auto is text where it is UTF-8, else {"$hex": ...}.',
+    help='Bytes in JSON: auto is text if it is UTF-8, otherwise {"$hex": ...}.',
 )
 @read_options
 @JOBS
@@ -50,7 +50,7 @@ def command(
 
     paths, options = paths_and_options(path)
     if not paths:
-        raise click.UsageError("a path is missing")
+        raise click.UsageError("missing argument PATH")
 
     if kind is None:
         kind = (format_of(out) if out else None) or (

@@ -1,4 +1,4 @@
-"""`logwright explain`: what every byte means."""
+"""`logwright explain`: explain every byte."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import IO
 
 import click
 
-from logwright.cli.common import ANY_OPTION, output, paths_and_options
+from logwright.cli.common import ANY_OPTION, CODEC, output, paths_and_options
 
 _FRAMES, _ITEMS = 8, 12
-"""What a terminal is given where nothing is said."""
+"""Limits for a terminal if none are given."""
 _PAGE_ITEMS = 100_000
 
 
 def _page(path: str) -> AbstractContextManager[IO[bytes]]:
-    """The page's file: one that is there is replaced only if it is such a page."""
+    """Open the file for the page. An existing file is replaced only if it is such a page."""
     try:
         with open(path, "rb") as there:
             ours = b'content="logwright explain"' in there.read(2048)
@@ -35,49 +35,52 @@ def _page(path: str) -> AbstractContextManager[IO[bytes]]:
 @click.option(
     "--at",
     metavar="BYTE",
-    help="The field at a byte: 73400320, 0x4600000, or @73400381+31 in what is packed there.",
+    help="Field at a byte: 73400320, 0x4600000, or @73400381+31 in the data unpacked there.",
 )
 @click.option(
-    "--where", metavar="NAME=VALUE", help="The row of an id: offset=4183220, key=user-7, or any filter."
+    "--where", metavar="NAME=VALUE", help="Row with this id: offset=4183220, key=user-7, or any filter."
 )
 @click.option(
     "--fault",
     type=click.IntRange(min=1),
-    help="A fault, by its number in the list of `logwright verify --json`.",
+    help="Fault by its number in the list of `logwright verify --json`.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="So many frames, or rows, at most.")
-@click.option("--items", type=click.IntRange(min=1), help="So many items of a list are written out.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of frames or rows.")
+@click.option("--items", type=click.IntRange(min=1), help="Maximum number of list items to show.")
 @click.option(
-    "--html", metavar="OUT", help="A page that stands on its own: bytes on one side, fields on the other."
+    "--html", metavar="OUT", help="Write a self-contained page: bytes on one side, fields on the other."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`.")
+@CODEC
 def command(
     path: tuple[str, ...], at: str | None, where: str | None, fault: int | None, limit: int | None, items: int | None,
     html: str | None, as_json: bool, codec: str | None,
 ) -> int:  # fmt: skip
-    """Say what the bytes of a file mean: every byte, also inside of what is compressed."""
+    """Explain every byte of a file, including compressed data."""
     import logwright as lw
 
     paths, options = paths_and_options(path)
     if len(paths) != 1:
-        raise click.UsageError("one path is needed")
+        raise click.UsageError("explain takes one path")
     plain = html is None and not as_json
     if plain and limit is None and at is None and fault is None and where is None:
         limit = _FRAMES
     few = items or (_ITEMS if plain else _PAGE_ITEMS)
-    found = lw.explain(paths[0], codec, at=at, where=where, fault=fault, limit=limit, items=few, **options)
+    explanation = lw.explain(
+        paths[0], codec, at=at, where=where, fault=fault, limit=limit, items=few, **options
+    )
     if html is not None:
         with _page(html) as stream:
-            stream.write(found.html().encode())
+            stream.write(explanation.html().encode())
         if html != "-":
             click.echo(
-                f"{html}: {sum(one.stop - one.start for one in found.pieces):,} bytes explained", err=True
+                f"{html}: {sum(piece.stop - piece.start for piece in explanation.pieces):,} bytes explained",
+                err=True,
             )
     if as_json:
-        click.echo(found.to_json(indent=2))
+        click.echo(explanation.to_json(indent=2))
     elif html is None:
         colour = sys.stdout.isatty()
         width = max(shutil.get_terminal_size((132, 24)).columns, 100) if colour else 132
-        click.echo(found.text(colour=colour, items=few, width=width), color=colour)
+        click.echo(explanation.text(colour=colour, items=few, width=width), color=colour)
     return 0

@@ -1,4 +1,4 @@
-"""`logwright inspect`: what it is, from headers alone."""
+"""`logwright inspect`: describe files and directories from their headers."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from typing import Any
 
 import click
 
-from logwright.cli.common import ANY_OPTION, RECURSIVE, paths_and_options, print_json
+from logwright.cli.common import ANY_OPTION, CODEC, RECURSIVE, paths_and_options, print_json
 
 
 @click.command("inspect", context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
-@click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`.")
+@CODEC
 @RECURSIVE
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: bool) -> int:
-    """Say what files or directories are: kind, files, ranges of ids and times, sizes."""
+    """Summarise a file or directory: format, files, offset and time ranges."""
     import logwright as lw
 
     paths, options = paths_and_options(path)
     if not paths:
-        raise click.UsageError("a path is missing")
+        raise click.UsageError("missing argument PATH")
 
     if recursive:
         options["recursive"] = True
-    found = [lw.inspect(one, codec, **options) for one in paths]
+    results = [lw.inspect(name, codec, **options) for name in paths]
     if as_json:
-        print_json(found if len(found) > 1 else found[0])
+        print_json(results if len(results) > 1 else results[0])
     else:
-        for i, one in enumerate(found):
-            click.echo(("\n" if i else "") + render(one))
+        for i, name in enumerate(results):
+            click.echo(("\n" if i else "") + render(name))
     return 0
 
 
 _SHORT = ("segments", "log_start_offset", "last_segment")
-"""What is said of each of several directories."""
+"""Facts shown for each of several directories."""
 
 
-def render(found: dict[str, Any]) -> str:
-    """A short text: the headline, then a line for each fact, then the files."""
-    found = dict(found)
-    path = found.pop("path")
-    lines = [f"{click.style(path, bold=True)}  {found.pop('codec')}: {found.pop('title')}"]
-    files, faults = found.pop("files", None), found.pop("faults", [])
-    directories = found.pop("directories", [])
-    notes = found.pop("notes", None) or []
-    found.pop("kind"), found.pop("views", None)
-    facts = {**found.pop("facts", {}), **found.pop("ranges", {}), **found.pop("counts", {}), **found}
+def render(details: dict[str, Any]) -> str:
+    """Render as text: a headline, a line for each fact, then the files."""
+    details = dict(details)
+    path = details.pop("path")
+    lines = [f"{click.style(path, bold=True)}  {details.pop('codec')}: {details.pop('title')}"]
+    files, faults = details.pop("files", None), details.pop("faults", [])
+    directories = details.pop("directories", [])
+    notes = details.pop("notes", None) or []
+    details.pop("kind"), details.pop("views", None)
+    facts = {**details.pop("facts", {}), **details.pop("ranges", {}), **details.pop("counts", {}), **details}
     damaged = facts.pop("damaged", None)
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         if value not in (None, [], {}, ()):
             lines.append(f"  {name.ljust(width)}  {_value(value)}")
     if directories:
-        wide = max(len(one["path"]) for one in directories)
+        wide = max(len(store["path"]) for store in directories)
         lines.append("  directories")
-        for one in directories:
-            said = ", ".join(
-                f"{name} {_value(one['facts'][name])}"
+        for store in directories:
+            summary = ", ".join(
+                f"{name} {_value(store['facts'][name])}"
                 for name in _SHORT
-                if one["facts"].get(name) is not None
+                if store["facts"].get(name) is not None
             )
-            lines.append(f"    {one['path'].ljust(wide)}  {one['bytes']:>14,}  {said}")
+            lines.append(f"    {store['path'].ljust(wide)}  {store['bytes']:>14,}  {summary}")
     if files:
         wide = max(len(file["name"]) for file in files)
         lines.append("  files")
@@ -78,10 +78,10 @@ def render(found: dict[str, Any]) -> str:
         lines.append(
             f"  {fault['severity']}: {where}at {fault['offset']}: {fault['kind']}, {fault['detail']}"
         )
-    for one in damaged or ():
-        lines.append(f"  damaged: {one['file']} from byte {one['offset']} on: {one['detail']}")
+    for region in damaged or ():
+        lines.append(f"  damaged: {region['file']} from byte {region['offset']}: {region['detail']}")
     if damaged or any(fault["severity"] == "error" for fault in faults):
-        lines.append(f"  logwright verify {shlex.quote(path)}   says what is lost")
+        lines.append(f"  logwright verify {shlex.quote(path)}   reports what is lost")
     return "\n".join(lines)
 
 
@@ -95,9 +95,9 @@ def _value(value: Any) -> str:
     if isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) not in (dict, list):
         return f"{_value(value[0])} .. {_value(value[1])}"
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_value(one)}" for name, one in value.items())
+        return ", ".join(f"{name}: {_value(item)}" for name, item in value.items())
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-        return "; ".join(_value(one) for one in value)
+        return "; ".join(_value(item) for item in value)
     if isinstance(value, list | tuple):
-        return ", ".join(_value(one) for one in value)
+        return ", ".join(_value(item) for item in value)
     return str(value)

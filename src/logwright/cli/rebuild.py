@@ -1,27 +1,35 @@
-"""`logwright rebuild`: indexes and all else that is derived, made anew."""
+"""`logwright rebuild`: rebuild indexes and other derived files."""
 
 from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, RECURSIVE, mending_options, own_options, print_report, progress
+from logwright.cli.common import (
+    ANY_OPTION,
+    CODEC,
+    RECURSIVE,
+    own_options,
+    print_report,
+    progress,
+    result_options,
+)
 
 
 @click.command("rebuild", context_settings=ANY_OPTION)
 @click.argument("path")
-@click.option("--codec", help="What it is, when the files don't tell; see `logwright codecs`.")
-@click.option("--what", help="Names with commas.  [default: all that can be made anew]")
+@CODEC
+@click.option("--what", help="Comma-separated names.  [default: everything that can be rebuilt]")
 @RECURSIVE
-@mending_options
+@result_options
 @click.pass_context
 def command(
     ctx: click.Context, path: str, codec: str | None, what: str | None, out: str | None, in_place: bool, backup: str | None,
     dry_run: bool, recursive: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Make the derived files of a directory PATH anew from the primary ones, which must be sound.
+    """Rebuild the derived files of the directory PATH from its primary files, which must be undamaged.
 
-    Either --out names where the result goes, absent or empty, and PATH stays as it is; or with --in-place PATH is changed, and
-    --backup names a directory outside of the data for the originals. Options of the layout are given by upstream's names.
+    Either --out names an absent or empty directory for the result, and PATH stays unchanged; or --in-place changes PATH, and --backup names
+    a directory outside the data for the original files. Options of the layout have upstream's names.
     """
     import logwright as lw
 

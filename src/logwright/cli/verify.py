@@ -1,4 +1,4 @@
-"""`logwright verify`: is it sound, what is lost if not, and what the real system would do."""
+"""`logwright verify`: report damage, what is lost, and what the real system would do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import click
 from logwright.cli.common import (
     ANY_OPTION,
     CLEAN,
+    CODEC,
     JOBS,
     RECURSIVE,
     AsSystemCommand,
@@ -18,24 +19,24 @@ from logwright.cli.common import (
 
 @click.command("verify", cls=AsSystemCommand, context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
-@click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`.")
+@CODEC
 @click.option(
     "--depth",
     type=click.Choice(["structure", "checksums", "records"]),
     default="records",
     show_default=True,
-    help="How deep to look: frames only, checksums too, every record too.",
+    help="Level of checking: frame structure, checksums, or every record.",
 )
 @click.option(
     "--as-system",
     metavar="[=VERSION]",
-    help="What the real system would do with it, of this version or the newest known; "
-    "exit status 0 only where it opens and loses nothing.",
+    help="Simulate the start of this version of the real system, or of the newest known; "
+    "the exit status is 0 only if it opens and loses nothing.",
 )
 @CLEAN
 @JOBS
 @RECURSIVE
-@click.option("--json", "as_json", is_flag=True, help="The whole report as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON.")
 def command(
     path: tuple[str, ...],
     codec: str | None,
@@ -46,15 +47,15 @@ def command(
     recursive: bool,
     as_json: bool,
 ) -> int:
-    """Check files or directories, or all the directories in one.
+    """Check files or directories, or all stores in a directory.
 
-    Exit status 3 when damage is found, 1 when something could not be looked at.
+    Exit status 3 if damage is found, 1 if something could not be checked.
     """
     import logwright as lw
 
     paths, options = paths_and_options(path)
     if not paths:
-        raise click.UsageError("a path is missing")
+        raise click.UsageError("missing argument PATH")
 
     with progress("verify", None) as show:
         report = lw.verify(

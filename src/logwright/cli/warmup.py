@@ -1,4 +1,4 @@
-"""`logwright warmup`: compile every kernel now, so that the first large file does not wait for it."""
+"""`logwright warmup`: compile every kernel ahead of its first use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 
 @click.command("warmup")
 def command() -> int:
-    """Compile all kernels into the cache of this user."""
+    """Compile all kernels into this user's cache."""
     from logwright.codec import registry
     from logwright.codec.kernels.kernel import warmup
 

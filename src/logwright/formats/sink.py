@@ -33,7 +33,7 @@ class Sink(AbstractContextManager["Sink"]):
     ) -> None:  # fmt: skip
         """`form`: the format of bytes. `hexadecimal`: columns printed in hexadecimal."""
         if form not in jsonl.BYTES:
-            raise UsageError(f"no form of bytes {form!r}", advice=f"There are: {', '.join(jsonl.BYTES)}")
+            raise UsageError(f"no form of bytes {form!r}", advice=f"Valid values: {', '.join(jsonl.BYTES)}")
         self._stream, self._kind, self._form = stream, kind, form
         self._hexadecimal = hexadecimal
         self._writer: Any = None
@@ -48,7 +48,7 @@ class Sink(AbstractContextManager["Sink"]):
 
             self._writer = csv.CSVWriter(stream, pa.schema([_csv_field(field) for field in schema]))
         elif kind not in ("text", "jsonl"):
-            raise UsageError(f"no format {kind!r}", advice=f"There are: {', '.join(FORMATS)}")
+            raise UsageError(f"no format {kind!r}", advice=f"Valid values: {', '.join(FORMATS)}")
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._kind == "jsonl":

@@ -1,6 +1,6 @@
 """The Spark data source `logwright`, for reading and writing.
 
-Where the package is installed Spark finds it by itself. Shipped as a zip with `--py-files`, it is registered by one call:
+Where the package is installed Spark finds it without registration. Shipped as a zip with `--py-files`, it needs one call:
 
     import logwright.spark
     logwright.spark.register(spark)
@@ -16,11 +16,11 @@ try:
     import pyspark
 except ImportError:
     raise ImportError(
-        'the Spark part needs PySpark: pip install "logwright[spark]", and Java 17 or newer'
+        'logwright.spark needs PySpark and Java 17 or newer: pip install "logwright[spark]"'
     ) from None
 
 if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 1):
-    raise ImportError(f"the Spark part needs PySpark 4.1 or newer, this is {pyspark.__version__}")
+    raise ImportError(f"logwright.spark needs PySpark 4.1 or newer, found {pyspark.__version__}")
 
 from logwright.spark.source import DefaultSource
 
@@ -31,12 +31,10 @@ __all__ = ["DefaultSource", "register"]
 
 
 def register(spark: SparkSession | None = None) -> None:
-    """Make `logwright` known to a session (the active one if none is given)."""
+    """Register the source `logwright` with a session, by default the active one."""
     from pyspark.sql import SparkSession
 
     session = spark or SparkSession.getActiveSession()
     if session is None:
-        raise UsageError(
-            "there is no active Spark session", advice="Pass one: logwright.spark.register(spark)"
-        )
+        raise UsageError("no active Spark session", advice="Pass one: logwright.spark.register(spark)")
     session.dataSource.register(DefaultSource)

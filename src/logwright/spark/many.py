@@ -1,8 +1,8 @@
-"""Many directories mended, each by whoever has time, without Spark in it: what there is to do, one piece of it, and one report.
+"""Repair many directories, independent of Spark: the list of work, one unit of work, and the combined report.
 
-A piece may be done twice, by a task that is tried again or a speculative one, and any task may die at any moment. So each attempt
-makes its result in a place of its own, in a staging directory that the system ignores, and a single rename puts it under its
-final name. Who finds it there already finds what another attempt of the same job made of the same input.
+A unit may be done twice, by a retried or speculative task, and any task may die at any time. So each attempt writes to its own folder in a
+staging directory that the system ignores, and a single rename gives the result its final name. An attempt that finds the name taken by an
+equal result of another attempt counts as done.
 """
 
 from __future__ import annotations
@@ -20,18 +20,11 @@ from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Storag
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.readers.copies import copies_of, one_of_each
+from logwright.readers.paths import expand
 from logwright.readers.report import Report
-from logwright.readers.resolve import (
-    COPIES_OPTIONS,
-    DirectoryTarget,
-    FileTarget,
-    Stores,
-    Target,
-    directories_of_stores,
-    expand,
-    resolve,
-)
+from logwright.readers.resolve import directories_of_stores, resolve
 from logwright.readers.source import is_remote, local_path
+from logwright.readers.target import COPIES_OPTIONS, DirectoryTarget, FileTarget, Stores, Target
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -47,7 +40,7 @@ from logwright.writers.stage import OWNER
 from logwright.writers.target import refuse_remote
 
 MAX_FAULTS = 100
-"""So many faults of one directory are in the report: there may be very many directories."""
+"""Limit of faults per directory in the report, since there may be many directories."""
 MERGE = "merge"
 _DONE = "done"
 _SHOWN = 20
@@ -55,7 +48,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Item:
-    """One directory to be made, of one or (replicas) several. `bytes` are those to be read."""
+    """A result to write, from one directory or several replicas. `bytes` is the size of the input."""
 
     number: int
     name: str
@@ -65,20 +58,23 @@ class Item:
 
 @dataclass(frozen=True)
 class Todo:
-    """What there is to do: the largest first, so that the end is not a long wait for one."""
+    """The list of work, largest first, so that the end does not wait for a long one."""
 
     layout: Layout
     items: tuple[Item, ...]
     failed: tuple[Mapping[str, Any], ...] = ()
-    """Results of those that could not even be looked at."""
+    """Results of directories that could not be opened."""
     notes: tuple[str, ...] = ()
     stores: tuple[Stores, ...] = ()
-    """The directories of stores among the paths."""
+    """Directories of stores among the paths."""
 
 
 def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = None) -> Todo:
-    """What lies at these paths: directories, or folders full of them. Raises `UsageError` for files, for directories of different
-    kinds, and for copies of one where `replicas` (first, longest or merge) says nothing."""
+    """List the directories at some paths, or in folders at these paths.
+
+    Raises `UsageError` for files, for directories of different layouts, and for replicas if `replicas` (first, longest or merge) is not
+    set.
+    """
     options = {} if replicas in (None, MERGE) else {COPIES_OPTIONS[0].name: replicas}
     targets: dict[str, DirectoryTarget] = {}
     failed: list[Mapping[str, Any]] = []
@@ -87,34 +83,34 @@ def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = 
     for path in expand(paths):
         try:
             inside = directories_of_stores(path, codec, options, notes)
-            found: list[Target] = [one for each in inside for one in each.targets]
-            found = found or resolve([path], codec, options, passed=notes)
+            targets_found: list[Target] = [target for each in inside for target in each.targets]
+            targets_found = targets_found or resolve([path], codec, options, skipped=notes)
         except UsageError:
             raise
         except LogwrightError as error:
             failed.append(_failed(path, [path], error))
             continue
         stores += inside
-        for one in found:
-            if isinstance(one, FileTarget):
-                raise UsageError("this is a file, directories are mended here", path=one.path)
-            # One directory may be meant by two of the paths.
+        for target in targets_found:
+            if isinstance(target, FileTarget):
+                raise UsageError("this is a file; only directories can be repaired here", path=target.path)
+            # Two paths may lead to one directory.
             targets.setdefault(
-                one.path if is_remote(one.path) else os.path.realpath(local_path(one.path)), one
+                target.path if is_remote(target.path) else os.path.realpath(local_path(target.path)), target
             )
     if not targets:
-        raise LogwrightError("; ".join(str(one["error"]) for one in failed))
+        raise LogwrightError("; ".join(str(target["error"]) for target in failed))
     layout, items = _items(list(targets.values()), replicas)
     return Todo(layout, items, tuple(failed), tuple(dict.fromkeys(notes)), tuple(stores))
 
 
 def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[Layout, tuple[Item, ...]]:
     layout = targets[0].layout
-    for one in targets:
-        if one.layout.name != layout.name:
+    for target in targets:
+        if target.layout.name != layout.name:
             raise UsageError(
-                f"{targets[0].path} is {layout.name}, {one.path} is {one.layout.name}",
-                advice="Mend directories of different kinds one kind after the other",
+                f"{targets[0].path} is {layout.name}, but {target.path} is {target.layout.name}",
+                advice="Repair directories of different layouts separately",
             )
     chosen: Sequence[Target] = targets
     if replicas != MERGE:
@@ -123,7 +119,7 @@ def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[La
         except UsageError as error:
             if replicas is None:
                 error.advice = (
-                    "Say --replicas merge (each frame from whichever copy is sound), first or longest"
+                    "Pass --replicas merge (take each frame from an undamaged replica), first or longest"
                 )
             raise
     items: dict[str, Item] = {}
@@ -132,17 +128,19 @@ def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[La
         item = Item(0, copies[0].directory.name, tuple(copy.path for copy in copies), size)
         if item.name in items:
             raise UsageError(
-                f"both {items[item.name].paths[0]} and {item.paths[0]} would become {item.name}",
-                advice="Mend them one after the other",
+                f"{items[item.name].paths[0]} and {item.paths[0]} would both be written to {item.name}",
+                advice="Repair them separately",
             )
         items[item.name] = item
     ordered = sorted(items.values(), key=lambda item: -item.bytes)
-    return layout, tuple(Item(number, one.name, one.paths, one.bytes) for number, one in enumerate(ordered))
+    return layout, tuple(
+        Item(number, target.name, target.paths, target.bytes) for number, target in enumerate(ordered)
+    )
 
 
 @dataclass(frozen=True)
 class Work:
-    """How, and where to. Picklable; called with an item wherever there is time. `stage` is "" for a dry run."""
+    """The settings of a repair. Can be pickled and is called with each item. `stage` is "" for a dry run."""
 
     to: str
     stage: str
@@ -152,7 +150,7 @@ class Work:
     files: FileSystem = field(default_factory=LocalFileSystem)
 
     def __call__(self, item: Item) -> str:
-        """Mend one; returns the result as JSON. What can't be mended is a result too."""
+        """Repair one item and return the result as JSON; a failure is a result too."""
         if not self.stage:
             return self._try(item, "")
         done = os.path.join(self.stage, _DONE, f"{item.number}.json")
@@ -171,31 +169,31 @@ class Work:
         from logwright.api import repair
 
         out = os.path.join(self.to, item.name)
-        made = os.path.join(place, item.name) if place else None
+        staged = os.path.join(place, item.name) if place else None
         try:
             with plain_errors(out):
-                if made is not None:
+                if staged is not None:
                     self._make(place)
                 report = repair(
-                    list(item.paths) if len(item.paths) > 1 else item.paths[0], made, codec=self.codec, strategy=self.strategy,
-                    dry_run=made is None, max_faults=MAX_FAULTS, **self.options,
+                    list(item.paths) if len(item.paths) > 1 else item.paths[0], staged, codec=self.codec, strategy=self.strategy,
+                    dry_run=staged is None, max_faults=MAX_FAULTS, **self.options,
                 )  # fmt: skip
-                if made is not None:
-                    self._put(made, out)
+                if staged is not None:
+                    self._put(staged, out)
             result = _result(item.paths[0], item.paths, report, out if place else None)
         except LogwrightError as error:
             result = _failed(item.paths[0], item.paths, error)
-        except Exception as error:  # of one, which shall not be the end of all
-            said = LogwrightError(
-                f"this is a mistake in logwright itself ({type(error).__name__}: {error})", path=item.paths[0]
+        except Exception as error:  # a bug must not stop the other items
+            bug = LogwrightError(
+                f"internal error in logwright ({type(error).__name__}: {error})", path=item.paths[0]
             )
-            result = _failed(item.paths[0], item.paths, said)
+            result = _failed(item.paths[0], item.paths, bug)
         return json.dumps(result, default=_plain)
 
     def _make(self, place: str) -> None:
         if self.files.stat(self.stage) is None:
             raise StorageError(
-                "the job's staging directory is not to be seen here",
+                "the staging directory of the job does not exist here",
                 path=self.stage,
                 advice="The driver and all tasks must see the same directories under the same paths: use a file system that all "
                 "nodes mount",
@@ -209,22 +207,22 @@ class Work:
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            # It was not there when the job began: another attempt was faster. The same input gives the same output.
+            # It did not exist when the job began, so another attempt was faster. Equal input gives equal output.
             if sizes(self.files, made) != sizes(self.files, out):
-                raise ExistsError("it has come into being while it was being made", path=out) from None
+                raise ExistsError("it was created by someone else during the repair", path=out) from None
         self.files.sync_directory(self.to)
 
     def _keep(self, done: str, text: str) -> None:
-        """For other attempts, and for a job that breaks off."""
+        """Save the result for other attempts, and for a restart of the job."""
         part = f"{done}.{secrets.token_hex(4)}"
         with contextlib.suppress(OSError):
             put_file(self.files, part, text.encode())
             self.files.rename(part, done)
 
-    # around all of it
+    # The job as a whole
 
     def results(self) -> dict[int, str]:
-        """What has been done so far, by the number of the item."""
+        """Return the results so far, by number of the item."""
         if not self.stage:
             return {}
         folder = os.path.join(self.stage, _DONE)
@@ -232,7 +230,7 @@ class Work:
         return {int(name[:-5]): self.files.read(os.path.join(folder, name)).decode() for name in names}
 
     def end(self) -> None:
-        """Remove the staging directory. What stays behind is removed by the next job."""
+        """Remove the staging directory. The next job removes what remains."""
         if self.stage:
             with contextlib.suppress(OSError):
                 remove_tree(self.files, self.stage)
@@ -242,10 +240,9 @@ class Work:
 def begin(
     todo: Todo, to: str, strategy: str | None, options: Mapping[str, Any], *, skip_existing: bool = False
 ) -> tuple[Work, list[Item]]:
-    """Check where the results go, and make the staging directory in it. Returns the work and the items that are left to do.
+    """Check the target directory and make the staging directory in it. Return the work and the items to do.
 
-    Raises `ExistsError` where something is there already and `skip_existing` is not said, `BusyError` where the system or
-    another such job is at work.
+    Raises `ExistsError` if a result exists and `skip_existing` is false, and `BusyError` if the system or another such job is running.
     """
     refuse_remote(to)
     files = LocalFileSystem()
@@ -259,9 +256,9 @@ def begin(
         if existing and not skip_existing:
             more = f" and {len(existing) - 4} more" if len(existing) > 4 else ""
             raise ExistsError(
-                f"there are {', '.join(existing[:4])}{more} already",
+                f"{', '.join(existing[:4])}{more} already exist",
                 path=to,
-                advice="Name another directory, or say --skip-existing to leave these as they are and make the rest",
+                advice="Use another directory, or pass --skip-existing to keep these and write the others",
             )
         stage = os.path.join(to, todo.layout.staging(todo.items[0].name, secrets.token_hex(16)))
         files.mkdir(stage)
@@ -273,18 +270,18 @@ def begin(
 
 
 def _sweep(files: FileSystem, to: str) -> None:
-    """Remove what a job that was killed left. Raises `BusyError` for one that runs."""
+    """Remove what a killed job left. Raises `BusyError` if a job is running."""
     for item in files.listdir(to):
         place = os.path.join(to, item.name)
         if not item.directory or files.stat(os.path.join(place, OWNER)) is None:
             continue
         if files.stat(os.path.join(place, _DONE)) is None:
-            continue  # not of this kind
+            continue  # another kind of staging directory
         if claimed(files, place):
             raise BusyError(
-                "another repair job writes there",
+                "another repair job is writing there",
                 path=to,
-                advice="Wait for its end, or name another directory",
+                advice="Wait for it, or use another directory",
             )
         remove_tree(files, place)
 
@@ -295,26 +292,31 @@ def _sweep(files: FileSystem, to: str) -> None:
 def own_files(
     todo: Todo, to: str | None, results: Iterable[Mapping[str, Any]], files: FileSystem | None = None
 ) -> list[str]:
-    """Copy the own files of a log directory beside the results, as `logwright repair` does; None: only say what would be done.
+    """Copy the own files of a log directory beside the results, as `logwright repair` does. With `to` None, only describe it.
 
-    Returns sentences on what was done."""
+    Returns sentences about what was done.
+    """
     known = [stores for stores in todo.stores if stores.container is not None]
     if not known:
         return []
     if len(known) > 1 or len(todo.stores) > 1:
         names = ", ".join(stores.path for stores in known[:4])
         return [
-            f"the files beside the stores of {names} are not copied: the results of several directories are in one folder; run the "
-            "job once for each directory to get complete ones"
+            f"the files beside the stores of {names} are not copied, since the results of several directories are in one folder; run the "
+            "job once per directory to get complete ones"
         ]
     stores, container = known[0], known[0].container
     assert container is not None
     parts = []
-    for one in results:
-        part = Report(str(one["path"]))
-        part.error = one["error"]
+    for result in results:
+        part = Report(str(result["path"]))
+        part.error = result["error"]
         if part.error is None:
-            part.changed, part.ids, part.result_files = one["changed"], one["ids"], one["result_files"]
+            part.changed, part.ids, part.result_files = (
+                result["changed"],
+                result["ids"],
+                result["result_files"],
+            )
         parts.append(part)
     contents, notes = repaired_own_files(stores, container, parts)
     if to is None:
@@ -322,14 +324,14 @@ def own_files(
     files = files or LocalFileSystem()
     real = files.real(local_path(to))
     with plain_errors(to):
-        there = [name for name in contents if files.stat(os.path.join(real, name)) is not None]
+        existing = [name for name in contents if files.stat(os.path.join(real, name)) is not None]
         copied = write_own_files(
-            files, stores, {name: one for name, one in contents.items() if name not in there}, real
+            files, stores, {name: result for name, result in contents.items() if name not in existing}, real
         )
-    if there:
-        notes.append(f"there already, and left as they are: {', '.join(there)}")
+    if existing:
+        notes.append(f"kept, since they exist already: {', '.join(existing)}")
     if copied:
-        notes.append(f"copied as they are: {', '.join(copied)}")
+        notes.append(f"copied unchanged: {', '.join(copied)}")
     return notes
 
 
@@ -356,17 +358,17 @@ def _failed(path: str, paths: Sequence[str], error: LogwrightError) -> dict[str,
 
 
 def died(item: Item, why: str) -> str:
-    """The result of an item whose task ended without one, however often it was tried."""
+    """Return the result of an item whose task died on every attempt."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
     error = StorageError(
-        f"its task died each time it was tried: {lines[0] if lines else 'no reason given'}",
+        f"its task died on every attempt: {lines[0] if lines else 'no reason given'}",
         path=item.paths[0],
     )
     return json.dumps(_failed(item.paths[0], item.paths, error))
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy as those of Python."""
+    """Convert NumPy numbers to Python numbers."""
     return value.item() if hasattr(value, "item") else str(value)
 
 
@@ -376,8 +378,8 @@ _SUMS = ("bytes", "bytes_damaged", "frames", "rows", "faults_total")
 def merge(
     paths: Sequence[str], todo: Todo, results: Iterable[Mapping[str, Any]], skipped: Sequence[Item] = ()
 ) -> dict[str, Any]:
-    """One report of all. As the report of one directory, with paths instead of names, and `targets`, a line for each."""
-    done = sorted([*results, *todo.failed], key=lambda one: str(one["path"]))
+    """Combine all reports: like that of one directory, with paths instead of names, and `targets` with an entry for each."""
+    done = sorted([*results, *todo.failed], key=lambda result: str(result["path"]))
     merged: dict[str, Any] = {
         "report": 1,
         "logwright": Report("").to_dict()["logwright"],
@@ -393,11 +395,11 @@ def merge(
         "kept": [],
         "cut": [],
     }
-    for one in done:
-        target = {name: one[name] for name in ("path", "paths", "out", "error", "incomplete")}
-        report = one["report"]
-        merged["incomplete"] |= one["incomplete"]
-        merged["failed"] += one["error"] is not None
+    for result in done:
+        target = {name: result[name] for name in ("path", "paths", "out", "error", "incomplete")}
+        report = result["report"]
+        merged["incomplete"] |= result["incomplete"]
+        merged["failed"] += result["error"] is not None
         if report is None:
             merged["ok"] = False
         else:
@@ -408,30 +410,30 @@ def merge(
             for name in _SUMS:
                 merged[name] += report[name]
             merged["files"] += [
-                {**file, "path": _inside(one["path"], file["path"])} for file in report["files"]
+                {**file, "path": _inside(result["path"], file["path"])} for file in report["files"]
             ]
             for name in ("kept", "cut"):
                 merged[name] += [
-                    {**each, "file": _inside(each.get("copy", one["path"]), each["file"])}
-                    for each in report[name] or ()
+                    {**entry, "file": _inside(entry.get("copy", result["path"]), entry["file"])}
+                    for entry in report[name] or ()
                 ]
         merged["targets"].append(target)
-        # What concerns all of them is said once.
+        # Notes that apply to all are added once.
         merged["notes"] += [
             note
-            for note in one["notes"]
-            if note.startswith("before you start") and note not in merged["notes"]
+            for note in result["notes"]
+            if note.startswith("before starting") and note not in merged["notes"]
         ]
     merged["targets"] += [
         {
-            "path": one.paths[0],
-            "paths": list(one.paths),
+            "path": result.paths[0],
+            "paths": list(result.paths),
             "out": None,
             "error": None,
             "incomplete": False,
             "skipped": True,
         }
-        for one in skipped
+        for result in skipped
     ]
     return merged
 
@@ -441,54 +443,60 @@ def _inside(path: str, name: str) -> str:
 
 
 def text(merged: Mapping[str, Any], next_: str = "") -> str:
-    """For people: one line, what is wrong, and the next command."""
+    """Return a text for an operator: a summary, the problems, and the next command."""
     targets = merged["targets"]
-    failed = [one for one in targets if one["error"] is not None]
-    skipped = [one for one in targets if one.get("skipped")]
-    mended = [one for one in targets if one["error"] is None and (one.get("cuts") or not one.get("ok", True))]
-    sound = len(targets) - len(failed) - len(skipped) - len(mended)
-    lost = [one.get("rows_lost") for one in mended]
-    rows = f"{sum(one or 0 for one in lost):,} rows lost{', more where it is not known how many' if None in lost else ''}"
-    head = f"repair  {len(targets):,} directories: {sound:,} sound, {len(mended):,} mended, {len(failed):,} failed"
+    failed = [target for target in targets if target["error"] is not None]
+    skipped = [target for target in targets if target.get("skipped")]
+    repaired = [
+        target
+        for target in targets
+        if target["error"] is None and (target.get("cuts") or not target.get("ok", True))
+    ]
+    undamaged = len(targets) - len(failed) - len(skipped) - len(repaired)
+    lost = [target.get("rows_lost") for target in repaired]
+    rows = f"{sum(rows or 0 for rows in lost):,} rows lost{', and an unknown number more' if None in lost else ''}"
+    head = f"repair  {len(targets):,} directories: {undamaged:,} undamaged, {len(repaired):,} repaired, {len(failed):,} failed"
     lines = [
-        head + (f", {len(skipped):,} there already" if skipped else ""),
+        head + (f", {len(skipped):,} skipped (existing)" if skipped else ""),
         f"  {merged['rows']:,} rows kept, {rows}",
     ]
-    for one in sorted(mended, key=lambda one: -(one["rows_lost"] or 0))[:_SHOWN]:
-        gone = (
-            "rows lost, not known how many" if one["rows_lost"] is None else f"{one['rows_lost']:,} rows lost"
+    for target in sorted(repaired, key=lambda target: -(target["rows_lost"] or 0))[:_SHOWN]:
+        loss = (
+            "unknown number of rows lost"
+            if target["rows_lost"] is None
+            else f"{target['rows_lost']:,} rows lost"
         )
         lines.append(
-            f"  mended  {one['path']}: {gone}, {one['bytes_damaged']:,} of {one['bytes']:,} bytes damaged"
+            f"  repaired  {target['path']}: {loss}, {target['bytes_damaged']:,} of {target['bytes']:,} bytes damaged"
         )
-    if len(mended) > _SHOWN:
-        lines.append(f"  and {len(mended) - _SHOWN:,} more")
-    lines += [f"  FAILED  {one['error']}" for one in failed[:_SHOWN]]
+    if len(repaired) > _SHOWN:
+        lines.append(f"  and {len(repaired) - _SHOWN:,} more")
+    lines += [f"  FAILED  {target['error']}" for target in failed[:_SHOWN]]
     if len(failed) > _SHOWN:
-        lines.append(f"  and {len(failed) - _SHOWN:,} more that failed")
+        lines.append(f"  and {len(failed) - _SHOWN:,} more failures")
     lines += [f"  {note}" for note in merged["notes"]]
     return "\n".join([*lines, *([f"  {next_}"] if next_ else [])])
 
 
 def status(merged: Mapping[str, Any]) -> int:
-    """The exit status: 1 where one failed, 3 where something is lost."""
+    """Return the exit status: 1 if a repair failed, 3 if something is lost."""
     return 1 if merged["failed"] else 3 if merged["incomplete"] else 0
 
 
 def options_of(words: Iterable[str]) -> dict[str, str]:
-    """`["segment.bytes=1m"]` as a mapping."""
+    """Parse `["segment.bytes=1m"]` into a mapping."""
     out: dict[str, str] = {}
     for word in words:
         name, sign, value = word.partition("=")
         if not sign or not name:
-            raise UsageError(f"an option is NAME=VALUE, not {word!r}")
+            raise UsageError(f"invalid option {word!r}; expected NAME=VALUE")
         out[name] = value
     return out
 
 
-def check_replicas(how: str | None) -> str | None:
-    """Raise `UsageError` for what is no way to treat copies."""
-    if how is None or str(how).lower() == MERGE:
-        return None if how is None else MERGE
-    chosen: str = Options(COPIES_OPTIONS, {COPIES_OPTIONS[0].name: how})[COPIES_OPTIONS[0].name]
+def check_replicas(choice: str | None) -> str | None:
+    """Return a valid value of --replicas. Raises `UsageError`."""
+    if choice is None or str(choice).lower() == MERGE:
+        return None if choice is None else MERGE
+    chosen: str = Options(COPIES_OPTIONS, {COPIES_OPTIONS[0].name: choice})[COPIES_OPTIONS[0].name]
     return chosen

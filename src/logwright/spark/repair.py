@@ -1,9 +1,9 @@
-"""The Spark job that mends damaged directories of a cluster, one task a directory, with one report.
+"""The Spark job that repairs damaged directories of a cluster, one task per directory, with one report.
 
-    spark-submit --py-files logwright-VERSION-py-files.zip logwright_repair.py --from /disks/*/kafka-logs --to /mended
-    python -m logwright.spark.repair --from /disks/*/kafka-logs --to /mended
+    spark-submit --py-files logwright-VERSION-py-files.zip logwright_repair.py --from /disks/*/kafka-logs --to /repaired
+    python -m logwright.spark.repair --from /disks/*/kafka-logs --to /repaired
 
-Exit status: 0 nothing is lost, 3 something is, 1 some could not be mended (the others are), 2 wrong usage.
+Exit status: 0 nothing is lost, 3 something is lost, 1 some could not be repaired (the others are), 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from logwright.writers.file import whole_file
 from logwright.writers.repair import check
 
 MAX_TASKS = 10_000
-"""More directories than that share tasks."""
+"""More directories than this share tasks."""
 HOPELESS = 5
-"""Where so many tasks died and none did not, it is not the directories."""
+"""If this number of tasks died and none succeeded, the directories are not the cause."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the job; returns the exit status."""
-    asked = _parser().parse_args(args)
+    """Run the job and return the exit status."""
+    parsed = _parser().parse_args(args)
     try:
-        return _run(asked)
+        return _run(parsed)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -45,8 +45,8 @@ def main(args: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="logwright.spark.repair",
-        description="Mend damaged directories, each as `logwright repair` would: the clean ones lie in DIR under their own names.",
-        epilog="Exit status: 0 nothing is lost, 3 something is, 1 some could not be mended, 2 wrong usage.",
+        description="Repair damaged directories, each as `logwright repair` would, into DIR under their own names.",
+        epilog="Exit status: 0 nothing is lost, 3 something is lost, 1 some could not be repaired, 2 wrong usage.",
     )
     add = parser.add_argument
     add(
@@ -58,88 +58,86 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="directories, folders of them (a broker's log directory), globs, or a server.properties",
     )
-    add("--to", metavar="DIR", help="where the results go; all nodes must see it under this path")
-    add("--codec", help="what they are, when names and bytes don't tell")
+    add("--to", metavar="DIR", help="directory for the results; all nodes must see it under this path")
+    add("--codec", help="format, if it cannot be detected")
     add(
         "--strategy",
         choices=["salvage", "prefix", "system"],
-        help="keep every undamaged frame (usually the default), all before the first damage, or what the real system would leave",
+        help="keep every undamaged frame (usually the default), all frames before the first damage, or what the real system would leave",
     )
     add(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of the layout, by upstream's name; again and again",
+        help="option of the layout, with upstream's name; may be repeated",
     )
     add(
         "--replicas",
         metavar="HOW",
-        help="where copies of one directory are found: first, longest, or merge (each frame from whichever is sound)",
+        help="for replicas of one directory: read the first, the longest, or merge (each frame from an undamaged replica)",
     )
-    add("--skip-existing", action="store_true", help="leave what is in DIR already as it is")
-    add("--dry-run", action="store_true", help="only say what would be done")
-    add("--report", metavar="FILE", help="the whole report as JSON")
+    add("--skip-existing", action="store_true", help="keep existing results in DIR")
+    add("--dry-run", action="store_true", help="only report what would be done")
+    add("--report", metavar="FILE", help="file for the whole report as JSON")
     return parser  # fmt: skip
 
 
-def _run(asked: argparse.Namespace) -> int:
-    if asked.to is None and not asked.dry_run:
-        raise UsageError(
-            "where to?", advice="--to DIR gets the results, --dry-run only says what would be done"
-        )
-    if asked.report is not None:
-        _check_report(asked.report)
-    options = many.options_of(asked.option)
-    todo = many.plan(asked.paths, asked.codec, many.check_replicas(asked.replicas))
-    # What no task would understand is told now.
-    check(todo.items[-1].paths[0], todo.layout.name, asked.strategy, options)
-    if asked.dry_run:
-        work, items = many.Work("", "", todo.layout.name, asked.strategy, options), list(todo.items)
+def _run(args: argparse.Namespace) -> int:
+    if args.to is None and not args.dry_run:
+        raise UsageError("--to is missing", advice="Pass --to DIR, or --dry-run to see what would be done")
+    if args.report is not None:
+        _check_report(args.report)
+    options = many.options_of(args.option)
+    todo = many.plan(args.paths, args.codec, many.check_replicas(args.replicas))
+    # Errors that every task would raise are raised before any starts.
+    check(todo.items[-1].paths[0], todo.layout.name, args.strategy, options)
+    if args.dry_run:
+        work, items = many.Work("", "", todo.layout.name, args.strategy, options), list(todo.items)
     else:
-        work, items = many.begin(todo, asked.to, asked.strategy, options, skip_existing=asked.skip_existing)
+        work, items = many.begin(todo, args.to, args.strategy, options, skip_existing=args.skip_existing)
     left = {item.number for item in items}
     try:
         results = distribute(items, work, work.results)
     finally:
         work.end()
-    found = [json.loads(text) for text in results.values()]
+    results_found = [json.loads(text) for text in results.values()]
     merged = many.merge(
-        asked.paths,
+        args.paths,
         todo,
-        found,
-        [one for one in todo.items if one.number not in left],
+        results_found,
+        [item for item in todo.items if item.number not in left],
     )
     try:
-        merged["notes"] += many.own_files(todo, None if asked.dry_run else asked.to, found)
+        merged["notes"] += many.own_files(todo, None if args.dry_run else args.to, results_found)
     except LogwrightError as error:
         merged["notes"].append(f"the files beside the stores are not copied: {error}")
         merged["failed"] += 1
-    if asked.dry_run:
-        words = " ".join(shlex.quote(one) for one in asked.paths)
+    if args.dry_run:
+        words = " ".join(shlex.quote(item) for item in args.paths)
         print(many.text(merged, f"python -m logwright.spark.repair --from {words} --to DIR"))
     else:
-        print(many.text(merged, f"logwright verify {shlex.quote(asked.to)}"))
-    if asked.report is not None:
-        with whole_file(asked.report) as stream:
+        print(many.text(merged, f"logwright verify {shlex.quote(args.to)}"))
+    if args.report is not None:
+        with whole_file(args.report) as stream:
             stream.write(json.dumps(merged, indent=2).encode())
     return many.status(merged)
 
 
 def _check_report(path: str) -> None:
-    """Before hours of work."""
+    """Check the path of the report before hours of work."""
     if os.path.lexists(path):
-        raise ExistsError("it is there already", path=path, advice="Name another file for the report")
+        raise ExistsError("it exists", path=path, advice="Use another file for the report")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise NotFoundError("the folder for the report is not there", path=path)
+        raise NotFoundError("the directory for the report does not exist", path=path)
 
 
 def distribute(
     items: Sequence[Item], work: Callable[[Item], str], so_far: Callable[[], dict[int, str]] = dict
 ) -> dict[int, str]:
-    """The result of every item by its number, each worked on by a task of the Spark session, which is made and stopped here.
+    """Return the result of every item by its number. Each is a task of a Spark session, which is started and stopped here.
 
-    Where an item lets its task die again and again, and with it Spark's job, the rest is done in jobs of its own.
+    If an item kills its task repeatedly, and with it Spark's job, the remaining items run in separate jobs.
     """
     if not items:
         return {}
@@ -147,15 +145,17 @@ def distribute(
     try:
         context = spark.sparkContext
 
-        def job(some: Sequence[Item]) -> list[tuple[int, str]]:
-            tasks = context.parallelize(some, min(len(some), MAX_TASKS))
-            found: list[tuple[int, str]] = tasks.map(lambda item: (item.number, work(item))).collect()
-            return found
+        def job(items_of_job: Sequence[Item]) -> list[tuple[int, str]]:
+            tasks = context.parallelize(items_of_job, min(len(items_of_job), MAX_TASKS))
+            results_of_job: list[tuple[int, str]] = tasks.map(
+                lambda item: (item.number, work(item))
+            ).collect()
+            return results_of_job
 
         try:
             return dict(job(items))
-        except Exception as error:  # Spark's own, of many kinds: a task died too often
-            print(f"a task died too often, the rest goes on one by one: {reason(error)}", file=sys.stderr)
+        except Exception as error:  # errors of Spark, of many types: a task died too often
+            print(f"a task died too often, continuing with separate jobs: {reason(error)}", file=sys.stderr)
         results = so_far()
         deaths: list[str] = []
 
@@ -178,7 +178,7 @@ def distribute(
 
 
 if __name__ == "__main__":
-    # Under its own name: what tasks get pickled has to be found there too.
+    # Imported by its own name, since the tasks unpickle objects of that module.
     from logwright.spark.repair import main as job_main
 
     sys.exit(job_main())

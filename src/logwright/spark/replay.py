@@ -1,9 +1,9 @@
-"""The Spark job that writes rows from anywhere into native files: for back-fill and migration.
+"""The Spark job that writes rows of any source as native files, for back-fill and migration.
 
     spark-submit --py-files logwright-VERSION-py-files.zip logwright_replay.py --from /lake/orders --to /stage/orders-0
     python -m logwright.spark.replay --from /disks/a/kafka-logs --to /stage --into '{topic}-{partition}' --app move
 
-Exit status: 0 all is written, 1 something could not be, 2 wrong usage.
+Exit status: 0 everything is written, 1 failure, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
 from logwright.codec.option import Options
-from logwright.readers.resolve import DirectoryTarget, detect, resolve
+from logwright.readers.resolve import detect, resolve
 from logwright.readers.source import local_path
+from logwright.readers.target import DirectoryTarget
 from logwright.spark.many import options_of
 from logwright.spark.session import reason, session
 from logwright.writers.file import whole_file
@@ -35,14 +36,14 @@ _FORMATS = {
 }  # fmt: skip
 _LOOKED_AT = 1000
 _MOST = 10_000
-"""More directories than that are hardly meant."""
+"""More directories than this are probably a mistake."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the job; returns the exit status."""
-    asked = _parser().parse_args(args)
+    """Run the job and return the exit status."""
+    parsed = _parser().parse_args(args)
     try:
-        job = Job.of(asked)
+        job = Job.of(parsed)
         spark = session("logwright replay")
         try:
             return run(spark, job)
@@ -59,65 +60,69 @@ def main(args: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="logwright.spark.replay",
-        description="Write rows into native files: all rows of a directory, or none of them.",
-        epilog="Exit status: 0 all is written, 1 something could not be, 2 wrong usage.",
+        description="Write rows as native files. Each directory gets all its rows or none.",
+        epilog="Exit status: 0 everything is written, 1 failure, 2 wrong usage.",
     )
     add = parser.add_argument
     add("--from", dest="paths", nargs="+", action="extend", required=True, metavar="PATH",
-        help="what Spark reads: tables in files, or native files and directories")  # fmt: skip
+        help="input for Spark: table files, or native files and directories")  # fmt: skip
     add(
         "--to",
         required=True,
         metavar="DIR",
-        help="the directory to be written; all nodes must see it under this path",
+        help="directory to write; all nodes must see it under this path",
     )
     add(
         "--into",
         metavar="NAME",
-        help="one directory in DIR for each of these: '{topic}-{partition}', names of columns",
+        help="write one directory in DIR per value of these columns: '{topic}-{partition}'",
     )
-    add("--codec", default="kafka.partition", help="what is written (default: kafka.partition)")
+    add("--codec", default="kafka.partition", help="format to write (default: kafka.partition)")
     add(
         "--format",
-        help=f"what is read, in Spark's words, {NATIVE} for native files; told from names by default",
+        help=f"input format, in Spark's terms, or {NATIVE} for native files; detected from names by default",
     )
-    add("--view", help="of native files, what to see of them")
+    add("--view", help="view to read of native files")
     add("--order-by", metavar="COLUMNS",
-        help="with commas; by default what the written files are in order of, where tables have it; none leaves rows as they come")  # fmt: skip
+        help="comma-separated; by default the order column of the target, if a table has it; none keeps the order of rows")  # fmt: skip
     add(
         "--tasks",
         type=int,
         metavar="N",
-        help="so many write, each its own files; by default as many as Spark takes",
+        help="number of writing tasks, each with its own files; default: as many as Spark chooses",
     )
     add(
         "--mode",
         default="append",
         choices=["append", "overwrite"],
-        help="add to what is there, or replace it (default: append)",
+        help="add to an existing directory or replace it (default: append)",
     )
     add(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of writing, by upstream's name; again and again",
+        help="write option, with upstream's name; may be repeated",
     )
     add(
-        "--read-option", action="append", default=[], metavar="NAME=VALUE", help="of reading; again and again"
+        "--read-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="read option; may be repeated",
     )
     add(
         "--app",
         metavar="NAME",
-        help="a name for this replay: done again, after a kill too, it writes only what is missing",
+        help="name of this replay: if it is repeated, also after a kill, only missing data is written",
     )
-    add("--report", metavar="FILE", help="what was written, as JSON")
+    add("--report", metavar="FILE", help="file for a report as JSON")
     return parser
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to do, checked as far as that goes without Spark."""
+    """The job, checked as far as possible without Spark."""
 
     paths: tuple[str, ...]
     to: str
@@ -132,50 +137,48 @@ class Job:
     report: str | None
 
     @classmethod
-    def of(cls, asked: argparse.Namespace) -> Job:
-        """Raises `UsageError` for what can be seen to be wrong now."""
-        layout = registry.get_layout(asked.codec)
-        writing = options_of(asked.option)
+    def of(cls, args: argparse.Namespace) -> Job:
+        """Create from arguments. Raises `UsageError` for errors that can be detected now."""
+        layout = registry.get_layout(args.codec)
+        writing = options_of(args.option)
         Options(layout.options, writing)
-        format_ = asked.format or _told(asked.paths)
-        reading = options_of(asked.read_option)
-        if asked.view is not None:
+        format_ = args.format or _told(args.paths)
+        reading = options_of(args.read_option)
+        if args.view is not None:
             if format_ != NATIVE:
-                raise UsageError(
-                    f"a view is one of native files, {format_} has none", advice="Leave --view away"
-                )
-            reading["view"] = asked.view
-        if asked.app is not None:
-            writing |= {"txnAppId": asked.app, "txnVersion": "0"}
+                raise UsageError(f"--view applies to native files, not to {format_}", advice="Omit --view")
+            reading["view"] = args.view
+        if args.app is not None:
+            writing |= {"txnAppId": args.app, "txnVersion": "0"}
         order = None
-        if asked.order_by is not None:
+        if args.order_by is not None:
             order = (
-                () if asked.order_by == "none" else tuple(one.strip() for one in asked.order_by.split(","))
+                () if args.order_by == "none" else tuple(name.strip() for name in args.order_by.split(","))
             )
-        if asked.into is not None and not _columns_of(asked.into):
-            raise UsageError("--into names no column", advice="For example --into '{topic}-{partition}'")
-        if asked.tasks is not None and asked.tasks < 1:
-            raise UsageError(f"--tasks is {asked.tasks}", advice="One at least")
+        if args.into is not None and not _columns_of(args.into):
+            raise UsageError("--into names no column", advice="Example: --into '{topic}-{partition}'")
+        if args.tasks is not None and args.tasks < 1:
+            raise UsageError(f"--tasks is {args.tasks}", advice="It must be at least 1")
         return cls(
-            tuple(asked.paths), asked.to, asked.into, layout.name, format_, reading, writing, asked.mode, order, asked.tasks,
-            asked.report,
+            tuple(args.paths), args.to, args.into, layout.name, format_, reading, writing, args.mode, order, args.tasks,
+            args.report,
         )  # fmt: skip
 
 
 def _told(paths: Sequence[str]) -> str:
-    """What Spark is to read these as, from the names of files. Raises `UsageError` where they don't tell."""
-    found = {_format(path) for path in paths}
-    if len(found) > 1:
-        said = ", ".join(sorted(str(one) for one in found))
-        raise UsageError(f"these are of different kinds: {said}", advice="Replay one kind after the other")
-    (one,) = found
-    if one is None:
+    """Return the input format for Spark, detected from file names. Raises `UsageError` if it cannot be detected."""
+    formats_found = {_format(path) for path in paths}
+    if len(formats_found) > 1:
+        formats = ", ".join(sorted(str(single) for single in formats_found))
+        raise UsageError(f"inputs of different formats: {formats}", advice="Replay them separately")
+    (single,) = formats_found
+    if single is None:
         raise UsageError(
-            "what lies there can't be told from names",
+            "cannot detect the input format from file names",
             path=paths[0],
-            advice="Say --format, parquet for example",
+            advice="Pass --format, for example parquet",
         )
-    return one
+    return single
 
 
 def _format(path: str) -> str | None:
@@ -183,17 +186,17 @@ def _format(path: str) -> str | None:
         local = local_path(path)
         here = sorted(glob.glob(local)) if glob.has_magic(local) and not os.path.lexists(local) else [local]
     except LogwrightError:
-        here = []  # somewhere else: only the name tells
-    for one in [*here, path]:
-        for name in (one, *_below(one)):
+        here = []  # not local: only the name can tell
+    for place in [*here, path]:
+        for name in (place, *_below(place)):
             if os.path.splitext(name)[1].lower() in _FORMATS:
                 return _FORMATS[os.path.splitext(name)[1].lower()]
-        if os.path.exists(one) and (
-            detect(one) is not None or any(_is_native(inner) for inner in _folders(one))
+        if os.path.exists(place) and (
+            detect(place) is not None or any(_is_native(inner) for inner in _folders(place))
         ):
             return NATIVE
-    if here and not any(os.path.lexists(one) for one in here):
-        raise NotFoundError("nothing is there", path=path)
+    if here and not any(os.path.lexists(place) for place in here):
+        raise NotFoundError("no such file or directory", path=path)
     return None
 
 
@@ -212,7 +215,7 @@ def _folders(path: str) -> Iterator[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    """Some of the files of a table's directory."""
+    """Iterate over some of the files in the directory of a table."""
     seen = 0
     for _, _, names in os.walk(folder):
         for name in names:
@@ -231,7 +234,7 @@ def _columns_of(pattern: str) -> list[str]:
 
 
 def run(spark: Any, job: Job) -> int:
-    """Do it; returns the exit status."""
+    """Run the job and return the exit status."""
     from pyspark.errors import PySparkException
 
     from logwright.spark import register
@@ -257,7 +260,7 @@ def _read(spark: Any, job: Job, paths: Sequence[str], schema: Any = None) -> Any
 
 
 def _targets(spark: Any, job: Job) -> Iterator[tuple[str, Any]]:
-    """What is to be written, and which of the rows."""
+    """Iterate over the directories to write, with their rows."""
     from pyspark.sql import functions
 
     frame = _read(spark, job, job.paths)
@@ -267,18 +270,18 @@ def _targets(spark: Any, job: Job) -> Iterator[tuple[str, Any]]:
     names = _columns_of(job.into)
     missing = [name for name in names if name not in frame.columns]
     if missing:
-        raise UsageError(f"no column {missing[0]!r}", advice=f"There are: {', '.join(frame.columns)}")
-    found: dict[str, dict[str, Any]] = {}
+        raise UsageError(f"unknown column {missing[0]!r}", advice=f"Valid values: {', '.join(frame.columns)}")
+    values_by_name: dict[str, dict[str, Any]] = {}
     sources: dict[str, list[str]] = {}
     for paths in _apart(job):
         few = _read(spark, job, paths, frame.select(*names).schema if job.format == NATIVE else None)
         for row in few.select(*names).distinct().limit(_MOST + 1).collect():
             name = _name(job.into, row.asDict())
-            found[name] = row.asDict()
+            values_by_name[name] = row.asDict()
             sources.setdefault(name, []).extend(paths)
-        if len(found) > _MOST:
-            raise UsageError(f"these would be more than {_MOST} directories", advice="Check --into")
-    for name, values in sorted(found.items()):
+        if len(values_by_name) > _MOST:
+            raise UsageError(f"more than {_MOST} directories would be written", advice="Check --into")
+    for name, values in sorted(values_by_name.items()):
         same = functions.lit(True)
         for column, value in values.items():
             same = same & (functions.col(column) == functions.lit(value))
@@ -286,18 +289,20 @@ def _targets(spark: Any, job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def _apart(job: Job) -> Iterator[Sequence[str]]:
-    """Paths that are looked at together: native directories one by one, so that each is read for its own rows only."""
+    """Return groups of paths to list together: native directories one by one, so that each is read only for its own rows."""
     if job.format != NATIVE or set(job.reading) - {"view", "mode"}:
         yield job.paths
         return
-    found = [one.path for one in resolve(job.paths, passed=[]) if isinstance(one, DirectoryTarget)]
-    yield from ([path] for path in found) if found else (job.paths,)
+    folders = [
+        target.path for target in resolve(job.paths, skipped=[]) if isinstance(target, DirectoryTarget)
+    ]
+    yield from ([path] for path in folders) if folders else (job.paths,)
 
 
 def _name(pattern: str, values: Mapping[str, Any]) -> str:
     name = pattern.format(**values)
     if None in values.values() or os.path.basename(name) != name or name in ("", ".", ".."):
-        raise UsageError(f"{dict(values)} makes no name for a directory", advice="Check --into")
+        raise UsageError(f"{dict(values)} is not a valid directory name", advice="Check --into")
     return name
 
 
@@ -308,7 +313,7 @@ def _write(frame: Any, path: str, job: Job) -> dict[str, Any]:
     if order is None:
         layout = registry.get_layout(job.codec)
         column = registry.get(layout.views[layout.default_view].codec).ordered
-        # Native files come in order; of tables Spark reads the largest file first.
+        # Native files are read in order; of tables Spark reads the largest file first.
         order = (column,) if job.format != NATIVE and column is not None and column in frame.columns else ()
     if order and job.tasks is not None:
         frame = frame.repartitionByRange(job.tasks, *order).sortWithinPartitions(*order)
@@ -323,7 +328,7 @@ def _write(frame: Any, path: str, job: Job) -> dict[str, Any]:
 
 
 def _tell(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -> None:
-    rows = sum(one["rows"] for one in done)
+    rows = sum(target["rows"] for target in done)
     where = job.to if job.into is None else f"{len(done):,} directories in {job.to}"
     print(f"replay  {rows:,} rows from {job.format} into {where}, {seconds:.1f} s")
     print(f"  logwright verify {shlex.quote(job.to)}")
@@ -337,7 +342,7 @@ def _tell(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    # Under its own name: what tasks get pickled has to be found there too.
+    # Imported by its own name, since the tasks unpickle objects of that module.
     from logwright.spark.replay import main as job_main
 
     sys.exit(job_main())

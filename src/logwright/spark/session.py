@@ -1,4 +1,4 @@
-"""What the jobs have in common: a session that finds the source, and what is told of Spark's errors."""
+"""Shared parts of the jobs: the Spark session, and messages for Spark's errors."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ _OURS = re.compile(r"logwright\.codec\.fault\.\w+: (.+)")
 
 
 def session(name: str) -> Any:
-    """The Spark session of a job."""
+    """Return the Spark session of a job."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
         if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
             raise LogwrightError(
-                "Spark needs Java, and there is none", advice="Install Java 17 or newer, or set JAVA_HOME"
+                "Spark needs Java, but none was found", advice="Install Java 17 or newer, or set JAVA_HOME"
             )
-        # Else Spark takes the first python3 of the path, which need not be this one.
+        # By default Spark uses the first python3 of the path, which may be another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         return SparkSession.builder.appName(name).getOrCreate()
     except PySparkException as error:
-        raise LogwrightError(f"Spark does not start: {str(error).splitlines()[0]}") from None
+        raise LogwrightError(f"Spark failed to start: {str(error).splitlines()[0]}") from None
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, out of the pages that Spark says: our own sentence, the last line of Python's, else the first that tells."""
+    """Return the cause of a long Spark error: the message of this package, the last line of a Python traceback, or the first informative
+    line."""
     ours = _OURS.findall(str(error))
     if ours:
         return str(ours[-1]).strip()
@@ -43,5 +44,5 @@ def reason(error: Exception) -> str:
         after = [line for line in lines[trace[-1] + 1 :] if _ERROR.match(line)]
         if after:
             return after[0]
-    told = [line for line in lines if "Caused by" in line or "Lost task" in line or "ailure" in line]
-    return (told or lines or [type(error).__name__])[0]
+    informative = [line for line in lines if "Caused by" in line or "Lost task" in line or "ailure" in line]
+    return (informative or lines or [type(error).__name__])[0]

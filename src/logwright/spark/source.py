@@ -1,4 +1,4 @@
-"""The data source itself: what Spark asks for when it meets `format("logwright")`."""
+"""The data source class of `format("logwright")`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from logwright.writers.write import rows_table, taken_table
 
 _NOT_OPTIONS = {"path", "paths", "codec", *(fold(option.name) for option in TXN_OPTIONS)}
 _OF_SPARK = {"checkpointlocation", "queryname"}
-"""What a stream is given beside its sink's options."""
+"""Options of a stream that are not those of its sink."""
 
 
 class DefaultSource(DataSource):
-    """`spark.read.format("logwright")` and `df.write.format("logwright")`."""
+    """The source of `spark.read.format("logwright")` and `df.write.format("logwright")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -76,21 +76,21 @@ class DefaultSource(DataSource):
         return StreamSink(StreamWrite(path, layout.name, app, mode, options, process=_driver()))
 
     def _target(
-        self, schema: StructType, besides: Set[str] = frozenset()
+        self, schema: StructType, ignored: Set[str] = frozenset()
     ) -> tuple[str, Layout, dict[str, Any]]:
-        """Where to write, what, and how; all is checked that can be. `besides` are options that are none of ours."""
+        """Return the path, layout and options of a write, checked as far as possible. `ignored` are options for Spark itself."""
         (path,) = paths_of(self.options)
-        given = {fold(name): value for name, value in self.options.items()}
-        if "codec" not in given:
+        options_by_name = {fold(name): value for name, value in self.options.items()}
+        if "codec" not in options_by_name:
             names = ", ".join(layout.name for layout in registry.layouts())
             raise UsageError(
-                "what to write is not said", path=path, advice=f'Say .option("codec", ...), one of: {names}'
+                "option codec is missing", path=path, advice=f'Set .option("codec", ...) to one of: {names}'
             )
-        layout = registry.get_layout(given["codec"])
+        layout = registry.get_layout(options_by_name["codec"])
         options = registry.numbers(
-            {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS | besides}
+            {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS | ignored}
         )
-        # A row of next to nothing through a builder: wrong types and names are told now, before any task runs.
+        # Pass one nearly empty row through a builder, so that wrong types and names are refused before any task runs.
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
         )
@@ -103,15 +103,17 @@ class DefaultSource(DataSource):
 
 
 def _trial(schema: pa.Schema, table: Table, key: Sequence[str]) -> pa.RecordBatch:
-    """One row of nulls, but for whole numbers, bytes that may not be null, and a key: where a null is refused, these would not be."""
-    whole = {
-        one.name for one in table.columns if (one.type == pa.binary() and not one.nullable) or one.name in key
+    """Return a row of nulls, except for integers, non-nullable bytes and keys, where null would be refused."""
+    required = {
+        column.name
+        for column in table.columns
+        if (column.type == pa.binary() and not column.nullable) or column.name in key
     }
     arrays = [
         pa.array([0]).cast(f.type)
         if pa.types.is_integer(f.type)
         else pa.array([b""]).cast(f.type)
-        if f.name in whole and (pa.types.is_binary(f.type) or pa.types.is_string(f.type))
+        if f.name in required and (pa.types.is_binary(f.type) or pa.types.is_string(f.type))
         else pa.nulls(1, f.type)
         for f in schema
     ]
@@ -119,7 +121,7 @@ def _trial(schema: pa.Schema, table: Table, key: Sequence[str]) -> pa.RecordBatc
 
 
 def _driver() -> int:
-    """The process that a write lives and dies with: the driver's JVM, an ancestor of the worker that plans it."""
+    """Return the process that owns a write: the driver's JVM, an ancestor of the worker that plans it."""
     process = os.getpid()
     try:
         while process > 1:
@@ -129,5 +131,5 @@ def _driver() -> int:
                 return process
             process = int(fields["PPid"])
     except (OSError, KeyError, ValueError):
-        pass  # no /proc here
+        pass  # no /proc on this system
     return os.getppid()

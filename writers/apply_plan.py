@@ -1,9 +1,8 @@
-"""A directory mended as its layout says: file by file, out of place or in place, whole or not at all.
+"""Write the result of a repair plan for a directory, atomically, out of place or in place.
 
-Out of place the result is made beside `out` and renamed. In place only what changes is made anew, inside the directory; the originals
-are saved (`writers.backup`), then the journal of `writers.commit` puts the new files in their places. Either way the result is
-checked before it is committed, bytes are copied in windows of bounded size, and what comes out as it was counts as untouched
-however it was made.
+Out of place the result is staged beside `out` and renamed. In place only changed files are staged inside the directory; the originals are
+saved (`writers.backup`), then the journal of `writers.commit` renames the new files. Either way the result is verified before the commit,
+bytes are copied in windows of bounded size, and files that come out unchanged count as untouched.
 """
 
 from __future__ import annotations
@@ -49,49 +48,52 @@ class Opens(Listing, Protocol):
 
 
 class Original(Opens, Protocol):
-    """A directory that is mended, or a replica of it: its files have paths."""
+    """A directory to repair, or a replica of it, whose files have paths."""
 
     path: str
 
     def real(self, name: str) -> str: ...
 
 
-Make = Callable[[Sequence[Original], Sequence[Plan]], RepairPlan]
-"""What the layout says of some copies and their plans."""
+MakePlan = Callable[[Sequence[Original], Sequence[Plan]], RepairPlan]
+"""Makes the plan of the layout for some copies and their plans."""
 
 
 @dataclass
 class Done:
-    """What mending did, or would do. Names are those of files of the first copy and of the result."""
+    """What was done, or would be done. Names are those of files of the first copy and of the result."""
 
     summary: Summary = field(default_factory=lambda: Summary(0))
     kept: list[Copy] = field(default_factory=list)
-    """Stretches of primary files, in the order of the result."""
+    """Ranges of primary files, in the order of the result."""
     cut: Sequence[Removed] = ()
     written: list[str] = field(default_factory=list)
-    """Files changed or made, in the order in which they are put in place."""
+    """Changed and new files, in the order of the commit."""
     changed: set[str] = field(default_factory=set)
-    """Those of them that were there before; `derived` those of these that are made from others."""
+    """Those of them that existed before; `derived` are those of these that are derived files."""
     derived: set[str] = field(default_factory=set)
     untouched: list[str] = field(default_factory=list)
     removed: tuple[str, ...] = ()
     faults: list[tuple[str, Fault]] = field(default_factory=list)
-    """What is left in the result, of severity error; not empty only where that was allowed."""
+    """Errors that remain in the result. Not empty only if that was allowed."""
     warnings: list[str] = field(default_factory=list)
 
 
-class Mender:
-    """Mends one directory. `copies` opens it anew, first, and its replicas; `reading` are the options of their plans. `known` is
-    what was said of the directory before, by `about`; with `missing` it lacked rows already. With `tolerant` a result that is still
-    damaged is no error. `show` is told how many more bytes are done. With `gathers` the files of further roots lie in the store's own
-    directory in the result."""
+class PlanWriter:
+    """Writes the result for one directory.
+
+    `copies` lists the directory and its replicas again; `reading` are the options of their plans. `known` are faults of the directory
+    reported before, by `about`; `missing`: it lacked rows already. `tolerant`: a result that is still damaged is not an error. `show` is
+    called with the number of bytes written since the last call. `gathers`: the result has the files of further roots in the store's own
+    directory.
+    """
 
     def __init__(
         self,
         files: FileSystem,
         layout: Layout,
         copies: Callable[[], Sequence[Original]],
-        make: Make,
+        make: MakePlan,
         reading: Options,
         *,
         known: Container[tuple[str, Kind, str]] = (),
@@ -106,7 +108,7 @@ class Mender:
         self._roots, self._gathers = layout.roots(reading), gathers
 
     def dry(self) -> Done:
-        """Only say what would be done."""
+        """Only find out what would be done."""
         copies = self._open()
         return self._mend(copies, None)
 
@@ -116,24 +118,24 @@ class Mender:
             transaction = Transaction.begin(self._files, self._layout, out, "error")
             try:
                 copies = self._open()
-                done = self._mend(copies, transaction.stage, whole=True)
+                done = self._mend(copies, transaction.stage, everything=True)
                 transaction.stage.flush()
                 reading = _of_result(self._layout, self._reading)
                 done.faults = self._check(transaction.stage, copies[0], reading, done)
                 self._refuse_changed(copies)
-                transaction.done = "the result is in its place"
-                transaction.then = "The next write to that place tidies up"
+                transaction.done = "the result is committed"
+                transaction.then = "The next write to this path cleans up"
                 transaction.commit(sorted(transaction.stage.staged()))
             except BaseException:
                 transaction.fail()
                 raise
             if transaction.ticket.method is Method.RENAME:
-                # Only now: a directory that is not to be written to could not have been made.
+                # Only now, since nothing could be created in a read-only directory.
                 self._adopt(transaction.target.path, copies[0], "", done)
             return done
 
     def in_place(self, path: str, backup: str) -> Done:
-        """Change the directory itself; `path` is that of the first copy."""
+        """Change the directory itself. `path` is that of the first copy."""
         with plain_errors(path):
             transaction = Transaction.begin(self._files, self._layout, path, "append", roots=self._roots)
             saved: Backup | None = None
@@ -146,9 +148,10 @@ class Mender:
                 if done.changed or done.removed:
                     saved = Backup(self._files, backup, transaction.target.roots)
                     self._save(saved, copies[0], done)
-                transaction.done = "the directory is mended"
-                transaction.then = "The next repair of this directory, or write to it, finishes that"
-                # What is derived goes before what it is derived from is replaced: the system, started in between, makes it anew.
+                transaction.done = "the directory is repaired"
+                transaction.then = "The next repair of this directory, or write to it, finishes the cleanup"
+                # Derived files are removed before their primary files are replaced, so that the system rebuilds them if it starts in
+                # between.
                 transaction.commit(done.written, {*done.removed, *done.derived})
             except BaseException:
                 transaction.fail()
@@ -158,30 +161,32 @@ class Mender:
                 raise
             if saved is not None:
                 with contextlib.suppress(OSError):
-                    saved.keep()  # its lock file, left behind, harms nobody: the originals differ
+                    saved.keep()  # a lock file that stays is harmless, since the originals differ
             return done
 
-    # What the layout says
+    # Staging
 
-    def _mend(self, copies: Sequence[Original], stage: StagedFolder | None, *, whole: bool = False) -> Done:
-        """Go through the files of the result, and stage those that differ from the first copy's, or (`whole`) all of them."""
+    def _mend(
+        self, copies: Sequence[Original], stage: StagedFolder | None, *, everything: bool = False
+    ) -> Done:
+        """Stage the files of the result that differ from the first copy's, or (`everything`) all of them."""
         with plain_errors(copies[0].path):
             plans = [self._layout.plan(copy, self._reading) for copy in copies]
-            mending = self._make(copies, plans)
+            plan = self._make(copies, plans)
         roles = [{file.name: file.role for file in plan.files} for plan in plans]
         before = {entry.name: entry.size for entry in copies[0].entries()}
         model = next((file.name for file in plans[0].files if file.role is Role.PRIMARY), "")
         done = Done()
-        for mended in mending.files():
-            pieces = _joined(mended.pieces)
-            name = checked(name_without_roots(mended.name, self._roots) if self._gathers else mended.name)
+        for output in plan.files():
+            extents = _joined(output.pieces)
+            name = checked(name_without_roots(output.name, self._roots) if self._gathers else output.name)
             if name in done.untouched or name in done.written:
                 raise LogwrightError(f"layout {self._layout.name} made {name} twice")
-            same = _same(copies, name, pieces, before.get(name))
+            same = _same(copies, name, extents, before.get(name))
             done.kept += [
-                piece
-                for piece in pieces
-                if isinstance(piece, Copy) and roles[piece.copy].get(piece.file) is Role.PRIMARY
+                extent
+                for extent in extents
+                if isinstance(extent, Copy) and roles[extent.copy].get(extent.file) is Role.PRIMARY
             ]
             if same:
                 done.untouched.append(name)
@@ -191,44 +196,47 @@ class Mender:
                     done.changed.add(name)
                     if roles[0].get(name) is Role.DERIVED:
                         done.derived.add(name)
-            if stage is not None and (whole or not same):
+            if stage is not None and (everything or not same):
                 try:
-                    self._stage(stage, copies, name, pieces)
+                    self._stage(stage, copies, name, extents)
                 except UnreadableError as error:
                     if not same or roles[0].get(name) in (Role.PRIMARY, Role.DERIVED):
                         raise
-                    # Nobody judged what is in it, and nothing else stands on it.
+                    # The file was not checked, and nothing depends on it.
                     stage.drop(name)
                     done.warnings.append(
-                        f"{name} can't be read from the disk and is not in the result: {error.message}"
+                        f"{name} cannot be read from the disk and is not in the result: {error.message}"
                     )
                     continue
-                like = name if same else mended.like if mended.like in before else model
+                like = name if same else output.like if output.like in before else model
                 self._adopt(stage.real(name), copies[0], like or "", done, times=same)
                 stage.close_file(name)
-        done.cut, done.summary = tuple(mending.cut), mending.summary()
-        done.removed = tuple(name for name in mending.removes if name in before)
+        done.cut, done.summary = tuple(plan.cut), plan.summary()
+        done.removed = tuple(name for name in plan.removes if name in before)
         return done
 
     def _stage(
-        self, stage: StagedFolder, copies: Sequence[Original], name: str, pieces: Sequence[Extent]
+        self, stage: StagedFolder, copies: Sequence[Original], name: str, extents: Sequence[Extent]
     ) -> None:
         stage.append(name, b"")
-        for piece in pieces:
-            for data in _windows(copies, piece):
+        for extent in extents:
+            for data in _windows(copies, extent):
                 stage.append(name, _sparse(data))
                 self._show(len(data))
 
     def _adopt(self, path: str, copy: Original, name: str, done: Done, *, times: bool = False) -> None:
-        """Owner and mode of a file of a copy, or ("") of the directory itself."""
+        """Give a path the owner and mode of a file of a copy, or ("") of the directory."""
         if is_remote(copy.path):
             return
         model = copy.real(name) if name else self._files.real(local_path(copy.path))
         try:
-            whole = self._files.adopt(path, model, permissions=True, times=times)
+            complete = self._files.adopt(path, model, permissions=True, times=times)
         except OSError:
-            whole = False  # the file is as it should be otherwise
-        if not whole and (text := "owner, mode or times of files could not be kept") not in done.warnings:
+            complete = False  # the file itself is correct
+        if (
+            not complete
+            and (text := "owner, mode or times of files could not be preserved") not in done.warnings
+        ):
             done.warnings.append(text)
 
     # Before the commit
@@ -236,63 +244,65 @@ class Mender:
     def _check(
         self, result: Opens, before: Original, reading: Options, done: Done
     ) -> list[tuple[str, Fault]]:
-        """The errors in the result. Raises `DamageError` for one in a file unless that is allowed, and for one of the directory as a
-        whole that was not there before: what is missing can't be mended."""
+        """Return the errors in the result. Raises `DamageError` for an error in a file unless allowed, and for a new error of the directory
+        as a whole."""
         plan = self._layout.plan(result, reading)
         checker = None
         check = self._layout.capabilities.check
         if check is not None:
             checker = check(result, plan, reading, clean=None, live=False, deep=True)
-        wrong = _severe(_in_files(result, self._layout, plan, checker))
-        around = _severe((*plan.faults, *(() if checker is None else checker.finish())))
-        # Rows that are reported as lost stay lost: other files of the result may say so in other words.
-        new = wrong + [
-            one for one in around if about(*one) not in self._known and not self._is_loss(one[1], done.cut)
+        in_files = _severe(_in_files(result, self._layout, plan, checker))
+        of_directory = _severe((*plan.faults, *(() if checker is None else checker.finish())))
+        # Lost rows that were reported stay lost; other files of the result may describe them differently.
+        new = in_files + [
+            entry
+            for entry in of_directory
+            if about(*entry) not in self._known and not self._is_loss(entry[1], done.cut)
         ]
         if new and not self._tolerant:
             name, fault = new[0]
             error = DamageError(
-                f"the result would not be sound, so nothing was written: {name or 'the directory'} at byte {fault.offset}: "
+                f"the result would be damaged, so nothing was written: {name or 'the directory'} at byte {fault.offset}: "
                 f"{fault.kind}, {fault.detail}",
                 path=before.path,
-                advice="Another strategy may do (prefix keeps what is before the first damage)",
+                advice="Try another strategy (prefix keeps everything before the first damage)",
             )
             error.fault = fault
             raise error
-        return wrong + around
+        return in_files + of_directory
 
     def _is_loss(self, fault: Fault, cuts: Iterable[Removed]) -> bool:
-        """Whether a fault only says that rows are missing, where rows are reported as lost already."""
+        """Return whether a fault only says that rows are missing which were reported as lost already."""
         reported = self._missing or any(cut.rows_lost != 0 for cut in cuts)
         return reported and bool(fault.lost) and not fault.length
 
     def _refuse_changed(self, copies: Iterable[Original]) -> None:
         for copy in copies:
             for entry in () if is_remote(copy.path) else copy.entries():
-                found = self._files.stat(copy.real(entry.name))
-                if found is None or found.size != entry.size:
+                status = self._files.stat(copy.real(entry.name))
+                if status is None or status.size != entry.size:
                     raise BusyError(
-                        f"{entry.name} has been changed by someone else while it was read; nothing was written",
+                        f"{entry.name} was changed by someone else during the repair; nothing was written",
                         path=copy.path,
-                        advice="Make sure that nothing writes there, or mend a copy of the directory",
+                        advice="Make sure that nothing writes to the directory, or repair a copy of it",
                     )
 
     def _save(self, saved: Backup, copy: Original, done: Done) -> None:
         names = sorted({*done.changed, *done.removed})
         cut = [
-            {"file": one.file, "offset": one.offset, "length": one.length, "why": one.why}
-            for one in done.cut
-            if one.copy == 0
+            {"file": removed.file, "offset": removed.offset, "length": removed.length, "why": removed.why}
+            for removed in done.cut
+            if removed.copy == 0
         ]
         saved.save(names, copy.open, copy.real, {"cut": cut})
         done.warnings += [
-            f"{length} bytes of {name} can't be read from the disk: the backup has zeros for them"
+            f"{length} bytes of {name} cannot be read from the disk; the backup has zeros instead"
             for name, length in saved.unreadable.items()
         ]
 
 
 class _Overlay:
-    """A directory as it will be once staged files have been put in their places."""
+    """A directory as it will be after the commit."""
 
     def __init__(self, below: Original, stage: StagedFolder, removed: Iterable[str]) -> None:
         self.name = below.name
@@ -316,26 +326,26 @@ class _Overlay:
 
 
 def _of_result(layout: Layout, reading: Options) -> Options:
-    """Return the options of reading a result whose files lie in one directory."""
-    given = {name: value for name, value in reading.to_dict().items() if reading.given(name)}
+    """Return the read options of a result whose files are all in one directory."""
+    passed = {name: value for name, value in reading.to_dict().items() if reading.given(name)}
     return Options(
-        layout.read_options, {name: given[name] for name in given if name not in layout.root_options}
+        layout.read_options, {name: passed[name] for name in passed if name not in layout.root_options}
     )
 
 
 def about(name: str, fault: Fault) -> tuple[str, Kind, str]:
-    """What a fault is about, wherever it is found."""
+    """Return what identifies a fault, wherever it is found."""
     return name, fault.kind, fault.detail
 
 
 def _severe(faults: Iterable[tuple[str, Fault]]) -> list[tuple[str, Fault]]:
-    return [one for one in faults if one[1].severity is Severity.ERROR]
+    return [entry for entry in faults if entry[1].severity is Severity.ERROR]
 
 
 def _in_files(
     listing: Opens, layout: Layout, plan: Plan, checker: Fold[Iterable[tuple[str, Fault]]] | None
 ) -> Iterator[tuple[str, Fault]]:
-    """What is wrong with the files of a directory, checksums included; their frames go to the checker."""
+    """Iterate over the faults of the files of a directory, with checksums verified. Their frames go to the checker."""
     for file in plan.files:
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
             continue
@@ -346,81 +356,81 @@ def _in_files(
         if fold is not None:
             fold.begin(file)
         with listing.open(file.name) as source:
-            for found in Walk(source, codec, context):
-                if isinstance(found, Hole):
-                    yield file.name, found.fault
+            for step in Walk(source, codec, context):
+                if isinstance(step, Hole):
+                    yield file.name, step.fault
                     continue
-                yield from ((file.name, fault) for fault in found.faults)
-                if fold is not None and len(found.frames):
-                    fold.add(found.window, found.frames)
+                yield from ((file.name, fault) for fault in step.faults)
+                if fold is not None and len(step.frames):
+                    fold.add(step.window, step.frames)
 
 
-# Pieces
+# Extents
 
 
-def _joined(pieces: Iterable[Extent]) -> list[Extent]:
-    """The same without empty pieces, those put together that lie side by side in one file."""
+def _joined(extents: Iterable[Extent]) -> list[Extent]:
+    """Return extents without empty ones, with adjacent ranges of one file joined."""
     out: list[Extent] = []
-    for piece in pieces:
-        if not len(piece):
+    for extent in extents:
+        if not len(extent):
             continue
         last = out[-1] if out else None
         if (
-            isinstance(piece, Copy)
+            isinstance(extent, Copy)
             and isinstance(last, Copy)
-            and (last.file, last.copy, last.stop) == (piece.file, piece.copy, piece.start)
+            and (last.file, last.copy, last.stop) == (extent.file, extent.copy, extent.start)
         ):
-            out[-1] = Copy(last.file, last.start, piece.stop, last.copy)
+            out[-1] = Copy(last.file, last.start, extent.stop, last.copy)
         else:
-            out.append(piece)
+            out.append(extent)
     return out
 
 
 def _sparse(data: Chunk) -> Chunk:
-    """Return a window of a file, as a hole where it has nothing but zeros."""
+    """Return a window of a file, as a hole if it is all zeros."""
     view = as_view(data)
     if not len(view) or view[0] or view[-1] or np.frombuffer(view, np.uint8).any():
         return data
     return Zeros(len(view))
 
 
-def _windows(copies: Sequence[Original], piece: Extent) -> Iterator[Chunk]:
-    """The bytes of a piece. What can't be read from the disk is never made up: `UnreadableError`."""
-    if isinstance(piece, Zeros):
-        for at in range(0, len(piece), WINDOW):
-            yield Zeros(min(WINDOW, len(piece) - at))
+def _windows(copies: Sequence[Original], extent: Extent) -> Iterator[Chunk]:
+    """Iterate over the bytes of an extent. Raises `UnreadableError` for bytes that the disk cannot read."""
+    if isinstance(extent, Zeros):
+        for at in range(0, len(extent), WINDOW):
+            yield Zeros(min(WINDOW, len(extent) - at))
         return
-    if not isinstance(piece, Copy):
-        yield piece
+    if not isinstance(extent, Copy):
+        yield extent
         return
-    with copies[piece.copy].open(piece.file) as source:
-        at = piece.start
-        while at < piece.stop:
-            data = source.pread(at, min(WINDOW, piece.stop - at))
+    with copies[extent.copy].open(extent.file) as source:
+        at = extent.start
+        while at < extent.stop:
+            data = source.pread(at, min(WINDOW, extent.stop - at))
             if not len(data):
                 raise BusyError(
-                    "it has become shorter while it was read; nothing was written", path=source.path
+                    "the file was truncated while it was being read; nothing was written", path=source.path
                 )
             yield data
             at += len(data)
 
 
-def _same(copies: Sequence[Original], name: str, pieces: Sequence[Extent], size: int | None) -> bool:
-    """Whether pieces are the bytes of a file of the first copy, of `size` bytes (None: there is no such file)."""
-    if size is None or sum(map(len, pieces)) != size:
+def _same(copies: Sequence[Original], name: str, extents: Sequence[Extent], size: int | None) -> bool:
+    """Return whether extents are equal to a file of the first copy, of `size` bytes (None: no such file)."""
+    if size is None or sum(map(len, extents)) != size:
         return False
     at = 0
-    for piece in pieces:
-        untouched = isinstance(piece, Copy) and (piece.file, piece.copy, piece.start) == (name, 0, at)
-        if not untouched and not _equal(copies, name, at, piece):
+    for extent in extents:
+        untouched = isinstance(extent, Copy) and (extent.file, extent.copy, extent.start) == (name, 0, at)
+        if not untouched and not _equal(copies, name, at, extent):
             return False
-        at += len(piece)
+        at += len(extent)
     return True
 
 
-def _equal(copies: Sequence[Original], name: str, at: int, piece: Extent) -> bool:
+def _equal(copies: Sequence[Original], name: str, at: int, extent: Extent) -> bool:
     with copies[0].open(name) as source:
-        for data in _windows(copies, piece):
+        for data in _windows(copies, extent):
             view = as_view(data)
             try:
                 there = source.pread(at, len(view))

@@ -1,0 +1,142 @@
+"""Targets: a file with its codec, or a directory with its layout and plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from logwright.codec import registry
+from logwright.codec.base import Codec
+from logwright.codec.layout import Container, Layout
+from logwright.codec.option import Option, Options, fold, parse_choice
+from logwright.codec.store.listing import Plan
+from logwright.readers.listing import Directory, LoneFile
+from logwright.readers.paths import name_of
+from logwright.readers.rescue import Rescue
+from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
+from logwright.readers.task import known_options
+
+COPIES_OPTIONS = (
+    Option(
+        "replicas",
+        None,
+        "If a partition (or other store) is found more than once: read the first or the longest replica.",
+        parse_choice,
+        ("first", "longest"),
+    ),
+)
+"""Options of `readers.copies`."""
+
+
+@dataclass(frozen=True)
+class FileTarget:
+    """A file and its codec."""
+
+    path: str
+    codec: Codec
+    options: Mapping[str, Any]
+    source: Source | None = None
+    """The open standard input, which cannot be opened again."""
+    around: Mapping[str, Any] = field(default_factory=dict)
+    """What the plan of its directory says about the file, such as whether it is the last of its kind."""
+    configured: frozenset[str] = frozenset()
+    """As in `DirectoryTarget`."""
+
+    @property
+    def name(self) -> str:
+        return name_of(self.path)
+
+    @property
+    def given(self) -> list[str]:
+        """Return the names of the options that the caller passed."""
+        return _given(self.options, self.configured)
+
+    @property
+    def hints(self) -> dict[str, Any]:
+        """Return the hints for decoding."""
+        if self.path == STDIN:
+            return {"directory": ""}
+        if is_remote(self.path):
+            return {"directory": self.path.rstrip("/").split("/")[-2]}
+        folder = os.path.dirname(os.path.abspath(local_path(self.path)))
+        return {"directory": os.path.basename(folder), **self.around}
+
+    def open(self) -> Source:
+        return self.source or open_source(self.path, rescue=Rescue.of(self.options))
+
+
+@dataclass(frozen=True)
+class DirectoryTarget:
+    """A directory, its layout and its plan."""
+
+    path: str
+    directory: Directory
+    layout: Layout
+    options: Mapping[str, Any]
+    plan: Plan
+    live: bool | None
+    configured: frozenset[str] = frozenset()
+    """Folded names of options from a configuration file. They are ignored where they do not apply."""
+
+    @property
+    def given(self) -> list[str]:
+        """Return the names of the options that the caller passed."""
+        return _given(self.options, self.configured)
+
+    @property
+    def layout_options(self) -> Options:
+        return Options(self.layout.read_options, known_options(self.options, self.layout.read_options))
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Return the sizes of its files by name."""
+        return {entry.name: entry.size for entry in self.directory.entries()}
+
+    def hints(self, hints: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the hints for decoding a file, given those of its plan."""
+        return {"directory": self.directory.name, "live": self.live, **hints}
+
+
+Target = FileTarget | DirectoryTarget
+
+
+def _given(options: Mapping[str, Any], configured: frozenset[str]) -> list[str]:
+    return [name for name, value in options.items() if value is not None and fold(name) not in configured]
+
+
+@dataclass(frozen=True)
+class Stores:
+    """A directory of stores, such as a log directory with its partitions or a folder of databases."""
+
+    path: str
+    directory: Directory
+    container: Container | None
+    """Its kind, if known."""
+    targets: Sequence[DirectoryTarget]
+    """The stores; a directory comes before those inside it."""
+
+
+def layouts_of(codec: Codec) -> list[tuple[Layout, Sequence[str]]]:
+    """Return the layouts with views that need only a file of this codec, and these views (`Layout.alone`)."""
+    return [(layout, layout.alone[codec.name]) for layout in registry.layouts() if codec.name in layout.alone]
+
+
+def alone(target: FileTarget, view: str) -> DirectoryTarget | None:
+    """Return the file as the only file of a directory, for a view of a layout; None if there is no such view."""
+    layout = next((candidate for candidate, views in layouts_of(target.codec) if view in views), None)
+    if layout is None or target.source is not None:
+        return None
+    with target.open() as source:
+        directory = LoneFile(target.path, source.size, Rescue.of(target.options))
+    known = Options(layout.read_options, known_options(target.options, layout.read_options))
+    return DirectoryTarget(
+        target.path, directory, layout, target.options, layout.plan(directory, known), None, target.configured
+    )
+
+
+def kind(target: Target) -> str:
+    """Return the name of the codec or layout."""
+    return target.codec.name if isinstance(target, FileTarget) else target.layout.name
