@@ -56,7 +56,7 @@ class Combined:
     @property
     def length(self) -> int | None:
         lengths = [task.length for task in self.files]
-        return None if None in lengths else sum(one for one in lengths if one is not None)
+        return None if None in lengths else sum(length for length in lengths if length is not None)
 
     def with_files(self, change: Callable[[Task], Task]) -> Work:
         files = [[change(task) for task in run.tasks] for run in self.runs]

@@ -91,7 +91,7 @@ class _Frames:
             assert isinstance(a, DirectoryTarget)
             assert isinstance(b, DirectoryTarget)
             with a.directory.open(name) as planned, b.directory.open(name) as two:
-                if planned.size == two.size and same_bytes(planned, two).whole:
+                if planned.size == two.size and same_bytes(planned, two).identical:
                     return
         sides = {
             side: {"file": name, "size": planned.size}
@@ -209,6 +209,6 @@ def _file(name: str, a: str | None, b: str | None) -> dict[str, Any] | None:
         if sources[0] is None or sources[1] is None:
             return {"kind": "added" if sources[0] is None else "removed", "id": ids, **shown}
         same = same_bytes(sources[0], sources[1])
-        if same.whole:
+        if same.identical:
             return None
         return {"kind": "changed", "id": ids, "first_byte": same.head, **shown}

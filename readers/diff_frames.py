@@ -38,7 +38,7 @@ class Same:
 
     head: int
     tail: int
-    whole: bool
+    identical: bool
 
 
 def same_bytes(a: Source, b: Source, start: int = 0) -> Same:

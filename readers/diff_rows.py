@@ -1,4 +1,4 @@
-"""Two sides held against each other by their rows, through a view: `readers.diff`."""
+"""Compare two sides by their rows, through a view: `readers.diff`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logwright.readers.compare import Disordered, Pairs, changed, match, unequal
 from logwright.readers.diff_fields import Opened, Span, fields, row_fields, row_place
 from logwright.readers.diff_frames import same_bytes
 from logwright.readers.difference import Difference, row_of
-from logwright.readers.filter import Filter, Given, understand
+from logwright.readers.filter import Conditions, Filter, understand
 from logwright.readers.report import Report
 from logwright.readers.stream import Mode
 from logwright.readers.target import Target, kind
@@ -42,7 +42,7 @@ class DiffOptions:
     by: str = "rows"
     view: str | None = None
     columns: Sequence[str] | str | None = None
-    filter: Given = None
+    filter: Conditions = None
     key: Sequence[str] | None = None
     mode: Mode = Mode.FAILFAST
     limit: int = 10
@@ -532,7 +532,7 @@ def _identical(a: Work, b: Work) -> bool:
 
 def _same_file(a: Task, b: Task) -> bool:
     with a.open() as mine, b.open() as other, contextlib.suppress(UnreadableError):
-        return mine.size == other.size and same_bytes(mine, other).whole
+        return mine.size == other.size and same_bytes(mine, other).identical
     return False  # reading it reports the error
 
 

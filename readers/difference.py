@@ -28,7 +28,7 @@ class Difference:
     a: str
     b: str
     by: str
-    what: str = ""
+    codec: str = ""
     """The codec or layout of both, or of the native side."""
     view: str | None = None
     key: tuple[str, ...] = ()
@@ -47,13 +47,13 @@ class Difference:
 
     @property
     def first(self) -> dict[str, Any] | None:
-        """The first difference; None if there is none."""
+        """The first difference; None if they are equal."""
         return self.differences[0] if self.differences else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values; bytes as text if they are UTF-8, otherwise as `{"$hex": ...}`."""
         return {
-            "a": self.a, "b": self.b, "equal": self.equal, "by": self.by, "codec": self.what, "view": self.view,
+            "a": self.a, "b": self.b, "equal": self.equal, "by": self.by, "codec": self.codec, "view": self.view,
             "key": list(self.key), "counts": dict(self.counts), "columns": dict(self.columns),
             "first": plain(self.first), "differences": plain(self.differences), "notes": list(self.notes),
         }  # fmt: skip

@@ -442,7 +442,7 @@ class _Opened:
         return self._finished(chosen[: options.limit], options, (fault.offset,))
 
     def rows(self, options: ExplainOptions) -> Explained | None:
-        """Explain the pieces with matching rows; None if there are none."""
+        """Explain the pieces with matching rows; None if no row matches."""
         filter = _filter(options.where, self.codec)
         most = options.limit or _MOST_ROWS
         chosen: list[Piece] = []

@@ -30,7 +30,7 @@ from logwright.codec.option import parse_hexadecimal
 from logwright.codec.table import Column, Table
 from logwright.codec.window import Frames
 
-Given = Any
+Conditions = Any
 """A tuple, a list of tuples, a list of lists of tuples, text, or a pyarrow expression."""
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -100,15 +100,15 @@ class _Term:
 class Filter:
     """A filter for the rows of a table. It can be pickled unless it is an expression."""
 
-    def __init__(self, given: Given, table: Table) -> None:
+    def __init__(self, conditions: Conditions, table: Table) -> None:
         """Raises `UsageError` for an unknown column or operator, or a value that does not fit the column."""
         self._expression: pc.Expression | None = None
         self._any: list[list[_Term]] = []
-        if isinstance(given, pc.Expression):
-            self._expression = given
-            self.columns = _columns_of(given, table)
+        if isinstance(conditions, pc.Expression):
+            self._expression = conditions
+            self.columns = _columns_of(conditions, table)
             return
-        self._any = [[_term(condition, table) for condition in group] for group in _groups(given)]
+        self._any = [[_term(condition, table) for condition in group] for group in _groups(conditions)]
         self.columns = tuple(dict.fromkeys(term.column.name for group in self._any for term in group))
 
     def also(self, other: Filter) -> Filter:
@@ -162,7 +162,7 @@ class Filter:
         return out
 
     def only(self, column: str) -> Filter | None:
-        """Return the conditions on one column that every matching row meets; None if there are none."""
+        """Return the conditions on one column that every matching row meets; None without such conditions."""
         groups = [[term for term in group if term.column.name == column] for group in self._any]
         if not groups or not all(groups):
             return None
@@ -190,29 +190,29 @@ class Filter:
         )
 
 
-def understand(given: Given, table: Table) -> Filter | None:
-    """Parse a filter; None if there is none."""
-    if given is None or (isinstance(given, str | list | tuple) and not given):
+def understand(conditions: Conditions, table: Table) -> Filter | None:
+    """Parse a filter; None if it is empty."""
+    if conditions is None or (isinstance(conditions, str | list | tuple) and not conditions):
         return None
-    return given if isinstance(given, Filter) else Filter(given, table)
+    return conditions if isinstance(conditions, Filter) else Filter(conditions, table)
 
 
 # Parsing
 
 
-def _groups(given: Given) -> list[list[Any]]:
-    if isinstance(given, str):
-        return _parse(given)
-    if isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str):
-        return [[given]]
-    if isinstance(given, Iterable):
-        groups = list(given)
+def _groups(conditions: Conditions) -> list[list[Any]]:
+    if isinstance(conditions, str):
+        return _parse(conditions)
+    if isinstance(conditions, tuple) and len(conditions) == 3 and isinstance(conditions[0], str):
+        return [[conditions]]
+    if isinstance(conditions, Iterable):
+        groups = list(conditions)
         if all(isinstance(group, list) and group for group in groups):
             return groups
         if all(isinstance(group, tuple) for group in groups):
             return [groups]
     raise UsageError(
-        f"invalid filter {given!r}",
+        f"invalid filter {conditions!r}",
         advice='Pass [("offset", ">=", 5), ("key", "==", b"x")], a list of such lists, text, or a pyarrow expression',
     )
 
@@ -308,7 +308,7 @@ def _term(term: Any, table: Table) -> _Term:
         return _Term(column, op, None)
     low, exact = _convert(column, value)
     if not exact:
-        # `low` is the nearest value of the column's type below the given one.
+        # `low` is the nearest value of the column's type below the conditions one.
         if op in ("==", "!="):
             return _Term(column, op, low, always=op == "!=")
         op = ">" if op in (">", ">=") else "<="

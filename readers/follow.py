@@ -31,9 +31,9 @@ from logwright.codec.option import Option, Options
 from logwright.codec.store.view import Group, Part
 from logwright.codec.table import Table
 from logwright.readers import filter as filters
-from logwright.readers.copies import copies_of
 from logwright.readers.plan import task_of
 from logwright.readers.prefetch import INLINE, Prefetcher
+from logwright.readers.replicas import copies_of
 from logwright.readers.report import Report
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode

@@ -18,9 +18,9 @@ from logwright.codec.store.view import Group, Part
 from logwright.codec.table import Column, Table
 from logwright.readers import usage
 from logwright.readers.combined import Combined, TaskRun
-from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
 from logwright.readers.paths import folder_of
+from logwright.readers.replicas import choose_replicas
 from logwright.readers.report_text import after_stop, skips
 from logwright.readers.served import ServedRows
 from logwright.readers.target import DirectoryTarget, FileTarget, Target, alone, kind
@@ -54,7 +54,7 @@ class Reading:
     """Rows that are known without reading a file (view "files"), with all columns."""
     live: bool | None = None
     systems: tuple[Mapping[str, Any], ...] = ()
-    """What the real system would do with each directory, if simulated (`Verdict.to_dict`)."""
+    """Behaviour of the real system for each directory, if simulated (`Verdict.to_dict`)."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def reading(targets: Sequence[Target], view: str | None = None, as_system: AsSys
     `DamageError` if the system would not open a directory.
     """
     if view != "files":
-        targets = one_of_each(targets)
+        targets = choose_replicas(targets)
     parts = [
         _of_file(t, view, as_system) if isinstance(t, FileTarget) else _of_directory(t, view, as_system)
         for t in targets

@@ -99,7 +99,7 @@ class ReportData(Mapping[str, Any]):
         self.notes: list[str] = []
         """Sentences about the input, other than faults."""
         self.system: Mapping[str, Any] | None = None
-        """What the real system would do (`Verdict.to_dict`), if simulated."""
+        """Behaviour of the real system (`Verdict.to_dict`), if simulated."""
         self.kept: list[Mapping[str, Any]] | None = None
         """After a repair: ranges of primary files that are in the result, `{"file", "offset", "length"}`."""
         self.cut: list[Mapping[str, Any]] | None = None
@@ -132,7 +132,7 @@ class ReportData(Mapping[str, Any]):
         self.known: Mapping[str, Any] = {}
         """Facts about everything in the report, such as the topic. They are not repeated for each fault."""
         self.advice: tuple[str, ...] = ()
-        """What to do about damage with the system's own tools."""
+        """Advice on damage with the system's own tools."""
         self.checked = True
         """Whether everything was checked, not only what was read."""
         self.repairs = False
@@ -216,7 +216,7 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def worst(self) -> Severity | None:
-        """Return the highest severity of all faults; None if there are none."""
+        """Return the highest severity of all faults; None without faults."""
         if not self.ok:
             return Severity.ERROR
         order = [Severity.WARNING, Severity.INFO]
@@ -316,8 +316,8 @@ class ReportData(Mapping[str, Any]):
             "files": files,
             **({} if self.system is None else {"system": dict(self.system)}),
             **({} if not self.parts else {"targets": [part._target() for part in self.parts]}),
-            **({} if self.kept is None else {"kept": [dict(one) for one in self.kept]}),
-            **({} if self.cut is None else {"cut": [dict(one) for one in self.cut]}),
+            **({} if self.kept is None else {"kept": [dict(entry) for entry in self.kept]}),
+            **({} if self.cut is None else {"cut": [dict(entry) for entry in self.cut]}),
             **({} if not self.notes else {"notes": list(self.notes)}),
         }
 

@@ -142,7 +142,7 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
 def _fault(group: _Shown) -> str:
     fault = group.fault
     text = fault.detail
-    # The two checksums do not help an operator. A digest (no bytes of its own) names what it covers.
+    # The two checksums do not help an operator. A digest (which has no bytes) names what it covers.
     if (fault.kind is Kind.CHECKSUM and fault.length) or not text:
         text = str(fault.kind)
     elif fault.kind not in (*_PLAIN, Kind.UNSUPPORTED) and not text.startswith("not checked"):

@@ -192,7 +192,7 @@ class Rescue:
             )
 
     def _place(self, path: str) -> str | None:
-        """Return the map of a file; None if there is none."""
+        """Return the map of a file; None if the file has no map."""
         if self.map is None or not os.path.isdir(self.map):
             return self.map
         folder, name = os.path.split(os.path.abspath(path))

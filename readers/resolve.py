@@ -30,7 +30,7 @@ from logwright.readers.source import (
 )
 from logwright.readers.store_search import HEAD, StoreSearch, contents, suggestion
 from logwright.readers.target import (
-    COPIES_OPTIONS,
+    REPLICA_OPTIONS,
     DirectoryTarget,
     FileTarget,
     Stores,
@@ -87,18 +87,18 @@ def resolve(
     container = None
     if skipped is not None:
         container = next((part for part in registry.containers() if part.name == codec), None)
-    wanted, layout = _named(codec if container is None else container.layout)
+    file_codec, layout = _named(codec if container is None else container.layout)
     targets: list[Target] = []
     for part in expand(path):
-        config = None if wanted is not None else configuration(part)
+        config = None if file_codec is not None else configuration(part)
         if config is not None:
             targets += _configured(part, config, layout, options or {}, skipped, recursive)
             continue
         below: list[Target] = []
         if skipped is not None and (not containers_only or _gathers(part, container)):
-            below = _below(part, wanted, layout, dict(options or {}), skipped, recursive)
+            below = _below(part, file_codec, layout, dict(options or {}), skipped, recursive)
             below = [target for target in below if not containers_only or isinstance(target, DirectoryTarget)]
-        targets += below or [_target(part, wanted, layout, dict(options or {}))]
+        targets += below or [_target(part, file_codec, layout, dict(options or {}))]
     _check_options(targets, options or {})
     if verb is not None:
         usage.check(targets, verb)
@@ -127,8 +127,8 @@ def directories_of_stores(
     if len(paths) != 1 or paths[0] == STDIN:
         return []
     container = next((each for each in registry.containers() if each.name == codec), None)
-    wanted, layout = _named(codec if container is None else container.layout)
-    if wanted is not None:
+    file_codec, layout = _named(codec if container is None else container.layout)
+    if file_codec is not None:
         return []
     config = configuration(paths[0])
     given_names = {fold(name) for name in options}
@@ -207,11 +207,11 @@ def configuration(path: str) -> Configuration | None:
         raise
 
 
-def _gathers(path: str, wanted: Container | None) -> bool:
+def _gathers(path: str, container: Container | None) -> bool:
     """Return whether a path is a directory of a known kind of container; any directory is, if the caller named one."""
     if path == STDIN or not is_directory(path):
         return False
-    return wanted is not None or registry.container(open_listing(path)) is not None
+    return container is not None or registry.container(open_listing(path)) is not None
 
 
 def _named(name: str | None) -> tuple[Codec | None, Layout | None]:
@@ -223,16 +223,16 @@ def _named(name: str | None) -> tuple[Codec | None, Layout | None]:
     return registry.get(name), None
 
 
-def _target(path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]) -> Target:
+def _target(path: str, codec: Codec | None, layout: Layout | None, options: dict[str, Any]) -> Target:
     if path == STDIN:
-        return _file(path, wanted, layout, options, open_source(path))
+        return _file(path, codec, layout, options, open_source(path))
     if is_directory(path):
-        return _directory(path, wanted, layout, options)
-    return _file(path, wanted, layout, options, None)
+        return _directory(path, codec, layout, options)
+    return _file(path, codec, layout, options, None)
 
 
 def _file(
-    path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any], source: Source | None
+    path: str, codec: Codec | None, layout: Layout | None, options: dict[str, Any], source: Source | None
 ) -> FileTarget:
     rescue = Rescue.of(options)
     rescue.check(path)
@@ -265,7 +265,7 @@ def _file(
         raise UsageError(
             f"{layout.name} is a layout of directories, but this is a file", path=path, advice=advice
         )
-    if wanted is None:
+    if codec is None:
         if detected is None:
             problem = (
                 "empty file with an unknown name" if not size else f"unrecognised file format ({size} bytes)"
@@ -277,17 +277,17 @@ def _file(
                 + ", ".join(codec.name for codec in registry.codecs()),
             )
         return FileTarget(path, detected, options, source, _around(path, detected))
-    if detected is not None and detected.name != wanted.name and wanted.recognise(name, head) is Match.NO:
+    if detected is not None and detected.name != codec.name and codec.recognise(name, head) is Match.NO:
         raise UsageError(
-            f"this file does not look like {wanted.name}",
+            f"this file does not look like {codec.name}",
             path=path,
             advice=f"It looks like {detected.name}: omit codec, or pass codec={detected.name!r}",
         )
-    return FileTarget(path, wanted, options, source, _around(path, wanted))
+    return FileTarget(path, codec, options, source, _around(path, codec))
 
 
 def _around(path: str, codec: Codec) -> dict[str, Any]:
-    """Return what the plan of the surrounding directory says about a file; {} if there is none."""
+    """Return what the plan of the surrounding directory says about a file; {} without a plan."""
     if path == STDIN or is_remote(path):
         return {}
     folder, name = os.path.split(os.path.abspath(local_path(path)))
@@ -316,16 +316,16 @@ def _live(path: str, layout: Layout) -> bool | None:
 
 
 def _directory(
-    path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]
+    path: str, codec: Codec | None, layout: Layout | None, options: dict[str, Any]
 ) -> DirectoryTarget:
     rescue = Rescue.of(options)
     directory = home(path, layout, rescue)
     path = directory.path
     rescue.check(path, folder=True)
     detected = registry.detect_layout(directory)
-    if wanted is not None:
+    if codec is not None:
         raise UsageError(
-            f"{wanted.name} is a codec of files, but this is a directory",
+            f"{codec.name} is a codec of files, but this is a directory",
             path=path,
             advice=f"It looks like {detected.name}: omit codec, or pass one of its files"
             if detected
@@ -366,14 +366,14 @@ def reopened(target: DirectoryTarget) -> Directory:
 
 def _below(
     path: str,
-    wanted: Codec | None,
+    codec: Codec | None,
     layout: Layout | None,
     options: dict[str, Any],
     skipped: list[str],
     recursive: bool | None = None,
 ) -> list[Target]:
-    """Return the stores in a directory and the recognised files beside them; [] if there are none, or if the directory is itself a store."""
-    if path == STDIN or wanted is not None or not is_directory(path):
+    """Return the stores in a directory and the recognised files beside them; [] if nothing is found, or if the directory is itself a store."""
+    if path == STDIN or codec is not None or not is_directory(path):
         return []
     directory = open_listing(path)
     own = registry.detect_layout(home(path, layout))
@@ -405,7 +405,7 @@ def _below(
 
 def _check_options(targets: Sequence[Target], options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for an option that no target accepts."""
-    declared: dict[str, Option] = {option.name: option for option in (*RESCUE_OPTIONS, *COPIES_OPTIONS)}
+    declared: dict[str, Option] = {option.name: option for option in (*RESCUE_OPTIONS, *REPLICA_OPTIONS)}
     for target in targets:
         taken: list[Option] = []
         if isinstance(target, FileTarget):

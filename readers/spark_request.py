@@ -14,10 +14,10 @@ from logwright.codec import registry
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
-from logwright.readers.copies import one_of_each
 from logwright.readers.follow import PACE_OPTIONS, Following
 from logwright.readers.paths import expand
 from logwright.readers.plan import AsSystem, Reading, reading
+from logwright.readers.replicas import choose_replicas
 from logwright.readers.resolve import resolve
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
@@ -142,7 +142,7 @@ class Request:
         def directories() -> list[DirectoryTarget]:
             targets = look()
             return (
-                [target for target in one_of_each(targets) if isinstance(target, DirectoryTarget)]
+                [target for target in choose_replicas(targets) if isinstance(target, DirectoryTarget)]
                 if targets
                 else []
             )

@@ -41,7 +41,7 @@ CORRUPT = (
 
 
 class Mode(StrEnum):
-    """What to do about damage: raise, add a row per damaged region, skip it, or return what the system would serve."""
+    """Handling of damage: raise, add a row per damaged region, skip it, or return what the system would serve."""
 
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"

@@ -19,7 +19,7 @@ from logwright.readers.rescue import Rescue
 from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
 from logwright.readers.task import known_options
 
-COPIES_OPTIONS = (
+REPLICA_OPTIONS = (
     Option(
         "replicas",
         None,
@@ -28,7 +28,7 @@ COPIES_OPTIONS = (
         ("first", "longest"),
     ),
 )
-"""Options of `readers.copies`."""
+"""Options of `readers.replicas`."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FileTarget:
     source: Source | None = None
     """The open standard input, which cannot be opened again."""
     around: Mapping[str, Any] = field(default_factory=dict)
-    """What the plan of its directory says about the file, such as whether it is the last of its kind."""
+    """Facts about the file from the plan of its directory, such as whether it is the last of its kind."""
     configured: frozenset[str] = frozenset()
     """As in `DirectoryTarget`."""
 

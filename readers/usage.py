@@ -105,10 +105,10 @@ def _in(name: str, names: Collection[str]) -> bool:
     return fold(name) in map(fold, names)
 
 
-def check_strategy(options: Sequence[Option], given: Collection[str], strategy: str) -> None:
+def check_strategy(options: Sequence[Option], names: Collection[str], strategy: str) -> None:
     """Raise `UsageError` for an option that a strategy of `repair` does not use."""
     for option in options:
-        if option.strategies and strategy not in option.strategies and _in(option.name, given):
+        if option.strategies and strategy not in option.strategies and _in(option.name, names):
             raise UsageError(
                 f"option {option.name} has no effect with strategy {strategy}",
                 advice=f"It works with strategy {' or '.join(option.strategies)}. Omit it",

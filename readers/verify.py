@@ -456,11 +456,11 @@ def _frames(
                 entry.add(fault, damaged=True)
 
 
-# What the real system would do
+# Behaviour of the real system
 
 
 def _prediction(target: Target, version: str) -> Startup:
-    """Return the simulation of the system's start on a target. Raises `UsageError` if there is none."""
+    """Return the simulation of the system's start on a target. Raises `UsageError` if no system can be simulated."""
     if isinstance(target, FileTarget):
         raise UsageError(
             "a system's start can be simulated on a directory, but this is a file",

@@ -2,10 +2,11 @@
 
 Usage: `python tools/doc_examples.py [--update] PAGE...`
 
-A page's examples run in order, in one temporary directory. A block marked `console` holds commands, each on a line that starts with
-`$ ` (a line that ends with a backslash goes on in the next), and below each command what it prints. A line `...` stands for any number
-of lines. A block marked `python` is executed; a block marked `text` directly behind it is what it prints. A name `spark` in such a block
-is a local Spark session. Blocks with another mark, or none, are not run.
+A page's examples run in order, in a temporary directory that is empty at the start of the page. A `console` block contains commands, each
+on a line that starts with `$ ` (a trailing backslash continues it), followed by the output. A line `...` matches any number of lines. A
+`python` block is executed; a `text` block directly below it is its output. The name `spark` in it is a local Spark session, which all
+pages share: Spark resolves relative paths against the directory in which it was started, so all pages use the same directory. Other
+blocks are not run.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import functools
 import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -114,13 +117,13 @@ def matches(shown: list[str], printed: list[str]) -> bool:
     return any(matches(tail, printed[at:]) for at in range(cut, len(printed) + 1))
 
 
-def run_page(path: Path) -> list[tuple[Example, list[str]]]:
-    """Run the examples of a page in a temporary directory, and return each with the lines that it printed."""
+def run_page(path: Path, directory: Path) -> list[tuple[Example, list[str]]]:
+    """Run the examples of a page in `directory`, which is emptied first, and return each with the lines that it printed."""
     results = []
-    os.environ.update(SETTINGS)
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for entry in directory.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     names: dict[str, object] = {"__name__": "__main__"}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    with contextlib.chdir(directory):
         for example in examples(path.read_text(encoding="utf-8")):
             printed = (
                 _run_python(example.source, names) if example.is_python else _run_command(example.source)
@@ -136,9 +139,13 @@ def run_page(path: Path) -> list[tuple[Example, list[str]]]:
 
 def _run_command(command: str) -> str:
     """Run a command and return what it printed on both outputs. A plain `logwright` command runs in a fork of this process, so that
-    the imports are done once."""
+    the imports are done once; not once Spark's threads are running, since a fork copies their locks but not the threads."""
     words = shlex.split(command)
-    if words[0] != "logwright" or re.search(r"[|<>&;$*]", re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
+    if (
+        words[0] != "logwright"
+        or _spark.cache_info().currsize
+        or re.search(r"[|<>&;$*]", re.sub(r"'[^']*'|\"[^\"]*\"", "", command))
+    ):
         done = subprocess.run(
             ["bash", "-c", command],
             stdin=subprocess.DEVNULL,
@@ -180,11 +187,14 @@ def _run_python(source: str, names: dict[str, object]) -> str:
     return printed.getvalue()
 
 
+@functools.cache
 def _spark() -> object:
+    """Return the Spark session of all pages, started at the first use."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
 
 
@@ -201,10 +211,10 @@ def updated(text: str, results: list[tuple[Example, list[str]]]) -> str:
     return "\n".join(lines)
 
 
-def differences(path: Path) -> list[str]:
-    """Return what a page shows otherwise than it is printed, as lines of a diff; an empty list if nothing."""
+def differences(path: Path, directory: Path) -> list[str]:
+    """Return the lines of a diff between the shown and the printed output of a page; an empty list if they match."""
     lines: list[str] = []
-    for example, printed in run_page(path):
+    for example, printed in run_page(path, directory):
         if not matches(example.shown, printed):
             lines.append(f"{path.name}: {example.source}")
             lines.extend(difflib.unified_diff(example.shown, printed, "shown", "printed", lineterm=""))
@@ -212,21 +222,23 @@ def differences(path: Path) -> list[str]:
 
 
 def main() -> None:
-    """Check or update the pages that are named."""
+    """Check or update the pages."""
     parser = argparse.ArgumentParser(description="Run the examples of the documentation.")
     parser.add_argument("--update", action="store_true", help="write the outputs into the pages")
     parser.add_argument("pages", nargs="*", type=Path, default=PAGES)
     arguments = parser.parse_args()
-    wrong = []
-    for page in arguments.pages:
-        page = page.resolve()
-        if arguments.update:
-            text = page.read_text(encoding="utf-8")
-            page.write_text(updated(text, run_page(page)), encoding="utf-8")
-        else:
-            wrong.extend(differences(page))
-    if wrong:
-        raise SystemExit("\n".join(wrong))
+    os.environ.update(SETTINGS)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    mismatches = []
+    with tempfile.TemporaryDirectory() as folder:
+        for page in [page.resolve() for page in arguments.pages]:
+            if arguments.update:
+                text = page.read_text(encoding="utf-8")
+                page.write_text(updated(text, run_page(page, Path(folder))), encoding="utf-8")
+            else:
+                mismatches.extend(differences(page, Path(folder)))
+    if mismatches:
+        raise SystemExit("\n".join(mismatches))
 
 
 if __name__ == "__main__":

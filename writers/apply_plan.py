@@ -61,7 +61,7 @@ MakePlan = Callable[[Sequence[Original], Sequence[Plan]], RepairPlan]
 
 @dataclass
 class Done:
-    """What was done, or would be done. Names are those of files of the first copy and of the result."""
+    """The work that was done, or would be done. Names are those of files of the first copy and of the result."""
 
     summary: Summary = field(default_factory=lambda: Summary(0))
     kept: list[Copy] = field(default_factory=list)

@@ -85,7 +85,7 @@ class Ticket:
     token: str
     before: Mapping[str, int]
     adds: bool
-    made: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
     txn: Txn | None = None
     roots: Mapping[str, str] = field(default_factory=dict)
     """Directories of the further roots, by name."""
@@ -156,12 +156,12 @@ class Transaction:
         refuse_running(files, layout, target.path)
         _refuse_above(target, above or {})
         lock = WriterLock(files, target.inner)
-        made: tuple[str, ...] = ()
+        created: tuple[str, ...] = ()
         transaction: Transaction | None = None
         try:
             if target.further:
                 for root in target.roots:
-                    made += make_above(files, root)
+                    created += make_above(files, root)
                 at = files.stat(target.path)
             if at is not None:
                 if not lock.take():
@@ -172,7 +172,7 @@ class Transaction:
             occupied = target.occupied()
             if occupied:
                 refuse_foreign(target, mode)
-            made += make_above(files, target.above)
+            created += make_above(files, target.above)
             ticket = Ticket(
                 path=path,
                 name=target.name,
@@ -181,7 +181,7 @@ class Transaction:
                 token="",
                 before=target.sizes() if occupied else {},
                 adds=mode == "append" and occupied,
-                made=made,
+                created=created,
                 txn=txn,
                 roots=target.further,
                 above=above or {},
@@ -210,7 +210,7 @@ class Transaction:
                     transaction.undo()
                 else:
                     lock.release()
-                    unmake(files, made)
+                    unmake(files, created)
             raise
 
     def _make(self, many: bool, process: int | None) -> bool:
@@ -436,7 +436,7 @@ class Transaction:
             return
         files, target, token = self.files, self.target, self.ticket.token
         with contextlib.ExitStack() as steps:
-            steps.callback(unmake, files, self.ticket.made)
+            steps.callback(unmake, files, self.ticket.created)
             steps.callback(self._inner.release)
             for path in self._above:
                 steps.callback(files.remove, path)

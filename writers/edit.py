@@ -20,7 +20,7 @@ from logwright.codec.option import Option, Options, Verb, fold
 from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Plan
 from logwright.codec.table import Table
-from logwright.readers.filter import Filter, Given, understand
+from logwright.readers.filter import Conditions, Filter, understand
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.target import FileTarget, Target, kind
@@ -36,15 +36,15 @@ REDACTS = ("value",)
 
 
 class Rows:
-    """What an edit does to rows (`codec.engine.repair.Change`). With `every`, no filter is needed."""
+    """Changes of an edit to rows (`codec.engine.repair.Change`). With `every`, no filter is needed."""
 
     def __init__(
-        self, table: Table, drop: Given, redact: Given, columns: Sequence[str] | str, value: bytes | str | None,
+        self, table: Table, drop: Conditions, redact: Conditions, columns: Sequence[str] | str, value: bytes | str | None,
         *, every: bool | None = None, allow_no_match: bool = True,
     ) -> None:  # fmt: skip
         self._drop, self._redact = understand(drop, table), understand(redact, table)
         self.every = bool(every)
-        self._unmatched: dict[str, Given] = {}
+        self._unmatched: dict[str, Conditions] = {}
         """Filters that have not matched a row yet, by name. Empty if no match is required."""
         if not allow_no_match:
             requested = {"drop": (self._drop, drop), "redact": (self._redact, redact)}

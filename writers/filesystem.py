@@ -555,19 +555,19 @@ def make_above(files: FileSystem, path: str) -> tuple[str, ...]:
         path = os.path.dirname(path)
     if not existing.directory:
         raise UsageError("it is a file, so nothing can be created below it", path=path)
-    made = tuple(reversed(missing))
+    created = tuple(reversed(missing))
     try:
-        for directory in made:
+        for directory in created:
             files.mkdir(directory)
             files.sync_directory(os.path.dirname(directory))
     except BaseException:
-        unmake(files, made)
+        unmake(files, created)
         raise
-    return made
+    return created
 
 
-def unmake(files: FileSystem, made: Iterable[str]) -> None:
+def unmake(files: FileSystem, created: Iterable[str]) -> None:
     """Remove the directories that are empty."""
-    for path in reversed(tuple(made)):
+    for path in reversed(tuple(created)):
         with contextlib.suppress(OSError):
             files.rmdir(path)

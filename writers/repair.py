@@ -409,31 +409,35 @@ def _gone(report: Report) -> list[tuple[str, Fault]]:
     ]
 
 
-def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Return whether the same rows may be lost in two places, by the ranges of their ids."""
-    return all(max(low) <= min(high) for low, high in _ranges(one, other))
+    return all(max(low) <= min(high) for low, high in _ranges(first, second))
 
 
-def _covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _covers(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Return whether all that is lost in one place is lost in another too."""
-    if one and dict(one) == dict(other):
+    if first and dict(first) == dict(second):
         return True
-    ranges = _ranges(one, other)
+    ranges = _ranges(first, second)
     return bool(ranges) and all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges)
 
 
-def _ranges(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
+def _ranges(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
     """Return the first and last ids that both have."""
-    nouns = [name.removeprefix("first_") for name in one if name.startswith("first_")]
+    nouns = [name.removeprefix("first_") for name in first if name.startswith("first_")]
     both = [
         noun
         for noun in nouns
         if noun != "timestamp"
         and all(
-            isinstance(lost.get(f"{end}_{noun}"), int) for lost in (one, other) for end in ("first", "last")
+            isinstance(lost.get(f"{end}_{noun}"), int)
+            for lost in (first, second)
+            for end in ("first", "last")
         )
     ]
-    return [([one[f"first_{n}"], other[f"first_{n}"]], [one[f"last_{n}"], other[f"last_{n}"]]) for n in both]
+    return [
+        ([first[f"first_{n}"], second[f"first_{n}"]], [first[f"last_{n}"], second[f"last_{n}"]]) for n in both
+    ]
 
 
 def _fill_report(

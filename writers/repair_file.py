@@ -296,7 +296,7 @@ def removed_entry(cut: Removed, file: str, saved_to: str | None) -> dict[str, An
 
 
 class Alone:
-    """A file as a directory of its own. See `logwright.codec.store.listing.Listing`."""
+    """A file presented as a directory. See `logwright.codec.store.listing.Listing`."""
 
     def __init__(self, name: str, source: Source, directory: str = "") -> None:
         self.name = directory

@@ -211,9 +211,9 @@ class StagedFolder(FolderListing):
         path = self.real(checked(name))
         folder = os.path.dirname(path)
         if folder not in self._made:
-            for made in make_above(self._files, folder):
-                self._files.adopt(made, os.path.dirname(made))
-                self._made.add(made)
+            for created in make_above(self._files, folder):
+                self._files.adopt(created, os.path.dirname(created))
+                self._made.add(created)
             self._made.add(folder)
         return path
 

@@ -45,7 +45,7 @@ _PATIENCE = (0.05, 0.2, 0.5, 1.0, 2.0, 0.0)
 
 @dataclass(frozen=True)
 class Staged:
-    """What one attempt of a task staged for a batch, where, and the files of the directory at that time."""
+    """Files that one attempt of a task staged for a batch, their place, and the files of the directory at that time."""
 
     part: TaskMessage
     staging: Roots

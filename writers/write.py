@@ -38,7 +38,7 @@ class Written:
     ids: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     before_you_start: tuple[str, ...] = ()
-    """What to do before starting the real system on the result."""
+    """Steps before starting the real system on the result."""
 
     @classmethod
     def of(cls, path: str, files: Mapping[str, int], summary: Summary) -> Written:

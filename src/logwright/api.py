@@ -12,7 +12,7 @@ from logwright.codec.option import Verb, flag, number, word
 from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
 from logwright.readers import verify as _verify
-from logwright.readers.filter import Given
+from logwright.readers.filter import Conditions
 from logwright.readers.paths import Path, expand
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
@@ -71,7 +71,7 @@ def convert(
     *,
     view: str | None = None,
     columns: Sequence[str] | str | None = None,
-    filter: Given = None,
+    filter: Conditions = None,
     limit: int | None = None,
     mode: str = "FAILFAST",
     as_system: str | None = None,
@@ -211,7 +211,7 @@ def diff(
     by: str = "rows",
     view: str | None = None,
     columns: Sequence[str] | str | None = None,
-    filter: Given = None,
+    filter: Conditions = None,
     key: Sequence[str] | str | None = None,
     mode: str = "FAILFAST",
     limit: int | str = 10,
@@ -322,8 +322,8 @@ def edit(
     path: Path,
     out: Path | None = None,
     *,
-    drop: Given = None,
-    redact: Given = None,
+    drop: Conditions = None,
+    redact: Conditions = None,
     columns: Sequence[str] | str = ("value",),
     with_: bytes | str | None = b"",
     codec: str | None = None,
@@ -409,7 +409,7 @@ def roundtrip(
     kernel_equals_description: the compiled kernels return what the format description says (slow; only the first MiB of a file unless
     named). `jobs`: number of processes; each holds 64 MiB of a file and its tables in memory.
 
-    Violations and damage are in the result; `.ok` is true if there are none. Raises `LogwrightError` for a path that cannot be opened.
+    Violations and damage are in the result; `.ok` is true without any. Raises `LogwrightError` for a path that cannot be opened.
     """
     from logwright.roundtrip.check import roundtrip as _roundtrip
 

@@ -15,16 +15,21 @@ from logwright.readers import rescue
 
 def codecs(name: str | None = None) -> list[dict[str, Any]]:
     """Return every codec and layout, or the one called `name`: its views, columns and options, with types and defaults."""
-    containers = [one for one in registry.containers() if name in (None, one.name)]
+    containers = [container for container in registry.containers() if name in (None, container.name)]
     if name is not None and not containers:
         registry.find(name)  # raises, with the nearest name
-    entries = [_layout(one) for one in registry.layouts() if name in (None, one.name)]
+    entries = [_layout(layout) for layout in registry.layouts() if name in (None, layout.name)]
     # A container is read as the stores in it. It cannot be written as a whole.
     entries += [
-        {**_layout(registry.get_layout(one.layout)), "name": one.name, "title": one.title, "options": []}
-        for one in containers
+        {
+            **_layout(registry.get_layout(container.layout)),
+            "name": container.name,
+            "title": container.title,
+            "options": [],
+        }
+        for container in containers
     ]
-    return entries + [_codec(one) for one in registry.codecs() if name in (None, one.name)]
+    return entries + [_codec(codec) for codec in registry.codecs() if name in (None, codec.name)]
 
 
 def _layout(layout: Layout) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Options, Verb, fold, number
 from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of
-from logwright.readers.filter import Filter, Given, understand
+from logwright.readers.filter import Conditions, Filter, understand
 from logwright.readers.stream import CORRUPT
 from logwright.readers.usage import declarations, takes
 from logwright.scanning import read
@@ -183,7 +183,7 @@ def _of_table(codec: Any, table: str, options: Mapping[str, Any]) -> dict[str, A
 
 
 def _some(
-    reader: pa.RecordBatchReader, table: Table, columns: Any, filter: Given, limit: int | None
+    reader: pa.RecordBatchReader, table: Table, columns: Any, filter: Conditions, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
     """Select rows of a table file, by the columns of the target."""
     chosen = understand(filter, table)
@@ -314,13 +314,13 @@ class Native:
             name: value for name, value in options.items() if takes(target_format, name, Verb.WRITE)
         }
         # The rest are read options, or errors there. An option of both applies to both, except options that name directories.
-        separate = {fold(one) for one in getattr(target_format, "apart", ())}
+        separate = {fold(option) for option in getattr(target_format, "apart", ())}
         self.read_options = {
             name: value
             for name, value in options.items()
             if name not in self.options or (fold(name) not in separate and self._reads(name, reading["view"]))
         }
-        self.made: Any = target_format
+        self.target_format: Any = target_format
         self.whole = kind(self.origin) == self.codec and len(targets) == 1 and not rows_only
         self.whole = self.whole and all(value is None for name, value in reading.items() if name != "mode")
         self.whole = (
@@ -350,7 +350,7 @@ class Native:
 
     def _edits(self) -> bool:
         """Return whether a directory can keep all its frames, at most recompressed."""
-        edit = self.made.capabilities.edit if isinstance(self.made, Layout) else None
+        edit = self.target_format.capabilities.edit if isinstance(self.target_format, Layout) else None
         if edit is None or self.if_exists != "error":
             return False
         known = set(map(fold, edit.recompress_options))
@@ -394,12 +394,12 @@ class Native:
     def _frames(self) -> pa.Table | None:
         """Return the frames as the options require; None if they must be divided differently."""
 
-        writer_options = Options(self.made.options, self.options)
+        writer_options = Options(self.target_format.options, self.options)
         if not self.options:
             return read(self.source, view="frames", columns="*", **self._of("frames"))
-        if not isinstance(self.made, Codec):
+        if not isinstance(self.target_format, Codec):
             return None
-        return self.made.recompress(
+        return self.target_format.recompress(
             scan_of(self.source, view="frames", columns="*", **self._of("frames")).to_table(), writer_options
         )
 
@@ -429,9 +429,9 @@ class Native:
             reading["columns"] = "*"
         scan = scan_of(self.source, **reading, jobs=self.jobs, **self.read_options)
         row_codec = (
-            registry.get(self.made.views[self.made.default_view].codec)
+            registry.get(self.target_format.views[self.target_format.default_view].codec)
             if _is_layout(self.codec)
-            else self.made
+            else self.target_format
         )
         lossy_columns = row_codec.lossy_columns
         explicit_view = {"view"} if reading["view"] is not None else set()
@@ -451,7 +451,7 @@ class Native:
                 yield batch
 
         data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if lossy_columns else scan
-        own = {fold(option.name) for option in self.made.options}
+        own = {fold(option.name) for option in self.target_format.options}
         passed = set(map(fold, self.options))
         kept = {
             name: value
@@ -462,7 +462,7 @@ class Native:
         written = write(
             _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
-        notes += [f"{count} rows {what}: not in the result" for what, count in lost_values.items()]
+        notes += [f"{count} rows {kind}: not in the result" for kind, count in lost_values.items()]
         if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
             layout = self.origin.layout
             view = layout.views.get(reading["view"] or layout.default_view)
@@ -481,8 +481,8 @@ class Native:
         from logwright.readers.plan import reading
 
         table = reading([self.origin], view).table
-        made = _rows_table(self.codec)
-        return set(made.names(detail=False)) <= set(table.names(detail=True))
+        target_table = _rows_table(self.codec)
+        return set(target_table.names(detail=False)) <= set(table.names(detail=True))
 
     def _made_with(self, codec: Codec) -> dict[str, Any]:
         """Return the options with which the files of a codec were written, from the first file that has them."""

@@ -14,7 +14,7 @@ from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.option import flag, number, word
 from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
-from logwright.readers.filter import Given, understand
+from logwright.readers.filter import Conditions, understand
 from logwright.readers.paths import Path
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
@@ -31,7 +31,7 @@ def read(
     *,
     view: str | None = None,
     columns: Sequence[str] | str | None = None,
-    filter: Given = None,
+    filter: Conditions = None,
     limit: int | None = None,
     mode: str = "FAILFAST",
     as_system: str | None = None,
@@ -68,7 +68,7 @@ def scan(
     *,
     view: str | None = None,
     columns: Sequence[str] | str | None = None,
-    filter: Given = None,
+    filter: Conditions = None,
     limit: int | None = None,
     mode: str = "FAILFAST",
     as_system: str | None = None,
@@ -116,7 +116,7 @@ class Scan:
         codec: str | None,
         view: str | None,
         columns: Sequence[str] | str | None,
-        filter: Given,
+        filter: Conditions,
         limit: int | None,
         mode: str,
         max_faults: int,

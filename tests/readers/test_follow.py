@@ -16,8 +16,8 @@ from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.option import Options
 from logwright.corpora.cases import cases
-from logwright.readers.copies import one_of_each
 from logwright.readers.follow import PACE_OPTIONS, Following, Pace, Ranged
+from logwright.readers.replicas import choose_replicas
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.target import DirectoryTarget
@@ -31,7 +31,9 @@ def following(*paths: Path, view: str | None = None, fail: bool = True, **words:
     def look() -> list[DirectoryTarget]:
         existing = [path for path in paths if path.exists()]
         resolved = resolve(existing, skipped=[]) if existing else []
-        return [partition for partition in one_of_each(resolved) if isinstance(partition, DirectoryTarget)]
+        return [
+            partition for partition in choose_replicas(resolved) if isinstance(partition, DirectoryTarget)
+        ]
 
     return Following(
         look, LAYOUT, view, Options(LAYOUT.capabilities.follow.options, words), fail_on_loss=fail

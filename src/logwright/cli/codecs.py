@@ -71,7 +71,7 @@ def _width(texts: Iterable[str]) -> int:
 
 
 def _value(default: Any) -> str:
-    """Return a default as typed on the command line; "" if there is none."""
+    """Return a default as typed on the command line; "" without a default."""
     return "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
 
 

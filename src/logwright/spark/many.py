@@ -19,12 +19,12 @@ from typing import Any
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, StorageError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
-from logwright.readers.copies import copies_of, one_of_each
 from logwright.readers.paths import expand
+from logwright.readers.replicas import choose_replicas, copies_of
 from logwright.readers.report import Report
 from logwright.readers.resolve import directories_of_stores, resolve
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.target import COPIES_OPTIONS, DirectoryTarget, FileTarget, Stores, Target
+from logwright.readers.target import REPLICA_OPTIONS, DirectoryTarget, FileTarget, Stores, Target
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -75,7 +75,7 @@ def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = 
     Raises `UsageError` for files, for directories of different layouts, and for replicas if `replicas` (first, longest or merge) is not
     set.
     """
-    options = {} if replicas in (None, MERGE) else {COPIES_OPTIONS[0].name: replicas}
+    options = {} if replicas in (None, MERGE) else {REPLICA_OPTIONS[0].name: replicas}
     targets: dict[str, DirectoryTarget] = {}
     failed: list[Mapping[str, Any]] = []
     notes: list[str] = []
@@ -115,7 +115,7 @@ def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[La
     chosen: Sequence[Target] = targets
     if replicas != MERGE:
         try:
-            chosen = one_of_each(targets)
+            chosen = choose_replicas(targets)
         except UsageError as error:
             if replicas is None:
                 error.advice = (
@@ -201,14 +201,14 @@ class Work:
         self.files.mkdir(place)
         self.files.adopt(place, self.to)
 
-    def _put(self, made: str, out: str) -> None:
+    def _put(self, staged: str, out: str) -> None:
         try:
-            self.files.rename_new(made, out)
+            self.files.rename_new(staged, out)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
             # It did not exist when the job began, so another attempt was faster. Equal input gives equal output.
-            if sizes(self.files, made) != sizes(self.files, out):
+            if sizes(self.files, staged) != sizes(self.files, out):
                 raise ExistsError("it was created by someone else during the repair", path=out) from None
         self.files.sync_directory(self.to)
 
@@ -498,5 +498,5 @@ def check_replicas(choice: str | None) -> str | None:
     """Return a valid value of --replicas. Raises `UsageError`."""
     if choice is None or str(choice).lower() == MERGE:
         return None if choice is None else MERGE
-    chosen: str = Options(COPIES_OPTIONS, {COPIES_OPTIONS[0].name: choice})[COPIES_OPTIONS[0].name]
+    chosen: str = Options(REPLICA_OPTIONS, {REPLICA_OPTIONS[0].name: choice})[REPLICA_OPTIONS[0].name]
     return chosen

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
-from logwright.readers.target import COPIES_OPTIONS, DirectoryTarget, Target
+from logwright.readers.target import REPLICA_OPTIONS, DirectoryTarget, Target
 from logwright.readers.task import known_options
 
 
-def one_of_each(targets: Sequence[Target]) -> list[Target]:
+def choose_replicas(targets: Sequence[Target]) -> list[Target]:
     """Return the targets with one replica of each store, as option `replicas` chooses.
 
     Raises `UsageError` if there are replicas and the option is not set, and for different stores of one name.
     """
     if len(targets) < 2:
         return list(targets)
-    choice = Options(COPIES_OPTIONS, known_options(targets[0].options, COPIES_OPTIONS))["replicas"]
+    choice = Options(REPLICA_OPTIONS, known_options(targets[0].options, REPLICA_OPTIONS))["replicas"]
     left: list[DirectoryTarget] = []
     for name, copies in copies_of(targets):
         if len(copies) > 1 and choice is None:
