@@ -135,7 +135,7 @@ def test_invalid_stream_options_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=message):
             follow(path, **words)
     both = {"paths": json.dumps([str(tmp_path / "logs" / "a-0"), str(tmp_path / "db")])}
-    with pytest.raises(UsageError, match="different kinds"):
+    with pytest.raises(UsageError, match="different layouts"):
         DefaultSource(both).streamReader(SCHEMA)
     with pytest.raises(UsageError, match="cannot be combined with mode=AS_SYSTEM"):
         data_source(tmp_path / "logs", subscribe="a", mode="AS_SYSTEM").schema()

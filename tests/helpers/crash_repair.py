@@ -10,7 +10,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.apply_plan import PlanWriter, Original
+from logwright.writers.apply_plan import Original, PlanWriter
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.stage import FolderListing
 

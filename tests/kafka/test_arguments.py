@@ -56,7 +56,7 @@ def test_fractional_number_is_refused(tmp_path: Path) -> None:
             lw.write(
                 [{"value": "a", name: 1.0}, {"value": "b", name: 2.5}], tmp_path / "t-0", "kafka.partition"
             )
-        with pytest.raises(lw.UsageError, match=rf"row 0, column '{name}': nan is no "):
+        with pytest.raises(lw.UsageError, match=rf"row 0, column '{name}': nan is not "):
             lw.write([{"value": "a", name: float("nan")}], tmp_path / "t-0", "kafka.partition")
 
 

@@ -276,7 +276,7 @@ def test_ddrescue_map_is_parsed() -> None:
         (0x1000, 0x1200, ["trim", "it"]),
         (0x1200, 0x1400, ["scrape", "it"]),
         (0x1400, 0x1600, ["try", "it"]),
-        (0x1600, 0x1800, ["of", "ddrescue"]),
+        (0x1600, 0x1800, ["ddrescue", "map"]),
     ]
 
 

@@ -170,7 +170,7 @@ def test_file_that_became_shorter(file: Path) -> None:
 def test_not_found_names_similar_files(file: Path) -> None:
     with pytest.raises(NotFoundError, match=r"Did you mean .*some\.log"):
         open_source(str(file.parent / "some.lgo"))
-    with pytest.raises(NotFoundError, match="is there"):
+    with pytest.raises(NotFoundError, match="nearest existing directory"):
         open_source(str(file.parent / "no" / "such" / "file"))
     with pytest.raises(NotFoundError, match="has no similar name"):
         open_source(str(file.parent / "xyzzy"))
@@ -181,7 +181,7 @@ def test_not_found_names_similar_files(file: Path) -> None:
 
 
 def test_directories_and_devices_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a directory"):
+    with pytest.raises(UsageError, match="found a directory"):
         open_source(str(tmp_path))
     with pytest.raises(UsageError, match="not a file, directory or pipe"):
         open_source("/dev/null")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,23 @@ TOOL = Path(doc_examples.__file__)
 
 
 def _pages() -> Iterator[Any]:
+    """Yield the pages of each run: one page, or all pages with Spark, which share a session."""
+    with_spark: list[Path] = []
     for page in doc_examples.PAGES:
-        actual = doc_examples.examples(page.read_text(encoding="utf-8"))
-        if actual:
-            marks = [pytest.mark.extended]
-            if any(re.search(r"\bspark\.", example.source) for example in actual):
-                marks.append(pytest.mark.spark)
-            yield pytest.param(page, marks=marks, id=page.name)
+        sources = [example.source for example in doc_examples.examples(page.read_text(encoding="utf-8"))]
+        if any(re.search(r"\bspark\.", source) for source in sources):
+            with_spark.append(page)
+        elif sources:
+            yield pytest.param([page], marks=pytest.mark.extended, id=page.name)
+    marks = [pytest.mark.extended, pytest.mark.spark]
+    yield pytest.param(with_spark, marks=marks, id="-".join(page.name for page in with_spark))
 
 
-@pytest.mark.parametrize("page", list(_pages()))
-def test_examples_print_what_the_page_shows(page: Path) -> None:
-    done = subprocess.run([sys.executable, str(TOOL), str(page)], capture_output=True, text=True, timeout=600)
+@pytest.mark.parametrize("pages", list(_pages()))
+def test_examples_print_what_the_page_shows(pages: Sequence[Path]) -> None:
+    # A cold start of Spark's Python workers takes minutes on a busy machine.
+    command = [sys.executable, str(TOOL), *map(str, pages)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, f"run `make docs` if this is intended:\n{done.stderr}"
 
 

@@ -72,7 +72,7 @@ def test_what_selects_the_kinds_of_derived_files(store: Path, tmp_path: Path) ->
 
 
 def test_exactly_one_directory_is_accepted(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(lw.UsageError, match="rebuild its directory"):
+    with pytest.raises(lw.UsageError, match="only a directory can be rebuilt"):
         lw.rebuild(store / "000.toy", tmp_path / "out")
     other = write_files(tmp_path / "other", SALVAGED)
     with pytest.raises(lw.UsageError, match="one directory"):

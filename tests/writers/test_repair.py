@@ -59,7 +59,7 @@ def test_every_undamaged_frame_is_kept(store: Path, tmp_path: Path) -> None:
         {"file": "007.toy", "offset": 0, "length": 2 * SIZE},
     ]
     text = report.text()
-    assert "before you start toy: dust it" in text
+    assert "before starting toy: dust it" in text
     assert text.splitlines()[-1].strip().startswith(f"logwright verify {out}")
     json.dumps(report.to_dict())
 
@@ -114,7 +114,7 @@ def test_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
     text = report.text()
     assert "would change files: 003.toy, 003.ids" in text
     assert "would create files: 007.ids" in text
-    assert "would be removed: 009.ids" in text
+    assert "would remove files: 009.ids" in text
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 
 
@@ -126,7 +126,7 @@ def test_exactly_one_output_must_be_named(store: Path, tmp_path: Path) -> None:
         lw.repair(store, out, in_place=True, backup=backup)
     with pytest.raises(lw.UsageError, match="in_place needs backup"):
         lw.repair(store, in_place=True)
-    with pytest.raises(lw.UsageError, match="in place"):
+    with pytest.raises(lw.UsageError, match="in_place"):
         lw.repair(store, out, backup=backup)
     with pytest.raises(lw.UsageError, match="only local"):
         lw.repair(store, "s3://bucket/out")
@@ -145,7 +145,7 @@ def test_layout_without_repair_is_refused(
 
     known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": FakeStore()})
     monkeypatch.setattr(registry, "_all", lambda: known)
-    with pytest.raises(lw.UsageError, match="can't be repaired"):
+    with pytest.raises(lw.UsageError, match="cannot be repaired"):
         lw.repair(store, tmp_path / "out")
 
 
@@ -171,13 +171,13 @@ def test_unsound_result_is_not_written(store: Path, tmp_path: Path, monkeypatch:
     assert not (tmp_path / "backup").exists()
     # The result of strategy `system` may be damaged.
     report = lw.repair(store, tmp_path / "out", strategy="system")
-    assert f"still: 003.toy at {SIZE}, checksum mismatch" in report.text()
+    assert f"still damaged: 003.toy at {SIZE}, checksum mismatch" in report.text()
     assert read_files(tmp_path / "out")["003.toy"] == DAMAGED["003.toy"]
 
 
 def test_missing_file_does_not_prevent_a_repair(store: Path, tmp_path: Path) -> None:
     (store / "NOTE").unlink()
-    assert "still: NOTE at 0, missing link" in lw.repair(store, tmp_path / "out").text()
+    assert "still damaged: NOTE at 0, missing link" in lw.repair(store, tmp_path / "out").text()
     assert read_files(tmp_path / "out") == {name: data for name, data in SALVAGED.items() if name != "NOTE"}
 
 
@@ -407,7 +407,7 @@ def test_inconsistent_repair_plan_is_detected(
 
     for wrong, words in (
         (twice, "twice"),
-        (outside, "can't be one"),
+        (outside, "invalid file name"),
         (too_much, "shorter"),
     ):
         monkeypatch.setattr(RepairableStore, "repair", wrong)
@@ -455,7 +455,7 @@ def test_original_that_shrinks_during_the_backup_is_detected(
     from logwright.writers import backup
 
     monkeypatch.setattr(backup, "zero_filled", lambda source, at, length: (np.empty(0, np.uint8), []))
-    with pytest.raises(lw.BusyError, match="became shorter"):
+    with pytest.raises(lw.BusyError, match="truncated while it was being saved"):
         lw.repair(store, in_place=True, backup=tmp_path / "backup")
     assert read_files(tmp_path) == {f"data/store/{name}": data for name, data in DAMAGED.items()}
 

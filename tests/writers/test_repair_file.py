@@ -134,7 +134,7 @@ def test_single_file_that_changes_is_detected(
 
     path.write_bytes(DAMAGED["003.toy"])
     monkeypatch.setattr(repair_file, "_others", shrinking)
-    with pytest.raises(lw.BusyError, match="shorter"):
+    with pytest.raises(lw.BusyError, match="truncated"):
         lw.repair(path, tmp_path / "out.toy")
 
     def careless(gone: object, size: int) -> list[tuple[int, int]]:
@@ -152,12 +152,12 @@ def test_repair_from_a_store_without_rename(
 ) -> None:
     from pyarrow import fs
 
-    from logwright.readers import listing, resolve, source
+    from logwright.readers import listing, paths, source
 
     def far(uri: str) -> tuple[fs.LocalFileSystem, str]:
         return fs.LocalFileSystem(), uri.removeprefix("far://")
 
-    for module in (source, listing, resolve):
+    for module in (source, listing, paths):
         monkeypatch.setattr(module, "file_system", far)
     lw.repair(f"far://{store}", tmp_path / "out")
     assert read_files(tmp_path / "out") == SALVAGED
