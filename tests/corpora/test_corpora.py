@@ -331,7 +331,7 @@ def run(*args: str) -> int:
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [
-        (["kafka.partition"], 2, "PATH is missing"),
+        (["kafka.partition"], 2, "missing argument PATH"),
         (["kafka.partition", "{}/orders"], 2, "not the name of a partition's directory. It is topic-partition, like orders-0"),
         (["kafka.partition", "{}/o-0", "--recipe", "heders"], 2, "no recipe 'heders' for kafka.partition. Did you mean 'headers'?"),
         (["kafka.partition", "{}/o-0", "--recipe", "zzz"], 2, "Valid values: plain, compressed,"),
