@@ -285,7 +285,7 @@ def test_commit_that_cannot_be_finished_is_kept(tmp_path: Path) -> None:
     for mode in ("append", "overwrite"):
         with pytest.raises(StorageError, match="changed since") as caught:
             put(tmp_path / "box", 8, mode=mode)
-        assert f"Move {place} away" in str(caught.value)
+        assert f"Move {place} elsewhere" in str(caught.value)
     assert sorted(path.name for path in place.iterdir()) == ["00001.seg", COMMIT, "count"]
     place.rename(tmp_path / "away")
     put(tmp_path / "box", 8, mode="overwrite")

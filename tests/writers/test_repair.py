@@ -408,7 +408,7 @@ def test_inconsistent_repair_plan_is_detected(
     for wrong, words in (
         (twice, "twice"),
         (outside, "invalid file name"),
-        (too_much, "shorter"),
+        (too_much, "truncated"),
     ):
         monkeypatch.setattr(RepairableStore, "repair", wrong)
         with pytest.raises(lw.LogwrightError, match=words):

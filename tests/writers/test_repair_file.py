@@ -40,7 +40,7 @@ def test_single_file_keeps_its_good_frames(store: Path, tmp_path: Path) -> None:
         lw.repair(store / "003.toy", out)
     with pytest.raises(lw.UsageError, match="strategy"):
         lw.repair(store / "003.toy", tmp_path / "other.toy", strategy="system")
-    with pytest.raises(lw.UsageError, match="one file"):
+    with pytest.raises(lw.UsageError, match="repair takes one file"):
         lw.repair([store / "003.toy", store / "000.toy"], tmp_path / "other.toy")
     with pytest.raises(lw.UsageError, match="cannot replace its own input"):
         lw.repair(store / "003.toy", store / "003.toy")
