@@ -144,7 +144,7 @@ def test_unusable_data_log_dir_is_refused(tmp_path: Path) -> None:
         lw.write([{"path": "/a"}], data, "zookeeper.datadir", dataLogDir=data)
     lw.write([{"path": "/a"}], data, "zookeeper.datadir", write_as="logs")
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UsageError, match="dataLogDir is a file"):
+    with pytest.raises(UsageError, match="expected a directory, found a file"):
         lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "file")
     with pytest.raises(UsageError, match=r"log\.1 lies in the directory of the snapshots"):
         lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "logs")
